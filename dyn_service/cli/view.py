@@ -118,7 +118,7 @@ def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tupl
     whole = reading.completed(
         description, given.get("root", "fixed"), given.get("joints") or None, given.get("mimic", True)
     )
-    return Robot(whole), looks_of(description, file, arguments)
+    return Robot(whole), looks_of(description, file.parent)
 
 
 def _report(
@@ -145,7 +145,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
     from dyn_service.formats import reading
     from dyn_service.view.bags import description_in, states_topic
     from dyn_service.view.motions import beside, of_joint_states, several
-    from dyn_service.view.shapes import looks_of_text
+    from dyn_service.view.shapes import looks_of
 
     with BagReader(file) as bag:
         chosen = states_topic(bag, topic)
@@ -164,7 +164,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
             description = reading.read_text(described[1], source=called)
             given: Any = root or "fixed"
             model = Robot(reading.completed(description, given, None, mimic=True))
-            looks = looks_of_text(description, described[1], called, file.absolute().parent)
+            looks = looks_of(description, file.absolute().parent)
             tell(f"{chosen}: {model.name}, {called}")
         other = beside(chosen) if several(model.configuration) else None
         there = [each.name for each in bag.topics if each.name == other]

@@ -111,7 +111,16 @@ SHELLS: Mapping[str, Callable[..., Solid]] = {
     "box": box_shell,
 }
 
+FIRST_HIDDEN = 3
+"""The first group of geoms that MuJoCo's viewer does not draw by default."""
+
 SIZES = {"sphere": 1, "capsule": 2, "ellipsoid": 3, "cylinder": 2, "box": 3}
+
+
+def stretched(kind: str, sizes: Sequence[float], by: float) -> tuple[float, ...]:
+    """Sizes with the lengths of boxes, cylinders and capsules times `by`: 2 turns half-lengths to those of `Shape`."""
+    radii = {"box": 0, "cylinder": 1, "capsule": 1}.get(kind, 3)
+    return (*sizes[:radii], *(by * size for size in sizes[radii:]))
 
 
 def together(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:

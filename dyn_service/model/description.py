@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
+import numpy as np
+
 from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model import joints
@@ -24,6 +26,9 @@ ROOT_JOINT = "root_joint"
 
 FIXED_ROOT = "stands fixed in the world"
 """Words of doubts that a robot whose root moves need not have."""
+
+UNUSED_SHAPES = "is not used in dynamics"
+"""Words of the note that a robot has visual or collision shapes."""
 
 JointType = str
 """One of `joints.JOINT_TYPES`."""
@@ -43,6 +48,30 @@ class Inertial:
     inertia: Matrix
 
 
+ShapeKind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "plane", "mesh"]
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A visual or collision shape of a link.
+
+    size: m; box: edges; cylinder and capsule: radius and length along z; sphere: radius; ellipsoid: semi-axes; plane:
+    none, its normal is z; mesh: scales. xyz (3,) m, rotation (3, 3): pose in the link's frame. visual, collision: its
+    roles. rgba: in [0, 1]; None: not specified. mesh: path relative to the robot's file, or URI. unread: why the shape
+    could not be read; its other fields have no meaning then.
+    """
+
+    kind: ShapeKind = "sphere"
+    size: tuple[float, ...] = ()
+    xyz: Vector = field(default_factory=lambda: np.zeros(3))
+    rotation: Matrix = field(default_factory=lambda: np.eye(3))
+    visual: bool = True
+    collision: bool = True
+    rgba: tuple[float, ...] | None = None
+    mesh: str = ""
+    unread: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Link:
     """`<link>`. `inertial` is None where the file gives none. `line` is 0 where the source has no lines. `between`: the
@@ -53,6 +82,7 @@ class Link:
     inertial: Inertial | None = None
     line: int = 0
     between: bool = False
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True)

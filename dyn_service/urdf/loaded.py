@@ -20,7 +20,7 @@ import numpy as np
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.description import Description, Inertial, Joint, Limit, Link, Mimic, Note
+from dyn_service.model.description import UNUSED_SHAPES, Description, Inertial, Joint, Limit, Link, Mimic, Note
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.urdf import quantities
 from dyn_service.urdf.places import Faults, Place, counted, named, unused
@@ -158,7 +158,7 @@ def _left_out(holder: object, links: list[Any], joints: list[Any], robot: Place)
     """Notes on what the object holds and dynamics does not use, in the words of the text reader."""
     shaped = sum(bool(getattr(link, "visuals", None) or getattr(link, "collisions", None)) for link in links)
     if shaped:
-        yield robot.note("dropped", f"geometry of {counted(shaped, 'link')} is not used in dynamics")
+        yield robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}")
     number = len(getattr(holder, "transmissions", None) or getattr(holder, "transmission", None) or ())
     if number:
         yield robot.note("dropped", not_used(number))

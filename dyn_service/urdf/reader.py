@@ -23,11 +23,22 @@ import numpy as np
 
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError, UrdfError
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.description import FIXED_ROOT, Description, Inertial, Joint, Limit, Link, Mimic, Note
+from dyn_service.model.description import (
+    FIXED_ROOT,
+    UNUSED_SHAPES,
+    Description,
+    Inertial,
+    Joint,
+    Limit,
+    Link,
+    Mimic,
+    Note,
+)
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.urdf import loaded, quantities
 from dyn_service.urdf.markup import BEFORE_XML, Comment, Element, ReadLimits, decode, load, parse
 from dyn_service.urdf.places import Faults, Place, counted, named, quoted, shown_path, unused
+from dyn_service.urdf.shapes import rgba_of, shapes_of
 from dyn_service.urdf.structure import assemble
 from dyn_service.urdf.transmissions import TAG as TRANSMISSION
 from dyn_service.urdf.transmissions import with_transmissions
@@ -114,6 +125,7 @@ class _Reader:
         self._notes: list[Note] = []
         self._unread = Unread()
         self._quaternions = False
+        self._palette: dict[str, tuple[float, ...]] = {}
 
     def robot(self, text: str) -> Description:
         document = parse(text, self._file, self._limits)
@@ -147,6 +159,9 @@ class _Reader:
         name = self._name(root, place)
         place = Place(self._file, named("robot", name), root.line)
         self._version(root, place)
+        for element in root.all("material"):
+            if rgba := rgba_of(element, place):
+                self._palette[element.attributes.get("name", "")] = rgba
         faults, read_links, read_joints = Faults(), list[Link](), list[Joint]()
         for element in links:
             with faults.kept(self._explained):
@@ -169,7 +184,8 @@ class _Reader:
         name = self._name(element, Place(self._file, "link", element.line))
         place = Place(self._file, named("link", name), element.line)
         inertial = self._one(element, "inertial", place)
-        return Link(name, None if inertial is None else self._inertial(inertial, place), element.line)
+        weight = None if inertial is None else self._inertial(inertial, place)
+        return Link(name, weight, element.line, shapes=shapes_of(element, self._file, self._palette))
 
     def _inertial(self, element: Element, link: Place) -> Inertial:
         place = link.inside("inertial", element.line)
@@ -310,7 +326,7 @@ class _Reader:
         shaped = sum(bool(tags & {"visual", "collision"}) for tags in links)
         materials = len(root.all("material"))
         if shaped:
-            self._notes.append(place.note("dropped", f"geometry of {counted(shaped, 'link')} is not used in dynamics"))
+            self._notes.append(place.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
         elif materials:
             self._notes.append(place.note("dropped", unused(materials, "<material> element", "in <robot>")))
 

@@ -1,32 +1,22 @@
-"""What links look like: the `<visual>` of a URDF, else its `<collision>`, else shapes made from its joints and masses.
+"""What links look like: their visual shapes, else their collision shapes, else stand-ins made from joints and masses.
 
-A reader of its own, beside the importer of `urdf/`, which opens no mesh and needs no looks. It is as forgiving as that
-one is strict: what cannot be shown is left out, with a note, and the link gets a stand-in.
-
-Stand-ins of a link: rods from its origin to the joints that it carries, and the ellipsoid of even density that has its
-mass and inertia, m/5 (b^2 + c^2) about the first axis.
+A shape that cannot be shown has a note, and its link gets a stand-in: rods from its origin to the joints that it
+carries, and the ellipsoid of even density that has its mass and inertia, m/5 (b^2 + c^2) about the first axis.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from dyn_service.errors import DynError
-from dyn_service.formats import xacro
-from dyn_service.formats.reading import root_of
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Description, Inertial
-from dyn_service.urdf.markup import Element, ReadLimits, load, parse
-from dyn_service.urdf.places import Place
-from dyn_service.urdf.quantities import decimals, rotation_of_rpy
+from dyn_service.model.description import Shape as Written
+from dyn_service.urdf.shapes import MESHES, mesh_file, without_capsules
 from dyn_service.view.meshes import MAX_BYTES, Colour, meshes_of
 
 Kind = Literal["box", "cylinder", "sphere", "ellipsoid", "mesh"]
@@ -35,7 +25,6 @@ PLAIN: Colour = (176, 184, 196)
 """Of what has no colour of its own."""
 ROD: Colour = (120, 132, 150)
 BODY: Colour = (150, 170, 205)
-MESHES = (".stl", ".dae", ".obj", ".ply", ".glb", ".gltf")
 _ROD_SHARE = 0.03
 """A rod's radius, as a share of its length; at most that of the whole robot's largest one."""
 _LEAST_ROD = 1e-3
@@ -67,41 +56,44 @@ class Looks:
     drawn: frozenset[str] = field(default=frozenset())
 
 
-def looks_of(description: Description, file: Path | None, arguments: Mapping[str, str] | None = None) -> Looks:
-    """The looks of a robot: as its file has them, with stand-ins for links whose looks cannot be shown, and for all
-    where it has none.
+def looks_of(description: Description, beside: Path) -> Looks:
+    """The looks of a robot: its shapes, and stand-ins for links whose shapes cannot be shown, or for all links if none
+    can.
 
     Args:
         description: The robot.
-        file: Where it was read from; None where that is not known. Of files other than URDF and xacro no looks are
-            read, so all links have stand-ins.
-        arguments: Of a xacro file.
+        beside: The folder of its file, from which paths of meshes are relative.
     """
-    if file is None:
-        return _looks(description, (), [])
-    limits, notes = ReadLimits(), list[str]()
-    text = xacro.expanded(file, arguments or {}) if file.name.endswith(xacro.SUFFIX) else load(file, limits)
-    return _looks(description, _own(text, file.name, file.parent, notes), notes)
-
-
-def looks_of_text(description: Description, text: str, called: str, beside: Path) -> Looks:
-    """The same of a robot whose URDF is a text; meshes are looked for from the folder `beside` on."""
-    notes: list[str] = []
-    return _looks(description, _own(text, called, beside, notes), notes)
-
-
-def _looks(description: Description, own: Iterable[tuple[str, Shape | None]], notes: list[str]) -> Looks:
     shapes: dict[str, list[Shape]] = {}
+    notes: list[str] = []
     lacking: set[str] = set()
-    for name, shape in own:
-        if shape is None:
-            lacking.add(name)
-        else:
-            shapes.setdefault(name, []).append(shape)
+    for link in description.links:
+        chosen = [shape for shape in link.shapes if shape.visual or shape.unread] or list(link.shapes)
+        for shape in (part for whole in chosen for part in without_capsules(whole)):
+            shown = _shown(shape, beside)
+            if isinstance(shown, str):
+                notes.append(f"link {link.name!r} is not shown as it is: {shown}")
+                lacking.add(link.name)
+            else:
+                shapes.setdefault(link.name, []).append(shown)
     drawn = frozenset(shapes)
     wanted = lacking - drawn if drawn else None
     made = {name: found for name, found in stand_ins(description).items() if wanted is None or name in wanted}
     return Looks({**shapes, **made}, tuple(notes), drawn)
+
+
+def _shown(shape: Written, beside: Path) -> Shape | str:
+    """The shape as it is drawn, or why it is not."""
+    file = mesh_file(shape.mesh, beside) if shape.kind == "mesh" else None
+    if shape.unread or shape.kind == "plane":
+        return shape.unread or "a plane has no end"
+    if shape.kind == "mesh" and file is None:
+        return f"the mesh {shape.mesh} is not there, or not of {', '.join(MESHES)}"
+    if file is not None and not meshes_of(file):
+        return f"the mesh {shape.mesh} cannot be read, or has more than {MAX_BYTES >> 20} MB"
+    red, green, blue = (round(255 * share) for share in shape.rgba[:3]) if shape.rgba else PLAIN
+    assert shape.kind != "capsule"  # is divided into parts
+    return Shape(shape.kind, shape.size, shape.xyz, shape.rotation, (red, green, blue), file)
 
 
 def stand_ins(description: Description) -> dict[str, list[Shape]]:
@@ -145,120 +137,3 @@ def ellipsoid(inertial: Inertial, largest: float) -> Shape | None:
     if np.linalg.det(axes) < 0.0:
         axes = axes * np.array([1.0, 1.0, -1.0])
     return Shape("ellipsoid", tuple(semi.tolist()), inertial.com, inertial.rotation @ axes, BODY)
-
-
-def mesh_file(address: str, beside: Path) -> Path | None:
-    """The file that a mesh's address names, or None where there is no such file.
-
-    `package://NAME/..` is looked for in folders called NAME above the robot's file, in those of `ROS_PACKAGE_PATH`, of
-    `share` below `AMENT_PREFIX_PATH`, and in the Python package NAME; nothing is fetched.
-    """
-    split = urlsplit(address)
-    if split.scheme in ("package", "model"):
-        inside = Path(unquote(split.path).lstrip("/"))
-        candidates = [home / inside for home in _packages(split.netloc, beside)]
-    elif split.scheme == "file":
-        candidates = [Path(unquote(split.path))]
-    elif split.scheme and len(split.scheme) > 1:
-        return None
-    else:
-        candidates = [beside / address]
-    return next((path for path in candidates if path.suffix.lower() in MESHES and path.is_file()), None)
-
-
-def _packages(name: str, beside: Path) -> Iterator[Path]:
-    for folder in (beside, *beside.parents):
-        if folder.name == name:
-            yield folder
-        if (folder / name).is_dir():
-            yield folder / name
-    for root in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep):
-        if root:
-            yield from (Path(root) / name, Path(root)) if Path(root).name == name else (Path(root) / name,)
-    for root in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep):
-        if root:
-            yield Path(root) / "share" / name
-    spec = find_spec(name) if name.isidentifier() else None
-    for home in spec.submodule_search_locations or () if spec is not None else ():
-        yield Path(home)
-
-
-def _own(text: str, called: str, beside: Path, notes: list[str]) -> Iterator[tuple[str, Shape | None]]:
-    """The shapes that a URDF gives: of each link its visuals, or its collisions where it has no visual; None for one
-    that cannot be shown.
-    """
-    if root_of(text) != "robot":
-        notes.append(f"{called}: looks are read from URDF and xacro only; stand-ins are shown")
-        return
-    root = parse(text, called, ReadLimits()).root
-    palette = {one.attributes.get("name", ""): colour for one in root.all("material") if (colour := _rgba(one))}
-    for link in root.all("link"):
-        name = link.attributes.get("name", "")
-        for element in link.all("visual") or link.all("collision"):
-            place = Place(called, f"link {name!r}", element.line)
-            try:
-                shape = _shape(element, place, beside, palette)
-            except DynError as error:
-                shape = str(error)
-            if isinstance(shape, str):
-                notes.append(f"link {name!r} is not shown as it is: {shape}")
-            yield name, None if isinstance(shape, str) else shape
-
-
-def _shape(element: Element, place: Place, beside: Path, palette: Mapping[str, Colour]) -> Shape | str:
-    """The shape of a visual, or why there is none.
-
-    Raises:
-        UrdfError: A number of it is none.
-    """
-    xyz, rotation = np.zeros(3), np.eye(3)
-    for origin in element.all("origin")[:1]:
-        xyz = decimals(origin.attributes.get("xyz", "0 0 0"), 3, "xyz", place)
-        rotation = rotation_of_rpy(decimals(origin.attributes.get("rpy", "0 0 0"), 3, "rpy", place))
-    shape = _geometry(element, place, beside)
-    if isinstance(shape, str):
-        return shape
-    colour = PLAIN
-    for material in element.all("material")[:1]:
-        colour = _rgba(material) or palette.get(material.attributes.get("name", ""), PLAIN)
-    return replace(shape, xyz=xyz, rotation=rotation, colour=colour)
-
-
-def _geometry(element: Element, place: Place, beside: Path) -> Shape | str:
-    for geometry in element.all("geometry")[:1]:
-        for child in geometry.children:
-            given = child.attributes
-
-            def numbers(
-                name: str, count: int, default: str = "", given: Mapping[str, str] = given
-            ) -> tuple[float, ...]:
-                return tuple(decimals(given.get(name, default), count, name, place).tolist())
-
-            at = np.zeros(3), np.eye(3)
-            if child.tag == "box":
-                return Shape("box", numbers("size", 3), *at)
-            if child.tag == "cylinder":
-                return Shape("cylinder", (*numbers("radius", 1), *numbers("length", 1)), *at)
-            if child.tag == "sphere":
-                return Shape("sphere", numbers("radius", 1), *at)
-            if child.tag == "mesh":
-                address = given.get("filename", "")
-                found = mesh_file(address, beside)
-                if found is None:
-                    return f"the mesh {address} is not there, or not of {', '.join(MESHES)}"
-                scale = numbers("scale", 3, "1 1 1")
-                if not meshes_of(found):
-                    return f"the mesh {address} cannot be read, or has more than {MAX_BYTES >> 20} MB"
-                return Shape("mesh", scale, *at, mesh=found)
-    return "its geometry is none of box, cylinder, sphere, mesh"
-
-
-def _rgba(material: Element) -> Colour | None:
-    for colour in material.all("color")[:1]:
-        words = colour.attributes.get("rgba", "").split()
-        try:
-            red, green, blue = (round(255 * min(1.0, max(0.0, float(word)))) for word in words[:3])
-        except ValueError:
-            return None
-        return red, green, blue
-    return None

@@ -8,8 +8,9 @@ import pytest
 from dyn_service.formats.reading import read_file, read_text
 from dyn_service.model.description import Inertial
 from dyn_service.shipped import find_robot
+from dyn_service.urdf.shapes import mesh_file
 from dyn_service.view.meshes import meshes_of
-from dyn_service.view.shapes import PLAIN, ellipsoid, looks_of, mesh_file, rod, stand_ins
+from dyn_service.view.shapes import PLAIN, ellipsoid, looks_of, rod, stand_ins
 
 STL = """solid one
 facet normal 0 0 1
@@ -59,7 +60,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_looks_are_those_of_the_file(file: Path) -> None:
-    looks = looks_of(read_file(file), file)
+    looks = looks_of(read_file(file), file.parent)
     box, sphere = looks.shapes["base"]
     assert (box.kind, box.size, box.colour, box.xyz.tolist()) == ("box", (1.0, 2.0, 3.0), (255, 0, 0), [1.0, 2.0, 3.0])
     np.testing.assert_allclose(box.rotation, [[0, -1, 0], [1, 0, 0], [0, 0, 1]], atol=1e-15)
@@ -76,7 +77,7 @@ def test_looks_are_those_of_the_file(file: Path) -> None:
 
 
 def test_what_cannot_be_shown_has_a_stand_in_and_is_said(file: Path) -> None:
-    looks = looks_of(read_file(file), file)
+    looks = looks_of(read_file(file), file.parent)
     assert [shape.kind for shape in looks.shapes["hand"]] == [
         "cylinder",
         "ellipsoid",
@@ -88,19 +89,26 @@ def test_what_cannot_be_shown_has_a_stand_in_and_is_said(file: Path) -> None:
     assert "expected 3 plain decimal numbers, found '1 two 3'" in malformed
 
 
-def test_robots_without_looks_have_stand_ins(tmp_path: Path) -> None:
+def test_robots_without_looks_have_stand_ins() -> None:
     text = "<robot name='r'><link name='a'/><link name='b'/><joint name='j' type='fixed'><origin xyz='0 3 4'/>"
     description = read_text(text + "<parent link='a'/><child link='b'/></joint></robot>")
     assert {link: [shape.kind for shape in shapes] for link, shapes in stand_ins(description).items()} == {
         "a": ["cylinder"]
     }
+    looks = looks_of(description, Path())
+    assert (looks.drawn, [shape.kind for shape in looks.shapes["a"]]) == (frozenset(), ["cylinder"])
+
+
+def test_geoms_of_mjcf_are_shown(tmp_path: Path) -> None:
     mjcf = tmp_path / "one.xml"
     mjcf.write_text(
-        "<mujoco><worldbody><body name='b'><geom size='1' mass='1'/><joint name='j'/></body></worldbody></mujoco>"
+        "<mujoco><worldbody><body name='b'><geom size='0.5' mass='1' rgba='1 0 0 1'/><joint name='j'/>"
+        "<geom type='capsule' size='0.1 0.5' group='3'/></body></worldbody></mujoco>"
     )
-    looks = looks_of(read_file(mjcf), mjcf)
-    assert looks.notes == ("one.xml: looks are read from URDF and xacro only; stand-ins are shown",)
-    assert [shape.kind for shape in looks.shapes["b"]] == ["ellipsoid"]
+    looks = looks_of(read_file(mjcf), tmp_path)
+    assert looks.notes == ()
+    (sphere,) = looks.shapes["b"]
+    assert (sphere.kind, sphere.size, sphere.colour) == ("sphere", (0.5,), (255, 0, 0))
 
 
 @pytest.mark.parametrize("arm", [(0.0, 0.0, -2.0), (0.3, -0.4, 1.2), (1.0, 0.0, 0.0)])
@@ -143,7 +151,7 @@ def test_a_mesh_that_cannot_be_read_is_said_and_has_a_stand_in(file: Path) -> No
     """A pointer of Git LFS, as a clone without it leaves: it was nothing to be seen, and no word of it."""
     mesh = file.parents[2] / "arm_meshes" / "lower.stl"
     mesh.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "utf-8")
-    looks = looks_of(read_file(file), file)
+    looks = looks_of(read_file(file), file.parent)
     assert [shape.kind for shape in looks.shapes["lower"]] == ["ellipsoid"]
     assert (
         "link 'lower' is not shown as it is: the mesh package://arm_meshes/lower.stl cannot be read, or has more than "
@@ -215,6 +223,6 @@ def test_a_collada_file_is_read_where_its_tree_has_it_and_in_its_colours(tmp_pat
 @pytest.mark.parametrize("name", ["panda", "ur5e", "solo12", "upper_body", "scara"])
 def test_shipped_robots_have_looks(name: str) -> None:
     file = find_robot(name)
-    looks = looks_of(read_file(file), file)
+    looks = looks_of(read_file(file), file.parent)
     assert looks.drawn
     assert not looks.notes

@@ -9,16 +9,16 @@ Mesh files are opened only for a body that moves and has no other mass: meshes.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from dyn_service.formats.mjcf.meshes import Meshes
 from dyn_service.formats.mjcf.values import Settings, Values, turning_z_to
 from dyn_service.formats.pose import Pose
-from dyn_service.formats.solids import SHELLS, SIZES, SOLIDS, together
+from dyn_service.formats.solids import FIRST_HIDDEN, SHELLS, SIZES, SOLIDS, stretched, together
 from dyn_service.model.arrays import Vector
-from dyn_service.model.description import Inertial, Note
+from dyn_service.model.description import Inertial, Note, Shape
 from dyn_service.urdf import quantities
 from dyn_service.urdf.places import Place
 
@@ -103,6 +103,38 @@ def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] 
         size, moments = (SHELLS if values.flag("shellinertia", False) else SOLIDS)[kind](*sizes)
     mass = density * size if weighs is None else weighs
     return mass, pose, mass * moments
+
+
+def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, str]) -> Shape:
+    """The shape of a `<geom>`: a visual one if it collides with nothing, or is drawn by default (group 0 to 2).
+
+    Args:
+        values: Its attributes.
+        frame: Where the frame that it is given in stands in the body's.
+        meshes: Those of the file.
+        colours: `rgba` of materials, by name.
+
+    Raises:
+        UrdfError: It is malformed.
+    """
+    kind = values.choice("type", _SHAPES, "mesh" if values.text("mesh") else "sphere")
+    if kind in ("hfield", "sdf") or (values.text("mesh") and kind != "mesh"):
+        return Shape(unread=f"a {kind}{' fitted to a mesh' if values.text('mesh') else ''}, which is not read")
+    size: tuple[float, ...] = ()
+    mesh = ""
+    if kind == "mesh":
+        mesh, at, size = meshes.file(values.text("mesh") or "", values.place)
+        pose = values.pose() @ at
+    elif kind == "plane":
+        pose = values.pose()
+    else:
+        pose, sizes = _placed(values, kind)
+        size = stretched(kind, sizes, 2.0)
+    collides = bool(values.number("contype", 1.0) or values.number("conaffinity", 1.0))
+    colour = values.text("rgba") or colours.get(values.text("material") or "")
+    rgba = None if colour is None else tuple(quantities.decimals(colour, 4, "rgba", values.place).tolist())
+    pose, seen = frame @ pose, not collides or values.number("group", 0.0) < FIRST_HIDDEN
+    return Shape(kind, size, pose.origin, pose.rotation, seen, collides, rgba, mesh)  # type: ignore[arg-type]  # _SHAPES
 
 
 def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:

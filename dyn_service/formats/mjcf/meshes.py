@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from dyn_service.extras import load
 from dyn_service.formats.mjcf.values import Values
 from dyn_service.formats.pose import Pose
-from dyn_service.model.arrays import Vector
+from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.urdf.places import Place, quoted
 
 MAX_BYTES = 256 << 20  # of all mesh files of a robot
@@ -20,11 +21,34 @@ FORMATS = (".stl", ".obj")  # MuJoCo reads both, and trimesh opens no other file
 
 
 class Meshes:
-    """The `<mesh>` assets of a robot, by name; `folder`: where their files are, None: no file is opened."""
+    """The `<mesh>` assets of a robot, by name; `folder`: where their files are, None: no file is opened; `inside`: the
+    same from the robot's file.
+    """
 
-    def __init__(self, assets: Mapping[str, Values], folder: Path | None) -> None:
+    def __init__(self, assets: Mapping[str, Values], folder: Path | None, inside: str = "") -> None:
+        self._inside = inside
         self._assets, self._folder, self._left = assets, folder, MAX_BYTES
         self._found: dict[str, tuple[float, Pose, Vector]] = {}
+
+    def file(self, name: str, place: Place) -> tuple[str, Pose, tuple[float, ...]]:
+        """Path of a mesh from the robot's file, the pose of the file's frame in the geom's, scales.
+
+        Raises:
+            UrdfError: The mesh has no file, or its reference pose cannot be combined with its scales.
+        """
+        asset = self._assets.get(name)
+        path = None if asset is None else asset.text("file")
+        if asset is None or not path:
+            raise place.fault(f"the mesh {quoted(name)} has no file in <asset>")
+        scale = asset.vector("scale", (1.0, 1.0, 1.0))
+        turn = self._turn(asset)
+        if (scale != scale[0]).any() and not np.array_equal(turn, np.eye(3)):
+            raise asset.place.fault("its refquat turns it before different scales along its axes, which is not read")
+        origin = -turn.T @ asset.vector("refpos", (0.0, 0.0, 0.0)) * scale
+        return os.path.join(self._inside, path), Pose(turn.T, origin), tuple(scale.tolist())
+
+    def _turn(self, asset: Values) -> Matrix:
+        return Values({"quat": asset.text("refquat") or "1 0 0 0"}, {}, asset.place).pose().rotation
 
     def weighed(self, name: str, place: Place) -> tuple[float, Pose, Vector]:
         """Volume, m^3 (of a shell the area, m^2), the frame of the principal axes, and the moments of one kilogram.
@@ -42,7 +66,7 @@ class Meshes:
         if mode == "convex" and asset.number("maxhullvert", -1.0) >= 0.0:
             raise asset.place.fault("its hull has a maxhullvert, which is not read: give its body an <inertial>")
         mesh = self._mesh(asset.text("file") or "", asset.place, mode == "convex")
-        turn = Values({"quat": asset.text("refquat") or "1 0 0 0"}, {}, asset.place).pose().rotation
+        turn = self._turn(asset)
         points = (mesh.vertices - asset.vector("refpos", (0.0, 0.0, 0.0))) @ turn
         corners = (points * asset.vector("scale", (1.0, 1.0, 1.0)))[mesh.faces]
         areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2.0

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dyn_service.errors import ResourceExhaustedError
+from dyn_service.errors import DynError, ResourceExhaustedError
 from dyn_service.formats.chains import Names, check_finite, hung
 from dyn_service.formats.includes import MOST_ELEMENTS, Files, place_of, spliced
 from dyn_service.formats.mjcf import inertials, replicas
@@ -30,7 +30,7 @@ from dyn_service.formats.mjcf.rest import Rest
 from dyn_service.formats.mjcf.values import ORIENTATIONS, Classes, Settings, Values
 from dyn_service.formats.pose import Pose
 from dyn_service.model.arrays import Vector
-from dyn_service.model.description import Description, Inertial, Joint, Link, Note
+from dyn_service.model.description import Description, Inertial, Joint, Link, Note, Shape
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element, ReadLimits
 from dyn_service.urdf.places import Faults, Place, counted, named, quoted
@@ -276,7 +276,7 @@ class _Reader:
 
     def _tree(self, robot: Place, reads: Joints) -> tuple[list[Link], list[Joint]]:
         weights = self._weights(robot)
-        links, joints = [Link(WORLD)], []
+        links, joints = [Link(WORLD, shapes=tuple(self._shapes(self._bodies[0])))], []
         link_names = Names(body.name for body in self._bodies)
         joint_names = Names(self._given("joint", "freejoint"))
         count = 0
@@ -290,7 +290,7 @@ class _Reader:
             if any(joint.type == "floating" for joint, _, _ in hinges):
                 with self._faults.kept():
                     body.at = self._freed(body, hinges)
-            link = Link(body.name, weights[body.name], self._line(body.place))
+            link = Link(body.name, weights[body.name], self._line(body.place), shapes=tuple(self._shapes(body)))
             made, found = hung(link, body.parent, body.at, hinges, link_names, joint_names)
             links += made
             joints += found
@@ -347,8 +347,18 @@ class _Reader:
 
     def _geoms(self, body: _Body) -> Iterator[tuple[Values, Pose]]:
         for element, around, frame in body.geoms:
-            place = self._place(element, f"{body.place.element} geom")
-            yield self._values(element, self._classes.of(element, around, place), place), frame
+            yield self._geom(body, element, around), frame
+
+    def _geom(self, body: _Body, element: Element, around: str | None) -> Values:
+        place = self._place(element, f"{body.place.element} geom")
+        return self._values(element, self._classes.of(element, around, place), place)
+
+    def _shapes(self, body: _Body) -> Iterator[Shape]:
+        for element, around, frame in body.geoms:
+            try:
+                yield inertials.shape_of(self._geom(body, element, around), frame, self._meshes, self._colours)
+            except DynError as error:
+                yield Shape(unread=str(error))
 
     # The file as a whole.
 
@@ -382,13 +392,15 @@ class _Reader:
     def _assets(self) -> Meshes:
         """The meshes, whose files are in `meshdir`, else in `assetdir`."""
         given = {name: text for each in self._root.all("compiler") for name, text in each.attributes.items()}
-        folder = self._folder and self._folder / given.get("meshdir", given.get("assetdir", ""))
+        inside = given.get("meshdir", given.get("assetdir", ""))
         assets: dict[str, Values] = {}
         for element in (mesh for section in self._root.all("asset") for mesh in section.all("mesh")):
             name = element.attributes.get("name", Path(element.attributes.get("file", "")).stem)
             place = self._place(element, named("mesh", name))
             assets[name] = self._values(element, self._classes.of(element, None, place), place)
-        return Meshes(assets, folder)
+        materials = (each.attributes for section in self._root.all("asset") for each in section.all("material"))
+        self._colours = {given.get("name", ""): given["rgba"] for given in materials if "rgba" in given}
+        return Meshes(assets, self._folder and self._folder / inside, inside)
 
     def _values(self, element: Element, inherited: Mapping[str, str], place: Place) -> Values:
         return Values(element.attributes, inherited, place, self._settings)

@@ -23,8 +23,9 @@ from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import Place, named, quoted, unused
 
+ASSETS = "looks and shapes"
 DROPPED = {
-    "size": "", "statistic": "", "visual": "", "custom": "", "asset": "looks and shapes", "contact": "", "sensor": "",
+    "size": "", "statistic": "", "visual": "", "custom": "", "asset": ASSETS, "contact": "", "sensor": "",
     "keyframe": "",
 }  # fmt: skip
 

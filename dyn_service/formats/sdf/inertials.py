@@ -4,15 +4,17 @@ ask.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dyn_service.formats.mjcf.values import turning_z_to
 from dyn_service.formats.pose import Pose
-from dyn_service.formats.sdf.values import number, numbers, one, pose
-from dyn_service.formats.solids import SOLIDS, Solid, together
+from dyn_service.formats.sdf.values import number, numbers, one, pose, word
+from dyn_service.formats.solids import SOLIDS, Solid, stretched, together
 from dyn_service.model.arrays import Vector
-from dyn_service.model.description import Inertial, Note
+from dyn_service.model.description import Inertial, Note, Shape
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element
 from dyn_service.urdf.places import Place
@@ -107,3 +109,31 @@ def _sizes(shape: Element, place: Place) -> Sequence[float]:
         return numbers(shape, "radii", (1.0, 1.0, 1.0), place).tolist()  # type: ignore[no-any-return]
     radius = number(shape, "radius", 1.0, place)
     return [radius] if shape.tag == "sphere" else [radius, number(shape, "length", 1.0, place) / 2.0]
+
+
+def shape_of(element: Element, at: Pose, place: Place, beside: str) -> Shape:
+    """The shape of a `<visual>` or `<collision>`; its roles are put in by the caller.
+
+    Args:
+        element: The element.
+        at: Its pose in the link's frame.
+        place: For faults.
+        beside: The included file that it is in, from which paths of meshes are relative; "": the robot's own file.
+    """
+    geometry, material = one(element, "geometry", place), one(element, "material", place)
+    rgba = None if material is None else tuple(numbers(material, "diffuse", (1.0, 1.0, 1.0, 1.0), place).tolist())
+    for child in geometry.children if geometry is not None else ():
+        if child.tag in SOLIDS:
+            size = stretched(child.tag, _sizes(child, place), 2.0)
+            return Shape(child.tag, size, at.origin, at.rotation, rgba=rgba)  # type: ignore[arg-type]  # is in SOLIDS
+        if child.tag == "plane":
+            normal = quantities.unit_axis(numbers(child, "normal", (0.0, 0.0, 1.0), place), place, [])
+            return Shape("plane", (), at.origin, at.rotation @ turning_z_to(normal), rgba=rgba)
+        if child.tag == "mesh" and not child.all("submesh"):
+            uri = word(child, "uri", "", place)
+            if beside and "://" not in uri:
+                uri = os.path.join(os.path.dirname(os.path.abspath(beside)), uri)
+            scale = tuple(numbers(child, "scale", (1.0, 1.0, 1.0), place).tolist())
+            return Shape("mesh", scale, at.origin, at.rotation, rgba=rgba, mesh=uri)
+    found = ", ".join(f"<{child.tag}>" for child in geometry.children) if geometry is not None else "nothing"
+    return Shape(unread=f"its geometry is {found}, expected one of {', '.join(SOLIDS)}, plane, mesh without submesh")

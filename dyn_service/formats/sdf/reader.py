@@ -30,11 +30,11 @@ from dyn_service.formats.mjcf.meshes import Meshes
 from dyn_service.formats.mjcf.values import Values
 from dyn_service.formats.pose import Pose
 from dyn_service.formats.sdf.frames import MODEL, SCOPE, Frame, Frames
-from dyn_service.formats.sdf.inertials import inertial
+from dyn_service.formats.sdf.inertials import inertial, shape_of
 from dyn_service.formats.sdf.joints import TYPES, Joined, Joints
 from dyn_service.formats.sdf.values import flag, numbers, pose, said_in, word
 from dyn_service.model.arrays import Vector
-from dyn_service.model.description import FIXED_ROOT, Description, Joint, Link
+from dyn_service.model.description import FIXED_ROOT, UNUSED_SHAPES, Description, Joint, Link, Shape
 from dyn_service.suggestions import did_you_mean
 from dyn_service.urdf import quantities
 from dyn_service.urdf.markup import Element, ReadLimits, load, parse
@@ -365,7 +365,7 @@ class _Reader:
         for name, (element, place) in self._links.items():
             with self._faults.kept():
                 weight = inertial(element, place, self._notes, self._unread, self._weighed)
-                bodies[name] = Link(name, weight, self._line(place))
+                bodies[name] = Link(name, weight, self._line(place), shapes=tuple(self._shapes(name, element, place)))
         self._faults.check()
         if any(joint.parent == WORLD for joint in inboard.values()):
             bodies = {WORLD: Link(WORLD), **bodies}
@@ -409,10 +409,25 @@ class _Reader:
                 raise place.fault(f"the parent and the child are the same link {quoted(ends[0])}, expected two links")
             yield Joined(name, frame, ends[0], ends[1], element, place, scope)
 
+    def _shapes(self, link: str, element: Element, place: Place) -> Iterator[Shape]:
+        """The visual and collision shapes of a link."""
+        scope = link.removesuffix(element.attributes["name"])
+        for each in element.children:
+            if each.tag in ("visual", "collision"):
+                inside = place.inside(each.tag, each.line)
+                try:
+                    at, frame = pose(each, inside, []), said_in(each, inside)
+                    if frame:
+                        at = self._frames.between(link, self._frames.named(frame, scope, inside)) @ at
+                    shape = shape_of(each, at, inside, beside="" if each.file == self._source else each.file)
+                except DynError as error:
+                    shape = Shape(unread=str(error))
+                yield replace(shape, visual=each.tag == "visual", collision=each.tag == "collision")
+
     def _note_geometry(self, robot: Place) -> None:
         shaped = sum(bool(element.all("visual") or element.all("collision")) for element, _ in self._links.values())
         if shaped:
-            self._notes.append(robot.note("dropped", f"geometry of {counted(shaped, 'link')} is not used in dynamics"))
+            self._notes.append(robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
 
     def _too_many(self, what: str, most: int) -> ResourceExhaustedError:
         return ResourceExhaustedError(f"{self._source}: the robot has more than the {most} {what} that are read")

@@ -6,7 +6,7 @@ Damping, armature, springs and frames mean the same there. Its friction has no w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import UnimplementedError
 from dyn_service.formats.chains import Names
 from dyn_service.formats.pose import Pose, quaternion_of
+from dyn_service.formats.solids import FIRST_HIDDEN, stretched
 from dyn_service.formats.writing.text import Tag, document, number, numbers
 from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note
 from dyn_service.urdf.structure import WORLD
@@ -51,11 +52,15 @@ class _Writer:
         for joint in description.joints:
             self._outboard[joint.parent].append(joint)
         self._notes: list[Note] = []
+        self._meshes: dict[tuple[str, tuple[float, ...]], str] = {}
+        fixed = description.root == "fixed"  # of bodies that may move
+        self._moving = {joint.child for joint in description.joints} if fixed else set(self._links)
 
     def text(self) -> tuple[str, list[Note]]:
         description = self._description
         root = Tag("mujoco", {"model": description.name})
-        root.add("compiler", angle="radian", autolimits="true")
+        shaped = "false" if any(link.shapes for link in description.links) else None  # shapes add no mass
+        root.add("compiler", angle="radian", autolimits="true", inertiafromgeom=shaped)
         if description.gravity != DEFAULT_GRAVITY:
             root.add("option", gravity=numbers(description.gravity))
         world = root.add("worldbody")
@@ -80,12 +85,17 @@ class _Writer:
                 steps = numbers([joint.mimic.offset, joint.mimic.multiplier, 0, 0, 0])
                 couplings.add("joint", joint1=joint.name, joint2=joint.mimic.joint, polycoef=steps)
                 self._tell("changed", joint, "follows by a constraint there, which is soft")
+        if self._meshes:
+            assets = root.add("asset")
+            for (file, scale), name in self._meshes.items():
+                assets.add("mesh", name=name, file=file, scale=numbers(scale), inertia="shell")
         return document(root), self._notes
 
     def _root(self, world: Tag, name: str) -> Tag:
         """What the bodies on the root link stand in."""
         link, moves = self._links[name], self._description.root
         if moves == "fixed" and name == WORLD and link.inertial is None:
+            world.children += self._geoms(link)
             return world
         body = self._written(world, _Body(link, Pose(), []), at_top=True)
         if moves == "floating":
@@ -117,6 +127,8 @@ class _Writer:
             return None
         if not link.between:
             self._tell("dropped", joint, f"link '{link.name}' is no body there: it has no mass and is between joints")
+            if link.shapes:
+                self._tell("dropped", joint, f"the shapes of link '{link.name}'")
         return beyond[0]
 
     def _written(self, holder: Tag, body: _Body, *, at_top: bool) -> Tag:
@@ -136,11 +148,31 @@ class _Writer:
                 tag.children += self._planar(joint, frame)
             else:
                 tag.children.append(self._joint(joint, frame, at_top=at_top))
+        tag.children += self._geoms(link)
         if link.inertial is not None:
             tag.children.append(_inertial(link.inertial))
         elif body.joints:
             self._notes.append(Note("doubted", f"link '{link.name}'", "moves and has no mass: MuJoCo does not take it"))
         return tag
+
+    def _geoms(self, link: Link) -> Iterator[Tag]:
+        """Visual shapes are in group 2 and collide with nothing; shapes that are not drawn are in group 3."""
+        for shape in link.shapes:
+            said: dict[str, str | None] = {"type": shape.kind, "pos": numbers(shape.xyz)}
+            said["quat"] = numbers(quaternion_of(shape.rotation))
+            if shape.kind == "mesh":
+                said["mesh"] = self._meshes.setdefault((shape.mesh, shape.size), f"mesh_{len(self._meshes)}")
+            else:
+                said["size"] = numbers(stretched(shape.kind, shape.size, 0.5) or (0.0, 0.0, 1.0))
+            said["rgba"] = numbers(shape.rgba) if shape.rgba is not None else None
+            if not shape.collision:
+                said |= {"contype": "0", "conaffinity": "0", "group": str(FIRST_HIDDEN - 1)}
+            elif not shape.visual:
+                said["group"] = str(FIRST_HIDDEN)
+            if shape.kind == "plane" and link.name in self._moving:
+                self._notes.append(Note("dropped", f"link '{link.name}'", "a plane: in MuJoCo planes stand still"))
+            else:
+                yield Tag("geom", said)
 
     def _joint(self, joint: Joint, frame: Pose, *, at_top: bool) -> Tag:
         kind = _TYPES.get(joint.type)

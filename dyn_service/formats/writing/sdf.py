@@ -10,9 +10,9 @@ from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import UnimplementedError
 from dyn_service.formats.chains import Names
 from dyn_service.formats.pose import quaternion_of
-from dyn_service.formats.writing.text import Tag, document, number, numbers
+from dyn_service.formats.writing.text import Tag, document, number, numbers, roles, sizes
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note
+from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note, Shape
 from dyn_service.urdf.structure import WORLD
 from dyn_service.urdf.transmissions import RATIO, ROTOR
 
@@ -45,6 +45,8 @@ def write(description: Description) -> tuple[str, list[Note]]:
             if link.inertial is not None:
                 text = "what the link 'world' weighs is not in it: there the world weighs nothing"
                 notes.append(Note("dropped", "link 'world'", text))
+            if link.shapes:
+                notes.append(Note("dropped", "link 'world'", "its shapes: in SDFormat the world has none"))
             continue
         model.children.append(_link(link, inboard.get(link.name)))
         if link.inertial is None or link.inertial.mass == 0.0:
@@ -102,6 +104,24 @@ def _link(link: Link, inboard: Joint | None) -> Tag:
     if inboard is not None:
         tag.add("pose", relative_to=inboard.name)
     tag.children.append(_inertial(link.inertial))
+    for shape in link.shapes:
+        for role in roles(shape):
+            within = tag.add(role, _pose(shape.xyz, shape.rotation), name=f"{link.name}_{role}_{len(tag.children)}")
+            within.add("geometry").children.append(_geometry(shape))
+            if role == "visual" and shape.rgba is not None:
+                colours = [Tag(name, text=numbers(shape.rgba)) for name in ("ambient", "diffuse")]
+                within.add("material", *colours)
+    return tag
+
+
+def _geometry(shape: Shape) -> Tag:
+    tag = Tag(shape.kind)
+    if shape.kind == "plane":
+        tag.add("normal", text="0 0 1")
+    if shape.kind == "mesh":
+        tag.add("uri", text=shape.mesh)
+    for name, value in sizes(shape).items():
+        tag.add(name, text=numbers(value))
     return tag
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from dyn_service.model.description import Shape
+
 
 @dataclass
 class Tag:
@@ -58,3 +60,14 @@ def number(value: float) -> str:
 def numbers(values: Sequence[float] | Any) -> str:
     """Numbers with blanks between."""
     return " ".join(number(value) for value in values)
+
+
+def roles(shape: Shape) -> list[str]:
+    """`visual`, `collision` or both: elements of URDF and SDFormat."""
+    return [role for role in ("visual", "collision") if getattr(shape, role)]
+
+
+def sizes(shape: Shape) -> Mapping[str, Sequence[float]]:
+    """The sizes of a shape by their names in URDF and SDFormat."""
+    one = {"box": "size", "ellipsoid": "radii", "mesh": "scale"}.get(shape.kind)
+    return {one: shape.size} if one else dict(zip(("radius", "length"), ([x] for x in shape.size), strict=False))

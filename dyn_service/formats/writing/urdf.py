@@ -6,9 +6,9 @@ import numpy as np
 
 from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.formats.pose import rpy_of
-from dyn_service.formats.writing.text import Tag, document, number, numbers
+from dyn_service.formats.writing.text import Tag, document, number, numbers, roles, sizes
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.description import Description, Inertial, Joint, Note
+from dyn_service.model.description import Description, Inertial, Joint, Note, Shape
 from dyn_service.urdf.reader import PITCH
 from dyn_service.urdf.transmissions import RATIO, ROTOR
 from dyn_service.urdf.transmissions import TAG as TRANSMISSION
@@ -28,6 +28,8 @@ def write(description: Description) -> tuple[str, list[Note]]:
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     for link in description.links:
         inside = [] if link.inertial is None else [_inertial(link.inertial)]
+        for shape in link.shapes:
+            inside += [_shape(role, shape, f"{link.name}_{len(inside)}") for role in roles(shape)]
         root.add("link", *inside, name=link.name)
     for joint in description.joints:
         root.children.append(_joint(joint))
@@ -36,6 +38,15 @@ def write(description: Description) -> tuple[str, list[Note]]:
         if joint.armature:
             root.children.append(_rotor(joint))
     return document(root), notes
+
+
+def _shape(role: str, shape: Shape, material: str) -> Tag:
+    tag = Tag(role, children=[_origin(shape.xyz, shape.rotation)])
+    said = {name: numbers(value) for name, value in sizes(shape).items()}
+    tag.add("geometry", Tag(shape.kind, said if shape.kind != "mesh" else {"filename": shape.mesh, **said}))
+    if role == "visual" and shape.rgba is not None:
+        tag.add("material", Tag("color", {"rgba": numbers(shape.rgba)}), name=material)
+    return tag
 
 
 def _inertial(inertial: Inertial) -> Tag:
