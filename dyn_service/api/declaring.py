@@ -12,11 +12,14 @@ makes rows that take long: their answer is computed step by step, and comes over
 from __future__ import annotations
 
 import inspect
+import reprlib
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from dyn_service.api.spec import (
     Bodies,
@@ -194,9 +197,17 @@ def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
             names[name] = name
             options[name] = _option(name, hints[name], parameter)
     outputs, labels, result_type = _answer(method.__name__, hints["return"])
+    if result_type is not None:
+        result_type.__repr__ = _brief  # type: ignore[assignment]
+    text = inspect.getdoc(method) or ""
+    takes = [f"    {name}: {inputs[key]}" for name, key in names.items() if key in inputs]
+    gives = [f"    {name}: {spec}" for name, spec in outputs.items()]
+    gives[:0] = [f"    {name}: {label.text}" for name, label in labels.items()]
+    lists = [f"{title}:\n" + "\n".join(lines) for title, lines in (("Inputs", takes), ("Outputs", gives)) if lines]
+    method.__doc__ = "\n\n".join([text, *lists])
     return {
         "name": method.__name__,
-        "summary": (inspect.getdoc(method) or "").partition("\n")[0],
+        "summary": text.partition("\n")[0],
         "equation": equation,
         "inputs": MappingProxyType(inputs),
         "optional": frozenset(optional),
@@ -206,6 +217,23 @@ def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
         "result_type": result_type,
         "parameters": MappingProxyType(names),
     }
+
+
+def _brief(self: Any) -> str:
+    """Each output with its shape, unit and first entries; outputs that are None are left out."""
+    hints = typing.get_type_hints(type(self), include_extras=True)
+    lines = []
+    for name, hint in hints.items():
+        value, spec = getattr(self, name, None), _marked(hint, Spec)
+        if value is None:
+            continue
+        if spec is None:
+            lines.append(f"{name}: {len(value)} names, {reprlib.repr(value)}")
+            continue
+        array = np.asarray(value)
+        first = ", ".join(f"{x:.4g}" for x in array.flat[:4]) + (", ..." if array.size > 4 else "")
+        lines.append(f"{name}: {array.shape} {spec.unit}: {first}" if array.ndim else f"{name}: {first} {spec.unit}")
+    return "\n    ".join([f"{type(self).__name__}(", *lines]) + ")"
 
 
 def _answer(method: str, answer: Any) -> tuple[dict[str, Spec], dict[str, Names], type[Any] | None]:

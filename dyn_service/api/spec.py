@@ -98,6 +98,10 @@ class Dimensions(Protocol):
         """The size of one dimension."""
 
 
+_OBJECTS = ("wrenches", "payload", "contacts", "overlay", "link", "directions")
+"""Kinds of inputs for which methods take objects or names."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
@@ -119,6 +123,11 @@ class Spec:
     kind: Kind = "plain"
     default: tuple[float, ...] | None = None
     singular: str = ""
+
+    def __str__(self) -> str:
+        """Shape with leading axes, unit, and text; of an object no shape."""
+        shape = "" if self.kind in _OBJECTS else f"({', '.join(map(str, ('...', *self.shape)))})"
+        return "; ".join(filter(None, (", ".join(filter(None, (shape, self.unit))), self.text)))
 
     def dims(self, sizes: Dimensions) -> tuple[int, ...]:
         """The core shape in numbers."""

@@ -145,16 +145,15 @@ def plot(
     bag: _Bag,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TOPIC", help="Which topics. (default: all, or those of robots' motions where there are too many)"
-        ),
+        typer.Argument(metavar="TOPIC", help="Which topics. (default: all, or joint states if there are too many)"),
     ] = None,
     fields: Annotated[
         list[str] | None,
         typer.Option(
             "--field",
             metavar="FIELD",
-            help="A field, position, or one joint of it, 'position[elbow]'; a vector, 'wrench.force'; may be repeated.",
+            help="A field, position, or one joint of it, 'position\\[elbow]'; a vector, 'wrench.force'. "
+            "May be repeated.",
         ),
     ] = None,
     output: Annotated[

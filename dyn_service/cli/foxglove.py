@@ -20,7 +20,7 @@ def foxglove(
     origin: Annotated[
         list[str] | None, typer.Option(metavar="URL", help="A web page that may connect; may be repeated.")
     ] = None,
-    frames: Annotated[bool, typer.Option(help="Publish tf of plants of which nobody does.")] = True,
+    frames: Annotated[bool, typer.Option(help="Publish tf for plants without a tf publisher.")] = True,
 ) -> int:
     """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
     require("dyn foxglove", "foxglove", "rosbags")

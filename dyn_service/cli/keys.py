@@ -14,7 +14,12 @@ from dyn_service.errors import InvalidArgumentError
 app = typer.Typer(help="Manage the keys of a server and of its clients.", no_args_is_help=True)
 
 _Folder = Annotated[
-    str, typer.Option("--folder", metavar="DIR", help="(default: $DYN_SERVICE_KEYS, else ~/.config/dyn_service/keys)")
+    str,
+    typer.Option(
+        "--folder",
+        metavar="DIR",
+        help="The keys' folder. (default: $DYN_SERVICE_KEYS, else ~/.config/dyn_service/keys)",
+    ),
 ]
 
 
@@ -24,7 +29,7 @@ def new(
     role: Annotated[str, typer.Option(help="What it may do: query, load or admin.")] = "query",
     server: Annotated[bool, typer.Option("--server", help="Make the server's own key pair.")] = False,
     public: Annotated[
-        str, typer.Option(metavar="KEY", help="The public key of somebody who has made a key pair already.")
+        str, typer.Option(metavar="KEY", help="The public key of a holder who has made the key pair.")
     ] = "",
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the key. (default: in DIR)")

@@ -29,7 +29,7 @@ def launch(
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the lines.")] = "text",
     log_level: LogLevel = "info",
     check: Annotated[
-        bool, typer.Option("--check", help="End with status 3 where the run did not meet its bounds.")
+        bool, typer.Option("--check", help="Exit with status 3 if the run did not meet its bounds.")
     ] = False,
     show_args: Annotated[
         bool, typer.Option("--show-args", "-s", help="Print the arguments of the file and exit.")

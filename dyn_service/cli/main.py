@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dyn_service.server.settings import ServerSettings
 
 _LOG = logging.getLogger(__name__)
+_NEGATIVE = re.compile(r"-(?!1$)([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 _Server = Annotated[
     str | None,
@@ -45,7 +47,7 @@ _Server = Annotated[
 ]
 _Key = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A key file, for a server that asks for keys.", envvar="DYN_SERVICE_KEY"),
+    typer.Option(metavar="FILE", help="A key file, for a server that requires keys.", envvar="DYN_SERVICE_KEY"),
 ]
 _ServerKey = Annotated[
     str | None,
@@ -66,7 +68,9 @@ def main() -> NoReturn:
     if threading.current_thread() is threading.main_thread():
         raise_outside_of_imports()
     try:
-        status = app(prog_name="dyn", standalone_mode=False)
+        # a negative number is an argument, not a group of short options; -1 is an option of `topic pub`
+        words = [f" {word}" if _NEGATIVE.fullmatch(word) else word for word in sys.argv[1:]]
+        status = app(words, prog_name="dyn", standalone_mode=False)
     except KeyboardInterrupt:
         sys.exit(130)
     except UsageError as error:
@@ -146,7 +150,7 @@ def serve(
         int | None,
         typer.Option(
             metavar="N",
-            help="Worker processes for slow requests; with 0 a thread does them, which no deadline stops: its "
+            help="Worker processes for slow requests; with 0 they run in a thread, which deadlines do not stop: "
             "late answers are only marked. (default: 2)",
         ),
     ] = None,
@@ -169,7 +173,7 @@ def serve(
         typer.Option(help="Who needs a key: remote (clients on other machines) or required (all). (default: remote)"),
     ] = None,
     keys_folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder of `dyn keys`. (default: the same as there)")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the keys. (default: that of `dyn keys`)")
     ] = None,
     audit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Log file of who loaded and unloaded which robot.")
@@ -238,13 +242,15 @@ def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> None:
 
 @app.command(rich_help_panel="Servers")
 def call(
-    query: Annotated[str | None, typer.Argument(help="A query, see --list.")] = None,
+    query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Name of a query, see --list.")] = None,
     values: Annotated[
         list[str] | None,
         typer.Argument(metavar="NAME=VALUE", help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix"),
     ] = None,
     server: _Server = None,
-    robot: Annotated[str | None, typer.Option(metavar="NAME", help="(default: the server's only robot)")] = None,
+    robot: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the robot. (default: the server's only robot)")
+    ] = None,
     inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
     compile_wait: Annotated[
@@ -254,7 +260,7 @@ def call(
     server_key: _ServerKey = None,
     list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
 ) -> None:
-    """Ask a server one question and print the answer as JSON."""
+    """Send a query to a server and print the answer as JSON."""
     from dyn_service.cli.calling import ask, list_queries, read_values
     from dyn_service.cli.finding import find_server
 

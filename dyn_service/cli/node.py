@@ -31,7 +31,7 @@ def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout
 
 @app.command("list")
 def list_() -> None:
-    """Print the nodes' names; with their folder where several launches have nodes of one name."""
+    """Print the nodes' names, with the launch's folder if several launches have a node of the same name."""
     from dyn_service.nodes.discovery import Discovery
 
     found = Discovery().nodes()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dyn_service.cli.progress import say
 from dyn_service.cli.usage import UsageError
 from dyn_service.suggestions import did_you_mean
 
@@ -16,14 +17,17 @@ OWN_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 
 def run(
     context: typer.Context,
-    package: Annotated[str, typer.Argument(metavar="PACKAGE", help="Of the node, such as dyn_service.")] = "",
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Its name there.")] = "",
+    package: Annotated[str, typer.Argument(metavar="PACKAGE", help="The node's package, such as dyn_service.")] = "",
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name in its package.")] = "",
 ) -> int:
     """Run one node of any package: `dyn run PACKAGE NODE --help` lists its parameters."""
     from dyn_service.nodes.registry import Registry
 
     registry = Registry()
-    if not package or package in ("-h", "--help"):
+    if package in ("-h", "--help"):
+        say(context.get_help(), nl=False)
+        return 0
+    if not package:
         raise UsageError(f"name a package and its node; there are {', '.join(map('/'.join, registry.all_names()))}")
     known = registry.names(package)
     if not known:

@@ -102,7 +102,7 @@ def save(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     timeout: Timeout = 2.0,
 ) -> None:
-    """Write values that were set while the node runs back to its parameter file, and change nothing else there."""
+    """Write the values that were set since the node started to its parameter file, and change nothing else in it."""
     from dyn_service.cli.yaml_text import edited, flow
     from dyn_service.config.documents import read_document
     from dyn_service.config.parameters import Parameters, section_names

@@ -62,11 +62,16 @@ def check(
     ] = True,
 ) -> int:
     """Read a robot and report what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
+    from rich.console import Console
+    from rich.markup import escape
+
     from dyn_service import Robot
+    from dyn_service.config.logs import printable
 
     given = assigned(arguments)
     file = taken(file, tell)
-    robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
+    with Console(stderr=True).status(f"reading {escape(printable(str(file)))}"):
+        robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
     if not dynamics:
         if kernels:
             from dyn_service.server.opening import prepare

@@ -15,7 +15,9 @@ app = typer.Typer(help="List and call services of running nodes.", no_args_is_he
 
 
 @app.command("list")
-def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="With their types.")] = False) -> None:
+def list_(
+    show_types: Annotated[bool, typer.Option("--show-types", "-t", help="Print their types too.")] = False,
+) -> None:
     """Print the services' names."""
     from dyn_service.nodes.discovery import Discovery
 
@@ -26,9 +28,14 @@ def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="W
 
 @app.command()
 def call(
-    name: Annotated[str, typer.Argument(metavar="SERVICE", autocompletion=services)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SERVICE", help="Its full name, such as /arm/plant/get_parameters.", autocompletion=services
+        ),
+    ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[TYPE] [VALUES]", help="VALUES are YAML: '{names: [rate_hz]}'.")
+        list[str] | None, typer.Argument(metavar="[TYPE] [VALUES]", help="VALUES are YAML: '{names: \\[rate_hz]}'.")
     ] = None,
     timeout: Timeout = 5.0,
 ) -> None:

@@ -31,7 +31,9 @@ _Type = Annotated[
 
 
 @app.command("list")
-def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="With their types.")] = False) -> None:
+def list_(
+    show_types: Annotated[bool, typer.Option("--show-types", "-t", help="Print their types too.")] = False,
+) -> None:
     """Print the topics' names."""
     from dyn_service.nodes.discovery import Discovery
 
@@ -41,7 +43,7 @@ def list_(show_types: Annotated[bool, typer.Option("--show-types", "-t", help="W
 
 @app.command()
 def info(
-    topic: _Topic, verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With the nodes.")] = False
+    topic: _Topic, verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the nodes too.")] = False
 ) -> None:
     """Print a topic's type and the numbers of its publishers and subscriptions."""
     from dyn_service.nodes.discovery import Discovery, full
@@ -119,14 +121,19 @@ def hz(
 @app.command()
 def pub(
     topic: _Topic,
-    kind: Annotated[str, typer.Argument(metavar="TYPE", autocompletion=types)],
-    values: Annotated[str, typer.Argument(metavar="VALUES", help="As YAML: '{data: hello}'.")] = "{}",
-    rate: Annotated[float, typer.Option("--rate", "-r", metavar="HZ", help="The rate.")] = 1.0,
+    kind: Annotated[str, typer.Argument(metavar="TYPE", help="Such as std_msgs/msg/String.", autocompletion=types)],
+    values: Annotated[
+        str, typer.Argument(metavar="VALUES", help="As YAML: '{data: hello}', or the value of `data`.")
+    ] = "{}",
+    rate: Annotated[float, typer.Option("--rate", "-r", metavar="HZ", help="Messages per second.")] = 1.0,
     once: Annotated[
         bool, typer.Option("--once", "-1", help="Publish it once, when there is a subscriber, and exit.")
     ] = False,
     times: Annotated[
-        int, typer.Option("--times", "-t", min=0, metavar="N", help="Publish it N times. (default: until Ctrl-C)")
+        int,
+        typer.Option(
+            "--times", "-t", min=0, metavar="N", show_default=False, help="Publish it N times. (default: until Ctrl-C)"
+        ),
     ] = 0,
 ) -> None:
     """Publish a message at a fixed rate."""
@@ -138,7 +145,8 @@ def pub(
     if not rate > 0.0:
         raise UsageError(f"--rate is {rate:g}: expected a positive number")
     try:
-        message = from_builtins(by_type(kind), parsed(values, "VALUES") or {})
+        given = parsed(values, "VALUES")
+        message = from_builtins(by_type(kind), {"data": given} if not isinstance(given, dict | None) else given or {})
     except (InvalidArgumentError, NotFoundError) as error:
         raise UsageError(str(error)) from None
     if not publish(Discovery(), full(topic), message, rate, 1 if once else times):

@@ -21,6 +21,7 @@ from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.cli import main as cli
 from dyn_service.cli.calling import read_values
 from dyn_service.cli.yaml_text import parsed
+from dyn_service.messages import Message
 from dyn_service.protocol.administration import ADMINISTRATION
 from dyn_service.server.settings import ServerSettings, read_settings
 from tests.conftest import ROOT, URDF
@@ -286,6 +287,47 @@ def test_help(dyn_here: Here, command: list[str]) -> None:
     status, out, err = dyn_here(*command, "--help")
     assert (status, err) == (0, "")
     assert "Usage: dyn" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["bag", "plot"], "position[elbow]"),
+        (["service", "call"], "{names: [rate_hz]}"),
+        (["run"], "PACKAGE"),
+    ],
+    ids=str,
+)
+def test_help_shows_brackets_and_needs_no_node(dyn_here: Here, words: list[str], shown: str) -> None:
+    """Brackets in a help text are not read as markup: `position[elbow]` was shown as `position`."""
+    status, out, err = dyn_here(*words, "--help")
+    assert (status, err) == (0, "")
+    assert shown in re.sub(r"[│\s]+", " ", out)
+
+
+@pytest.mark.parametrize("value", ["-0.5", "-.5", ".5", "-1.5", "-5e-1", "-12", "{data: -.5}"])
+def test_negative_numbers_are_no_options(dyn_here: Here, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """`-1.5` was read as the option -1, others as options that do not exist."""
+
+    class Float64(Message, frozen=True):
+        data: float = 0.0
+
+    sent: list[Any] = []
+    monkeypatch.setattr("dyn_service.messages.by_type", lambda name: Float64)
+    monkeypatch.setattr("dyn_service.nodes.publishing.publish", lambda *given: bool(sent.append(given)) or True)
+    assert dyn_here("topic", "pub", "/t", "std_msgs/msg/Float64", value, "-t", "3") == (0, "", "")
+    ((_, topic, message, _, times),) = sent
+    number = float(value.removeprefix("{data: ").removesuffix("}"))
+    assert (topic, message.data, times) == ("/t", number, 3)
+    assert dyn_here("topic", "pub", "/t", "std_msgs/msg/Float64", "-1")[0] == 0
+    assert sent[1][2:] == (type(message)(), 1.0, 1)
+
+
+def test_check_shows_what_it_reads_on_a_terminal(dyn_here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("check", URDF / "scara.urdf", "--no-kernels")
+    assert dyn_here(*words)[2] == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
+    assert "reading" in dyn_here(*words)[2]
 
 
 def test_version() -> None:

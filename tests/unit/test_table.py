@@ -7,9 +7,11 @@ import asyncio
 import inspect
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries
+from dyn_service.api.results import ConstraintForces, Energy, SegmentLoads, Trajectory
 from dyn_service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 from tools import awaited
 
@@ -79,3 +81,42 @@ def test_computations_name_functions_that_take_their_arguments(row: Computation)
         keywords = any(p.kind is p.VAR_KEYWORD for p in parts.values())
         assert keywords or set(row.parameters) <= set(parts)
         assert callable(row.function("part"))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_help_shows_shapes_and_units(row: Query | Computation) -> None:
+    """Of each input and output, under the method's own name for it, in process, remote and awaited."""
+    of_robot = hasattr(RobotQueries, row.name)
+    for kind in (RobotQueries, AsyncRobotQueries) if of_robot else (GaitQueries, AsyncGaitQueries):
+        text = inspect.getdoc(getattr(kind, row.name)) or ""
+        taken, _, given = text.partition("\nOutputs:\n")
+        declared = [(taken, name, row.inputs[key]) for name, key in row.parameters.items() if key in row.inputs]
+        declared += [(given, name, spec) for name, spec in row.outputs.items()]
+        for part, name, spec in declared:
+            lines = part.partition("\nInputs:\n")[2] if part is taken else part
+            (line,) = [line for line in lines.splitlines() if line.startswith(f"    {name}: ")]
+            assert spec.unit in line
+            assert spec.text in line
+            named = spec.kind in ("wrenches", "payload", "contacts", "overlay", "link", "directions")
+            assert named or f"({', '.join(map(str, ('...', *spec.shape)))})" in line
+        assert all(f"    {name}: {label.text}" in given.splitlines() for name, label in row.labels.items())
+
+
+def test_repr_of_a_result_gives_shapes_units_and_first_entries() -> None:
+    """Whatever its size; an output that is None has no line."""
+    wrench = np.arange(48_000.0).reshape(1000, 8, 6)
+    names = tuple(f"j{k}" for k in range(8))
+    assert repr(ConstraintForces(names, wrench, wrench[..., 0], wrench)).splitlines() == [
+        "ConstraintForces(",
+        "    joints: 8 names, ('j0', 'j1', 'j2', 'j3', 'j4', 'j5', ...)",
+        "    wrench: (1000, 8, 6) N m, N: 0, 1, 2, 3, ...",
+        "    actuation: (1000, 8) N m | N: 0, 6, 12, 18, ...",
+        "    constraint: (1000, 8, 6) N m, N: 0, 1, 2, 3, ...)",
+    ]
+    moved = Trajectory(np.array([0.0, 0.5]), np.full((2, 1), np.pi), np.zeros((2, 0)))
+    assert repr(moved) == (
+        "Trajectory(\n    t: (2,) s: 0, 0.5\n    q: (2, 1) rad | m: 3.142, 3.142\n    v: (2, 0) rad/s | m/s: )"
+    )
+    forces = np.zeros((3, 2, 3))  # a named tuple unpacks as before
+    assert repr(SegmentLoads(forces, forces)).startswith("SegmentLoads(\n    force: (3, 2, 3) N: 0, 0, 0, 0, ...")
+    assert "total: 2 J" in repr(Energy(*map(np.float64, (1.0, 1.0, 2.0, 0.0))))
