@@ -34,6 +34,9 @@ PART_NUMBERS = 1 << 16
 PART_MOVES = 1 << 22
 """Joint velocities that one request moves on at most, of all states and steps: some tenths of a second."""
 
+SUPPORTED_MOVES, STICK_SLIP_MOVES = 1 << 17, 1 << 12
+"""The same with limits or contacts, and with `stick_slip`, which minimises for each state: some seconds at most."""
+
 SEARCHING_STEPS = 200
 """Steps of one request at most, of those that search: each evaluates the equation of motion tens of times."""
 
@@ -131,7 +134,9 @@ def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Calla
     q, v, p = task.q, task.v, task.p
     searching = task.supported or task.integrator in ("adaptive", "implicit_midpoint", "stick_slip")
     most = SEARCHING_STEPS if searching else PART_STEPS
-    most = max(1, min(most, PART_MOVES // max(v.size, 1)))
+    moves = SUPPORTED_MOVES if task.supported else PART_MOVES
+    moves = STICK_SLIP_MOVES if task.integrator == "stick_slip" else moves
+    most = max(1, min(most, moves // max(v.size, 1)))
     records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
     aligned = every <= most and not task.by_function  # then parts end where a state is recorded
     found: dict[str, list[Array]] = {}
