@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -92,17 +92,14 @@ def mesh_file(address: str, beside: Path) -> Path | None:
     `package://NAME/..` is looked for in folders called NAME above the robot's file, in those of `ROS_PACKAGE_PATH`, of
     `share` below `AMENT_PREFIX_PATH`, and in the Python package NAME; nothing is fetched.
     """
-    split = urlsplit(address)
-    if split.scheme in ("package", "model"):
-        inside = Path(unquote(split.path).lstrip("/"))
-        candidates = [home / inside for home in _packages(split.netloc, beside)]
-    elif split.scheme == "file":
-        candidates = [Path(unquote(split.path))]
-    elif split.scheme and len(split.scheme) > 1:
-        return None
-    else:
-        candidates = [beside / address]
-    return next((path for path in candidates if path.suffix.lower() in MESHES and path.is_file()), None)
+    scheme, is_uri, rest = address.partition("://")
+    name, _, inside = rest.partition("/")
+    candidates = [] if is_uri else [beside / address]
+    if scheme in ("package", "model"):
+        candidates = [home / unquote(inside).lstrip("/") for home in _packages(name, beside)]
+    elif scheme == "file":
+        candidates = [Path("/", unquote(inside))]
+    return next((path for path in candidates if path.suffix.lower() in MESHES and os.path.isfile(path)), None)
 
 
 def _packages(name: str, beside: Path) -> Iterator[Path]:

@@ -176,7 +176,16 @@ def test_where_meshes_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for address, path in places.items():
         assert mesh_file(address, beside) == path
     (beside / "passwd").write_text("no mesh")
-    for address in ("https://example.org/a.stl", "meshes/none.stl", "passwd", "package://nowhere/a.stl", ""):
+    for address in (
+        "https://example.org/a.stl",
+        "meshes/none.stl",
+        "passwd",
+        "package://nowhere/a.stl",
+        "",
+        "http://[a.stl",
+        f"{300 * 'a'}.stl",
+        "package:///a.stl",
+    ):
         assert mesh_file(address, beside) is None
 
 
