@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,28 @@ from numpy.typing import NDArray
 from dyn_service.errors import InvalidArgumentError
 
 Array = NDArray[np.float64]
+
+
+MAX_NPZ_BYTES = 4 << 30
+"""Bytes of all arrays of a recording: an hour of a quadruped at 1 kHz is 2 GiB."""
+
+
+def read_npz(path: Path) -> dict[str, Any]:
+    """Returns the arrays of a file of `numpy.savez`.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError, EOFError, BadZipFile, MemoryError: It is no such file.
+        InvalidArgumentError: Its arrays are larger than `MAX_NPZ_BYTES`.
+    """
+    with path.open("rb") as file:
+        with ZipFile(file) as packed:
+            size = sum(entry.file_size for entry in packed.infolist())
+        if size > MAX_NPZ_BYTES:
+            raise InvalidArgumentError(f"{str(path)!r} expands to {size} bytes, at most {MAX_NPZ_BYTES} are read")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as kept:
+            return {name: kept[name] for name in kept.files}
 
 
 def numbers(value: Any) -> Array | None:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dyn_service.api.arrays import read_npz
 from dyn_service.control.safety import MODES, RUNNING
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.suggestions import did_you_mean
@@ -205,8 +206,7 @@ class Record:
             InvalidArgumentError: The file cannot be read, or is no record.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+            arrays = read_npz(path)
             kinds = [
                 name.removesuffix(".names") for name in arrays if name.endswith(".names") and name != "counts.names"
             ]
@@ -226,9 +226,11 @@ class Record:
                 title=str(arrays["title"]),
                 notes=tuple(zip(map(float, arrays["notes.t"]), _texts(arrays["notes.text"]), strict=True)),
             )
+        except InvalidArgumentError:
+            raise
         except OSError as error:
             raise InvalidArgumentError(f"record {str(path)!r} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile):
+        except (ValueError, KeyError, IndexError, EOFError, MemoryError, zipfile.BadZipFile):
             raise InvalidArgumentError(f"{str(path)!r} is no record of a run: expected a file of `save`") from None
 
     def same_as(self, other: Record) -> str | None:

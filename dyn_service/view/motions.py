@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from dyn_service.api.arrays import read_npz
 from dyn_service.api.queries import Array
 from dyn_service.control.joint_states import MULTI_DOF
 from dyn_service.control.joint_states_heard import Heard
@@ -77,8 +78,7 @@ def of_report(folder: Path, node: str | None = None) -> Recorded:
     try:
         report = json.loads((folder / REPORT).read_text("utf-8"))
         plants = {str(process["name"]): process for process in report["processes"]}
-        with np.load(folder / RECORDING) as kept:
-            arrays = {name: kept[name] for name in kept.files}
+        arrays = read_npz(folder / RECORDING)
     except FileNotFoundError as error:
         name = Path(error.filename).name
         raise NotFoundError(f"{str(folder)!r} is no report of a launch: it has no {name}") from None

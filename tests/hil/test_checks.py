@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dyn_service.api import arrays
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.checks import Check
 from dyn_service.hil.measures import Notes, said
@@ -454,7 +455,7 @@ def test_names_that_there_are_not() -> None:
         Signal("x", "m", np.zeros(3), np.zeros(2))
 
 
-def test_a_record_comes_back_from_its_file(tmp_path) -> None:
+def test_a_record_comes_back_from_its_file(tmp_path, monkeypatch) -> None:
     written = record(error=bump, changes=(*BEGUN, Change(0.6, "stopped", "missed")), counts={"refused": 3, "stops": 1})
     written = replace(written, notes=((0.25, "pushed"),), deadline_s=0.003)
     written.save(tmp_path / "run.npz")
@@ -474,6 +475,9 @@ def test_a_record_comes_back_from_its_file(tmp_path) -> None:
         (tmp_path / "bad.npz").write_bytes(b"PK no zip")
         with pytest.raises(InvalidArgumentError, match=f"{bad}' (cannot be read: No such file|is no record of a run)"):
             Record.load(tmp_path / bad)
+    monkeypatch.setattr(arrays, "MAX_NPZ_BYTES", 1000)
+    with pytest.raises(InvalidArgumentError, match=r"expands to \d+ bytes, at most 1000 are read"):
+        Record.load(tmp_path / "run.npz")
 
 
 def test_the_first_bit_that_differs_is_named() -> None:

@@ -8,6 +8,7 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 
+from dyn_service.api import arrays
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.launching.plan import LaunchPlan, ProcessPlan
@@ -56,13 +57,17 @@ def test_of_a_report(report: Path) -> None:
     assert np.isnan(of_report(report).motion(AT).reference).all()
 
 
-def test_reports_that_are_none(report: Path, tmp_path: Path) -> None:
+def test_reports_that_are_none(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         NotFoundError, match=r"has no plant 'plant' that recorded its motion; did you mean 'left/plant'"
     ):
         of_report(report, "plant")
     with pytest.raises(NotFoundError, match=r"is no report of a launch: it has no report.json"):
         of_report(tmp_path)
+    monkeypatch.setattr(arrays, "MAX_NPZ_BYTES", 1000)
+    with pytest.raises(InvalidArgumentError, match=r"recording.npz' expands to \d+ bytes, at most 1000 are read"):
+        of_report(report)
+    monkeypatch.undo()
     (tmp_path / "report.json").write_text("{}")
     (tmp_path / "recording.npz").write_text("damaged")
     with pytest.raises(InvalidArgumentError, match=r"the report in '.*' cannot be read"):
