@@ -47,6 +47,7 @@ def test_charts_are_drawn_and_zoom_together(tmp_path: Path) -> None:
         assert begin == pytest.approx(0.5 * 2.999, abs=0.02)  # a few pixels of some 350
         assert end == pytest.approx(0.75 * 2.999, abs=0.02)
         page.mouse.dblclick(box["x"] + 50, box["y"] + 20)
+        page.wait_for_function("document.querySelector('.chart').getAttribute('data-shown') === '0 2.999'")
         assert page.evaluate(FIRST_TIMES) == ["0 2.999"] * 4
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         page.locator("#theme").click()
