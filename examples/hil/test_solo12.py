@@ -1,9 +1,15 @@
 """A Solo12 on its feet: it stands, and it walks in place. Its base has no motor; the ground carries it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from dyn_service import Robot
 from dyn_service.hil import Delay
+
+SOLO12 = Path(__file__).parents[2] / "urdf" / "solo12.urdf"
+LEGS = ("FL", "FR", "HL", "HR")
 
 
 @pytest.mark.hil(launch="solo12")
@@ -20,9 +26,17 @@ def test_it_stands_where_it_was_put(run, by_s):
 
 @pytest.mark.hil(launch="solo12", arguments={"motion": "walk"})
 def test_it_walks_in_place(run):
-    """Without a stop, within two centimetres; it sinks by 38 mm while it stands on two feet."""
+    """Without a stop, within two centimetres; it sinks by 38 mm while it stands on two feet, and lifts the others."""
     one = run(1.5)
     one.check.stops().at_most(0)
+    robot = Robot.from_urdf(SOLO12, root="floating")
+    poses = robot.link_poses(one.record.groups["position"].values)
+    heights = {leg: poses.position[:, robot.link_names.index(f"{leg}_foot"), 2] - 0.016 for leg in LEGS}
+    lifted = {leg: heights[leg] > 0.015 for leg in LEGS}
+    for leg in LEGS:
+        assert np.count_nonzero(np.diff(lifted[leg].astype(int)) == 1) >= 2, leg
+    assert not (lifted["FL"] & lifted["FR"]).any()  # a foot and the one across from it, in turn
+    assert (lifted["FL"] & lifted["HR"]).any()
     assert one.record.signal("position", "root_joint.z").values.min() > 0.195
     assert abs(one.record.signal("position", "root_joint.x").values).max() < 0.02
 

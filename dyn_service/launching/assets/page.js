@@ -84,7 +84,8 @@
         if (chart.kind === "bars") return [0.7, Math.max(high, 1) * 4];
         return [Math.max(low, 1e-9) / 1.15, Math.max(high, 1e-9) * 1.3];
       }
-      const short = Math.max(chart.least - (high - low), 0);
+      const size = Math.max(Math.abs(low), Math.abs(high));
+      const short = high === low && high ? 0 : Math.max(chart.least, 1e-6 * size, high - low) - (high - low);
       high += chart.fromZero ? short : short / 2;
       low -= short / 2;
       const pad = (high - low || Math.abs(high) || 1) * 0.07;
