@@ -52,8 +52,8 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collected tests stay to the end, so the collector does not walk through them; and it runs less often, since
-    tracing a kernel allocates millions of objects and Python's default of 700 costs a tenth to a fifth of its time.
+    """Collected tests stay to the end, so the collector does not walk through them. It runs less often than by Python's
+    default of 700: tracing a kernel allocates millions of objects (13 tests of overlays took a fifth less CPU time).
     """
     gc.collect()
     gc.freeze()

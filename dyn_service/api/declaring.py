@@ -198,7 +198,7 @@ def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
             options[name] = _option(name, hints[name], parameter)
     outputs, labels, result_type = _answer(method.__name__, hints["return"])
     if result_type is not None:
-        result_type.__repr__ = _brief  # type: ignore[assignment]
+        result_type.__repr__ = _brief  # type: ignore[assignment]  # a method of any class
     text = inspect.getdoc(method) or ""
     takes = [f"    {name}: {inputs[key]}" for name, key in names.items() if key in inputs]
     gives = [f"    {name}: {spec}" for name, spec in outputs.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dyn_service.api.arrays import found
@@ -22,23 +22,11 @@ def row_of(name: str) -> Query:
     return row
 
 
-def check_known(query: str, what: str, given: Iterable[str], known: Mapping[str, object]) -> None:
-    """Refuses inputs or options that a query does not have.
-
-    Args:
-        query: Its name.
-        what: "input" or "option".
-        given: The names in the request.
-        known: Those of the query.
-
-    Raises:
-        InvalidArgumentError: `path` names the first unknown one.
-    """
-    for name in given:
-        if name not in known:
-            names = f"its {what}s are {', '.join(known)}" if known else "it has none"
-            message = f"{query} has no {what} '{name}'; {names}{did_you_mean(name, known)}"
-            raise InvalidArgumentError(message, path=f"{what}s.{name}")
+def unknown(query: str, what: str, name: str, known: Mapping[str, object]) -> InvalidArgumentError:
+    """The error for an input or option (`what`) that a query does not have; `path` names it."""
+    names = f"its {what}s are {', '.join(known)}" if known else "it has none"
+    message = f"{query} has no {what} '{name}'; {names}{did_you_mean(name, known)}"
+    return InvalidArgumentError(message, path=f"{what}s.{name}")
 
 
 def check_names(row: Row, given: Mapping[str, Any]) -> None:
@@ -47,7 +35,9 @@ def check_names(row: Row, given: Mapping[str, Any]) -> None:
     Raises:
         InvalidArgumentError: `path` names the input.
     """
-    check_known(row.name, "input", given, row.inputs)
+    for name in given:
+        if name not in row.inputs:
+            raise unknown(row.name, "input", name, row.inputs)
     for name in row.required:
         if given.get(name) is None:
             raise needed(row, name)
@@ -65,8 +55,9 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
         InvalidArgumentError: There is no such option, it is needed, or its value is none; `path` names it.
     """
     chosen = {name: option.default for name, option in row.options.items() if not option.required}
-    check_known(row.name, "option", options, row.options)
     for name, value in options.items():
+        if name not in row.options:
+            raise unknown(row.name, "option", name, row.options)
         chosen[name] = checked_option(row.options[name], value, f"options.{name}")
     for name in row.options:
         if name not in chosen:

@@ -98,7 +98,7 @@ class Dimensions(Protocol):
         """The size of one dimension."""
 
 
-_OBJECTS = ("wrenches", "payload", "contacts", "overlay", "link", "directions")
+_OBJECTS = BY_NAME | {"wrenches", "payload", "contacts", "overlay"}
 """Kinds of inputs for which methods take objects or names."""
 
 

@@ -3,8 +3,8 @@
     tau = inverse_dynamics(q, v, a_ref + kd (v_ref - v) + kp (q_ref - q)),     kp = w^2, kd = 2 d w
 
 so that the tracking error obeys e-ddot + kd e-dot + kp e = 0 while the model is the plant's. Of a joint with several
-ways to move, q_ref - q is the `difference`, and velocities stand in the axes of their own bodies, the reference's and
-the plant's: its error obeys the same up to terms of the size of v e, which are gone with e.
+ways to move, q_ref - q is `Configuration.error`, and velocities are in the axes of their own bodies, the reference's
+and the plant's: its error obeys the same up to terms of the size of v e, which are gone with e.
 
 Source: Newton-Euler (18) of the notes; Luh, Walker, Paul, IEEE Trans. Automatic Control 25 (1980).
 """

@@ -35,9 +35,9 @@ Push = Callable[[float, Array, Array], ArrayLike]
 class Rehearsal:
     """What happened, a row per state of the plant.
 
-    t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); effort acts from there on, error is the
-    `difference` from q to the reference. updated: (u,) the rows of t at which the law was asked. signals: by name,
-    (u, ..), what it showed then.
+    t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); effort acts from there on, error is
+    `Configuration.error` from q to the reference. updated: (u,) the rows of t at which the law was asked. signals: by
+    name, (u, ..), what it showed then.
     """
 
     t: Array

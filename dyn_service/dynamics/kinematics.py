@@ -17,6 +17,7 @@ import casadi as ca
 
 from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
 from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.model.joints.rotations import shorter
 from dyn_service.model.tree import Tree
 
 
@@ -94,10 +95,9 @@ def error(tree: Tree, q: Mat, q_to: Mat) -> Mat:
     """Returns the error of a control law: `difference`, less the whole turns of continuous joints."""
     found = difference(tree, q, q_to)
     wraps = tree.configuration.wraps
-    if not wraps.any():
+    if not wraps.size:
         return found
-    entries = zip(ca.vertsplit(found), wraps, strict=True)
-    return ca.vertcat(*(ca.atan2(ca.sin(x), ca.cos(x)) if wrapped else x for x, wrapped in entries))
+    return ca.vertcat(*(shorter(x, SYMBOLS) if k in wraps else x for k, x in enumerate(ca.vertsplit(found))))
 
 
 def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tuple[Mat, tuple[slice, ...]]) -> Mat:

@@ -128,8 +128,8 @@ def _parametric(
 
         found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
         graphs.append(given)
-    # A robot with locked joints may have no answer at all (`operational_space`); it says nothing of the kernel.
-    states = min((each.states for each in found if each.states), default=0)
+    compared = found if found[-1].states else found[:-1]  # the one with locked joints may have no answer at all
+    states = min(each.states for each in compared)
     return kernel, Certificate(signature.name, "link frames", *max(found)._replace(states=states)), graphs[0]
 
 
@@ -274,10 +274,15 @@ def difference(
 
 
 def _relative(answer: Array, runs: Array) -> float:
-    """Returns the largest difference of one output, as a share of its largest entry in the same state."""
+    """Returns the largest difference of one output, as a share of its largest entry in the same state.
+
+    Where all entries of a state are zero, they are those of all states.
+    """
     given = runs[_finite(runs), :, 0]
-    apart, size = np.abs(answer.reshape(len(runs), -1)[_finite(runs)] - given).max(-1, initial=0.0), np.abs(given)
-    return float(np.nan_to_num(apart / size.max(-1, initial=1e-300), nan=BEYOND).max(initial=0.0))
+    apart = np.abs(answer.reshape(len(runs), -1)[_finite(runs)] - given).max(-1, initial=0.0)
+    size = np.abs(given).max(-1, initial=0.0)
+    share = apart / np.where(size > 0.0, size, size.max(initial=0.0))
+    return float(np.where(apart > 0.0, np.fmin(share, BEYOND), np.where(apart == 0.0, 0.0, BEYOND)).max(initial=0.0))
 
 
 def _finite(runs: Array) -> Any:

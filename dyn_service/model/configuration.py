@@ -22,6 +22,7 @@ from dyn_service.api.arrays import found as described
 from dyn_service.api.description import RobotDescription
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, SINGLE, Arithmetic, Joint
+from dyn_service.model.joints.rotations import shorter
 
 Array = NDArray[np.float64]
 
@@ -155,9 +156,9 @@ class Configuration:
         return np.concatenate([np.zeros(0, dtype=bool), *(joint.subspace[:3].any(axis=0) for joint in self.joints)])
 
     @cached_property
-    def wraps(self) -> NDArray[np.bool_]:
-        """(nv,): which velocities belong to joints whose positions count turns that change no pose."""
-        return _kept(np.array([joint.wraps for joint in self.joints for _ in range(joint.nv)], dtype=bool))
+    def wraps(self) -> NDArray[np.intp]:
+        """Places in v of the joints whose positions count turns that change no pose."""
+        return np.flatnonzero([joint.wraps for joint in self.joints for _ in range(joint.nv)])
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
         """The position (..., nq) after dt s with constant v (..., nv); leading axes broadcast.
@@ -198,8 +199,8 @@ class Configuration:
             InvalidArgumentError: An argument of another shape.
         """
         found = self.difference(q, to)
-        if self.wraps.any():
-            found[..., self.wraps] = np.arctan2(np.sin(found[..., self.wraps]), np.cos(found[..., self.wraps]))
+        if self.wraps.size:
+            found[..., self.wraps] = shorter(found[..., self.wraps], NUMBERS)
         return found
 
     def rate(self, q: Array, v: Array) -> Array:

@@ -171,7 +171,7 @@ def motion_of(plant: NodeBoard, board: Board) -> Motion | None:
     mode = recording.column("mode")
     active = (mode == MODES.index(ACTIVE)) & np.isfinite(reference).all(axis=1)
     error = at.error(q, reference)
-    if not at.flat or at.wraps.any():
+    if not at.flat or at.wraps.size:
         # A quaternion's sign and full turns say nothing: of the reference's those that are nearest the measured ones.
         reference = at.integrate(q, error)
 

@@ -4,7 +4,7 @@ The tracking error is not what the controller says of itself: the plant's own re
 held against the reference motion evaluated again at the plant's times. Any node may tell of a reference, by the fact
 `reference`. Only times at which the plant was under command count; their share, `share_under_command`, is stated.
 
-The error is the `difference` from the measured position to the reference: by entry of v, in m and rad.
+The error is `Configuration.error` from the measured position to the reference: by entry of v, in m and rad.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import msgspec
 
 from dyn_service import __version__
 from dyn_service.api.cost import overlay_lead
-from dyn_service.api.inputs import check_known
+from dyn_service.api.inputs import unknown
 from dyn_service.errors import DynError, InvalidArgumentError, ResourceExhaustedError, UrdfError
 from dyn_service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.protocol.arrays import describe_value, show_value
@@ -96,8 +96,13 @@ class Administrator:
         caller, row = caller or self._anyone, ADMINISTRATION[request.query]
         try:
             caller.check(request.query)
-            check_known(row.name, "input", request.inputs or (), row.inputs)
-            check_known(row.name, "option", request.options or (), row.options)
+            for what, given, known in (
+                ("input", request.inputs, row.inputs),
+                ("option", request.options, row.options),
+            ):
+                for name in given or ():
+                    if name not in known:
+                        raise unknown(row.name, what, name, known)
         except DynError as refusal:
             if row.role is Role.LOAD:
                 tell_refused(caller, request.query, request.robot, refusal)

@@ -86,7 +86,7 @@ def _shown(shape: Written, beside: Path) -> Shape | str:
     """The shape as it is drawn, or why it is not."""
     file = mesh_file(shape.mesh, beside) if shape.kind == "mesh" else None
     if shape.unread or shape.kind == "plane":
-        return shape.unread or "a plane has no end"
+        return shape.unread or "a plane is infinite"
     if shape.kind == "mesh" and file is None:
         return f"the mesh {shape.mesh} is not there, or not of {', '.join(MESHES)}"
     if file is not None and not meshes_of(file):

@@ -415,7 +415,7 @@ def test_without_names_nothing_is_added() -> None:
     assert service.answer_single_state(payload, now) is not None
     assert calls_of(lambda: core.question(there, row, given, row.defaults)) <= 15
     assert calls_of(lambda: service.answer_single_state(payload, now)) <= 22
-    assert calls_of(lambda: service.handle(payload, now)) <= 213
+    assert calls_of(lambda: service.handle(payload, now)) <= 211
     assert len(payload) == 292
 
 

@@ -84,6 +84,7 @@
         if (chart.kind === "bars") return [0.7, Math.max(high, 1) * 4];
         return [Math.max(low, 1e-9) / 1.15, Math.max(high, 1e-9) * 1.3];
       }
+      // Values that differ by rounding alone are a flat line with short labels.
       const size = Math.max(Math.abs(low), Math.abs(high));
       const short = high === low && high ? 0 : Math.max(chart.least, 1e-6 * size, high - low) - (high - low);
       high += chart.fromZero ? short : short / 2;

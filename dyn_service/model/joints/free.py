@@ -18,6 +18,7 @@ from dyn_service.model.joints.rotations import (
     matrix,
     quaternion_product,
     series,
+    shorter,
     times,
     transposed,
     turned_about,
@@ -106,8 +107,7 @@ class Planar(Joint):
         return [q[0] + x, q[1] + y, q[2] + step[2]]
 
     def difference(self, q: Scalars, to: Scalars, m: Arithmetic) -> list[Scalar]:
-        turned = to[2] - q[2]
-        angle = m.atan2(m.sin(turned), m.cos(turned))
+        angle = shorter(to[2] - q[2], m)
         x, y = turned_in_plane((to[0] - q[0], to[1] - q[1]), m.cos(q[2]), -m.sin(q[2]))
         half = angle / 2 + m.copysign(_TINY, angle)
         along = half * m.cos(half) / m.sin(half)

@@ -34,6 +34,11 @@ def turned_in_plane(x: Scalars, cosine: Scalar, sine: Scalar) -> tuple[Scalar, S
     return cosine * x[0] - sine * x[1], sine * x[0] + cosine * x[1]
 
 
+def shorter(angle: Scalar, m: Arithmetic) -> Scalar:
+    """The same turn, from -pi to pi."""
+    return m.atan2(m.sin(angle), m.cos(angle))
+
+
 def matrix(q: Scalars) -> list[Scalar]:
     """The rotation of a quaternion of any length."""
     x, y, z, w = q
