@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-import zmq
 
 from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.nodes.graph import End, Graph, NodeEntry, runtime_folders
 from dyn_service.nodes.services import ServiceClient
 from dyn_service.nodes.topics import RUNTIME_DIR
+from dyn_service.protocol.sockets import own_context
 from dyn_service.suggestions import did_you_mean
 
 R = TypeVar("R")
@@ -112,7 +112,7 @@ class Discovery:
         def find(name: str) -> str:
             return self.service(name)[1].endpoint
 
-        with zmq.Context[zmq.Socket[bytes]]() as context:
+        with own_context() as context:
             client = ServiceClient(context, service, kind, find)
             try:
                 return client.call(request, timeout_s)

@@ -9,11 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import zmq
-
 from dyn_service.nodes.discovery import Discovery
 from dyn_service.nodes.executor import LOOK_S
 from dyn_service.nodes.subscription import Frames
+from dyn_service.protocol.sockets import own_context
 
 QUEUE = 10_000
 
@@ -23,7 +22,7 @@ def listening(
     topic: str, kind: str, discovery: Discovery, say: Callable[[str], None], queue: int = QUEUE
 ) -> Iterator[Frames]:
     """Frames of a topic, or of an endpoint, of all publishers of one type there are; see `frames`."""
-    with zmq.Context[zmq.Socket[bytes]]() as context:
+    with own_context() as context:
         heard = Frames(context, topic, kind, queue, written=topic if "://" in topic else "", say=say)
         try:
             heard.look(discovery.entries())

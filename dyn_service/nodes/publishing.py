@@ -6,8 +6,6 @@ import os
 import time
 from pathlib import Path
 
-import zmq
-
 from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages import Message
@@ -15,6 +13,7 @@ from dyn_service.nodes.discovery import Discovery
 from dyn_service.nodes.graph import runtime_folders
 from dyn_service.nodes.node import Node
 from dyn_service.nodes.topics import RUNTIME_DIR
+from dyn_service.protocol.sockets import own_context
 
 WAIT_S = 2.0
 """How long one who publishes a few messages waits for someone to listen."""
@@ -38,7 +37,7 @@ def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, 
     Raises:
         FailedPreconditionError: The topic is in several launches.
     """
-    with zmq.Context[zmq.Socket[bytes]]() as context:
+    with own_context() as context:
         node = Node.alone(f"/_dyn_topic_pub_{os.getpid()}", NoParameters(), folder_of(discovery, topic), context)
         try:
             out = node.create_publisher(type(message), topic, latched=True)

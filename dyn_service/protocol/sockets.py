@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, cast
 
@@ -33,6 +34,24 @@ def check_port(endpoint: str, path: str) -> str:
     if endpoint.startswith("tcp://") and port.isdecimal() and int(port[:9]) > MAX_PORT:
         raise InvalidArgumentError(f"{path}: the port of '{endpoint[:200]}' must be at most {MAX_PORT}", path=path)
     return endpoint
+
+
+@contextmanager
+def own_context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    """A ZeroMQ context for a command; at the end it closes its sockets and terminates.
+
+    After Ctrl-C it does neither: an interrupt inside pyzmq can leave a socket that is never closed, and the termination
+    of a context waits for all of its sockets. They end with the process.
+    """
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        yield context
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        context.destroy()
+        raise
+    context.destroy()
 
 
 def tells_owner(endpoint: str) -> bool:

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -323,6 +322,19 @@ def test_it_needs_no_engine(wave: Wave) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
+def test_an_interrupt_that_leaves_a_socket_open_ends_a_command() -> None:
+    """One that arrives inside pyzmq can leave a socket that the context does not know; its end waited for it."""
+    code = (
+        "from dyn_service.protocol.sockets import own_context\n"
+        "with own_context() as context:\n"
+        "    socket = context.socket(1)\n"
+        "    context._sockets.discard(socket)\n"
+        "    raise KeyboardInterrupt\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.stderr.endswith("KeyboardInterrupt\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words", ["topic echo /arm/joint_states", "topic hz /arm/joint_states", "topic pub /y std_msgs/String -r 100"]
@@ -344,11 +356,8 @@ def test_ctrl_c_leaves_nothing_and_says_nothing(wave: Wave, words: str) -> None:
             time.sleep(0.02)
     else:
         assert re.match("header|average", process.stdout.readline())
-    for _ in range(8):  # Python drops an interrupt that arrives in a finalizer: then the user presses Ctrl-C again
-        process.send_signal(2)
-        with suppress(subprocess.TimeoutExpired):
-            _, said = process.communicate(timeout=30)
-            break
+    process.send_signal(2)
+    _, said = process.communicate(timeout=240)
     assert (process.returncode, said) == (130, "")
     names = [entry.name for entry in Discovery({RUNTIME_DIR: str(wave.runtime_dir)}).entries()]
     assert names == ["/arm/wave"]
