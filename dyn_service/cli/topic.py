@@ -141,6 +141,7 @@ def pub(
     from dyn_service.messages import by_type, from_builtins
     from dyn_service.nodes.discovery import Discovery, full
     from dyn_service.nodes.publishing import publish
+    from dyn_service.nodes.stop import stopping
 
     if not rate > 0.0:
         raise UsageError(f"--rate is {rate:g}: expected a positive number")
@@ -149,7 +150,11 @@ def pub(
         message = from_builtins(by_type(kind), {"data": given} if not isinstance(given, dict | None) else given or {})
     except (InvalidArgumentError, NotFoundError) as error:
         raise UsageError(str(error)) from None
-    if not publish(Discovery(), full(topic), message, rate, 1 if once else times):
+    with stopping() as stop:  # an interrupt while the node is made or closed would leave a part of it open
+        subscribers = publish(Discovery(), full(topic), message, rate, 1 if once else times, stop)
+    if stop.requested:
+        raise KeyboardInterrupt
+    if not subscribers:
         _warn(f"{full(topic)} has no subscriber")
 
 

@@ -12,6 +12,7 @@ from dyn_service.messages import Message
 from dyn_service.nodes.discovery import Discovery
 from dyn_service.nodes.graph import runtime_folders
 from dyn_service.nodes.node import Node
+from dyn_service.nodes.stop import Stop
 from dyn_service.nodes.topics import RUNTIME_DIR
 from dyn_service.protocol.sockets import own_context
 
@@ -21,7 +22,7 @@ _STAY_S = 0.2
 """How long he stays after the last one."""
 
 
-def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, times: int) -> int:
+def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, times: int, stop: Stop) -> int:
     """Publishes a message as a node of its own, in the launch where the topic is.
 
     Args:
@@ -30,6 +31,7 @@ def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, 
         message: What is published.
         rate_hz: How often.
         times: How many; 0 is without end. With an end, someone who listens is waited for, for `WAIT_S`.
+        stop: Ends it.
 
     Returns:
         How many subscribers there were at the end.
@@ -44,15 +46,15 @@ def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, 
             node.telemetry.before_ready = node.begin
             node.telemetry.ready()
             until = time.monotonic() + WAIT_S
-            while times and not out.subscribers and time.monotonic() < until:
+            while times and not out.subscribers and time.monotonic() < until and not stop.requested:
                 node.spin_once(0.05)
             timer = node.create_timer(1.0 / rate_hz, lambda: out.publish(message))
             out.publish(message)
-            while not times or out.sent < times:
+            while (not times or out.sent < times) and not stop.requested:
                 node.spin_once(0.1)
             timer.cancel()
             until = time.monotonic() + _STAY_S
-            while time.monotonic() < until:
+            while time.monotonic() < until and not stop.requested:
                 node.spin_once(0.05)
             return out.subscribers
         finally:
