@@ -316,11 +316,11 @@ def test_negative_numbers_are_no_options(dyn_here: Here, monkeypatch: pytest.Mon
     monkeypatch.setattr("dyn_service.messages.by_type", lambda name: Float64)
     monkeypatch.setattr("dyn_service.nodes.publishing.publish", lambda *given: bool(sent.append(given)) or True)
     assert dyn_here("topic", "pub", "/t", "std_msgs/msg/Float64", value, "-t", "3") == (0, "", "")
-    ((_, topic, message, _, times),) = sent
+    ((_, topic, message, _, times, _),) = sent
     number = float(value.removeprefix("{data: ").removesuffix("}"))
     assert (topic, message.data, times) == ("/t", number, 3)
     assert dyn_here("topic", "pub", "/t", "std_msgs/msg/Float64", "-1")[0] == 0
-    assert sent[1][2:] == (type(message)(), 1.0, 1)
+    assert sent[1][2:5] == (type(message)(), 1.0, 1)
 
 
 def test_check_shows_what_it_reads_on_a_terminal(dyn_here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
