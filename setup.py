@@ -1,6 +1,6 @@
 """Puts what stands at the top of a checkout, and is of use to whoever installs this, into the wheel: `share/`.
 
-All else about the package stands in pyproject.toml. `dyn_service/shipped.py` finds these files in both places.
+All else about the package stands in pyproject.toml. `dyn_service/support/shipped.py` finds these files in both places.
 """
 
 from __future__ import annotations

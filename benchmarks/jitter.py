@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dyn_service.nodes.pacing import LATE, Lateness, Pacer, precise_sleep
+from dyn_service.graph.middleware.pacing import LATE, Lateness, Pacer, precise_sleep
 
 ALONE_S = 30.0
 

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if sys.argv[:1] == ["-m"] and any(word.partition(".")[0] == __name__ for word in sys.orig_argv[1:]):
-    import dyn_service.interrupts as _interrupts  # a program of ours is about to run, and to import for long
+    import dyn_service.support.interrupts as _interrupts  # a program of ours is about to run, and to import for long
 
     _interrupts.end_at_once()
 
@@ -18,11 +18,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Robot": "dyn_service.engine.robot",
-    "Client": "dyn_service.client.sync",
-    "RemoteRobot": "dyn_service.client.sync",
-    "AsyncClient": "dyn_service.client.aio",
-    "AsyncRemoteRobot": "dyn_service.client.aio",
-    "Server": "dyn_service.server.app",
+    "Client": "dyn_service.service.client.sync",
+    "RemoteRobot": "dyn_service.service.client.sync",
+    "AsyncClient": "dyn_service.service.client.aio",
+    "AsyncRemoteRobot": "dyn_service.service.client.aio",
+    "Server": "dyn_service.service.server.app",
     "connect": "dyn_service.connect",
     "QUERIES": "dyn_service.api.queries",
     "RobotQueries": "dyn_service.api.queries",
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
         RobotQueries,
         Wrench,
     )
-    from dyn_service.client.aio import AsyncClient, AsyncRemoteRobot
-    from dyn_service.client.sync import Client, RemoteRobot
     from dyn_service.connect import connect
     from dyn_service.engine.robot import Robot
     from dyn_service.errors import (
@@ -77,7 +75,9 @@ if TYPE_CHECKING:
         UnimplementedError,
         UrdfError,
     )
-    from dyn_service.server.app import Server
+    from dyn_service.service.client.aio import AsyncClient, AsyncRemoteRobot
+    from dyn_service.service.client.sync import Client, RemoteRobot
+    from dyn_service.service.server.app import Server
 
 __all__ = [
     "QUERIES",
@@ -121,9 +121,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as fault:
         if fault.name is None or fault.name.partition(".")[0] == "dyn_service":
             raise
-        import dyn_service.extras
+        import dyn_service.support.optional
 
-        raise ModuleNotFoundError(dyn_service.extras.missing(name, fault.name), name=fault.name) from None
+        raise ModuleNotFoundError(dyn_service.support.optional.missing(name, fault.name), name=fault.name) from None
     globals()[name] = value
     return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from dyn_service.interrupts import end_at_once
+from dyn_service.support.interrupts import end_at_once
 
 
 def main() -> NoReturn:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dyn_service.reference import segments
+from dyn_service.formulations import segments
 
 HARMONICS = 6
 MASS = np.array([1.0, 3.5, 8.0])  # kg, of foot, shank and thigh: from the ground up

@@ -7,10 +7,10 @@ told of it at 4 s by an overlay, for which nothing is compiled.
 import numpy as np
 
 from dyn_service import Overlay, Payload, Robot
-from dyn_service.control.computed_torque import ComputedTorque, gains
-from dyn_service.control.rehearsal import rehearse
-from dyn_service.control.trajectory import Bounds, MultiSineDesign, design_multi_sine
-from dyn_service.shipped import find_robot
+from dyn_service.control.dry_run import rehearse
+from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.references.trajectory import Bounds, MultiSineDesign, design_multi_sine
+from dyn_service.support.shipped import find_robot
 
 robot = Robot.from_file(find_robot("panda"))
 carrying = robot.overlaid(Overlay(payloads=Payload("panda_hand", mass=1.0, com=(0.0, 0.0, 0.1))))

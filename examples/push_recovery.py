@@ -12,11 +12,11 @@ import numpy as np
 
 from dyn_service import Robot, Wrench
 from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.nodes.collision_stop import NODE, CollisionStopParameters
-from dyn_service.nodes.law_spec import commander
-from dyn_service.nodes.plant_making import make_plant
-from dyn_service.nodes.plant_parameters import PlantParameters
-from dyn_service.shipped import find_robot
+from dyn_service.graph.nodes.controllers.collision_stop import NODE, CollisionStopParameters
+from dyn_service.graph.nodes.controllers.law_spec import commander
+from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.support.shipped import find_robot
 
 PERIOD_S, PUSH_S = 0.002, 0.1
 robot = Robot.from_file(find_robot("panda"))

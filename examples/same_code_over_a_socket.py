@@ -6,7 +6,7 @@ import numpy as np
 
 from dyn_service import Robot, connect
 from dyn_service.api.queries import RobotQueries
-from dyn_service.server.app import Server
+from dyn_service.service.server.app import Server
 
 URDF = Path(__file__).parent.parent / "urdf" / "ur5e.urdf"
 

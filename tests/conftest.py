@@ -16,8 +16,9 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, settings
 
-from dyn_service.config.parameters import NoParameters
-from dyn_service.nodes.node import Node
+from dyn_service import Robot
+from dyn_service.graph.middleware.node import Node
+from dyn_service.support.parameters import NoParameters
 
 ROOT = Path(__file__).parent.parent
 URDF = ROOT / "urdf"
@@ -77,6 +78,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
+@pytest.fixture(scope="session")
+def pendulum() -> Robot:
+    return Robot.from_urdf(URDF / "pendulum.urdf")
+
+
+@pytest.fixture(scope="session")
+def arm() -> Robot:
+    """The double pendulum."""
+    return Robot.from_urdf(URDF / "double_pendulum.urdf")
+
+
+@pytest.fixture(scope="session")
+def panda() -> Robot:
+    """The Panda whose fingers do not mimic each other, so that every row of the table has an answer."""
+    return Robot.from_urdf(URDF / "panda.urdf", mimic=False)
 
 
 @pytest.fixture(scope="session")

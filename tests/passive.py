@@ -14,7 +14,7 @@ from dyn_service.model import composite
 from dyn_service.model.building import tree_of
 from dyn_service.model.description import Description, RootType, bare, rooted
 from dyn_service.model.mimic import unled
-from dyn_service.urdf.reader import read
+from dyn_service.parsing.urdf.reader import read
 
 
 def restless(

@@ -1,9 +1,10 @@
-"""Writes `client/async_queries.pyi`: the signatures of the methods of `api/queries.py`, each to be awaited.
+"""Writes `service/client/async_queries.pyi`: the signatures of the methods of `api/queries.py`, each to be awaited.
 
-    python -m tools.awaited && ruff format dyn_service/client/async_queries.pyi          # brings the file up to date
+    python -m tools.awaited && ruff format dyn_service/service/client/async_queries.pyi          # brings the file up
+    to date
 
 Python has no way to say "the same signatures, awaited" that editors and mypy understand, so they are written out;
-tests/unit/test_table.py compares the file with the table.
+tests/api/test_table.py compares the file with the table.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Row, Spec
-from dyn_service.protocol.administration import ADMINISTRATION, Administration
+from dyn_service.service.protocol.administration import ADMINISTRATION, Administration
 
 BEGIN = "<!-- The rest of this page is written by tools.protocol_reference. -->"
 

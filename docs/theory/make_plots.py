@@ -20,10 +20,10 @@ import numpy as np
 from docs.pages import with_section
 from docs.theory.drawings import DRAWINGS
 from docs.theory.numbers import PATHS, PERIOD, QUICK, chain, operations, program, robot, stride, swing, thousands
-from dyn_service.reference.influence import WorldEquations, nilpotency
-from dyn_service.reference.particles import ParticleSystem
-from dyn_service.sim import simulate
-from dyn_service.sim.rheonomic import RheonomicRobot
+from dyn_service.formulations.influence import WorldEquations, nilpotency
+from dyn_service.formulations.particles import ParticleSystem
+from dyn_service.simulation import simulate
+from dyn_service.simulation.rheonomic.systems import RheonomicRobot
 
 HERE = Path(__file__).parent
 IMAGES = HERE / "img"

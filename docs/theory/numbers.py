@@ -15,15 +15,15 @@ import numpy as np
 
 from dyn_service.api.queries import QUERIES, Wrench
 from dyn_service.engine.robot import Robot
+from dyn_service.formulations import segments
 from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.signature import signature_of
 from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import weld
-from dyn_service.reference import segments
-from dyn_service.sim import simulate
-from dyn_service.urdf.reader import read_text
+from dyn_service.parsing.urdf.reader import read_text
+from dyn_service.simulation import simulate
 from tests.random_robots import random_urdf
 
 ROOT = Path(__file__).parent.parent.parent

@@ -21,7 +21,7 @@ DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 
 STOP_DAMPING = 10.0
 """s/rad | s/m, the dissipation of Hunt and Crossley of stops and contacts where nobody says another. What is left of a
-speed also depends on the bound of dampers in `sim/supports.py`; docs/contacts.md has a table.
+speed also depends on the bound of dampers in `simulation/contact/supports.py`; docs/contacts.md has a table.
 """
 
 DEFAULT_FRICTION = 0.8
@@ -134,7 +134,8 @@ class Contact:
     (3,) m, any point of the plane, world axes. normal: (3,) its normal on the robot's side, of any length. friction:
     Coulomb's coefficient; None is `DEFAULT_FRICTION`. stiffness: N/m, of plane and point together. damping: s/m, how
     much stiffer it is per m/s of approach. width: m/s, over which friction is smoothed where it has to be. What of
-    these three is None is chosen for the step and the robot, see `dyn_service.sim.supports`. rigid: it is held on its
+    these three is None is chosen for the step and the robot, see `dyn_service.simulation.contact.supports`. rigid: it
+    is held on its
     plane, pulled there too, and does not slide, whatever friction and what follows it.
 
     In motions all of it counts. `contact_dynamics` holds the points whatever friction and what follows it: link, point,

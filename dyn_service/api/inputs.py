@@ -8,7 +8,7 @@ from typing import Any
 from dyn_service.api.arrays import found
 from dyn_service.api.queries import QUERIES, Option, Query, Row
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 
 def row_of(name: str) -> Query:

@@ -14,7 +14,7 @@ import numpy as np
 from dyn_service.api.arrays import found
 from dyn_service.api.spec import BY_NAME, DIRECTIONS, Kind
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

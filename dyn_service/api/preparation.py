@@ -1,7 +1,7 @@
 """What is made ahead of time, so that no call waits for a compiler: for each purpose the rows of the table it asks.
 
 `control` is all that control loops ask; each computation on a robot is a purpose too, such as `verify` and `simulate`:
-all that it asks, in every method. `tests/unit/test_preparation.py` holds what rows say of themselves against what a
+all that it asks, in every method. `tests/api/test_preparation.py` holds what rows say of themselves against what a
 first call compiles.
 """
 
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Query
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 PURPOSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"control": tuple(name for name, row in QUERIES.items() if row.control)}

@@ -831,9 +831,9 @@ class RobotQueries(Described, ABC):
         return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, overlay, passive))
 
     @computation(
-        equation="fourteen formulations of the documents, see `dyn_service.reference.verification`",
-        run="reference.verification.residuals",
-        cost="reference.cost.verify",
+        equation="fourteen formulations of the documents, see `dyn_service.formulations.verification`",
+        run="formulations.verification.residuals",
+        cost="formulations.cost.verify",
         asks=(
             "inverse_dynamics",
             "forward_dynamics",
@@ -863,16 +863,16 @@ class RobotQueries(Described, ABC):
     ) -> ResidualsResult:
         """How far the formulations are apart at a state: relative residuals by name, (...,) each.
 
-        `dyn_service.reference.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
+        `dyn_service.formulations.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
         """
         return self._compute("verify", q=q, v=v, a=a, gravity=gravity, overlay=overlay, passive=passive)
 
     @computation(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2; Hamilton (1), (2) where momenta are integrated",
-        run="sim.simulate.simulate",
-        cost="sim.cost.simulate",
-        parts="sim.parts.simulate",
-        part="sim.parts.simulated",
+        run="simulation.simulate.simulate",
+        cost="simulation.cost.simulate",
+        parts="simulation.parts.simulate",
+        part="simulation.parts.simulated",
         asks=(
             "forward_dynamics",
             "momentum",
@@ -991,9 +991,10 @@ class RobotQueries(Described, ABC):
         )
 
     @computation(
-        equation="a = M^-1 (tau - b + J^T f), J a = -J-dot v: Featherstone 2008, 11.4; see `dyn_service.sim.rigid`",
-        run="sim.rigid.contact_dynamics",
-        cost="sim.cost.contact_dynamics",
+        equation="a = M^-1 (tau - b + J^T f), J a = -J-dot v: Featherstone 2008, 11.4; "
+        "see `dyn_service.simulation.contact.rigid`",
+        run="simulation.contact.rigid.contact_dynamics",
+        cost="simulation.cost.contact_dynamics",
         asks=("forward_dynamics", "mass_matrix", "link_poses", "jacobians", "bias_accelerations"),
     )
     def contact_dynamics(
@@ -1029,10 +1030,10 @@ class RobotQueries(Described, ABC):
 
     @computation(
         equation="Multi Body Dynamics, 5.2, 5.6",
-        run="sim.sampled.simulate_rheonomic",
-        cost="sim.cost.simulate_rheonomic",
-        parts="sim.rheonomic_parts.simulate",
-        part="sim.rheonomic_parts.simulated",
+        run="simulation.rheonomic.sampled.simulate_rheonomic",
+        cost="simulation.cost.simulate_rheonomic",
+        parts="simulation.rheonomic.parts.simulate",
+        part="simulation.rheonomic.parts.simulated",
         asks=("inverse_dynamics", "mass_matrix"),
         on_wire=(Option("joints", None, "names", text="the prescribed joints, np names", required=True),),
     )
@@ -1058,7 +1059,8 @@ class RobotQueries(Described, ABC):
 
         Args:
             prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the
-                grid of position, velocity, acceleration, or a function of time; see `sim/prescribed.py`.
+                grid of position, velocity, acceleration, or a function of time; see
+                `simulation/rheonomic/prescribed.py`.
             q0: (..., nf) first positions of the free joints, in the robot's order.
             v0: (..., nf) first velocities.
             tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,
@@ -1102,9 +1104,9 @@ class RobotQueries(Described, ABC):
         )
 
     @computation(
-        equation="U (M a + h) = U J^T f, tau = M a + h - J^T f; see `dyn_service.sim.ground_reactions`",
-        run="sim.ground_reactions.ground_reactions",
-        cost="sim.ground_reactions.cost",
+        equation="U (M a + h) = U J^T f, tau = M a + h - J^T f; see `dyn_service.simulation.contact.ground_reactions`",
+        run="simulation.contact.ground_reactions.ground_reactions",
+        cost="simulation.contact.ground_reactions.cost",
         asks=("inverse_dynamics", "jacobians", "link_poses"),
     )
     def ground_reactions(
@@ -1146,7 +1148,7 @@ class RobotQueries(Described, ABC):
 
 
 class GaitQueries(ABC):
-    """Questions about measured segments, which no robot is needed for: see `dyn_service.reference.segments`."""
+    """Questions about measured segments, which no robot is needed for: see `dyn_service.formulations.segments`."""
 
     @abstractmethod
     def _compute(self, row: str, **arguments: Any) -> Any:
@@ -1154,8 +1156,8 @@ class GaitQueries(ABC):
 
     @computation(
         equation="Matrix Formalism, 3-D gait, Problem 2",
-        run="reference.segments.inverse_dynamics",
-        cost="reference.cost.segment_inverse_dynamics",
+        run="formulations.segments.inverse_dynamics",
+        cost="formulations.cost.segment_inverse_dynamics",
         robot=False,
     )
     def segment_inverse_dynamics(
@@ -1199,8 +1201,8 @@ class GaitQueries(ABC):
 
     @computation(
         equation="Matrix Formalism, 3-D gait: M q-ddot = C + G + Q + E, Q = A [F_1; M_1; F_2; ..]",
-        run="reference.segments.matrices",
-        cost="reference.cost.segment_matrices",
+        run="formulations.segments.matrices",
+        cost="formulations.cost.segment_matrices",
         robot=False,
     )
     def segment_matrices(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dyn_service.api.spec import Names, Spec
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 Array = NDArray[np.float64]
 

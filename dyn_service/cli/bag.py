@@ -12,7 +12,7 @@ import typer
 
 from dyn_service.cli.progress import say
 from dyn_service.cli.usage import UsageError
-from dyn_service.extras import require
+from dyn_service.support.optional import require
 
 app = typer.Typer(
     help="Record topics and requests as ROS 2's MCAP files; play, plot and verify them.", no_args_is_help=True
@@ -111,8 +111,8 @@ def verify(
 def info(bag: _Bag, json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Print the topics of a bag, with types, counts, rates and gaps."""
     needed()
-    from dyn_service.bags.reader import BagReader
-    from dyn_service.bags.summary import lines, summary
+    from dyn_service.graph.bags.reader import BagReader
+    from dyn_service.graph.bags.summary import lines, summary
 
     with BagReader(bag) as reader:
         found = summary(reader)
@@ -167,8 +167,8 @@ def plot(
 ) -> None:
     """Plot signals over time: positions, velocities and efforts of joints, or any numbers of any message."""
     needed()
-    from dyn_service.bags.plotting import plot as draw
-    from dyn_service.bags.reader import BagReader
+    from dyn_service.graph.bags.plotting import plot as draw
+    from dyn_service.graph.bags.reader import BagReader
 
     with BagReader(bag) as reader:
         picture = output or reader.path.with_suffix(".png")
@@ -185,7 +185,7 @@ def plot(
 def mend(bag: _Bag) -> None:
     """Repair, in place, a bag whose recorder was killed or whose summary or index is damaged."""
     needed()
-    from dyn_service.bags.mending import mend as mended
+    from dyn_service.graph.bags.repair import mend as mended
 
     done = mended(bag)
     what = (

@@ -10,21 +10,21 @@ from pathlib import Path
 import zmq
 
 from dyn_service import Robot
-from dyn_service.bags import requests
-from dyn_service.bags.pinocchio_engine import WITHIN, pinocchio
-from dyn_service.bags.playing import Player
-from dyn_service.bags.reader import BagReader
-from dyn_service.bags.recording import TopicRecorder
-from dyn_service.bags.summary import size_text
-from dyn_service.bags.verify import Answer, replay, report, robots_of
-from dyn_service.bags.verify import verify as compare_all
-from dyn_service.bags.writer import BagWriter
 from dyn_service.cli.progress import say, tell
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
-from dyn_service.nodes.graph import runtime_folders
-from dyn_service.nodes.stop import Stop, stopping
-from dyn_service.nodes.topics import runtime_dir
-from dyn_service.protocol.sockets import receive_checked
+from dyn_service.graph.bags import requests
+from dyn_service.graph.bags.pinocchio_engine import WITHIN, pinocchio
+from dyn_service.graph.bags.playing import Player
+from dyn_service.graph.bags.reader import BagReader
+from dyn_service.graph.bags.recording import TopicRecorder
+from dyn_service.graph.bags.summary import size_text
+from dyn_service.graph.bags.verify import Answer, replay, report, robots_of
+from dyn_service.graph.bags.verify import verify as compare_all
+from dyn_service.graph.bags.writer import BagWriter
+from dyn_service.graph.middleware.graph import runtime_folders
+from dyn_service.graph.middleware.stop import Stop, stopping
+from dyn_service.graph.middleware.topics import runtime_dir
+from dyn_service.service.protocol.sockets import receive_checked
 
 _PATIENCE_MS = 60_000
 

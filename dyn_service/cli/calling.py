@@ -20,7 +20,9 @@ from dyn_service.api.queries import (
     Spec,
 )
 from dyn_service.api.spec import BY_NAME
-from dyn_service.client.core import (
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.model.order import NAMES
+from dyn_service.service.client.core import (
     Ask,
     pack_inputs,
     pack_options,
@@ -29,17 +31,15 @@ from dyn_service.client.core import (
     read_plain,
     read_residuals,
 )
-from dyn_service.client.patience import OnWait
-from dyn_service.client.sync import Client
-from dyn_service.errors import InvalidArgumentError, UnimplementedError
-from dyn_service.model.order import NAMES
-from dyn_service.protocol.administration import ADMINISTRATION, Administration
-from dyn_service.protocol.contacts import unpack_contacts
-from dyn_service.protocol.keys import KeySource
-from dyn_service.protocol.overlays import unpack_overlay
-from dyn_service.protocol.payloads import unpack_payload
-from dyn_service.protocol.wrenches import unpack_wrenches
-from dyn_service.suggestions import did_you_mean
+from dyn_service.service.client.sync import Client
+from dyn_service.service.client.timeouts import OnWait
+from dyn_service.service.protocol.administration import ADMINISTRATION, Administration
+from dyn_service.service.protocol.contacts import unpack_contacts
+from dyn_service.service.protocol.keys import KeySource
+from dyn_service.service.protocol.overlays import unpack_overlay
+from dyn_service.service.protocol.payloads import unpack_payload
+from dyn_service.service.protocol.wrenches import unpack_wrenches
+from dyn_service.support.suggestions import did_you_mean
 
 _UNPACKED: Mapping[str, Callable[[Any, str], Any]] = {
     "wrenches": unpack_wrenches,

@@ -11,12 +11,12 @@ from typer import Context
 from dyn_service.errors import DynError
 
 if TYPE_CHECKING:
-    from dyn_service.nodes.discovery import Discovery
+    from dyn_service.graph.middleware.discovery import Discovery
 
 
 def _matching(incomplete: str, names: Callable[[Discovery], Iterable[str]]) -> list[str]:
     """Those that begin so; none where they cannot be found out: a shell has no place for errors."""
-    from dyn_service.nodes.discovery import Discovery
+    from dyn_service.graph.middleware.discovery import Discovery
 
     found: list[str] = []
     with suppress(DynError, OSError):
@@ -48,15 +48,15 @@ def types(incomplete: str) -> list[str]:
 
 def transitions(incomplete: str) -> list[str]:
     """Transitions of a lifecycle."""
-    from dyn_service.nodes.lifecycle import TRANSITIONS
+    from dyn_service.graph.middleware.lifecycle import TRANSITIONS
 
     return [name for name in TRANSITIONS if name.startswith(incomplete)]
 
 
 def parameters(context: Context, incomplete: str) -> list[str]:
     """Names of the parameters of the node that stands before."""
-    from dyn_service.nodes.discovery import full
-    from dyn_service.nodes.dyn_service_srvs import ListParametersRequest, ListParametersResponse
+    from dyn_service.graph.middleware.discovery import full
+    from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
     def of(discovery: Discovery) -> list[str]:
         service = f"{full(context.params.get('name') or '')}/list_parameters"

@@ -6,7 +6,7 @@ import socket
 from urllib.parse import urlsplit
 
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.protocol.defaults import DEFAULT_ENDPOINT
+from dyn_service.service.protocol.defaults import DEFAULT_ENDPOINT
 
 _LISTENS_S = 0.2
 """In which who listens on this machine takes a connection."""
@@ -21,7 +21,7 @@ def find_server(said: str | None) -> str:
     """
     if said is not None:
         return said
-    from dyn_service.nodes.discovery import Discovery
+    from dyn_service.graph.middleware.discovery import Discovery
 
     servers = {endpoint: f"{found.entry.name} in {found.folder}" for found, endpoint in Discovery().servers()}
     if servers and DEFAULT_ENDPOINT not in servers and _listens(DEFAULT_ENDPOINT):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dyn_service.cli.progress import say, tell
-from dyn_service.extras import require
+from dyn_service.support.optional import require
 
 
 def foxglove(
@@ -24,8 +24,8 @@ def foxglove(
 ) -> int:
     """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
     require("dyn foxglove", "foxglove", "rosbags")
-    from dyn_service.nodes.graph import runtime_folders
-    from dyn_service.nodes.stop import stopping
+    from dyn_service.graph.middleware.graph import runtime_folders
+    from dyn_service.graph.middleware.stop import stopping
     from dyn_service.view.foxglove import FoxgloveServer
     from dyn_service.view.frames_along import FramesAlong
 

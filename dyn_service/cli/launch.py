@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from dyn_service import shipped
 from dyn_service.cli.progress import say, tell
 from dyn_service.cli.usage import LogLevel, UsageError, assigned
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.support import shipped
 
 
 def launch(
@@ -36,7 +36,7 @@ def launch(
     ] = False,
 ) -> int:
     """Start and supervise the processes of a launch file, and write a report."""
-    from dyn_service.launching import launch_file, show_arguments
+    from dyn_service.graph.launch import launch_file, show_arguments
 
     try:
         file, arguments = _file(words or [])

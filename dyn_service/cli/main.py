@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from dyn_service.errors import DynError
-from dyn_service.extras import missing
-from dyn_service.interrupts import raise_outside_of_imports
-from dyn_service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
+from dyn_service.service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
+from dyn_service.support.interrupts import raise_outside_of_imports
+from dyn_service.support.optional import missing
 
 try:
     import typer
@@ -33,7 +33,7 @@ from dyn_service.cli.progress import bar, say, tell
 from dyn_service.cli.usage import ROBOT, LogLevel, UsageError, in_our_words
 
 if TYPE_CHECKING:
-    from dyn_service.server.settings import ServerSettings
+    from dyn_service.service.server.settings import ServerSettings
 
 _LOG = logging.getLogger(__name__)
 _NEGATIVE = re.compile(r"-(?!1$)([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -182,9 +182,9 @@ def serve(
     """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
     import msgspec
 
-    from dyn_service.config import logs
-    from dyn_service.config.arguments import full_name
-    from dyn_service.server.settings import NODE, ServerSettings, read_settings
+    from dyn_service.service.server.settings import NODE, ServerSettings, read_settings
+    from dyn_service.support import logs
+    from dyn_service.support.arguments import full_name
 
     name = full_name("/", NODE)
     os.environ[logs.FORMAT], os.environ[logs.LEVEL] = log_format, log_level  # what its workers have to say, too
@@ -220,8 +220,8 @@ def serve(
 
 def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> None:
     """Serves as the settings say until a signal comes; `ready` is called with a line once it listens."""
-    from dyn_service.config.realtime import apply
-    from dyn_service.server.opening import open_server
+    from dyn_service.service.server.opening import open_server
+    from dyn_service.support.realtime import apply
 
     server = open_server(settings, _LOG.info, bar)
 

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from dyn_service.cli.progress import say
+from dyn_service.cli.scaffolding import new_launch_file, new_package
 from dyn_service.cli.usage import UsageError
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.scaffolding import new_launch_file, new_package
 
 app = typer.Typer(help="Write a controller, a node or a launch file to start from.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name, such as my_arm.")]

@@ -23,7 +23,7 @@ Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wai
 
 def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
     """The answer of one of the services that every node has."""
-    from dyn_service.nodes.discovery import Discovery, full
+    from dyn_service.graph.middleware.discovery import Discovery, full
 
     discovery = Discovery()
     return discovery.call(f"{discovery.node(full(name)).entry.name}/{service}", request, kind, timeout)
@@ -32,7 +32,7 @@ def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout
 @app.command("list")
 def list_() -> None:
     """Print the nodes' names, with the launch's folder if several launches have a node of the same name."""
-    from dyn_service.nodes.discovery import Discovery
+    from dyn_service.graph.middleware.discovery import Discovery
 
     found = Discovery().nodes()
     times = Counter(node.entry.name for node in found)
@@ -43,7 +43,7 @@ def list_() -> None:
 @app.command()
 def info(name: Name) -> None:
     """Print a node's publishers, subscriptions and services."""
-    from dyn_service.nodes.discovery import Discovery, full
+    from dyn_service.graph.middleware.discovery import Discovery, full
 
     folder, entry = Discovery().node(full(name))
     say(entry.name)
@@ -61,7 +61,7 @@ def info(name: Name) -> None:
 @lifecycle_app.command()
 def get(name: Name, timeout: Timeout = 2.0) -> None:
     """Print a node's state."""
-    from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import GetStateRequest, GetStateResponse
 
     say(ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).state)
 
@@ -69,7 +69,7 @@ def get(name: Name, timeout: Timeout = 2.0) -> None:
 @lifecycle_app.command("list")
 def list_transitions(name: Name, timeout: Timeout = 2.0) -> None:
     """Print the transitions that a node's state allows."""
-    from dyn_service.nodes.dyn_service_srvs import GetStateRequest, GetStateResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import GetStateRequest, GetStateResponse
 
     for transition in ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).transitions:
         say(transition)
@@ -84,8 +84,8 @@ def set_(
     timeout: Timeout = 10.0,
 ) -> None:
     """Change a node's state."""
-    from dyn_service.nodes.discovery import full
-    from dyn_service.nodes.dyn_service_srvs import ChangeStateRequest, GetStateResponse
+    from dyn_service.graph.middleware.discovery import full
+    from dyn_service.graph.middleware.dyn_service_srvs import ChangeStateRequest, GetStateResponse
 
     found = ask(name, "change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
     say(f"{full(name)} is {found.state}")

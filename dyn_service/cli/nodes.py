@@ -9,7 +9,7 @@ import typer
 
 from dyn_service.cli.progress import say
 from dyn_service.cli.usage import UsageError
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 OWN_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """All that follows is the node's, `--help` too."""
@@ -21,7 +21,7 @@ def run(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name in its package.")] = "",
 ) -> int:
     """Run one node of any package: `dyn run PACKAGE NODE --help` lists its parameters."""
-    from dyn_service.nodes.registry import Registry
+    from dyn_service.graph.nodes.registry import Registry
 
     registry = Registry()
     if package in ("-h", "--help"):
@@ -47,7 +47,7 @@ def own_nodes() -> dict[str, Callable[[typer.Context], int]]:
 
 def _command(name: str) -> Callable[[typer.Context], int]:
     def command(context: typer.Context) -> int:
-        from dyn_service.nodes.registry import PACKAGE
+        from dyn_service.graph.nodes.registry import PACKAGE
 
         return run(context, PACKAGE, name)
 

@@ -24,7 +24,7 @@ Parameter = Annotated[str, typer.Argument(metavar="NAME", help="Such as gains.kp
 @app.command("list")
 def list_(name: Name, timeout: Timeout = 2.0) -> None:
     """Print the names of a node's parameters."""
-    from dyn_service.nodes.dyn_service_srvs import ListParametersRequest, ListParametersResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
     for found in ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
         say(found)
@@ -34,7 +34,7 @@ def list_(name: Name, timeout: Timeout = 2.0) -> None:
 def get(name: Name, parameter: Parameter, timeout: Timeout = 2.0) -> None:
     """Print a parameter's value, as YAML."""
     from dyn_service.cli.yaml_text import flow
-    from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
     found = ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
     say(flow(found.values[parameter]))
@@ -49,8 +49,8 @@ def set_(
 ) -> None:
     """Set a parameter of a running node, if the node allows it."""
     from dyn_service.cli.yaml_text import flow, parsed
-    from dyn_service.nodes.dyn_service_srvs import SetParametersRequest
-    from dyn_service.nodes.services import Empty
+    from dyn_service.graph.middleware.dyn_service_srvs import SetParametersRequest
+    from dyn_service.graph.middleware.services import Empty
 
     given = parsed(value, "VALUE")
     ask(name, "set_parameters", SetParametersRequest({parameter: given}), Empty, timeout)
@@ -66,8 +66,11 @@ def describe(
     timeout: Timeout = 2.0,
 ) -> None:
     """Describe parameters, as the node's `--help` does: type, range, default, and whether they can be set."""
-    from dyn_service.config.described import table, terminal_width
-    from dyn_service.nodes.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import (
+        DescribeParametersRequest,
+        DescribeParametersResponse,
+    )
+    from dyn_service.support.parameter_descriptions import table, terminal_width
 
     asked = DescribeParametersRequest(names or [])
     rows = ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors
@@ -79,7 +82,7 @@ def describe(
 def dump(name: Name, timeout: Timeout = 2.0) -> None:
     """Print all of a node's parameters as a parameter file, for `dyn launch FILE params:=THAT_FILE`."""
     from dyn_service.cli.yaml_text import block, flow
-    from dyn_service.nodes.discovery import Discovery, full
+    from dyn_service.graph.middleware.discovery import Discovery, full
 
     folder = str(Discovery().node(full(name)).folder)
     nested: dict[str, Any] = {}
@@ -104,10 +107,13 @@ def save(
 ) -> None:
     """Write the values that were set since the node started to its parameter file, and change nothing else in it."""
     from dyn_service.cli.yaml_text import edited, flow
-    from dyn_service.config.documents import read_document
-    from dyn_service.config.parameters import Parameters, section_names
-    from dyn_service.nodes.discovery import full
-    from dyn_service.nodes.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
+    from dyn_service.graph.middleware.discovery import full
+    from dyn_service.graph.middleware.dyn_service_srvs import (
+        DescribeParametersRequest,
+        DescribeParametersResponse,
+    )
+    from dyn_service.support.documents import read_document
+    from dyn_service.support.parameters import Parameters, section_names
 
     document, given, changes = read_document(file), Parameters(), dict[Any, Any]()
     if not given.merge_file(document, full(name)):
@@ -133,6 +139,6 @@ def save(
 
 def _values(name: str, timeout: float) -> dict[str, Any]:
     """All of a node's parameters, by their dotted names."""
-    from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
     return ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values

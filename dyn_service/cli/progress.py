@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from dyn_service.config.logs import printable
+from dyn_service.support.logs import printable
 
 
 def say(text: Any, *, nl: bool = True) -> None:

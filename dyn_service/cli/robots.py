@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dyn_service import shipped
 from dyn_service.cli.progress import bar, say, tell
 from dyn_service.cli.usage import ROBOT, UsageError, assigned, taken
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.support import shipped
 
 
 def robots(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
@@ -66,7 +66,7 @@ def check(
     from rich.markup import escape
 
     from dyn_service import Robot
-    from dyn_service.config.logs import printable
+    from dyn_service.support.logs import printable
 
     given = assigned(arguments)
     file = taken(file, tell)
@@ -74,13 +74,13 @@ def check(
         robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
     if not dynamics:
         if kernels:
-            from dyn_service.server.opening import prepare
+            from dyn_service.service.server.opening import prepare
 
             tell(prepare(robot, ["control"], bar))
         receipt = robot.receipt
         say(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
         return 0
-    from dyn_service.reference.verification import survey
+    from dyn_service.formulations.verification import survey
 
     found = survey(robot, states=states)
     if json_output:
@@ -117,8 +117,8 @@ def convert(
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write a robot in another format, and list line by line what that format cannot hold."""
-    from dyn_service.formats.converting import convert as converted
-    from dyn_service.urdf.receipt import table
+    from dyn_service.parsing.conversion import convert as converted
+    from dyn_service.parsing.report import table
 
     notes = converted(
         taken(source, tell),

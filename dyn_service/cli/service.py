@@ -19,7 +19,7 @@ def list_(
     show_types: Annotated[bool, typer.Option("--show-types", "-t", help="Print their types too.")] = False,
 ) -> None:
     """Print the services' names."""
-    from dyn_service.nodes.discovery import Discovery
+    from dyn_service.graph.middleware.discovery import Discovery
 
     ends = {(end.name, end.type) for entry in Discovery().entries() for end in entry.services}
     for name, kind in sorted(ends):
@@ -41,7 +41,7 @@ def call(
 ) -> None:
     """Call a service and print its answer as YAML."""
     from dyn_service.cli.yaml_text import block, parsed
-    from dyn_service.nodes.discovery import Discovery, full
+    from dyn_service.graph.middleware.discovery import Discovery, full
 
     words = list(arguments or [])
     discovery = Discovery()

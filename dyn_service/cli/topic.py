@@ -15,7 +15,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dyn_service.nodes.discovery import Discovery
+    from dyn_service.graph.middleware.discovery import Discovery
 
 app = typer.Typer(help="List topics, show their messages, publish messages.", no_args_is_help=True)
 
@@ -35,7 +35,7 @@ def list_(
     show_types: Annotated[bool, typer.Option("--show-types", "-t", help="Print their types too.")] = False,
 ) -> None:
     """Print the topics' names."""
-    from dyn_service.nodes.discovery import Discovery
+    from dyn_service.graph.middleware.discovery import Discovery
 
     for name, kinds in Discovery().topics().items():
         say(f"{name} [{', '.join(sorted(kinds))}]" if show_types else name)
@@ -46,7 +46,7 @@ def info(
     topic: _Topic, verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the nodes too.")] = False
 ) -> None:
     """Print a topic's type and the numbers of its publishers and subscriptions."""
-    from dyn_service.nodes.discovery import Discovery, full
+    from dyn_service.graph.middleware.discovery import Discovery, full
 
     discovery, name = Discovery(), full(topic)
     kind = discovery.topic_type(name)
@@ -71,8 +71,8 @@ def echo(
 ) -> None:
     """Print messages as YAML as they arrive, with --- between them."""
     from dyn_service.cli.yaml_text import block
-    from dyn_service.nodes.discovery import Discovery, full
-    from dyn_service.nodes.listening import frames, listening
+    from dyn_service.graph.middleware.discovery import Discovery, full
+    from dyn_service.graph.middleware.listening import frames, listening
 
     discovery, name = Discovery(), full(topic)
     called, decoded = _decoder(discovery, name, kind)
@@ -99,8 +99,8 @@ def hz(
     ] = 10_000,
 ) -> None:
     """Print the rate of a topic's messages, each second."""
-    from dyn_service.nodes.discovery import Discovery, full
-    from dyn_service.nodes.listening import Rate, frames, listening
+    from dyn_service.graph.middleware.discovery import Discovery, full
+    from dyn_service.graph.middleware.listening import Rate, frames, listening
 
     discovery, name = Discovery(), full(topic)
     called = "" if "://" in name else discovery.topic_type(name)
@@ -138,10 +138,10 @@ def pub(
 ) -> None:
     """Publish a message at a fixed rate."""
     from dyn_service.cli.yaml_text import parsed
+    from dyn_service.graph.middleware.discovery import Discovery, full
+    from dyn_service.graph.middleware.publishing import publish
+    from dyn_service.graph.middleware.stop import stopping
     from dyn_service.messages import by_type, from_builtins
-    from dyn_service.nodes.discovery import Discovery, full
-    from dyn_service.nodes.publishing import publish
-    from dyn_service.nodes.stop import stopping
 
     if not rate > 0.0:
         raise UsageError(f"--rate is {rate:g}: expected a positive number")
@@ -189,7 +189,7 @@ def _as_it_comes(frame: memoryview) -> Any:
 def _part(value: Any, field: str, kind: str) -> Any:
     for name in field.split(".") if field else ():
         if not isinstance(value, dict) or name not in value:
-            from dyn_service.suggestions import did_you_mean
+            from dyn_service.support.suggestions import did_you_mean
 
             near = did_you_mean(name, value) if isinstance(value, dict) else ""
             raise UsageError(f"a {kind} has no {field!r}{near}")

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from dyn_service import shipped
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.support import shipped
 
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],

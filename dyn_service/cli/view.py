@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dyn_service import shipped
 from dyn_service.cli.bag import needed
 from dyn_service.cli.progress import say, tell
 from dyn_service.cli.usage import ROBOT, assigned, taken
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.extras import require
+from dyn_service.support import shipped
+from dyn_service.support.optional import require
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -69,7 +69,7 @@ def view(
     from dyn_service.view.live import live as live_states
     from dyn_service.view.playing import Player, Watcher
     from dyn_service.view.scene import Scene
-    from dyn_service.view.shell import Viewer, run
+    from dyn_service.view.viewer import Viewer, run
 
     motion: Motion | None = None
     ground: Ground | None = None
@@ -111,7 +111,7 @@ def view(
 
 def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tuple[Robot, Looks]:
     from dyn_service import Robot
-    from dyn_service.formats import reading
+    from dyn_service.parsing import files as reading
     from dyn_service.view.shapes import looks_of
 
     description = reading.read_file(file, arguments=arguments or None)
@@ -141,8 +141,8 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
     """A robot of a bag, as the bag describes it unless another is named, and how it moved."""
     needed()
     from dyn_service import Robot
-    from dyn_service.bags.reader import BagReader
-    from dyn_service.formats import reading
+    from dyn_service.graph.bags.reader import BagReader
+    from dyn_service.parsing import files as reading
     from dyn_service.view.bags import description_in, states_topic
     from dyn_service.view.motions import beside, of_joint_states, several
     from dyn_service.view.shapes import looks_of

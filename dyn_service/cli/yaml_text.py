@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from dyn_service.cli.usage import UsageError
-from dyn_service.config.documents import ConfigurationError, parse_document
-from dyn_service.config.wording import Place, dotted
+from dyn_service.support.documents import ConfigurationError, parse_document
+from dyn_service.support.validation import Place, dotted
 
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 

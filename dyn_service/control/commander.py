@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dyn_service.control.arming import TakingOver
 from dyn_service.control.command import Command
 from dyn_service.control.following import Following
 from dyn_service.control.law import Law
-from dyn_service.control.taking_over import TakingOver
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 

@@ -21,8 +21,8 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command
 from dyn_service.control.law import Law, RobotState, commanded, restarted
-from dyn_service.control.safety import ACTIVE
-from dyn_service.control.trajectory import PointToPoint, Reference, ReferenceTrajectory
+from dyn_service.control.plant.safety import ACTIVE
+from dyn_service.control.references.trajectory import PointToPoint, Reference, ReferenceTrajectory
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.model.configuration import Configuration

@@ -21,7 +21,6 @@ import numpy as np
 
 from dyn_service.api.description import JointDescription, MimicDescription, RobotDescription
 from dyn_service.api.queries import RobotQueries
-from dyn_service.formats.pose import quaternion_of
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.messages.geometry_msgs import (
@@ -41,6 +40,7 @@ from dyn_service.messages.std_msgs import Header
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import Joint
 from dyn_service.model.joints.rotations import matrix, quaternion_product, times
+from dyn_service.parsing.pose import quaternion_of
 
 WORLD = "world"
 """The frame that a robot's root moves in, where it does."""

@@ -6,7 +6,8 @@
         def update(self, state, reference, dt):
             return -5.0 * state.v
 
-`dyn_service.nodes.controller_kind` makes a node of one: it says when a command is due, begins the reference, asks
+`dyn_service.graph.nodes.controllers.controller_kind` makes a node of one: it says when a command is due, begins the
+reference, asks
 the law, and does all else that a controller has to. A law is made once, with the `model`: the robot's queries, whether
 they go to a server or are answered in this process. `reset` comes before the first `update`, and anew whenever the
 plant was not under command.
@@ -23,7 +24,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
-from dyn_service.control.trajectory import Reference, ReferenceTrajectory
+from dyn_service.control.references.trajectory import Reference, ReferenceTrajectory
 from dyn_service.errors import DynError, FailedPreconditionError, failure
 
 

@@ -29,9 +29,9 @@ from dyn_service.dynamics.passive import armature, efforts
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, constant, skew
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.extras import missing
 from dyn_service.model.arrays import Vector
 from dyn_service.model.tree import Tree
+from dyn_service.support.optional import missing
 
 try:
     import sympy

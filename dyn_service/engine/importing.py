@@ -8,7 +8,7 @@ from dyn_service.model.description import Description
 from dyn_service.model.inertia import combine
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import Weld, welding_notes
-from dyn_service.urdf.receipt import MassSummary, Receipt, build_receipt
+from dyn_service.parsing.report import MassSummary, Receipt, build_receipt
 
 
 def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:

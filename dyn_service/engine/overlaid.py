@@ -28,7 +28,7 @@ from dyn_service.kernels.signature import Signature, parameters
 from dyn_service.model.description import Description
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.renumbered import renumbered
-from dyn_service.urdf.receipt import Receipt
+from dyn_service.parsing.report import Receipt
 
 
 def _masked(efforts: Any, free: Array) -> Any:

@@ -20,7 +20,7 @@ from dyn_service.model.inertia import BodyInertia, above, principal_moments
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import Weld
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 MOMENTS = 1e-3
 """Share of the largest moment by which a moment may be negative, or larger than the others' sum: the importer doubts

@@ -41,14 +41,13 @@ from dyn_service.api.queries import (
 )
 from dyn_service.api.spec import BY_NAME, PLAIN, PUSHED, Variant
 from dyn_service.engine.describing import described
+from dyn_service.engine.fast_path import Call, common_call
 from dyn_service.engine.importing import import_receipt
 from dyn_service.engine.operands import operand, operands
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
 from dyn_service.engine.rows import Rows
-from dyn_service.engine.short_way import Call, common_call
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.formats import reading, xacro
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
@@ -58,10 +57,12 @@ from dyn_service.model.description import Description, RootType, bare
 from dyn_service.model.solvable import massless_joint, singular_joint
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import Weld, weld
-from dyn_service.suggestions import did_you_mean
-from dyn_service.urdf import loaded, reader
-from dyn_service.urdf.markup import ReadLimits
-from dyn_service.urdf.receipt import Receipt
+from dyn_service.parsing import files as reading
+from dyn_service.parsing import xacro
+from dyn_service.parsing.report import Receipt
+from dyn_service.parsing.urdf import loaded, reader
+from dyn_service.parsing.xml_elements import ReadLimits
+from dyn_service.support.suggestions import did_you_mean
 
 
 class Shared(NamedTuple):
@@ -121,7 +122,7 @@ class Robot(RobotQueries):
             root: How the root link moves in the world: it stands "fixed", or is "floating" or "planar". Then it has a
                 joint `root_joint`, first in `joint_names`.
             limits: The largest file or text that is read.
-            joints: A YAML file on what its joints do by themselves, beyond its own: see `urdf/joint_files.py`.
+            joints: A YAML file on what its joints do by themselves, beyond its own: see `parsing/joint_files.py`.
             mimic: Whether joints that mimic others follow them, and q, v and tau hold only those that lead; False: each
                 moves by itself, as the fingers of a hand with a motor for each.
 

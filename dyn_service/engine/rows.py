@@ -18,7 +18,7 @@ from dyn_service.dynamics.topology import pairs
 from dyn_service.engine.wrenches import turn
 from dyn_service.errors import NotFoundError
 from dyn_service.model.tree import Tree
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 
 class Rows:

@@ -11,18 +11,18 @@ from typing import Any, Protocol
 from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.graph.launch.runtime import Runtime
+from dyn_service.graph.nodes.controllers.control_loop import only_robot
 from dyn_service.hil.checks import Check
 from dyn_service.hil.faults import Fault, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep
 from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.setup import ResolvedSetup, Setup, resolve
 from dyn_service.hil.signals import Record
-from dyn_service.launching.runtime import Runtime
 from dyn_service.messages.dyn_service_msgs import PlantState
-from dyn_service.nodes.control_loop import only_robot
-from dyn_service.server.opening import open_robots
-from dyn_service.shipped import find_robot
-from dyn_service.suggestions import did_you_mean
+from dyn_service.service.server.opening import open_robots
+from dyn_service.support.shipped import find_robot
+from dyn_service.support.suggestions import did_you_mean
 
 PARTS = ("launch", "arguments", "plant", "controller")
 """What a test may say of its setup."""

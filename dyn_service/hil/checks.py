@@ -14,11 +14,11 @@ import math
 
 import numpy as np
 
-from dyn_service.control.safety import ACTIVE, RUNNING, STOPPED
+from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.report.verdicts import PlantBounds, said, share_under_command, sized
 from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict
 from dyn_service.hil.signals import COMMANDED, Array, Record, Signal
-from dyn_service.nodes.verdicts import PlantBounds, said, share_under_command, sized
 
 ROUNDING = 1e-9
 """rad | m: a joint so near to a place is there."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 ChannelName = Literal["states", "commands"]
 Process = Literal["controller", "server"]

@@ -15,17 +15,17 @@ from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.commander import Commander
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.graph.nodes.controllers.law_spec import commander
+from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.motion import Followed
+from dyn_service.graph.nodes.plant.recording import counts
+from dyn_service.graph.nodes.plant.services import PlantChanges
 from dyn_service.hil.channel import Channel
 from dyn_service.hil.faults import Fault, Killed, WrongPayload
 from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.nodes.law_spec import commander
-from dyn_service.nodes.motion import Followed
-from dyn_service.nodes.plant_making import make_plant
-from dyn_service.nodes.plant_recording import counts
-from dyn_service.nodes.plant_services import PlantChanges
 
 SESSION, CONTROLLER = 1, 1
 """Numbers of the plant's and the controller's run: a run in lockstep is alone, and the same each time."""

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.report.verdicts import said, sized
 from dyn_service.hil.signals import Array, Signal
-from dyn_service.nodes.verdicts import said, sized
 
 _NAMED = 3
 """So many of the joints that fail beside the worst are named."""

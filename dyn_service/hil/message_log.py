@@ -11,12 +11,12 @@ import numpy as np
 from dyn_service.api.queries import RobotQueries
 from dyn_service.control.command_values import order_of, values
 from dyn_service.control.joint_states import JointStates
-from dyn_service.control.safety import ACTIVE, RUNNING, SafetySettings
+from dyn_service.control.plant.safety import ACTIVE, RUNNING, SafetySettings
+from dyn_service.graph.nodes.controllers.parameters import LoopParameters
+from dyn_service.graph.nodes.plant.motion import Followed, followed_at
 from dyn_service.hil.signals import COMMANDED, Array, Bounds, Change, Group, Record, Signal
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
-from dyn_service.nodes.controller_parameters import LoopParameters
-from dyn_service.nodes.motion import Followed, followed_at
 
 
 class Seen(NamedTuple):

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.control.safety import ACTIVE
+from dyn_service.control.plant.safety import ACTIVE
+from dyn_service.graph.launch.page import WITHOUT_SCRIPTS, card_html, document
+from dyn_service.graph.report.charts import Card, Chart, Line, Mark, Span, prefix, spans_of
+from dyn_service.graph.report.verdicts import sized
 from dyn_service.hil.bench import Run
 from dyn_service.hil.measures import Verdict
 from dyn_service.hil.signals import Array, Record, Signal
-from dyn_service.launching.page import WITHOUT_SCRIPTS, card_html, document
-from dyn_service.nodes.charts import Card, Chart, Line, Mark, Span, prefix, spans_of
-from dyn_service.nodes.verdicts import sized
 
 POINTS = 800
 """Points of a line at most in a test that passed: a page has the runs of many tests."""

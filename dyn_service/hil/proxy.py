@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import DynError
+from dyn_service.graph.middleware.node import Node
 from dyn_service.hil.channel import Channel
 from dyn_service.hil.faults import Fault
 from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.nodes.node import Node
+from dyn_service.support.parameters import NoParameters
 
 STATES, COMMANDS = "/hil/plant_state", "/hil/joint_commands"
 """The controller's topics."""

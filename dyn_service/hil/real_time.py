@@ -16,22 +16,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.client.sync import Client
-from dyn_service.config.arguments import full_name
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
+from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
+from dyn_service.graph.launch.runtime import Runtime
+from dyn_service.graph.launch.supervisor import Listener, Supervisor
+from dyn_service.graph.nodes.controllers.control_loop import only_robot
+from dyn_service.graph.nodes.plant.motion import Followed
+from dyn_service.graph.nodes.plant.parameters import safety_settings
 from dyn_service.hil.faults import Fault, Killed, WrongPayload
 from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.proxy import COMMANDS, STATES, PlantTopics, Proxy
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record
-from dyn_service.launching.plan import LaunchPlan, ProcessPlan
-from dyn_service.launching.runtime import Runtime
-from dyn_service.launching.supervisor import Listener, Supervisor
 from dyn_service.messages.dyn_service_msgs import PlantState
-from dyn_service.nodes.control_loop import only_robot
-from dyn_service.nodes.motion import Followed
-from dyn_service.nodes.plant_parameters import safety_settings
+from dyn_service.service.client.sync import Client
+from dyn_service.support.arguments import full_name
 
 CONTROLLER = {"plant_state": STATES, "joint_commands": COMMANDS}
 """Parameters of the controller: it speaks to the proxy."""

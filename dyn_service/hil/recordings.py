@@ -22,7 +22,7 @@ def keep(run: Run, folder: Path, name: str, test: str) -> list[Path]:
     kept = [folder / f"{name}.npz"]
     run.record.save(kept[0])
     try:
-        from dyn_service.bags.writer import BagWriter
+        from dyn_service.graph.bags.writer import BagWriter
     except ImportError:
         return kept
     path = folder / f"{name}.mcap"

@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dyn_service.config.documents import parse_document
-from dyn_service.config.parameters import Parameters
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.launching.plan import LaunchPlan, ProcessPlan
-from dyn_service.launching.planner import make_plan
-from dyn_service.launching.schema import read_launch_file
-from dyn_service.nodes.controller_kind import ControllerKind
-from dyn_service.nodes.controller_parameters import LoopParameters
-from dyn_service.nodes.plant_parameters import PlantParameters
-from dyn_service.nodes.runtime import typed
-from dyn_service.server.settings import ServerSettings
-from dyn_service.shipped import find_launch_file
+from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.graph.middleware.runtime import typed
+from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
+from dyn_service.graph.nodes.controllers.parameters import LoopParameters
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.service.server.settings import ServerSettings
+from dyn_service.support.documents import parse_document
+from dyn_service.support.parameters import Parameters
+from dyn_service.support.shipped import find_launch_file
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.arrays import read_npz
-from dyn_service.control.safety import MODES, RUNNING
+from dyn_service.control.plant.safety import MODES, RUNNING
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 Array = NDArray[np.float64]
 COMMANDED = "commanded_"

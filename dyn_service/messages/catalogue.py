@@ -16,7 +16,7 @@ from types import ModuleType
 
 from dyn_service.errors import NotFoundError
 from dyn_service.messages.fields import Message, ros_type
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 GROUP = "dyn_service.messages"
 OURS = (

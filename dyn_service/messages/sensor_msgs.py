@@ -29,7 +29,7 @@ class JointState(Message, frozen=True):
 
 
 class MultiDOFJointState(Message, frozen=True):
-    """Joints with several ways to move, the pose of each as a transform; see `dyn_service.conventions`."""
+    """Joints with several ways to move, the pose of each as a transform; see `dyn_service.model.conventions`."""
 
     header: Header = Header()
     joint_names: list[str] = []

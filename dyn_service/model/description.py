@@ -16,7 +16,7 @@ from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model import joints
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 RootType = Literal["fixed", "planar", "floating"]
 """How a robot's root link may move in the world."""

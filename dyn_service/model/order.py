@@ -20,7 +20,7 @@ from dyn_service.api.description import LimitsDescription, RobotDescription
 from dyn_service.api.spec import Computation, Row, Spec
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 NAMES = "names"
 """The input that carries them, of every row that is `ordered`."""

@@ -15,7 +15,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.sensors.devices import Device, Encoder, Reading, Record, force_torque, imu
 from dyn_service.sensors.files import read_settings
 from dyn_service.sensors.settings import SensorSettings, checked
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 Pushes = Wrench | Sequence[Wrench] | None
 

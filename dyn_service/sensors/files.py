@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
-from dyn_service.config.documents import Document, read_document
 from dyn_service.sensors.settings import EncoderSettings, ForceTorqueSettings, ImuSettings, SensorSettings
+from dyn_service.support.documents import Document, read_document
 
 
 class _SensorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,8 +11,8 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from dyn_service.config.wording import MismatchError, convert, dotted
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.support.validation import MismatchError, convert, dotted
 
 LARGEST = 1e300
 """Numbers in sensor files are finite."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dyn_service.bags.reader import BagReader
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.reader import BagReader
 from dyn_service.messages import ros_type
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String

@@ -14,13 +14,13 @@ from typing import Any
 import foxglove
 from foxglove.websocket import ChannelView, Client, ServerListener
 
-from dyn_service.bags.clock import WallClock
-from dyn_service.bags.topic_listener import TopicListener
 from dyn_service.errors import InvalidArgumentError, UnavailableError
+from dyn_service.graph.bags.clock import WallClock
+from dyn_service.graph.bags.topic_listener import TopicListener
 from dyn_service.messages import Message, decode, ros_type, schema
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.cdr import to_cdr
-from dyn_service.view.door import Door
+from dyn_service.view.web_proxy import Door
 
 NAME = "dyn_service"
 PORT = 8765

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import zmq
 
 from dyn_service.errors import DynError
+from dyn_service.graph.middleware.discovery import Discovery, Found
+from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+from dyn_service.graph.nodes.robot_state_publisher import RobotStatePublisher, RobotStatePublisherParameters
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.messages.tf2_msgs import TFMessage
-from dyn_service.nodes.discovery import Discovery, Found
-from dyn_service.nodes.dyn_service_srvs import GetParametersRequest, GetParametersResponse
-from dyn_service.nodes.robot_state_publisher import RobotStatePublisher, RobotStatePublisherParameters
 
 NAME = "frames_along"
 """Of the nodes, in the plants' namespaces."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
-from dyn_service.protocol.contacts import unpack_contacts
-from dyn_service.sim.supports import SupportedDynamics
-from dyn_service.sim.task import checked
+from dyn_service.service.protocol.contacts import unpack_contacts
+from dyn_service.simulation.contact.supports import SupportedDynamics
+from dyn_service.simulation.task import checked
 
 
 class Ground:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.middleware.discovery import Discovery, full
+from dyn_service.graph.middleware.executor import LOOK_S
+from dyn_service.graph.middleware.listening import listening
+from dyn_service.graph.middleware.subscription import Frames
 from dyn_service.messages import Message, decode, ros_type
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration
-from dyn_service.nodes.discovery import Discovery, full
-from dyn_service.nodes.executor import LOOK_S
-from dyn_service.nodes.listening import listening
-from dyn_service.nodes.subscription import Frames
 from dyn_service.view.motions import Motion, State, States, beside, of_states, several, stamp_of
 
 KEPT = 600

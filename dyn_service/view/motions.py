@@ -18,7 +18,7 @@ from dyn_service.control.joint_states import MULTI_DOF
 from dyn_service.control.joint_states_heard import Heard
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
-from dyn_service.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean
 
 RECORDING, REPORT = "recording.npz", "report.json"
 _PLANT = ".plant"

@@ -13,7 +13,7 @@ from viser import uplot
 from dyn_service.api.queries import Array
 from dyn_service.view.live import Live
 from dyn_service.view.motions import Motion
-from dyn_service.view.shell import Viewer
+from dyn_service.view.viewer import Viewer
 
 PLOT_S = 0.2
 """Between two drawings of the place in a plot."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.formats.pose import quaternion_of
+from dyn_service.parsing.pose import quaternion_of
 from dyn_service.view.ground import Ground
 
 Colours = NDArray[np.uint8]

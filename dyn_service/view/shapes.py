@@ -16,7 +16,7 @@ import numpy as np
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Description, Inertial
 from dyn_service.model.description import Shape as Written
-from dyn_service.urdf.shapes import MESHES, mesh_file, without_capsules
+from dyn_service.parsing.shapes import MESHES, mesh_file, without_capsules
 from dyn_service.view.meshes import MAX_BYTES, Colour, meshes_of
 
 Kind = Literal["box", "cylinder", "sphere", "ellipsoid", "mesh"]

@@ -1,4 +1,5 @@
-"""A robot behind UDP, and its driver: `control/hardware.py` in a hundred lines. Pattern for a driver of one's own.
+"""A robot behind UDP, and its driver: `control/plant/hardware.py` in a hundred lines. Pattern for a driver of one's
+own.
 
     python examples/udp_robot/udp_robot.py urdf/pendulum.urdf --port 5800    # the robot: its own process, its own 1 kHz
     dyn launch examples/udp_robot/udp_robot.launch.yaml --duration 10
@@ -10,7 +11,7 @@ One datagram each way in every cycle, little-endian:
     from the robot   "DYNS", number u32 of the last command it took, fault u8, q nq f64, v nv f64, efforts nv f64
 
 The second is where the joints are to be, how fast, and which efforts are given beside what the robot's own drives make
-of that: where positions are commanded, or velocities, whose integral the positions are (`control/drive.py`).
+of that: where positions are commanded, or velocities, whose integral the positions are (`control/plant/drive.py`).
 
 Nobody sends a datagram again: the next one is newer. So either side has to bear that one is lost, and neither may go on
 without any. The robot shuts its brakes by itself when no command has come for `PATIENCE` of its cycles; it has to, for
@@ -33,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.control.command import INTERFACES, SetPoint
-from dyn_service.control.hardware import Reading
+from dyn_service.control.plant.hardware import Reading
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.model.configuration import Configuration, Limits
 
@@ -199,8 +200,8 @@ def main() -> None:
     said = parser.parse_args()
 
     from dyn_service import Robot
-    from dyn_service.nodes.plant_making import make_plant
-    from dyn_service.nodes.plant_parameters import PlantParameters
+    from dyn_service.graph.nodes.plant.making import make_plant
+    from dyn_service.graph.nodes.plant.parameters import PlantParameters
 
     inside = make_plant(Robot.from_file(said.robot), PlantParameters(robot=said.robot), session=1)
     robot = UdpRobot(inside.robot, inside.safety.servo, inside.limits.effort, port=said.port)

@@ -85,7 +85,7 @@ def test_counts_in_the_prose() -> None:
 
 
 def test_every_term_counts_as_the_readme_says() -> None:
-    from tests.oracle import test_every_term_counts as terms
+    from tests.terms import test_every_term_counts as terms
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (number,) = re.findall(r"each term dropped in turn, (\d+) of them", readme)

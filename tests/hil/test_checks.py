@@ -10,10 +10,10 @@ import pytest
 
 from dyn_service.api import arrays
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.report.verdicts import PlantBounds
 from dyn_service.hil.checks import Check
 from dyn_service.hil.measures import Notes, said
 from dyn_service.hil.signals import Change, Record, Signal
-from dyn_service.nodes.verdicts import PlantBounds
 from tests.hil.records import BEGUN, record
 
 

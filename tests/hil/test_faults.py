@@ -14,7 +14,7 @@ from dyn_service.hil.faults import Delay, Fault, Jitter, Killed, Loss, Reorder, 
 from dyn_service.hil.value_faults import Bias, Noise, NotANumber, Saturation, Stale, Swapped
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
-from tests.nodes.many_ways import MANY_WAYS
+from tests.graph.many_ways import MANY_WAYS
 
 AT = Configuration.from_wire([{"name": name, "type": "continuous", "axis": [0, 0, 1]} for name in ("a", "b", "c")])
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyn_service.config.documents import ConfigurationError
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.hil import Bias, Delay, Jitter, Killed, Loss, Noise, NotANumber, Reorder, Stale, Swapped, WrongPayload
 from dyn_service.hil.bench import RobotCache, Run, Setup, merged, open_bench, run_for
 from dyn_service.hil.faults import Fault
 from dyn_service.hil.setup import resolve
+from dyn_service.support.documents import ConfigurationError
 from tests.conftest import ROOT
 
 ARM = Setup(str(ROOT / "launch" / "ur5e_computed_torque.launch.yaml"), {"robot": str(ROOT / "urdf" / "scara.urdf")})
@@ -47,7 +47,7 @@ def test_five_runs_are_equal_to_the_bit(cache: RobotCache) -> None:
 
 def test_a_clean_run_tracks(cache: RobotCache) -> None:
     check = run(cache, 1.0).check
-    # what is left is the effort that is held through 2 ms: 1e-7 rad; see tests/nodes/test_computed_torque.py
+    # what is left is the effort that is held through 2 ms: 1e-7 rad; see tests/control/test_computed_torque.py
     check.tracking().below(3e-5)
     check.deadlines().at_most(0)
     check.stops().at_most(0)

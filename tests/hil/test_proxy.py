@@ -18,7 +18,7 @@ from dyn_service.hil.signals import Bounds
 from dyn_service.hil.value_faults import Bias
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
-from tests.nodes.in_process import Nodes, nodes_in
+from tests.graph.in_process import Nodes, nodes_in
 
 AT = Configuration.from_wire([{"name": "a", "type": "continuous", "axis": [0, 0, 1]}])
 WAYS = PlantTopics("/plant_state", "/joint_commands")

@@ -79,7 +79,7 @@ def test_a_plant_that_is_elsewhere() -> None:
     }
     values = {**SETUP.plant, "robot": ROBOT, **where}
     words = [word for name, value in values.items() for word in ("-p", f"{name}:={value}")]
-    program = [sys.executable, "-P", "-m", "dyn_service.nodes.plant", "--ros-args", *words]
+    program = [sys.executable, "-P", "-m", "dyn_service.graph.nodes.plant.node", "--ros-args", *words]
     plant = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         done = run("hardware", 0.5, endpoints=[f"{name}={place}" for name, place in where.items()])

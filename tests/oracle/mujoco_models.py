@@ -12,12 +12,12 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from dyn_service.conventions import from_mujoco, to_mujoco
 from dyn_service.engine.robot import Robot
-from dyn_service.formats.reading import read_file, read_text
+from dyn_service.model.conventions import from_mujoco, to_mujoco
 from dyn_service.model.description import Description
-from tests.oracle.interpreting import interpreted_robot
+from dyn_service.parsing.files import read_file, read_text
 from tests.oracle.test_pinocchio import relative_errors
+from tests.terms.interpreting import interpreted_robot
 
 mujoco.set_mju_user_warning(lambda message: None)  # else it writes a log into the folder that it runs in
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError
-from dyn_service.formats.reading import read_file
-from tests.oracle.interpreting import interpreted_robot
+from dyn_service.parsing.files import read_file
 from tests.oracle.test_pinocchio import TOLERANCE
+from tests.terms.interpreting import interpreted_robot
 
 
 def errors(path: Path, states: int = 4) -> dict[str, float]:

@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dyn_service.errors import DynError
-from dyn_service.formats.mjcf.reader import ROOTS as MJCF
-from dyn_service.formats.reading import read_file, root_of
-from dyn_service.formats.sdf.reader import ROOTS as SDF
+from dyn_service.parsing.files import read_file, root_of
+from dyn_service.parsing.mjcf.reader import ROOTS as MJCF
+from dyn_service.parsing.sdf.reader import ROOTS as SDF
 from tests.oracle.test_pinocchio import TOLERANCE
 
 SUFFIXES = (".xml", ".mjcf", ".sdf", ".world", ".urdf")

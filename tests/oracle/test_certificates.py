@@ -16,7 +16,7 @@ from tests.conftest import ROBOTS, URDF
 from tests.oracle.certificates import PARTS, SHIPPED, Case, _against_fifty_digits, cases, read, record_of, tables
 from tests.oracle.example_robots import SUPPORTED
 from tests.oracle.fifty_digits import exactly
-from tests.oracle.interpreting import interpreted
+from tests.terms.interpreting import interpreted
 
 
 def test_every_part_of_every_robot_is_in_the_survey() -> None:

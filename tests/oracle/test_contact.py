@@ -10,13 +10,13 @@ import pinocchio as pin
 import pytest
 
 from dyn_service import Contact
-from dyn_service.conventions import to_mujoco
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.conventions import to_mujoco
 from tests.conftest import URDF
 from tests.oracle.example_robots import EACH, path_of
-from tests.oracle.interpreting import interpreting
 from tests.oracle.test_many_types import mjcf
+from tests.terms.interpreting import interpreting
 from tests.wide import wide
 
 STATES = 3

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Payload, Wrench
-from dyn_service.control.simulated import SimulatedRobot
-from dyn_service.conventions import from_mujoco, to_mujoco
+from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
-from dyn_service.nodes.plant_making import make_plant
-from dyn_service.nodes.plant_parameters import PlantParameters
-from dyn_service.nodes.plant_services import PlantChanges
-from dyn_service.sim.mujoco_engine import MujocoEngine
+from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.services import PlantChanges
+from dyn_service.model.conventions import from_mujoco, to_mujoco
+from dyn_service.simulation.mujoco.engine import MujocoEngine
 
 G = 9.81
 DT = 1e-3

@@ -14,7 +14,7 @@ from dyn_service import Contact
 from dyn_service.engine.robot import Robot
 from dyn_service.model import composite
 from tests.oracle.example_robots import SOME, SUPPORTED, path_of
-from tests.oracle.interpreting import interpreted_robot
+from tests.terms.interpreting import interpreted_robot
 from tests.wide import wide
 
 TOLERANCE = 1e-10

@@ -10,19 +10,19 @@ import pinocchio as pin
 import pytest
 
 from dyn_service.api.spec import PassivePart
-from dyn_service.conventions import from_mujoco, to_mujoco
 from dyn_service.engine.robot import Robot
+from dyn_service.formulations.verification import residuals
+from dyn_service.model.conventions import from_mujoco, to_mujoco
 from dyn_service.model.mimic import unled
 from dyn_service.model.tree import Tree
-from dyn_service.reference.verification import residuals
-from dyn_service.urdf.reader import read
+from dyn_service.parsing.urdf.reader import read
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
-from tests.oracle.interpreting import interpreted_robot, interpreting
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_error
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreted_robot, interpreting
 from tests.wide import one_in, wide
 
 TREES = 100

@@ -17,16 +17,16 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.description import RootType
-from dyn_service.urdf.reader import read
+from dyn_service.parsing.urdf.reader import read
 from tests.conftest import URDF
 from tests.mimics import Pair, drawn, pair
 from tests.oracle.example_robots import FIRST, path_of
-from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import mjcf
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_errors
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreted_robot
 from tests.wide import one_in, wide
 
 STATES = 10

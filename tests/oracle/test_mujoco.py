@@ -6,9 +6,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from tests.oracle.interpreting import interpreting
 from tests.oracle.test_pinocchio import STATES, TOLERANCE, TREES, relative_error
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.wide import one_in, wide
 
 

@@ -12,13 +12,13 @@ from dyn_service.api.queries import Wrench
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, UnimplementedError
+from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
+from dyn_service.graph.nodes.controllers.law_spec import commander
+from dyn_service.graph.nodes.plant.making import make_engine, make_plant, real_robot
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.model.description import RootType
-from dyn_service.nodes.controller import NODE, ControllerParameters
-from dyn_service.nodes.law_spec import commander
-from dyn_service.nodes.plant_making import make_engine, make_plant, real_robot
-from dyn_service.nodes.plant_parameters import PlantParameters
 from tests.conftest import URDF
-from tests.nodes.test_plant_truth import driven
+from tests.control.test_plant_truth import driven
 
 OTHERWISE = {
     "gravity": [1.0, 0.0, -5.0],

@@ -14,9 +14,9 @@ from dyn_service.engine.robot import Robot
 from dyn_service.model.parameters import parameters_of
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
-from tests.oracle.interpreting import interpreted_robot, interpreting
 from tests.oracle.pinocchio_oracle import Oracle
 from tests.overlays import apart, body
+from tests.terms.interpreting import interpreted_robot, interpreting
 from tests.theory.test_passive import REAL
 from tests.wide import wide
 

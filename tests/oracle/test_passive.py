@@ -16,12 +16,12 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.description import Description
 from dyn_service.model.mimic import unled
-from dyn_service.urdf.reader import read
+from dyn_service.parsing.urdf.reader import read
 from tests.oracle.example_robots import EACH, FIRST, SUPPORTED, path_of
-from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.test_many_types import PARTS, mjcf
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_errors
 from tests.passive import restless
+from tests.terms.interpreting import interpreted_robot
 
 STATES = 10
 

@@ -17,9 +17,9 @@ from dyn_service import errors
 from dyn_service.engine.robot import Robot
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import FIRST, REFUSED, SOME, SUPPORTED, path_of
-from tests.oracle.interpreting import interpreting
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.wide import one_in, wide
 
 TREES = 200

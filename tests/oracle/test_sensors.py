@@ -11,15 +11,15 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from dyn_service.conventions import to_mujoco
 from dyn_service.engine.robot import Robot
+from dyn_service.model.conventions import to_mujoco
 from dyn_service.model.description import RootType
 from dyn_service.model.tree import Tree
 from tests.oracle.example_robots import EACH, FIRST, path_of
-from tests.oracle.interpreting import interpreting
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import WALKING, mjcf, states
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreting
 
 TOLERANCE = 1e-10
 MOUNTED = {"xyz": (0.03, -0.2, 0.11), "rpy": (0.4, -1.1, 2.3)}

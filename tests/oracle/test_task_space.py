@@ -18,10 +18,10 @@ from dyn_service.engine.robot import Robot
 from dyn_service.model.description import RootType
 from tests.conftest import URDF
 from tests.oracle.example_robots import SUPPORTED, path_of
-from tests.oracle.interpreting import interpreting
 from tests.oracle.pinocchio_oracle import Oracle
 from tests.oracle.test_mujoco import mujoco_model
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.wide import wide
 
 STATES = 4

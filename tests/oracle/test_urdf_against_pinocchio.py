@@ -10,7 +10,7 @@ import pytest
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Inertial
-from dyn_service.urdf.reader import read
+from dyn_service.parsing.urdf.reader import read
 
 pin = pytest.importorskip("pinocchio")
 
@@ -59,7 +59,7 @@ def test_placements_and_inertias(path: Path) -> None:
     try:
         robot = read(path)
     except UrdfError:
-        pytest.skip("refused; tests/unit/test_urdf_reading.py says which and why")
+        pytest.skip("refused; tests/parsing/urdf/test_reading.py says which and why")
     model = pin.buildModelFromUrdf(str(path))
     data = model.createData()
     pin.framesForwardKinematics(model, data, pin.neutral(model))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
-from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.trees import motion_subspaces
 from tests.wide import wide
 

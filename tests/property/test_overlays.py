@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
 from dyn_service.model.description import RootType, rooted
-from dyn_service.urdf.reader import read
+from dyn_service.parsing.urdf.reader import read
 from tests.mimics import drawn as led
-from tests.oracle.interpreting import interpreted_robot
 from tests.overlays import GRAVITY, State, apart, drawn, fixed
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreted_robot
 
 
 @settings(deadline=None, max_examples=10)

@@ -14,10 +14,10 @@ from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias
 from dyn_service.dynamics.sweeps import PerBody, from_children, from_parent, inward, outward
+from dyn_service.formulations.influence import phi, psi
 from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
-from dyn_service.reference.influence import phi, psi
-from dyn_service.urdf.reader import read_text
+from dyn_service.parsing.urdf.reader import read_text
 from tests.random_robots import random_urdf
 
 ROUNDING = 1e-12

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.in_process import Nodes, nodes_in
+from tests.graph.in_process import Nodes, nodes_in
 from tests.ros2 import DOMAIN
 
 with contextlib.suppress(ImportError), warnings.catch_warnings():

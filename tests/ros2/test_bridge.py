@@ -13,12 +13,12 @@ pytest.importorskip("cyclonedds", reason="extra ros2")
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 
+from dyn_service.graph.nodes.ros2_bridge import Incoming, Ros2Bridge, Ros2BridgeParameters
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.cdr import rihs01
 from dyn_service.messages.rosgraph_msgs import Clock
 from dyn_service.messages.std_msgs import String
-from dyn_service.nodes.ros2_bridge import Incoming, Ros2Bridge, Ros2BridgeParameters
-from tests.nodes.in_process import Nodes
+from tests.graph.in_process import Nodes
 from tests.ros2.as_ros import KINDS, as_ros, plain, ros_class
 from tests.ros2.conftest import Ros
 from tests.ros_samples import drawn

@@ -20,7 +20,7 @@ from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from tests.conftest import ROOT, URDF
-from tests.nodes.launches import Launched
+from tests.graph.launches import Launched
 from tests.ros2.conftest import Ros
 
 LAUNCH = """launch:

@@ -11,7 +11,7 @@ pytest.importorskip("rclpy", reason="extra test-ros2")
 import rclpy
 from rclpy.node import Node
 
-from dyn_service.config.documents import read_document
+from dyn_service.support.documents import read_document
 from tests.conftest import ROOT
 
 FILES = sorted(path for path in ROOT.glob("config/*.yaml") if "ros__parameters" in path.read_text())

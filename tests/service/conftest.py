@@ -14,25 +14,13 @@ import zmq
 
 from dyn_service import QUERIES, Robot, Server, Wrench
 from dyn_service.api.spec import DIRECTIONS
-from dyn_service.protocol.administration import ADMINISTRATION
-from tests.conftest import URDF
+from dyn_service.service.protocol.administration import ADMINISTRATION
 
 TRANSPORTS = ("tcp", "ipc", "inproc")
 WAIT_MS = 240_000
 """Far beyond what anything here takes, so that a slow machine fails no test and a stuck one ends."""
 
 _counter = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def panda() -> Robot:
-    """Each finger by itself, so that every row of the table has an answer; joints that follow are in test_mimic.py."""
-    return Robot.from_urdf(URDF / "panda.urdf", mimic=False)
-
-
-@pytest.fixture(scope="session")
-def pendulum() -> Robot:
-    return Robot.from_urdf(URDF / "pendulum.urdf")
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from dyn_service.engine.robot import Robot
-from dyn_service.reference.verification import survey
+from dyn_service.formulations.verification import survey
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import SUPPORTED, path_of
-from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.wide import wide
 
 BOUND = 1e-9

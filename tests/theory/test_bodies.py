@@ -1,4 +1,4 @@
-"""Newton/Euler document: the functions on one body, `reference/bodies.py`; the sum of 5.4 is in test_projected.py.
+"""Newton/Euler document: the functions on one body, `formulations/bodies.py`; the sum of 5.4 is in test_projected.py.
 
 The expected accelerations and loads are rates of places and momenta in inertial axes, by differences.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyn_service.reference.bodies import point_acceleration, wrench
+from dyn_service.formulations.bodies import point_acceleration, wrench
 from tests.theory.test_newton_euler import same
 
 H = 1e-3

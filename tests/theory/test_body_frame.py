@@ -8,9 +8,9 @@ import pytest
 from dyn_service.api.queries import Wrench
 from dyn_service.api.results import BodyRecursion
 from dyn_service.engine.robot import Robot
-from dyn_service.reference.bodies import wrench
-from tests.oracle.interpreting import interpreting
+from dyn_service.formulations.bodies import wrench
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
 from tests.trees import dofs, motions
 

@@ -16,11 +16,11 @@ import pytest
 from dyn_service.dynamics.constraint import basis
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.formulations.influence import WorldEquations
 from dyn_service.model import solvable
-from dyn_service.reference.influence import WorldEquations
 from tests.conftest import URDF
-from tests.oracle.interpreting import interpreting
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
 from tests.trees import motions
 

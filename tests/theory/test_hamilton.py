@@ -7,11 +7,11 @@ import pytest
 
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
-from dyn_service.reference.influence import WorldEquations
-from dyn_service.sim import simulate
+from dyn_service.formulations.influence import WorldEquations
+from dyn_service.simulation import simulate
 from tests.conftest import URDF
-from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
 from tests.trees import columns, dofs, motions
 

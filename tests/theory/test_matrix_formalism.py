@@ -10,7 +10,7 @@ import pytest
 from dyn_service.api.queries import COMPUTATIONS, Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.reference import segments
+from dyn_service.formulations import segments
 from tests.conftest import URDF
 from tests.theory.test_newton_euler import same
 

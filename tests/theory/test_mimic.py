@@ -16,18 +16,18 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Wrench
 from dyn_service.api.spec import DIRECTIONS, EVERY_PART
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.formulations.influence import WorldEquations
+from dyn_service.formulations.verification import survey
 from dyn_service.model.description import RootType
-from dyn_service.reference.influence import WorldEquations
-from dyn_service.reference.verification import survey
-from dyn_service.sim import rheonomic
-from dyn_service.urdf.reader import read
+from dyn_service.parsing.urdf.reader import read
+from dyn_service.simulation.rheonomic import systems as rheonomic
 from tests.conftest import URDF
 from tests.mimics import Pair, drawn, pair
 from tests.oracle.example_robots import path_of
-from tests.oracle.interpreting import interpreted_robot
 from tests.oracle.test_mimic import DRAWN, OWN
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreted_robot
 from tests.theory.test_passive import undone
 from tests.wide import wide
 

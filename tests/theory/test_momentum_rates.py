@@ -14,11 +14,11 @@ import pytest
 from dyn_service.api.queries import Wrench
 from dyn_service.dynamics import hamilton, kinematics
 from dyn_service.engine.robot import Robot
+from dyn_service.formulations.influence import WorldEquations
 from dyn_service.model.tree import Tree
-from dyn_service.reference.influence import WorldEquations
 from tests.conftest import URDF
-from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
 from tests.trees import columns
 

@@ -10,14 +10,14 @@ from scipy import sparse
 from dyn_service.dynamics import articulated, newton_euler
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.formulations.influence import WorldEquations, nilpotency, phi, psi
 from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import weld
-from dyn_service.reference.influence import WorldEquations, nilpotency, phi, psi
-from dyn_service.urdf.reader import read_file, read_text
+from dyn_service.parsing.urdf.reader import read_file, read_text
 from tests.conftest import URDF
-from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.trees import columns, dofs, motions
 
 EXACT = 1e-12

@@ -11,11 +11,11 @@ import pytest
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.reference.particles import ParticleSystem
-from dyn_service.sim.rheonomic import RheonomicRobot, forward_dynamics
+from dyn_service.formulations.particles import ParticleSystem
+from dyn_service.simulation.rheonomic.systems import RheonomicRobot, forward_dynamics
 from tests.conftest import URDF
-from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
 
 M1, M2, L1, L2, G = 1.3, 0.7, 0.9, 0.6, 9.81

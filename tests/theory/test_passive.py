@@ -12,17 +12,17 @@ from dyn_service.api.queries import QUERIES, Query, Wrench
 from dyn_service.api.spec import EVERY_PART, PassivePart
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.formulations.verification import survey
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
 from dyn_service.model.mimic import unled
-from dyn_service.reference.verification import survey
-from dyn_service.sim import rheonomic
-from dyn_service.urdf.reader import read
+from dyn_service.parsing.urdf.reader import read
+from dyn_service.simulation.rheonomic import systems as rheonomic
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
-from tests.oracle.interpreting import interpreted_robot
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreted_robot
 from tests.wide import wide
 
 REAL = (
@@ -157,7 +157,7 @@ def test_rows_say_what_they_depend_on(row: Query, method: str, part: PassivePart
 @pytest.mark.parametrize(("row", "method"), QUESTIONS)
 def test_what_does_nothing_costs_nothing(row: Query, method: str) -> None:
     """A robot whose joints do nothing has one kernel for both choices; each part of another costs its own operations
-    and no more. What kernels of the former cost is held in tests/unit/test_kernels.py.
+    and no more. What kernels of the former cost is held in tests/kernels/test_kernels.py.
     """
     idle = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
     assert idle.bare is idle

@@ -10,9 +10,9 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.reference import segments
-from dyn_service.reference.lagrangian import LagrangianSystem
-from dyn_service.reference.particles import ParticleSystem
+from dyn_service.formulations import segments
+from dyn_service.formulations.lagrangian import LagrangianSystem
+from dyn_service.formulations.particles import ParticleSystem
 from tests.conftest import URDF
 from tests.theory.test_newton_euler import same
 

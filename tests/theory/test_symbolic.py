@@ -16,8 +16,8 @@ from dyn_service.dynamics.symbolic import SymbolicEquations, equations_of_motion
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import ROOT, URDF
-from tests.oracle.interpreting import interpreting
 from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
 from tests.trees import motions
 
 L, g = sympy.symbols("L g", positive=True)

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from dyn_service.engine.robot import Robot
-from dyn_service.reference import verification
-from dyn_service.reference.influence import WorldEquations
-from dyn_service.reference.verification import residuals, survey
+from dyn_service.formulations import verification
+from dyn_service.formulations.influence import WorldEquations
+from dyn_service.formulations.verification import residuals, survey
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
-from tests.oracle.interpreting import interpreting
+from tests.terms.interpreting import interpreting
 
 AGREE = 1e-11
 """Rounding of four joints' sums is 1e-15; the answers' own errors are 1e-16 to 1e-14."""

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyn_service.bags.reader import BagReader
-from dyn_service.bags.writer import BagWriter
 from dyn_service.cli.view import _bag
 from dyn_service.errors import DynError
+from dyn_service.graph.bags.reader import BagReader
+from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import Header, String
-from dyn_service.shipped import find_robot
+from dyn_service.support.shipped import find_robot
 from dyn_service.view.bags import description_in
 
 TEXT = find_robot("pendulum").read_text("utf-8")

@@ -14,11 +14,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from dyn_service import Robot
-from dyn_service.view.door import refused_origin
 from dyn_service.view.foxglove import FoxgloveServer
 from dyn_service.view.scene import Scene
 from dyn_service.view.shapes import Looks
-from dyn_service.view.shell import Viewer
+from dyn_service.view.viewer import Viewer
+from dyn_service.view.web_proxy import refused_origin
 from tests.conftest import URDF
 
 NAMED = "http://lichtblick.example:8080"

@@ -17,13 +17,13 @@ from mcap.records import Schema
 from mcap_ros2.decoder import DecoderFactory
 from websockets.sync.client import ClientConnection, connect
 
-from dyn_service.config.parameters import NoParameters
 from dyn_service.errors import UnavailableError
+from dyn_service.graph.middleware.node import Node
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import Header, String
-from dyn_service.nodes.node import Node
+from dyn_service.support.parameters import NoParameters
 from dyn_service.view.foxglove import FoxgloveServer
 
 PROTOCOL = "foxglove.sdk.v1"

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from dyn_service.api import arrays
-from dyn_service.control.trajectory import PointToPoint
+from dyn_service.control.references.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.launching.plan import LaunchPlan, ProcessPlan
-from dyn_service.launching.process import Hooks, ManagedProcess
-from dyn_service.launching.report import write_report
-from dyn_service.launching.supervisor import Outcome
+from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
+from dyn_service.graph.launch.process import Hooks, ManagedProcess
+from dyn_service.graph.launch.report import write_report
+from dyn_service.graph.launch.supervisor import Outcome
+from dyn_service.graph.middleware.telemetry import Facts
+from dyn_service.graph.middleware.telemetry_store import Board
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, Twist, Vector3, Wrench
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
-from dyn_service.nodes.board import Board
-from dyn_service.nodes.telemetry import Facts
 from dyn_service.view.motions import beside, of_joint_states, of_report
-from tests.nodes.test_page import JOINTS, take_plant
+from tests.graph.report.test_page import JOINTS, take_plant
 from tests.trees import configuration
 
 AT = configuration(JOINTS, ["prismatic", "revolute"])

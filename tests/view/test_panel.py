@@ -16,7 +16,7 @@ from dyn_service.view import playing
 from dyn_service.view.live import live
 from dyn_service.view.scene import Scene
 from dyn_service.view.shapes import Looks
-from dyn_service.view.shell import Viewer
+from dyn_service.view.viewer import Viewer
 from tests.view.test_scene import ARM
 
 PANDA_LIMITS = ARM.replace('lower="-1" upper="2"', 'lower="-2.8973" upper="2.8973"')

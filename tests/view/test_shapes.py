@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyn_service.formats.reading import read_file, read_text
 from dyn_service.model.description import Inertial
-from dyn_service.shipped import find_robot
-from dyn_service.urdf.shapes import mesh_file
+from dyn_service.parsing.files import read_file, read_text
+from dyn_service.parsing.shapes import mesh_file
+from dyn_service.support.shipped import find_robot
 from dyn_service.view.meshes import meshes_of
 from dyn_service.view.shapes import PLAIN, ellipsoid, looks_of, rod, stand_ins
 

@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from dyn_service.graph import Node, NodeKind, settable
 from dyn_service.messages.sensor_msgs import JointState
-from dyn_service.nodes import Node, NodeKind, settable
 
 
 class LawNameParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

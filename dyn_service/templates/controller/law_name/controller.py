@@ -11,11 +11,11 @@ from typing import Annotated
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.law import Law, RobotState
-from dyn_service.control.trajectory import Reference
+from dyn_service.control.references.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.nodes import settable
-from dyn_service.nodes.controller_kind import controller_kind
-from dyn_service.nodes.controller_parameters import MotionParameters
+from dyn_service.graph import settable
+from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
+from dyn_service.graph.nodes.controllers.parameters import MotionParameters
 
 
 class LawNameParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):

@@ -5,11 +5,11 @@ import pytest
 from law_name.controller import LawName, LawNameParameters
 
 from dyn_service import Robot
+from dyn_service.control.dry_run import rehearse
 from dyn_service.control.law import RobotState
-from dyn_service.control.rehearsal import rehearse
-from dyn_service.control.trajectory import Reference
+from dyn_service.control.references.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.shipped import find_robot
+from dyn_service.support.shipped import find_robot
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,145 @@
+"""A law at work against a simulated robot, in simulated time: for tests and for the first look at a law of one's own.
+
+`Following` asks the law, as in a controller node: the same due times, the same reference, the same prediction; commands
+act one step of the plant after the state they answer. There is no process, no socket, no safety and no limit in
+between: what the law says acts.
+
+It does not stand on `ClosedLoop`, whose plant begins at rest behind brakes and has to be armed. Here the law's efforts
+are there at the first state, which may be one of motion, and pushes are functions of the state: to bring that about
+through a plant's brakes and safety takes more than the loop does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.following import Following, TrajectoryMaker, hold_maker
+from dyn_service.control.law import Law
+from dyn_service.control.plant.safety import ACTIVE, ARMING
+from dyn_service.control.references.trajectory import ReferenceTrajectory
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.model.configuration import Configuration
+from dyn_service.simulation.integrators.explicit import advance, held, integrator
+
+Push = Callable[[float, Array, Array], ArrayLike]
+"""(t, q, v) -> (nv,) N m | N: what acts on the joints beside the motors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """What happened, a row per state of the plant.
+
+    t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); effort acts from there on, error is
+    `Configuration.error` from q to the reference. updated: (u,) the rows of t at which the law was asked. signals: by
+    name, (u, ..), what it showed then.
+    """
+
+    t: Array
+    q: Array
+    v: Array
+    effort: Array
+    reference: Array
+    error: Array
+    updated: Array
+    signals: dict[str, Array]
+
+
+def rehearse(
+    law: Law,
+    model: RobotQueries,
+    seconds: float,
+    *,
+    motion: ReferenceTrajectory | TrajectoryMaker | None = None,
+    plant: RobotQueries | None = None,
+    q: ArrayLike | None = None,
+    v: ArrayLike | None = None,
+    rate_hz: float = 500.0,
+    plant_rate_hz: float = 1000.0,
+    delay_compensation: bool = True,
+    push: Push | None = None,
+) -> Rehearsal:
+    """Closes the loop for a while.
+
+    Args:
+        law: The law.
+        model: What the law was made with.
+        seconds: For how long.
+        motion: The reference, or what begins it at the first state; left out, it is to stay where it begins.
+        plant: The robot that moves; left out, the model itself. It has the same joints.
+        q: (nq,) where it begins; left out, neutral.
+        v: (nv,) how fast; left out, at rest.
+        rate_hz: Updates per second.
+        plant_rate_hz: Steps of the plant per second, by the classical Runge-Kutta method.
+        delay_compensation: As of a controller.
+        push: What acts beside the motors.
+
+    Raises:
+        InvalidArgumentError: A state of another length, fewer steps than updates, or no time to go on for; a push of
+            other numbers than (nv,); a law whose commands are not efforts, for there is no drive: close its loop with a
+            plant.
+        LawError: The law failed, or returned what is no command.
+    """
+    at, body = model.configuration, model if plant is None else plant
+    if law.interface != "effort":
+        raise InvalidArgumentError(
+            f"law '{law.name}' commands by {law.interface}, and here are no drives: close its loop with a plant, "
+            "`closed_loop.ClosedLoop`"
+        )
+    here = np.array(at.neutral if q is None else q, dtype=np.float64)
+    speed = np.array(np.zeros(at.nv) if v is None else v, dtype=np.float64)
+    if here.shape != (at.nq,) or speed.shape != (at.nv,) or not 0.0 < rate_hz <= plant_rate_hz:
+        raise InvalidArgumentError(
+            f"q needs {at.nq} numbers, v {at.nv}, found {here.shape} and {speed.shape}; rate_hz at most plant_rate_hz"
+        )
+    if not 0.0 <= seconds < np.inf or not plant_rate_hz < np.inf:
+        raise InvalidArgumentError(
+            f"seconds is {seconds:g}, plant_rate_hz {plant_rate_hz:g}: expected finite numbers, seconds not negative"
+        )
+    following = Following(at, model.description.fingerprint, _maker(motion, at), rate_hz, delay_compensation)
+    step, dt = integrator("rk4"), 1.0 / plant_rate_hz
+    effort = coming = acted = np.zeros(at.nv)
+    rows: list[tuple[float, Array, Array, Array, Array, Array]] = []
+    shown: list[dict[str, Array]] = []
+    updated: list[int] = []
+    for count in range(round(seconds * plant_rate_hz) + 1):
+        t = count * dt
+        mode = ACTIVE if count else ARMING
+        state = PlantState(
+            1, count, t, at.velocity_names, here.tolist(), speed.tolist(), acted.tolist(), mode, "", 0.0, 0, True,
+            count - 1, dt, following.fingerprint,
+        )  # fmt: skip
+        if following.due(state):
+            if not count:  # armed: brakes hold it until the efforts are there, and each state is a new beginning
+                effort = following.answer(law, following.moment(state)).value
+            coming = following.answer(law, following.moment(state)).value
+            updated.append(count)
+            shown.append({name: np.array(value, dtype=np.float64) for name, value in law.signals().items()})
+        reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here
+        rows.append((t, here, speed, effort, reference, at.error(here, reference)))
+        pushed = effort if push is None else effort + _pushing(push(t, here, speed), at.nv)
+        here, speed = advance(step, held(body.forward_dynamics, pushed), here, speed, dt, on=at)
+        acted, effort = effort, coming  # from the next step on
+    t_, q_, v_, effort_, reference_, error_ = (np.array(column) for column in zip(*rows, strict=True))
+    signals = {name: np.array([one[name] for one in shown]) for name in shown[0]}
+    return Rehearsal(t_, q_, v_, effort_, reference_, error_, np.array(updated), signals)
+
+
+def _pushing(found: ArrayLike, n: int) -> Array:
+    values = np.asarray(found, dtype=np.float64)
+    if values.shape not in ((), (n,)):
+        raise InvalidArgumentError(f"push gave numbers of shape {values.shape}: expected {n}, one per entry of v")
+    return values
+
+
+def _maker(motion: ReferenceTrajectory | TrajectoryMaker | None, on: Configuration) -> TrajectoryMaker:
+    if motion is None:
+        return hold_maker(on)
+    if isinstance(motion, ReferenceTrajectory):
+        return lambda q, v: motion
+    return motion

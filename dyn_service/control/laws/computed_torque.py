@@ -1,0 +1,55 @@
+"""The computed-torque law.
+
+    tau = inverse_dynamics(q, v, a_ref + kd (v_ref - v) + kp (q_ref - q)),     kp = w^2, kd = 2 d w
+
+so that the tracking error obeys e-ddot + kd e-dot + kp e = 0 while the model is the plant's. Of a joint with several
+ways to move, q_ref - q is `Configuration.error`, and velocities are in the axes of their own bodies, the reference's
+and the plant's: its error obeys the same up to terms of the size of v e, which are gone with e.
+
+Source: Newton-Euler (18) of the notes; Luh, Walker, Paul, IEEE Trans. Automatic Control 25 (1980).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.law import EffortLaw, RobotState
+from dyn_service.control.references.trajectory import Reference
+from dyn_service.errors import InvalidArgumentError
+
+
+class ComputedTorque(EffortLaw):
+    """Inverse dynamics of a linear error. kp: (nv,) 1/s^2. kd: (nv,) 1/s."""
+
+    name = "computed_torque"
+
+    def __init__(self, model: RobotQueries, kp: Array, kd: Array) -> None:
+        self.model, self.kp, self.kd = model, kp, kd
+
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
+        """One question: `computed_torque`."""
+        to = reference
+        return self.model.computed_torque(state.q, state.v, to.q, to.v, to.a, kp=self.kp, kd=self.kd)
+
+
+def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: int) -> tuple[Array, Array]:
+    """Gains kp (n,) 1/s^2 and kd (n,) 1/s of an error that obeys e-ddot + kd e-dot + kp e = 0.
+
+    Args:
+        natural_frequency: rad/s, one number or n.
+        damping_ratio: 1 is critical.
+        n: Entries of v.
+
+    Raises:
+        InvalidArgumentError: The natural frequency or the damping ratio is not positive and finite, or there are
+            neither one nor n of the first.
+    """
+    omega = np.atleast_1d(np.array(natural_frequency, dtype=np.float64))
+    positive = np.isfinite(omega).all() and (omega > 0.0).all() and 0.0 < damping_ratio < np.inf
+    if omega.shape not in ((1,), (n,)) or not positive:
+        raise InvalidArgumentError(f"natural_frequency must be positive, one number or {n}, and damping_ratio positive")
+    omega = np.broadcast_to(omega, (n,)).copy()
+    return omega * omega, 2.0 * damping_ratio * omega

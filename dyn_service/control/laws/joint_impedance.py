@@ -1,0 +1,50 @@
+"""Joint impedance: each joint gives way as a spring of the stiffness that is asked for.
+
+    tau = M(q) a_ref + C(q, v_ref) v_ref + g(q) + K e + D (v_ref - v),    e = q_ref - q,    D = A (2 d S^1/2) A^T
+
+with M = A A^T and K = A S A^T, so that every mode has the damping ratio d wherever the arm stands. About a reference
+at rest v^T M v / 2 + e^T K e / 2 falls by v^T D v and grows by what is pushed in, no more: the arm is passive, so it is
+stable with whatever passive thing it touches. Its inertia is its own: none is shaped away. A push tau_ext at rest moves
+it by K^-1 tau_ext. About a reference that moves it tracks without error while the model is the plant's.
+
+Source: Hogan, Impedance Control, J. Dyn. Sys. Meas. Control 107 (1985); D as of Albu-Schaeffer and others (2003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.gains import modal_damping, per_joint
+from dyn_service.control.law import EffortLaw, RobotState
+from dyn_service.control.references.trajectory import Reference
+
+
+class JointImpedance(EffortLaw):
+    """Springs at the joints. stiffness: one number or nv, N m/rad | N/m. damping_ratio: of each mode.
+
+    Raises:
+        InvalidArgumentError: A number is negative or none, or there are neither one nor nv.
+    """
+
+    name = "joint_impedance"
+
+    def __init__(self, model: RobotQueries, stiffness: float | Sequence[float], damping_ratio: float) -> None:
+        self.model = model
+        self.stiffness = per_joint("stiffness", stiffness, model.configuration.nv)
+        self.damping_ratio = float(per_joint("damping_ratio", damping_ratio, 1)[0])
+        self._spring = np.zeros(model.configuration.nv)
+
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
+        """Two questions: `inverse_dynamics` along the reference, `mass_matrix`."""
+        forward = self.model.inverse_dynamics(state.q, reference.v, reference.a)
+        mass = self.model.mass_matrix(state.q)
+        damping = modal_damping(mass, np.diag(self.stiffness), self.damping_ratio)
+        self._spring = self.stiffness * self.model.configuration.error(state.q, reference.q)
+        return forward + self._spring + damping @ (reference.v - state.v)
+
+    def signals(self) -> Mapping[str, Array]:
+        """spring: K e, N m | N."""
+        return {"spring": self._spring}

@@ -1,0 +1,427 @@
+"""What stands between commands and motors: a watchdog, limits, a safe stop that holds. No sockets, no clock, no model.
+
+             arm, at low speed            effort reached
+    braked ────────────────────► arming ────────────────► active
+      ▲                          ▲  │ │                    │  │
+      │                          │  │ │                    │  │
+      └───────── release ────────┼──│─┴────────────────────┘  │
+               arm, at low speed │  ▼                         │
+                               stopped ◄──────────────────────┘
+                                    missed cycles, a joint too fast, `stop`,
+                                    a command beyond limits where that is a fault
+
+- What drives the motors calls `cycle` once in each of its periods and does what it says; it hands over commands by
+  `offer` as they come, and tells by `published` which states it has sent out.
+- The last effort acts for `hold_s` at most, then the stop is latched. Every stop and release begins a new epoch. Only a
+  command of this epoch with `arm` ends it, one that answers a state sent out since, and only while every joint is no
+  faster than `rearm_velocity`. From then on the robot obeys the controller that armed it, and no other.
+- A command is taken only if it answers a state that was sent out, newer than the one before and no older than `hold_s`.
+  What is refused is counted by its reason, and changes nothing else: it neither feeds the watchdog nor moves a bound.
+- The effort never passes its limit, nor changes by more than its rate, in stops and at retaking neither. At retaking
+  the brakes open when the effort has come to what the command says; until then the mode is `arming`.
+- Where positions or velocities are commanded, a set point that begins at the robot follows them within its limits, see
+  `set_points.py`; a drive makes efforts of it, for which all of this holds, or it goes to a driver that has drives.
+- A joint that would pass its velocity limit within the next cycle stops the robot, and shuts the brakes in any mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.control.command import EFFORT_ONLY, Interface, SetPoint
+from dyn_service.control.command_values import A, not_finite, order_of, sizes, sizes_fit, values
+from dyn_service.control.plant.set_points import SetPoints
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.messages.dyn_service_msgs import JointCommand
+
+BRAKED, ACTIVE, STOPPED, ARMING = "braked", "active", "stopped", "arming"
+MODES = (BRAKED, ACTIVE, STOPPED, ARMING)
+"""In the order of their numbers in recordings."""
+RUNNING = (ARMING, ACTIVE)
+
+REFUSALS = (
+    "fingerprint", "session", "interface", "names", "not_finite", "ahead", "epoch", "controller", "stale", "repeated",
+    "old", "not_armed", "moving", "beyond_limits",
+)  # fmt: skip
+"""Why a command is refused: made for another model; for another run; by an interface that the robot does not take, or
+was not armed by; not these joints; a NaN or infinity; it answers a state that cannot have been sent out yet; one from
+before the last stop; another controller has armed the robot; it answers a state too old or not sent out; the one that
+the last command answered; one before that; the robot is stopped and it does not arm it; a joint is too fast for that;
+beyond a limit, where that stops."""
+CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
+"""Why the robot is not under command."""
+
+StopPolicy = Literal["brake", "damping", "zero"]
+LimitPolicy = Literal["clip", "stop"]
+Counts = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Damping = Callable[[], Array]
+"""D (nv, nv) N m s/rad at the present position: in a stop the efforts are -D v."""
+Servo = Callable[[SetPoint, Array, Array], Array]
+"""(set point, q, v) -> efforts (nv,), before any limit."""
+
+MAX_MISSED_CYCLES = 20
+"""So many control cycles may go by without a command, at most, before the robot is stopped."""
+MAX_CONTROL_S = 1.0
+"""The longest control cycle: an effort that nobody looks after acts for `MAX_MISSED_CYCLES` of it at most."""
+
+_ROUNDING_S = 1e-9
+"""Times are products of a step and a count: a command just in time must not be late by their rounding."""
+_TRIP = 0.98
+"""At this share of a velocity limit the robot is stopped: what is left is for the change of acceleration in a cycle."""
+
+
+@dataclass(frozen=True, eq=False)
+class SafetySettings:
+    """cycle_s: the drive's period. hold_s: how long the last effort may act: `MAX_MISSED_CYCLES` times
+    `control_s` at most.
+
+    effort_limit, effort_rate, velocity_limit, rearm_velocity: (nv,), infinite where there is none. stop: how a stop is
+    done: `brake` shuts the brakes, `damping` lets efforts -D v act, `zero` none. beyond_limits: whether a command
+    beyond the limits of effort or its rate is cut to them, or refused and the robot stopped. control_s: the period of
+    whoever commands; 0 is the drive's. lower, upper: (nv,) rad | m of commanded positions; None is without limits.
+    undriven: (nv,) which entries have no motor, such as those of a base: what is commanded there is ignored; None is no
+    one. `without_motors` gives them their limits.
+    """
+
+    cycle_s: float
+    hold_s: float
+    effort_limit: Array
+    effort_rate: Array
+    velocity_limit: Array
+    rearm_velocity: Array
+    stop: StopPolicy
+    beyond_limits: LimitPolicy
+    control_s: float = 0.0
+    lower: Array | None = None
+    upper: Array | None = None
+    undriven: Flags | None = None
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.cycle_s <= self.hold_s < np.inf):
+            raise InvalidArgumentError(f"hold_s is {self.hold_s:g}: expected at least one cycle of {self.cycle_s:g} s")
+        if not self.control_s <= MAX_CONTROL_S or not self.cycle_s <= MAX_CONTROL_S:
+            raise InvalidArgumentError(
+                f"a control cycle is {max(self.control_s, self.cycle_s):g} s: expected at most {MAX_CONTROL_S:g} s, "
+                "for the last effort acts on through missed ones"
+            )
+        most_s = MAX_MISSED_CYCLES * (self.control_s or self.cycle_s)
+        if not self.hold_s <= most_s + _ROUNDING_S:
+            raise InvalidArgumentError(
+                f"hold_s is {self.hold_s:g}: expected at most {MAX_MISSED_CYCLES} cycles of control, {most_s:g} s"
+            )
+        for name in ("effort_limit", "effort_rate", "velocity_limit", "rearm_velocity"):
+            value = getattr(self, name)
+            if value.shape != self.effort_limit.shape or not (value >= 0.0).all():
+                raise InvalidArgumentError(f"{name} is {value}: expected numbers that are not negative, one per joint")
+
+    def without_motors(self, undriven: Flags) -> SafetySettings:
+        """The same, where these entries (nv,) have neither motor nor brake: no effort acts on them, and no speed of
+        theirs stops the robot or keeps it from being armed, for nothing could slow them.
+        """
+        if not undriven.any():
+            return self
+        return replace(
+            self,
+            effort_limit=np.where(undriven, 0.0, self.effort_limit),
+            velocity_limit=np.where(undriven, np.inf, self.velocity_limit),
+            rearm_velocity=np.where(undriven, np.inf, self.rearm_velocity),
+            undriven=undriven,
+        )
+
+    def set_points(self) -> SetPoints:
+        """A set point within these limits."""
+        none = np.full(self.velocity_limit.shape, np.inf)
+        lower, upper = -none if self.lower is None else self.lower, none if self.upper is None else self.upper
+        return SetPoints(self.cycle_s, lower, upper, self.velocity_limit)
+
+
+@dataclass
+class SafetyCounters:
+    """Counts since the start. active_steps: cycles under command. clipped: commands cut to the effort limits. slowed:
+    cycles in which the effort was held back by its rate while active. refused, stops: by reason and by cause.
+    """
+
+    commands: int = 0
+    active_steps: int = 0
+    clipped: int = 0
+    slowed: int = 0
+    armed: int = 0
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
+    stops: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES[2:], 0))
+
+
+class Refusal(NamedTuple):
+    """Why a command was refused: one of `REFUSALS`, and a sentence."""
+
+    reason: str
+    sentence: str
+
+
+class Actuation(NamedTuple):
+    """What acts in the coming cycle: efforts (nv,) of the motors, and whether the brakes are shut."""
+
+    effort: Array
+    brakes: bool
+
+
+@dataclass
+class SafetySupervisor:
+    """names: of the entries of v, in the drive's order. session, fingerprint: those of the states that are sent out.
+
+    damping: asked at each stop where the policy is `damping`. interfaces: what commands may say. servo: what makes
+    efforts of set points; without one they are for the hardware, and the efforts are those beside what its drives make.
+
+    interface: what is commanded now. value: (nv,) the last command's, as it came. set_point: of the coming cycle, where
+    positions or velocities are commanded. saturated, held_back: (nv,) cycles while active in which an effort was beyond
+    its limit, and in which its rate held it back. beyond, too_far: (nv,) in which the last command was beyond the limit
+    of position or velocity, and in which a commanded position was too far away.
+    """
+
+    settings: SafetySettings
+    names: tuple[str, ...]
+    session: int
+    fingerprint: str
+    damping: Damping | None = None
+    counters: SafetyCounters = field(default_factory=SafetyCounters)
+    interfaces: tuple[Interface, ...] = EFFORT_ONLY
+    servo: Servo | None = None
+
+    def __post_init__(self) -> None:
+        if self.settings.stop == "damping" and self.damping is None:
+            raise InvalidArgumentError("a stop by damping needs the damping")
+        self.mode, self.cause, self.epoch = BRAKED, "start", 0
+        self.since_s = 0.0
+        self.effort: Array = np.zeros(len(self.names))
+        self.brakes = True
+        self.command_seq = -1
+        self.command_delay_s = 0.0
+        self.refusal: Refusal | None = None
+        self.saturated, self.held_back, self.beyond, self.too_far = (
+            np.zeros(len(self.names), np.int64) for _ in range(4)
+        )
+        self.interface: Interface = "effort"
+        self.value: Array = self.effort
+        self.set_point: SetPoint | None = None
+        self.points = self.settings.set_points()
+        self._target = self.effort
+        self._cut: Flags = np.zeros(len(self.names), dtype=np.bool_)
+        self._beyond = self._cut
+        self._controller = 0
+        self._accepted_s = self._now_s = 0.0
+        self._published: dict[int, float] = {}
+        self._newest = -1
+        self._matrix: Array | None = None
+        self._before: Array | None = None
+
+    def published(self, seq: int, now_s: float) -> None:
+        """Takes note that the state `seq` is sent out now; numbers grow."""
+        self._published[seq] = now_s
+        self._newest = seq
+        while now_s - self._published[first := next(iter(self._published))] > self.settings.hold_s + _ROUNDING_S:
+            del self._published[first]
+
+    def armable(self, v: Array) -> bool:
+        """Whether every joint is slow enough for a command to arm the robot."""
+        return bool((np.abs(v) <= self.settings.rearm_velocity).all())
+
+    def offer(self, command: JointCommand, now_s: float, v: Array, q: Array | None = None) -> bool:
+        """Takes the command for the next cycle, or refuses it and says why in `refusal`; whether it was taken.
+
+        v, q: (nv,) as measured; where efforts alone are commanded q is not asked for.
+        """
+        self._now_s = now_s
+        order = order_of(tuple(command.name), self.names)
+        refusal = self._refusal(command, order, now_s, v)
+        if refusal is None and command.release:
+            if self.mode in RUNNING:  # a stop is not undone by it
+                self._latch("released", BRAKED)
+            self.counters.commands += 1
+            return True
+        if refusal is None:
+            asked = self._driven_only(values(command)[order])
+            cut = self._within(command, asked)
+            beyond = cut != asked
+            clipped = bool(beyond.any())
+            if self.settings.beyond_limits == "stop":
+                refusal = self._beyond_limits(command, clipped, cut, now_s)
+        if refusal is not None:
+            self.refusal = refusal
+            self.counters.refused[refusal.reason] += 1
+            return False
+        if self.mode not in RUNNING:
+            self._arm(command, v if q is None else q)
+        self.value, effort = asked, self._driven_only(np.array(command.effort)[order])
+        if self.interface == "effort":
+            self._target, self._cut = cut, beyond
+        else:
+            goes_on = np.array(command.velocity)[order] if command.velocity else np.zeros_like(effort)
+            self.points.take(self.interface, cut, goes_on, effort)
+            self._beyond = beyond
+        self._accepted_s = now_s
+        self.command_delay_s = now_s - self._published[command.state_seq]
+        self.command_seq = command.state_seq
+        self.counters.commands += 1
+        self.counters.clipped += clipped
+        return True
+
+    def cycle(self, now_s: float, v: Array, q: Array | None = None) -> Actuation:
+        """What acts in the cycle that begins now, with v, q (nv,) measured now; q as for `offer`."""
+        settings, self._now_s = self.settings, now_s
+        before = v if self._before is None else self._before
+        self._before = v
+        # ages are counts of cycles: half a one keeps rounding from deciding
+        if self.mode in RUNNING and now_s - self._accepted_s + 0.5 * settings.cycle_s > settings.hold_s:
+            self.stop("missed")
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.trip(v + (v - before), _TRIP)
+        self.set_point = None
+        if self.mode in RUNNING:
+            wanted = self._target if self.interface == "effort" else self._driven(v, v if q is None else q)
+        else:
+            wanted = self._stopping(v)
+        step = settings.effort_rate * settings.cycle_s
+        self.effort = np.minimum(np.maximum(wanted, self.effort - step), self.effort + step)
+        behind = self.effort != wanted
+        reached = not behind.any()
+        if self.mode == ARMING and reached:
+            self._enter(ACTIVE, "")
+            self.brakes = False
+        if self.mode == ACTIVE:
+            self.counters.active_steps += 1
+            self.counters.slowed += not reached
+            self.saturated += self._cut
+            self.held_back += behind
+            if self.set_point is not None:
+                self.beyond += self._beyond
+                self.too_far += self.points.held_back
+        return Actuation(self.effort, self.brakes)
+
+    def trip(self, v: Array, share: float = 1.0) -> bool:
+        """Stops the robot and shuts the brakes where a joint is at this share of its velocity limit; whether one is."""
+        # so that what is no finite number is too fast as well
+        too_fast = not (np.abs(v) < share * self.settings.velocity_limit).all()
+        if too_fast:
+            self.shut("velocity")
+        return too_fast
+
+    def shut(self, cause: str) -> None:
+        """Stops the robot and shuts the brakes, whatever the policy; in any mode."""
+        if self.mode in RUNNING:
+            self.stop(cause)
+        self.brakes = True
+
+    def stop(self, cause: str = "driver") -> None:
+        """Latches a stop; a driver does so for faults of its own. cause: one of `CAUSES`."""
+        self._latch(cause, STOPPED)
+        self.counters.stops[cause] += 1
+
+    def _latch(self, cause: str, mode: str) -> None:
+        self._enter(mode, cause)
+        self.epoch += 1
+        self.brakes |= mode == BRAKED or self.settings.stop == "brake"
+        if self.settings.stop == "damping" and self.damping is not None:
+            self._matrix = self.damping()
+            self.brakes |= not bool(np.isfinite(self._matrix).all())
+
+    def _enter(self, mode: str, cause: str) -> None:
+        self.mode, self.cause, self.since_s = mode, cause, self._now_s
+
+    def _arm(self, command: JointCommand, q: Array) -> None:
+        self._enter(ARMING, "")
+        self._controller = command.controller
+        self.counters.armed += 1
+        self.interface = next(known for known in self.interfaces if known == command.interface)
+        self._cut = self._beyond = np.zeros(len(self.names), dtype=np.bool_)
+        self.points.begin(q)
+
+    def _within(self, command: JointCommand, asked: Array) -> Array:
+        limit = self.settings.effort_limit
+        if command.interface == "effort":
+            return np.minimum(np.maximum(asked, -limit), limit)
+        return self.points.within("velocity" if command.interface == "velocity" else "position", asked)
+
+    def _driven_only(self, asked: Array) -> Array:
+        undriven = self.settings.undriven
+        return asked if undriven is None else np.where(undriven, 0.0, asked)
+
+    def _driven(self, v: Array, q: Array) -> Array:
+        """Efforts towards the set point, within their limits."""
+        to = self.set_point = self.points.advance(q, self._cut, moves=not self.brakes)
+        asked = self._driven_only(to.effort if self.servo is None else self.servo(to, q, v))
+        limit = self.settings.effort_limit
+        cut = np.minimum(np.maximum(np.where(np.isnan(asked), 0.0, asked), -limit), limit)
+        self._cut = cut != asked
+        return cut
+
+    def _stopping(self, v: Array) -> Array:
+        """Efforts of a stop: -D v, scaled down together where one is beyond its limit: they only take energy."""
+        limit = self.settings.effort_limit
+        if self._matrix is None or not (np.isfinite(self._matrix).all() and np.isfinite(v).all()):
+            return np.zeros_like(self.effort)
+        effort = -(self._matrix @ v)
+        driven = limit > 0.0
+        share = float((np.abs(effort[driven]) / limit[driven]).max(initial=1.0))
+        return np.where(driven, effort / share, 0.0)
+
+    def _refusal(self, command: JointCommand, order: list[int] | None, now_s: float, v: Array) -> Refusal | None:
+        seq = command.state_seq
+        if command.fingerprint != self.fingerprint:
+            model = command.fingerprint[:64]  # whoever sent it
+            return _of("fingerprint", f"it is for the model {model!r}, this is {self.fingerprint!r}")
+        if command.session != self.session:
+            return _of("session", f"it is for the run {command.session}, this is {self.session}")
+        kind = command.interface
+        if kind not in self.interfaces:
+            by = ", ".join(self.interfaces)
+            return _of("interface", f"it commands by {kind[:64]!r}, the robot is commanded by {by}")
+        if self.mode in RUNNING and kind != self.interface:
+            return _of("interface", f"it commands by {kind!r}, the robot was armed by {self.interface!r}")
+        if order is None or not sizes_fit(command, len(order)):
+            return _of("names", f"{sizes(command)} for other joints than {', '.join(self.names)}")
+        if none := not_finite(command):
+            return _of("not_finite", f"{A[none]} is not a finite number")
+        if not 0 <= seq <= self._newest:
+            return _of("ahead", f"it answers state {seq}, the newest is {self._newest}")
+        if command.epoch != self.epoch:
+            return _of("epoch", f"it answers a state of epoch {command.epoch}, this is {self.epoch}")
+        if self.mode in RUNNING and command.controller != self._controller:
+            return _of("controller", "another controller has armed the robot")
+        if command.release:
+            return None
+        sent_s = self._published.get(seq)
+        if sent_s is None or now_s - sent_s > self.settings.hold_s + _ROUNDING_S:
+            return _of("stale", f"it answers state {seq}, older than {self.settings.hold_s:g} s or never sent out")
+        if seq <= self.command_seq:
+            reason = "repeated" if seq == self.command_seq else "old"
+            return _of(reason, f"it answers state {seq}, as late a one as {self.command_seq} was answered before")
+        if self.mode in RUNNING:
+            return None
+        if not command.arm:
+            return _of("not_armed", f"the robot is {self.mode} ({self.cause}), and it does not arm it")
+        if not self.armable(v):
+            return _of("moving", "it arms the robot while a joint is faster than rearm_velocity")
+        return None
+
+    def _beyond_limits(self, command: JointCommand, clipped: bool, cut: Array, now_s: float) -> Refusal | None:
+        """The refusal of a command beyond the limits, whose stop is then latched."""
+        elapsed = max(now_s - self._accepted_s, self.settings.cycle_s) + _ROUNDING_S
+        too_quick = False
+        if self.mode == ACTIVE and command.interface == "effort":
+            too_quick = bool((np.abs(cut - self.effort) > self.settings.effort_rate * elapsed).any())
+        elif self.mode == ACTIVE and command.interface == "position":
+            too_quick = self.points.too_far(cut, elapsed)
+        if not (clipped or too_quick):
+            return None
+        if self.mode in RUNNING:
+            self.stop("beyond_limits")
+        return _of("beyond_limits", f"{A[command.interface]} is beyond its {'limit' if clipped else 'rate'}")
+
+
+def _of(reason: str, sentence: str) -> Refusal:
+    return Refusal(reason, f"a command was refused: {sentence}")

@@ -1,0 +1,195 @@
+"""Signals of a bag as a picture: a panel for each field, a line for each joint, and for each part of a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.reader import BagReader
+from dyn_service.graph.bags.signals import By, Signal, signals
+from dyn_service.graph.report.series import envelope
+from dyn_service.support.suggestions import did_you_mean
+
+USUAL = ("position", "velocity", "effort")
+"""Fields that are drawn where none is named and the topic has them."""
+USUAL_OF = {
+    "sensor_msgs/msg/JointState": USUAL,
+    "nav_msgs/msg/Odometry": (
+        "pose.pose.position", "pose.pose.orientation", "twist.twist.linear", "twist.twist.angular"
+    ),
+    "sensor_msgs/msg/MultiDOFJointState": (
+        "transforms.translation", "transforms.rotation", "twist.linear", "twist.angular"
+    ),
+    "geometry_msgs/msg/WrenchStamped": ("wrench.force", "wrench.torque"),
+    "sensor_msgs/msg/Imu": ("linear_acceleration", "angular_velocity"),
+}  # fmt: skip
+"""The same by type, of messages that say how a robot moves. Where not all of a bag has room, these are drawn."""
+UNITS = {
+    "position": "rad | m", "velocity": "rad/s | m/s", "effort": "N m | N", "pose.pose.position": "m",
+    "translation": "m", "linear": "m/s", "angular": "rad/s", "force": "N", "torque": "N m",
+    "linear_acceleration": "m/s^2", "angular_velocity": "rad/s",
+}  # fmt: skip
+"""By field, or the last part of it."""
+_PARTS = ("x", "y", "z", "w")
+MAX_PANELS = 12
+DPI = 100
+CLOCKS_DIFFER_S = 1.0
+"""Topics whose delays from stamp to arrival differ by more than this are stamped by different clocks."""
+POINTS = 3000
+"""Points of a line at most: what a panel has in pixels, twice, and some."""
+STYLE: Any = {
+    "font.size": 10.0,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+}
+_PANEL_INCHES = 2.6
+_LEGEND_ENTRIES = 14
+
+
+def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Path, by: By = "stamp") -> list[str]:
+    """Draws the fields of topics over time; the names of the panels.
+
+    Args:
+        bag: The bag.
+        topics: Topics; none stands for all that have numbers, or, where these are too many and no field is named, for
+            those of the types in `USUAL_OF`, as far as there is room.
+        fields: `position`, or one joint's, `position[elbow]`; a vector, `wrench.force`, or a part of it; none stands
+            for those of `USUAL_OF` or `USUAL` that a topic has, else all.
+        file: Where to; its suffix says what it becomes, `.png`, `.svg` or `.pdf`.
+        by: See `signals`. All panels have one time axis: where a topic has no stamps, or stamps of another clock, all
+            are drawn over the time since the bag's begin.
+
+    Raises:
+        NotFoundError: There is no such topic or field, or no number in any.
+        InvalidArgumentError: More panels are asked for than a picture has, or the file's suffix is none.
+        FailedPreconditionError: The file cannot be written.
+    """
+    panels, known = _all_panels(bag, topics, fields, by)
+    delays = np.array([lines[0].delay_s for lines in panels.values()])
+    if by == "stamp" and len(panels) > 1 and not np.ptp(delays) <= CLOCKS_DIFFER_S:  # NaN too
+        by = "log"
+        panels, known = _all_panels(bag, topics, fields, by)
+    for field in fields:
+        if field not in known:
+            raise NotFoundError(f"no topic has the field {field!r}{did_you_mean(field, known)}")
+    if not panels:
+        raise NotFoundError(f"bag {str(bag.path)!r} has no numbers to draw")
+    if len(panels) > MAX_PANELS:
+        raise InvalidArgumentError(
+            f"{len(panels)} panels, at most {MAX_PANELS} are drawn: name topics or fields, such as {next(iter(panels))}"
+        )
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(14.0, 0.8 + _PANEL_INCHES * len(panels)), dpi=DPI, layout="constrained")
+        figure.suptitle(f"{bag.path.name}", x=0.01, ha="left", fontsize=13.0)
+        for k, (heading, lines) in enumerate(panels.items()):
+            axes = figure.add_subplot(len(panels), 1, k + 1, sharex=figure.axes[0] if k else None)
+            _panel(axes, heading, lines)
+        axes.set_xlabel("time [s]" if by == "stamp" else "time since the bag's begin [s]")
+        try:
+            figure.savefig(file)
+        except OSError as error:
+            raise FailedPreconditionError(f"picture {str(file)!r} cannot be written: {error.strerror}") from None
+        except ValueError:
+            raise InvalidArgumentError(
+                f"picture {str(file)!r}: its name must end in .png, .svg or .pdf, found {file.suffix!r}"
+            ) from None
+    return list(panels)
+
+
+def _all_panels(
+    bag: BagReader, topics: Sequence[str], fields: Sequence[str], by: By
+) -> tuple[dict[str, list[Signal]], set[str]]:
+    """The signals of each panel, and the names that a field may have."""
+    panels: dict[str, list[Signal]] = {}
+    known: set[str] = set()
+    for topic in topics or [each.name for each in bag.topics if len(each.times)]:
+        found = signals(bag, topic, by)
+        for signal in found:
+            known |= {signal.field, signal.name, _panel_of(signal)}
+        panels |= _panels(topic, found, fields or _usual(bag, topic, found))
+    if len(panels) > MAX_PANELS and not topics and not fields:
+        panels = _of_motions(bag, panels)
+    return panels, known
+
+
+def _of_motions(bag: BagReader, panels: dict[str, list[Signal]]) -> dict[str, list[Signal]]:
+    """Those of topics that say how a robot moves, type by type, as far as there is room; all where there are none."""
+    chosen: dict[str, list[Signal]] = {}
+    for kind in USUAL_OF:
+        for topic in [each.name for each in bag.topics if each.type == kind]:
+            own = {heading: lines for heading, lines in panels.items() if lines[0].topic == topic}
+            if len(chosen) + len(own) <= MAX_PANELS:
+                chosen |= own
+    return chosen or panels
+
+
+def _usual(bag: BagReader, topic: str, found: Sequence[Signal]) -> Sequence[str]:
+    """What is drawn of a topic where no field is named; nothing stands for all."""
+    kind = next(each.type for each in bag.topics if each.name == topic)
+    has = {_panel_of(signal) for signal in found}
+    return [field for field in USUAL_OF.get(kind, USUAL) if field in has]
+
+
+def _panels(topic: str, found: Sequence[Signal], wanted: Sequence[str]) -> dict[str, list[Signal]]:
+    panels: dict[str, list[Signal]] = {}
+    for signal in found:
+        panel = _panel_of(signal)
+        if not wanted or {signal.field, signal.name, panel} & set(wanted):
+            panels.setdefault(f"{topic}  {panel}", []).append(signal)
+    return panels
+
+
+def _panel_of(signal: Signal) -> str:
+    """Its field; of a vector's part the vector."""
+    vector, _, part = signal.field.rpartition(".")
+    return vector if vector and part in _PARTS else signal.field
+
+
+def _label(signal: Signal) -> str:
+    part = signal.field.rpartition(".")[2] if _panel_of(signal) != signal.field else ""
+    return f"{signal.entry} {part}".strip() or signal.field
+
+
+def _unit(panel: str) -> str:
+    unit = UNITS.get(panel) or UNITS.get(panel.rpartition(".")[2])
+    return f"[{unit}]" if unit else ""
+
+
+def _panel(axes: Axes, heading: str, lines: Sequence[Signal]) -> None:
+    colours = mpl.colormaps["tab10" if len(lines) <= 10 else "turbo"]
+    for k, signal in enumerate(lines):
+        colour = colours(k) if len(lines) <= 10 else colours(k / (len(lines) - 1))
+        time, value = envelope(signal.time, signal.value, POINTS)
+        axes.plot(time, value, lw=1.2, color=colour, label=_label(signal))
+    axes.set_title(heading, loc="left")
+    axes.set_ylabel(_unit(_panel_of(lines[0])))
+    axes.margins(x=0.01)
+    if len(lines) > 1:
+        shown, labels = axes.get_legend_handles_labels()
+        rest = len(labels) - _LEGEND_ENTRIES
+        if rest > 0:
+            labels[_LEGEND_ENTRIES - 1] = f".. {rest + 1} more"
+        axes.legend(
+            shown[:_LEGEND_ENTRIES],
+            labels[:_LEGEND_ENTRIES],
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+            fontsize=8.5,
+        )

@@ -1,0 +1,246 @@
+"""Makes anew what a bag has beside its messages: ends one whose recorder could not, and mends indices and summaries
+that have changed, so that others' readers take it. Chunks have checksums: what is in them is right, or is not used.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from mcap.data_stream import RecordBuilder
+from mcap.opcode import Opcode
+from mcap.records import (
+    Attachment,
+    AttachmentIndex,
+    Channel,
+    ChunkIndex,
+    DataEnd,
+    Footer,
+    McapRecord,
+    Message,
+    MessageIndex,
+    Metadata,
+    MetadataIndex,
+    Schema,
+    Statistics,
+)
+
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags import mcap_records
+
+_DATA = (
+    Opcode.HEADER, Opcode.SCHEMA, Opcode.CHANNEL, Opcode.MESSAGE, Opcode.CHUNK, Opcode.MESSAGE_INDEX,
+    Opcode.ATTACHMENT, Opcode.METADATA,
+)  # fmt: skip
+
+
+class Mended(NamedTuple):
+    """What was done. lost: bytes behind the last whole record that were taken away. ended: whether the file had an end,
+    which was made anew. indices: how many chunks' indices were.
+    """
+
+    lost: int
+    ended: bool
+    indices: int
+
+
+def mend(path: Path) -> Mended:
+    """Makes anew, in place, what a bag has beside its messages: the chunks' indices, the summary, the footer. One that
+    has no end gets one after its last whole record.
+
+    Raises:
+        NotFoundError: There is no such file.
+        InvalidArgumentError: It is no MCAP file, or one of its chunks is damaged.
+        FailedPreconditionError: It is whole, or there is no room for the index; it ends with its last whole
+            record then.
+    """
+    try:
+        stream = path.open("r+b", buffering=0)
+    except OSError as error:
+        raise NotFoundError(f"bag {str(path)!r} cannot be opened: {error.strerror}") from None
+    with stream:
+        places = list(mcap_records.places(stream, path))
+        ended = bool(places) and places[-1].opcode == Opcode.FOOTER
+        data = list(takewhile(lambda place: place.opcode in _DATA, places))
+        changed = _changed_indices(stream, data, path)
+        for start, index in changed:  # no longer than what stands there
+            stream.seek(start)
+            stream.write(index)
+        if not ended:
+            while data and data[-1].opcode == Opcode.MESSAGE_INDEX:  # there in part, perhaps: made anew
+                data.pop()
+        summary = _Summary(stream, data, path)
+        if ended and not changed and summary.is_said(stream, places[len(data) :], path):
+            raise FailedPreconditionError(f"bag {str(path)!r} is whole: there is nothing to mend")
+        tail = summary.tail()
+        stream.seek(summary.end)
+        lost = stream.read()
+        try:
+            stream.truncate(summary.end)
+            stream.seek(summary.end)
+            left = memoryview(tail)
+            while left:
+                left = left[stream.write(left) :]
+        except OSError as error:
+            stream.truncate(summary.end)
+            raise FailedPreconditionError(f"bag {str(path)!r} cannot be mended: {error.strerror}") from None
+    return Mended(0 if ended else len(lost), ended, len(changed))
+
+
+def _changed_indices(stream: BinaryIO, data: list[mcap_records.Place], path: Path) -> list[tuple[int, bytes]]:
+    """Where the indices behind a chunk are not those of its messages, and what they were, as long as they are; those of
+    the last chunk are passed over where they are there in part.
+    """
+    found = []
+    for chunk, following in _indices(data):
+        if not following:
+            continue
+        mcap_records.chunk(stream, chunk, path)  # holds it against its checksum
+        expected = mcap_records.entries(stream, chunk)
+        size = following[-1].end - chunk.end
+        said = dict(mcap_records.index(stream, place) for place in following)
+        if {n: sorted(one) for n, one in said.items() if one} == {n: sorted(one) for n, one in expected.items()}:
+            continue
+        # in the order in which they stand, as far as that can be read: bytes that are right stay
+        order = sorted(expected, key=lambda number: (list(said).index(number) if number in said else len(said), number))
+        built = _index_records(expected, order)
+        if len(built) == size:
+            found.append((chunk.end, built))
+        elif data[-1] is not following[-1]:
+            raise InvalidArgumentError(
+                f"bag {str(path)!r}: the index behind the chunk at byte {chunk.start} is damaged"
+            )
+    return found
+
+
+def _indices(data: list[mcap_records.Place]) -> Iterator[tuple[mcap_records.Place, list[mcap_records.Place]]]:
+    """Each chunk with the indices behind it."""
+    for k, place in enumerate(data):
+        if place.opcode == Opcode.CHUNK:
+            yield place, list(takewhile(lambda other: other.opcode == Opcode.MESSAGE_INDEX, data[k + 1 :]))
+
+
+def _index_records(entries: dict[int, list[tuple[int, int]]], order: Iterable[int]) -> bytes:
+    built = RecordBuilder()
+    for number in order:
+        MessageIndex(channel_id=number, records=entries[number]).write(built)
+    text: bytes = built.end()  # type: ignore[no-untyped-call]
+    return text
+
+
+class _Summary:
+    """What stands behind the data of a whole file, worked out from the data. end: where that ends."""
+
+    def __init__(self, stream: BinaryIO, places: list[mcap_records.Place], path: Path) -> None:
+        self.end = places[-1].end if places else len(mcap_records.MAGIC)
+        self._schemas: dict[int, Schema] = {}
+        self._channels: dict[int, Channel] = {}
+        self._chunks: list[ChunkIndex] = []
+        self._files: list[AttachmentIndex] = []
+        self._notes: list[MetadataIndex] = []
+        self._counts: dict[int, int] = {}
+        self._times: list[int] = []
+        self._index = b""
+        for place in places:
+            self._take(stream, place, path)
+        if places and places[-1].opcode == Opcode.CHUNK:
+            entries = mcap_records.entries(stream, places[-1])
+            offset = self.end
+            for number in entries:
+                self._chunks[-1].message_index_offsets[number] = offset
+                one = _index_records(entries, [number])
+                self._index += one
+                offset += len(one)
+            self._chunks[-1].message_index_length = len(self._index)
+
+    def tail(self) -> bytes:
+        """The bytes from the end of the data on: the last chunk's index where it has none, the summary, the footer."""
+        built = RecordBuilder()
+        DataEnd(0).write(built)
+        begin = self.end + len(self._index) + built.count
+        head: bytes = self._index + built.end()  # type: ignore[no-untyped-call]
+        built = RecordBuilder()
+        for each in self._records():
+            each.write(built)
+        text: bytes = built.end()  # type: ignore[no-untyped-call]
+        built = RecordBuilder()
+        Footer(summary_start=begin, summary_offset_start=0, summary_crc=0).write(built)
+        footer: bytes = built.end()  # type: ignore[no-untyped-call]
+        kept = footer[: -mcap_records.CRC_BYTES]
+        return head + text + kept + struct.pack("<I", zlib.crc32(text + kept)) + mcap_records.MAGIC
+
+    def is_said(self, stream: BinaryIO, places: list[mcap_records.Place], path: Path) -> bool:
+        """Whether the end that is there, in these places, says the same; what it leaves out is no fault."""
+        try:
+            mcap_records.check_summary(stream, places[-1], path)
+            said = [mcap_records.of_summary(stream, place) for place in places]
+        except InvalidArgumentError:
+            return False
+        own = self._records()
+        kinds = (Schema, Channel, ChunkIndex, AttachmentIndex, MetadataIndex)
+        return all(record in own for record in said if isinstance(record, kinds))
+
+    def _records(self) -> list[McapRecord]:
+        statistics = Statistics(
+            attachment_count=len(self._files),
+            channel_count=len(self._channels),
+            channel_message_counts=self._counts,
+            chunk_count=len(self._chunks),
+            message_count=len(self._times),
+            message_end_time=max(self._times, default=0),
+            message_start_time=min(self._times, default=0),
+            metadata_count=len(self._notes),
+            schema_count=len(self._schemas),
+        )
+        parts = (self._schemas.values(), self._channels.values(), [statistics], self._chunks, self._files, self._notes)
+        return [record for part in parts for record in part]
+
+    def _take(self, stream: BinaryIO, place: mcap_records.Place, path: Path) -> None:
+        if place.opcode == Opcode.MESSAGE_INDEX:
+            if self._chunks:
+                last = self._chunks[-1]
+                last.message_index_offsets[mcap_records.index(stream, place)[0]] = place.start
+                last.message_index_length = place.end - last.chunk_start_offset - last.chunk_length
+            return
+        if place.opcode == Opcode.CHUNK:
+            found = mcap_records.chunk(stream, place, path)
+            self._chunks.append(_chunk_index(stream, place, found))
+        else:
+            one = mcap_records.record(stream, place)
+            found = [] if one is None else [one]
+        for record in found:
+            match record:
+                case Schema():
+                    self._schemas[record.id] = record
+                case Channel():
+                    self._channels[record.id] = record
+                case Message():
+                    self._counts[record.channel_id] = self._counts.get(record.channel_id, 0) + 1
+                    time = np.array([record.log_time], np.uint64)
+                    self._times.append(int(mcap_records.checked_times(time, place)[0]))
+                case Attachment():
+                    where = (place.start, place.end - place.start, record.create_time, record.log_time)
+                    self._files.append(AttachmentIndex(*where, len(record.data), record.name, record.media_type))
+                case Metadata():
+                    self._notes.append(MetadataIndex(place.start, place.end - place.start, record.name))
+
+
+def _chunk_index(stream: BinaryIO, place: mcap_records.Place, found: list[McapRecord]) -> ChunkIndex:
+    times = [record.log_time for record in found if isinstance(record, Message)]
+    compression, packed, unpacked = mcap_records.chunk_sizes(stream, place)
+    return ChunkIndex(
+        message_start_time=min(times, default=0),
+        message_end_time=max(times, default=0),
+        chunk_start_offset=place.start,
+        chunk_length=place.end - place.start,
+        message_index_offsets={},
+        message_index_length=0,
+        compression=compression,
+        compressed_size=packed,
+        uncompressed_size=unpacked,
+    )

@@ -1,0 +1,275 @@
+"""Recorded requests asked again, of this version or another engine, and the replies compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Literal
+
+import msgspec
+
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.graph.bags.comparing import UNREADABLE, Comparison, Difference, compare
+from dyn_service.graph.bags.reader import Attached, BagReader
+from dyn_service.graph.bags.requests import ABOUT, REPLIES, REQUESTS
+from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
+from dyn_service.service.protocol.messages import decode_reply_head, peek, read_cancel
+from dyn_service.service.server.answering.service import Service
+
+Answer = Callable[[bytes], bytes | None]
+"""The reply to a request; None from an engine that has no answer to such a question."""
+
+NOT_COMPARED = frozenset({"health", "stats", "list_robots", "describe_robot"})
+"""Queries about the server, whose answers are of that moment."""
+CHANGES = frozenset({"load_robot", "overlay_robot", "unload_robot"})
+ROOTS: tuple[Literal["fixed", "floating", "planar"], ...] = ("fixed", "floating", "planar")
+MAX_PENDING = 100_000
+"""Requests that wait for their reply in the recording."""
+_ITS_OWN = ("deadline_ms", "compile_wait_ms", "retry", "model")
+
+
+@dataclass(frozen=True)
+class First:
+    """The first request whose reply differs: its number in the bag, from 0, s since the bag's begin, and where."""
+
+    number: int
+    time_s: float
+    robot: str
+    difference: Difference
+
+
+@dataclass
+class QueryResult:
+    """What became of one query's requests. worst: the largest difference."""
+
+    query: str
+    count: int = 0
+    same: int = 0
+    worst: First | None = None
+    first: First | None = None
+
+    def add(self, comparison: Comparison, number: int, time_s: float, robot: str) -> None:
+        """Counts one."""
+        self.count += 1
+        if comparison.same or comparison.first is None or comparison.largest is None:
+            self.same += 1
+            return
+        if self.first is None:
+            self.first = First(number, time_s, robot, comparison.first)
+        if self.worst is None or comparison.largest.relative > self.worst.difference.relative:
+            self.worst = First(number, time_s, robot, comparison.largest)
+
+
+@dataclass
+class Verification:
+    """What came of it. left_out: requests not compared, by cause. remarks: what a person should know."""
+
+    results: dict[str, QueryResult] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def compared(self) -> int:
+        """How many requests."""
+        return sum(result.count for result in self.results.values())
+
+    @property
+    def largest(self) -> float:
+        """The largest relative difference."""
+        worst = [result.worst.difference.relative for result in self.results.values() if result.worst]
+        return max(worst, default=0.0)
+
+    @property
+    def first(self) -> First | None:
+        """Of all queries, the first request whose reply differs."""
+        return min((r.first for r in self.results.values() if r.first), key=lambda f: f.number, default=None)
+
+    def leave_out(self, cause: str) -> None:
+        """Counts a request that is not compared."""
+        self.left_out[cause] = self.left_out.get(cause, 0) + 1
+
+
+def verify(bag: BagReader, answer: Answer) -> Verification:
+    """Asks the bag's requests again, in the order of their replies.
+
+    Args:
+        bag: A recording with requests.
+        answer: See `replay` and `pinocchio_engine`.
+
+    Raises:
+        NotFoundError: The bag has no requests.
+        InvalidArgumentError: It is damaged.
+    """
+    found = Verification()
+    for request, reply, number, time_s in pairs(bag, found):
+        head = peek(request)
+        if head.query in NOT_COMPARED:
+            found.leave_out("about the server")
+            continue
+        if refused_for(reply) in _ITS_OWN:
+            found.leave_out("refused for what is not asked again, a time limit or another model")
+            continue
+        asked = timeless(request)
+        again = answer(asked)
+        if again is None:
+            found.leave_out("no question for this engine")
+            continue
+        if head.query in CHANGES:
+            found.leave_out("changes of the server, made again")
+            continue
+        comparison = compare(reply, again)
+        if comparison is None:
+            found.leave_out("not answered then")
+            continue
+        result = found.results.setdefault(head.query, QueryResult(head.query))
+        if not comparison.same and found.first is None:
+            found.remarks += _unsteady(number, again, answer(asked))
+        result.add(comparison, number, time_s, head.robot if isinstance(head.robot, str) else "")
+    return found
+
+
+def _unsteady(number: int, once: bytes, twice: bytes | None) -> list[str]:
+    """What is to be said where the one who is asked now has two answers to a request: then no recording is at fault."""
+    comparison = None if twice is None else compare(once, twice)
+    if comparison is None or comparison.same:
+        return []
+    return [f"request {number}: asked twice now, it has two answers; a question has one, so report this as a defect"]
+
+
+def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, int, float]]:
+    """(request, reply, the request's number, s since the bag's begin), in the order of the replies."""
+    waiting: dict[tuple[int, int], tuple[bytes, int, float]] = {}
+    begin, _ = bag.span_ns
+    number = 0
+    for recorded in bag.messages([REQUESTS, REPLIES] if REPLIES in bag.names() else [REQUESTS]):
+        message = recorded.message
+        if isinstance(message, ServerRequest):
+            request_id = peek(message.frame).id
+            if read_cancel(message.frame) is None and request_id is not None and len(waiting) < MAX_PENDING:
+                waiting.setdefault(
+                    (message.client, request_id), (message.frame, number, 1e-9 * (recorded.log_time_ns - begin))
+                )
+            number += 1
+        elif isinstance(message, ServerReply):
+            request_id = _reply_to(message.frame)
+            asked = None if request_id is None else waiting.pop((message.client, request_id), None)
+            if asked is not None:
+                yield asked[0], message.frame, asked[1], asked[2]
+    for _ in waiting:
+        into.leave_out("without a reply in the bag")
+
+
+def timeless(request: bytes) -> bytes:
+    """The request without what was of its moment: time limits, tries, and the fingerprint that it relied on."""
+    try:
+        message = msgspec.msgpack.decode(request)
+    except UNREADABLE:
+        return request
+    if not isinstance(message, dict):
+        return request
+    return msgspec.msgpack.encode({name: value for name, value in message.items() if name not in _ITS_OWN})
+
+
+def replay(robots: list[Robot]) -> Answer:
+    """This version's own answers, in this process: loading and unloading robots is allowed."""
+    service = Service(robots, allow_load=True)
+    return lambda request: service.handle(request, time.perf_counter_ns())
+
+
+def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> tuple[list[Robot], list[str]]:
+    """The robots whose descriptions are in the bag, and more; and what is to be said of them.
+
+    A description does not say how its root moves and whether followers follow: the way that gives the recorded
+    fingerprint is taken.
+
+    Raises:
+        InvalidArgumentError: A description is none.
+    """
+    known = bag.notes.get(ABOUT, {})
+    robots, remarks = list(more), list[str]()
+    names = {robot.name for robot in more}
+    for attached in bag.attached:
+        robot = _robot_of(attached, known, joints)
+        if robot.name not in names:
+            robots.append(robot)
+            names.add(robot.name)
+    remarks += [
+        f"robot {robot.name!r}: the recorded fingerprint is {known[robot.name]}, this one's {robot.fingerprint}"
+        for robot in robots
+        if known.get(robot.name, robot.fingerprint) != robot.fingerprint
+    ]
+    missing = sorted(set(known) - names)
+    if missing:
+        remarks.append(f"robots without a description: {', '.join(missing)}; name their files with --robot")
+    return robots, remarks
+
+
+def _robot_of(attached: Attached, known: Mapping[str, str], joints: str | None) -> Robot:
+    """The robot of a description in the bag, of all ways to read it the one with the recorded fingerprint."""
+    first: Robot | None = None
+    fault: DynError | None = None
+    for root, mimic in product(ROOTS, (True, False)):
+        try:
+            robot = Robot.from_text(attached.data, root=root, mimic=mimic, joints=joints)
+        except DynError as error:
+            fault = fault or error
+            continue
+        if known.get(robot.name) == robot.fingerprint:
+            return robot
+        first = first or robot
+    if first is None:
+        raise InvalidArgumentError(f"file {attached.name!r} in the bag: {fault}")
+    return first
+
+
+def report(found: Verification) -> list[str]:
+    """What came of it, as a person reads it."""
+    shown = [*found.remarks, f"{'query':<28}{'requests':>9}{'same bits':>11}  largest difference"]
+    for query, result in sorted(found.results.items()):
+        worst = "" if result.worst is None else _size(result.worst)
+        shown.append(f"{query:<28}{result.count:>9}{result.same:>11}  {worst}".rstrip())
+    shown += [f"not compared: {count} {cause}" for cause, count in sorted(found.left_out.items())]
+    first = found.first
+    if first is None:
+        shown.append(f"all {found.compared} replies are the same to the bit")
+    else:
+        difference = first.difference
+        shown.append(
+            f"first difference: request {first.number}, at {first.time_s:.6f} s, robot {first.robot!r}: "
+            f"{difference.place} was {difference.recorded}, is {difference.found}"
+        )
+    return shown
+
+
+def _size(of: First) -> str:
+    difference = of.difference
+    if difference.relative == float("inf"):
+        return f"{difference.place} was {difference.recorded}, is {difference.found} (request {of.number})"
+    return f"{difference.relative:.1e} of {difference.place}, {difference.digits:.1f} digits (request {of.number})"
+
+
+def refused_for(reply: bytes) -> str | None:
+    """The part of its request for which a reply refuses it; None where it names none, or is no refusal."""
+    try:
+        error = decode_reply_head(reply).error
+    except UNREADABLE:
+        return None
+    path = error.get("path") if isinstance(error, dict) else None
+    return path if isinstance(path, str) else None
+
+
+def _reply_to(frame: bytes) -> int | None:
+    """Whose reply it is; None for notices and what is none."""
+    try:
+        found: Any = msgspec.msgpack.decode(frame, type=_Head)
+    except UNREADABLE:
+        return None
+    return None if found.notice is not msgspec.UNSET else found.id
+
+
+class _Head(msgspec.Struct):
+    id: int | None = None
+    notice: Any = msgspec.UNSET

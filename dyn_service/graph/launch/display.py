@@ -1,0 +1,152 @@
+"""What a person sees of a launch: a live table in a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Self
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from dyn_service.graph.launch.plan import ProcessPlan
+from dyn_service.graph.launch.process import ManagedProcess, ProcessState
+from dyn_service.graph.middleware.node_kind import rate
+from dyn_service.support.logs import Format, json_line, printable
+
+if TYPE_CHECKING:
+    from dyn_service.graph.launch.supervisor import Supervisor
+
+PLAIN_PERIOD_S = 5.0
+_ANY_WIDTH = 10_000
+"""Of a screen on which any table fits: rich tells of no more width than there is."""
+_COLOURS = {
+    ProcessState.READY: "green",
+    ProcessState.STARTING: "yellow",
+    ProcessState.DELAY: "yellow",
+    ProcessState.FAILED: "red",
+    ProcessState.STOPPING: "yellow",
+}
+
+
+class Display:
+    """Shows a launch; `with Display(console) as display`. As JSON it is one object a line, and no table."""
+
+    def __init__(self, console: Console, title: str, log_format: Format = "text") -> None:
+        self._console = console
+        self._json = log_format == "json"
+        self._title = title
+        self._live: Live | None = None
+        self._next_line_s = time.monotonic() + PLAIN_PERIOD_S
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._json:
+            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def output(self, plan: ProcessPlan, line: str) -> None:
+        """Shows a line that a process wrote."""
+        if plan.output != "log":
+            self.line(plan.name, line)
+
+    def notice(self, line: str) -> None:
+        """Shows a line about the launch."""
+        self.line("launch", line)
+
+    def line(self, node: str, line: str) -> None:
+        """Shows a line of that node, or of what was one."""
+        text = printable(_as_json(node, line) if self._json else f"[{node}] {line}")
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def tick(self, supervisor: Supervisor) -> None:
+        """Brings the table up to date, or prints the next plain line."""
+        if self._live is not None:
+            self._live.update(_table(self._title, supervisor, self._console), refresh=True)
+        elif time.monotonic() >= self._next_line_s and supervisor.ready_s is not None:
+            self._next_line_s = time.monotonic() + PLAIN_PERIOD_S
+            self.notice(plain_line(supervisor))
+
+
+def _as_json(node: str, line: str) -> str:
+    """The line as a JSON object, which it may be already."""
+    try:
+        content = json.loads(line) if line.startswith("{") else None
+    except ValueError:
+        content = None
+    return line if isinstance(content, dict) and "message" in content else json_line(node, "info", line)
+
+
+def plain_line(supervisor: Supervisor) -> str:
+    """The state of the launch in one line."""
+    parts = [f"{supervisor.running_s:.0f} s"]
+    for process in supervisor.processes:
+        cells = _cells(process, supervisor).items()
+        shown = [text if label == "notes" else f"{label} {text}" for label, text in cells if text]
+        parts.append(f"{process.plan.name} {process.state.value}{', ' if shown else ''}{', '.join(shown)}")
+    return " | ".join(parts)
+
+
+def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
+    """The cells of a process by the labels of their columns."""
+    node = supervisor.board.nodes.get(process.plan.name)
+    kind = supervisor.plan.kind_of(process.plan.name, node)
+    stats = node.stats if node is not None else {}
+    cells = {column.label: column.cell(stats) for column in (kind.columns if kind is not None else (rate(),))}
+    notes = cells.pop("notes", "")
+    return {**cells, "notes": notes, "restarts": str(process.restarts) if process.restarts else ""}
+
+
+def _table(title: str, supervisor: Supervisor, console: Console) -> Group:
+    """The processes and what they show, with nothing cut: what a process has to note stands below the table, process
+    ids only where there is room, and where even so the columns do not fit, each process is a paragraph.
+    """
+    rows = [_cells(process, supervisor) for process in supervisor.processes]
+    notes = [row.pop("notes") for row in rows]
+    heading = _text(f"{title}  {supervisor.running_s:.0f} s", "italic")
+    body: list[Table | Text] = []
+    for with_pid in (True, False):
+        table = _columns(supervisor, rows, with_pid=with_pid)
+        if Measurement.get(console, console.options.update_width(_ANY_WIDTH), table).maximum <= console.width:
+            body = [table]
+            break
+    else:
+        for process, row in zip(supervisor.processes, rows, strict=True):
+            facts = ", ".join(f"{label} {text}" for label, text in row.items() if text)
+            body.append(Text.assemble(_text(f"{process.plan.name} "), _state(process), _text(f"  {facts}")))
+    for process, said in zip(supervisor.processes, notes, strict=True):
+        if said:
+            body.append(_text(f"{process.plan.name}: {said}", "yellow"))
+    return Group(heading, *body)
+
+
+def _columns(supervisor: Supervisor, rows: list[dict[str, str]], *, with_pid: bool) -> Table:
+    used = [label for row in rows for label, text in row.items() if text or label != "restarts"]
+    labels = list(dict.fromkeys([*(label for label in used if label != "restarts"), *used]))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for label in ("node", "state"):
+        table.add_column(label, no_wrap=True)
+    for label in [*(["pid"] if with_pid else []), *labels]:
+        table.add_column(label, justify="right", no_wrap=True)
+    for process, cells in zip(supervisor.processes, rows, strict=True):
+        pid = [Text("" if process.pid is None else str(process.pid))] if with_pid else []
+        shown = (_text(cells.get(label, "")) for label in labels)
+        table.add_row(_text(process.plan.name), _state(process), *pid, *shown)
+    return table
+
+
+def _state(process: ManagedProcess) -> Text:
+    return Text(process.state.value, style=_COLOURS.get(process.state, "white"))
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text), style=style)

@@ -1,0 +1,253 @@
+"""The report of a launch: a page to look at, `report.json`, the recordings themselves.
+
+    index.html         the page: see `page.py`
+    report.json        what ran, how it ended, what was measured; see docs/launch.md for every field
+    recording.npz      the recordings as arrays, `<node>.<channel>` with `<node>.<channel>.columns`
+    logs/              what the processes wrote
+
+What nodes have to show they declare themselves, as panels: see `graph/middleware/node_kind.py`. Every number in
+`report.json` comes
+from what the nodes sent; what JSON cannot say, an infinity, is null.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from dyn_service import __version__
+from dyn_service.graph.launch.page import Shown, make_page
+from dyn_service.graph.launch.plan import LaunchPlan
+from dyn_service.graph.launch.supervisor import BUSY, Outcome
+from dyn_service.graph.middleware.node_kind import Section
+from dyn_service.graph.middleware.telemetry_store import Board, NodeBoard
+from dyn_service.graph.report.verdicts import Verdict
+
+SCHEMA = "dyn_service.launch_report/1"
+MAIN_FILE = "report.json"
+PAGE = "index.html"
+RECORDING = "recording.npz"
+_PACKAGES = ("numpy", "pyzmq", "msgpack", "msgspec", "casadi", "llvmlite", "matplotlib", "rich")
+_TAIL = 20
+"""Last lines of a process that did not end well."""
+_ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
+"""Keys of the report's `robot`, and the facts that they are."""
+
+
+def write_report(folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome) -> list[str]:
+    """Writes the report into the folder; a few lines that sum it up.
+
+    Each file is written whole or is not there. One that cannot be written is a fault of the outcome and costs no other.
+    """
+    parts, lines = sections_of(plan, board, outcome)
+
+    def main_file() -> list[str]:
+        content = json.dumps(finite(report_of(plan, board, outcome, parts)), indent=2, allow_nan=False) + "\n"
+        return _keep(folder / MAIN_FILE, lambda file: file.write(content.encode()))
+
+    outcome.faults += main_file()  # first, for it is small and says most
+    arrays = _recordings(board, parts)
+    lacking = _keep(folder / RECORDING, lambda file: np.savez(file, **arrays)) if arrays else []
+    outcome.faults += lacking
+    lacking += _write_page(folder, plan, board, outcome, parts, lines)
+    if lacking:
+        main_file()  # anew, with what is lacking; if that cannot be, the first one stays
+    return lines
+
+
+def clear_report(folder: Path) -> None:
+    """Removes the report of an earlier launch, so that no part of it is taken for this one's."""
+    for path in (folder / PAGE, folder / MAIN_FILE, folder / RECORDING):
+        with suppress(OSError):
+            path.unlink()
+
+
+def sections_of(plan: LaunchPlan, board: Board, outcome: Outcome) -> tuple[list[Shown], list[str]]:
+    """What the panels of all nodes show, and the lines that sum it up; their verdicts become the outcome's.
+
+    The nodes that were started last, which ask the others, come first.
+    """
+    made: list[tuple[str, str, Section]] = []
+    lines: list[str] = []
+    outcome.verdicts = []
+    for name, node in reversed(board.nodes.items()):
+        kind = plan.kind_of(name, node)
+        for panel in () if kind is None else kind.panels:
+            try:
+                section = panel.make(node, board)
+                if section is not None:
+                    json.dumps(finite(dict(section.content)))  # what JSON cannot say shows here
+            except Exception as error:  # noqa: BLE001  a panel, of whatever package, shall not cost the report
+                lines.append(_failed(panel.section, error))
+                outcome.verdicts.append((name, Verdict(panel.section, math.nan, 0.0, "", "its panel failed")))
+                continue
+            if section is not None:
+                outcome.verdicts += [(name, verdict) for verdict in section.verdicts]
+                made.append((name, panel.section, section))
+    count = Counter(panel for _, panel, _ in made)
+    parts = [Shown(node, panel, section, alone=count[panel] == 1) for node, panel, section in made]
+    for part in parts:
+        lines += part.section.lines if part.alone else [f"{part.node}: {line}" for line in part.section.lines]
+    return parts, lines
+
+
+def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[Shown]) -> dict[str, Any]:
+    """The report as a map. What several nodes show under one name stands under `nodes`, by the nodes' names."""
+    nodes: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        if not part.alone:
+            nodes.setdefault(part.node, {})[part.name] = dict(part.section.content)
+    source = board.with_fact("joints") or board.with_fact("robot")
+    return {
+        "schema": SCHEMA,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "launch": {"file": plan.file.name, "arguments": dict(plan.arguments)},
+        "robot": {name: None if source is None else source.fact(key) for name, key in _ROBOT.items()},
+        "duration_s": outcome.running_s,
+        "outcome": {
+            "exit_code": outcome.exit_code,
+            "clean": outcome.clean,
+            "verdict": outcome.verdict,
+            "reason": outcome.reason,
+            "faults": list(outcome.faults),
+            "verdicts": [
+                {"node": node, "passed": verdict.passed, "sentence": verdict.sentence, **asdict(verdict)}
+                for node, verdict in outcome.verdicts
+            ],
+            "waiting_per_core": sum(outcome.waiting) / len(outcome.waiting) if outcome.waiting else None,
+            "busy": busy(board, outcome),
+        },
+        "processes": [
+            {
+                "name": process.plan.name,
+                "state": process.state.value,
+                "restarts": process.restarts,
+                **_cpu(board.nodes.get(process.plan.name)),
+                "exits": list(process.exits),
+                "causes": list(process.causes),
+                "clean": process.clean and process.stopped_well(),
+                "parameters": dict(process.plan.parameters),
+                "faults": board.nodes[process.plan.name].faults if process.plan.name in board.nodes else [],
+            }
+            for process in outcome.processes
+        ],
+        **{part.name: dict(part.section.content) for part in parts if part.alone},
+        **({"nodes": nodes} if nodes else {}),
+        "versions": versions(),
+    }
+
+
+def busy(board: Board, outcome: Outcome) -> str | None:
+    """That the machine was busy during a run that broke its bounds, and what helps; None where neither is so."""
+    plants = [node for node in board.nodes.values() if node.fact("clock") not in (None, "lockstep")]
+    waiting = sum(outcome.waiting) / max(1, len(outcome.waiting))
+    if not plants or not outcome.broken or waiting < BUSY:
+        return None
+    late_ms = 1e-3 * max(float(plant.stats.get("late_max_us") or 0.0) for plant in plants)
+    again = ", rearm: true lets a controller go on after a stop" if any(p.total("stops") for p in plants) else ""
+    return (
+        f"the machine was busy: the plant was {late_ms:.0f} ms late; {waiting:.1f} other processes per core were "
+        f"waiting. clock:=lockstep makes a run independent of that{again}"
+    )
+
+
+def _cpu(node: NodeBoard | None) -> dict[str, float | None]:
+    """CPU time of all runs of a node that did not end by a signal, and their share of one core; None without one."""
+    told = [life for life in (node.lives.values() if node is not None else ()) if "cpu_s" in life]
+    cpu_s, lived_s = (sum(float(life[name]) for life in told) for name in ("cpu_s", "lived_s"))
+    return {"cpu_s": cpu_s, "cpu_share": cpu_s / lived_s} if told else {"cpu_s": None, "cpu_share": None}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what took part."""
+    found = {"dyn_service": __version__, "python": platform.python_version(), "system": platform.platform(terse=True)}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def finite(value: Any) -> Any:
+    """The value with what JSON cannot say, infinities and NaN, as null."""
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _recordings(board: Board, parts: Sequence[Shown]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    tables: list[tuple[str, str, Sequence[str], Any]] = [
+        (name, channel, recording.columns, recording.table)
+        for name, node in board.nodes.items()
+        for channel, recording in node.recordings.items()
+    ]
+    tables += [(part.node, channel, *made) for part in parts for channel, made in part.section.tables.items()]
+    for name, channel, columns, table in tables:
+        key = f"{name}.{channel}".replace("/", ".")
+        arrays[key], arrays[f"{key}.columns"] = table, np.array(columns)
+    return arrays
+
+
+def _write_page(
+    folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[Shown], lines: list[str]
+) -> list[str]:
+    """Writes the page; a line, which is a fault of the outcome too, where that cannot be."""
+    report = report_of(plan, board, outcome, parts)
+    robots = dict.fromkeys(str(node.fact("robot")) for node in board.nodes.values() if node.fact("robot"))
+    title = ", ".join(robots) or plan.file.stem
+    columns: dict[str, dict[str, str]] = {}
+    for process in plan.processes:
+        node = board.nodes.get(process.name)
+        kind = plan.kind_of(process.name, node)
+        if kind is not None and node is not None:
+            columns[process.name] = {column.label: column.cell(node.stats) for column in kind.columns}
+    links = [name for name in (MAIN_FILE, RECORDING) if (folder / name).exists()]
+    links += [f"logs/{path.name}" for path in sorted((folder / "logs").glob("*.log"))]
+    tails = {p.plan.name: list(p.tail)[-_TAIL:] for p in outcome.processes if p.fault is not None and p.tail}
+
+    def failed(name: str, error: Exception) -> None:
+        lines.append(_failed(name, error))
+
+    text = make_page(title, report, parts, columns, tails, links, failed)
+    lacking = _keep(folder / PAGE, lambda file: file.write(text.encode()))
+    outcome.faults += lacking
+    return lacking
+
+
+def _failed(section: str, error: Exception) -> str:
+    return f"panel {section!r} failed: {type(error).__name__}: {error}"
+
+
+def _keep(path: Path, write: Callable[[IO[bytes]], Any]) -> list[str]:
+    """Writes a file beside its place, then moves it there; a line where that fails, and no part of it is left."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())  # a disk may say only now that it is full
+        beside.replace(path)
+        return []
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        return [f"{path.name} could not be written: {error.strerror or error}"]

@@ -1,0 +1,232 @@
+"""Launch files: the part of ROS 2's YAML launch schema that is understood, as data.
+
+    launch:
+      - arg: {name: rate_hz, default: "500", description: commands per second}
+      - let: {name: x, value: $(var rate_hz)}
+      - node: {pkg: dyn_service, exec: plant, name: plant, param: [{from: FILE}, {name: n, value: v}], respawn: true}
+      - executable: {cmd: sleep 10, name: sleeper}
+      - include: {file: FILE, let: [{name: n, value: v}]}
+      - group: [...]                 # or {scoped: true, if: .., children: [...]}
+      - push_ros_namespace: {namespace: arm}
+
+Keys and meanings are those of https://docs.ros.org: launch, launch_ros and launch_yaml. An action or key that is not
+listed here is a fault, never ignored. Text may hold substitutions; `plan.py` evaluates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dyn_service.support.documents import Document, read_document
+from dyn_service.support.validation import Place, suggestion
+
+Text = str | int | float | bool
+"""Text that may hold substitutions; YAML's numbers and booleans are taken as they are written."""
+
+
+class _Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"if_": "if"}):
+    if_: Text | None = None
+    unless: Text | None = None
+
+
+class Choice(msgspec.Struct, forbid_unknown_fields=True):
+    """One allowed value of an argument."""
+
+    value: Text
+
+
+class Arg(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Declares an argument of the launch file; without a default it must be given."""
+
+    name: str
+    default: Text | None = None
+    description: Text = ""
+    choice: list[Choice] = []
+
+
+class Pair(msgspec.Struct, forbid_unknown_fields=True):
+    """A name and its value: of an environment variable, or of an argument of an included file."""
+
+    name: Text
+    value: Text
+
+
+class Remap(msgspec.Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
+    """A topic's name as the node knows it, and what it is called instead."""
+
+    from_: Text
+    to: Text
+
+
+class Parameter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"from_": "from"}):
+    """A file of parameters (`from`), one parameter (`name`, `value`), or a group of them (`name`, `param`)."""
+
+    from_: Text | None = None
+    allow_substs: Text = False
+    name: str | None = None
+    value: Any = msgspec.UNSET
+    param: list[Parameter] = []
+
+
+class Let(_Action, kw_only=True):
+    """Sets a variable from here on."""
+
+    name: str
+    value: Text
+
+
+class PushRosNamespace(_Action, kw_only=True):
+    """Puts the nodes that follow in this group into a namespace."""
+
+    namespace: Text
+
+
+class _Process(_Action, kw_only=True, rename={"if_": "if", "launch_prefix": "launch-prefix"}):
+    name: Text | None = None
+    env: list[Pair] = []
+    cwd: Text | None = None
+    output: Text = "screen"
+    respawn: Text = False
+    respawn_delay: Text = 0.0
+    respawn_max_retries: Text = -1
+    on_exit: Text | None = None
+    sigterm_timeout: Text = 5.0
+    sigkill_timeout: Text = 5.0
+    launch_prefix: Text = ""
+
+
+class NodeAction(_Process, kw_only=True):
+    """Starts `python -P -m <pkg>.nodes.<exec>`, or the Python file `exec`, with ROS 2's node arguments.
+
+    heartbeat_timeout: s without a heartbeat after which the node is hung; 0 is off. ready_timeout: s it may take until
+    it is ready.
+    """
+
+    pkg: Text = ""
+    exec: Text
+    heartbeat_timeout: Text = 2.0
+    ready_timeout: Text = 120.0
+    namespace: Text = ""
+    param: list[Parameter] = []
+    remap: list[Remap] = []
+    args: Text = ""
+
+
+class Executable(_Process, kw_only=True):
+    """Starts any command; `args` follow it."""
+
+    cmd: Text
+    args: Text = ""
+
+
+class Include(_Action, kw_only=True):
+    """The actions of another launch file, with arguments of its own: as `let`, or as `arg`, its name before 2025."""
+
+    file: Text
+    arg: list[Pair] = []
+    let: list[Pair] = []
+
+    def given(self) -> Iterator[tuple[Place, Pair]]:
+        """Each argument with its place in the action; of the same name the last counts, as in ROS 2."""
+        for key, pairs in (("arg", self.arg), ("let", self.let)):
+            for k, pair in enumerate(pairs):
+                yield (key, k), pair
+
+
+class Group(_Action, kw_only=True):
+    """Actions whose variables and namespace end with the group, unless `scoped` is false."""
+
+    children: list[dict[str, Any]]
+    scoped: Text = True
+
+
+Action = Arg | Let | NodeAction | Executable | Include | Group | PushRosNamespace
+ACTIONS: dict[str, type[msgspec.Struct]] = {
+    "arg": Arg,
+    "let": Let,
+    "node": NodeAction,
+    "executable": Executable,
+    "include": Include,
+    "group": Group,
+    "push_ros_namespace": PushRosNamespace,
+    "push-ros-namespace": PushRosNamespace,
+}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An action, and where it stands in its file."""
+
+    action: Any
+    place: Place
+
+
+@dataclass(frozen=True)
+class LaunchFile:
+    """A launch file as written."""
+
+    path: Path
+    document: Document
+    actions: tuple[Placed, ...]
+
+
+def read_launch_file(path: Path) -> LaunchFile:
+    """The launch file at `path`.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigurationError: It names the line, the action or key, and what was expected.
+    """
+    document = read_document(path)
+    root = document.value
+    if not isinstance(root, dict) or set(root) != {"launch"}:
+        raise document.fault("expected a map with the one key 'launch', a list of actions")
+    return LaunchFile(path.resolve(), document, actions_of(document, root["launch"], ("launch",)))
+
+
+def actions_of(document: Document, values: Any, place: Place) -> tuple[Placed, ...]:
+    """The list of actions at `place`.
+
+    Raises:
+        ConfigurationError: It names the action or key that is not known, or the value of the wrong type.
+    """
+    if not isinstance(values, list):
+        raise document.fault(f"expected a list of actions, got {_kind(values)}", place)
+    placed: list[Placed] = []
+    for index, entry in enumerate(values):
+        at = (*place, index)
+        if not isinstance(entry, dict) or len(entry) != 1:
+            raise document.fault(f"expected an action, a map with one key, got {_kind(entry)}", at)
+        ((name, body),) = entry.items()
+        kind = ACTIONS.get(name)
+        if kind is None:
+            raise document.fault(f"unknown action {name!r}{suggestion(name, ACTIONS)}", at)
+        if kind is Group and isinstance(body, list):
+            body = {"children": body}
+        if not isinstance(body, dict):
+            raise document.fault(f"expected a map of keys, got {_kind(body)}", (*at, name))
+        placed.append(Placed(document.convert(body, kind, (*at, name)), (*at, name)))
+    return tuple(placed)
+
+
+def inner_actions(document: Document, group: Group, place: Place) -> tuple[Placed, ...]:
+    """The actions of the group that stands at `place`.
+
+    Raises:
+        ConfigurationError: As `actions_of`.
+    """
+    # a group is written as a list, or as a map with its children: the place is what stands in the file
+    inner = (*place, "children") if (*place, "children") in document.lines else place
+    return actions_of(document, group.children, inner)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"a map with {len(value)} keys" if len(value) != 1 else "a map"
+    names = {list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "nothing")

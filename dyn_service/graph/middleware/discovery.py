@@ -1,0 +1,149 @@
+"""Discovery of all nodes of this user on this machine, from outside any node: `dyn node`, `dyn topic`, recorders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from dyn_service.errors import FailedPreconditionError, NotFoundError
+from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, runtime_folders
+from dyn_service.graph.middleware.services import ServiceClient
+from dyn_service.graph.middleware.topics import RUNTIME_DIR
+from dyn_service.service.protocol.sockets import own_context
+from dyn_service.support.suggestions import did_you_mean
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    """A node, and the runtime folder that it is in: the user's own, or a launch's."""
+
+    folder: Path
+    entry: NodeEntry
+
+
+class Discovery:
+    """The nodes of the user's own folder and of all running launches, or of `$DYN_RUNTIME_DIR` alone where it is set.
+
+    Raises:
+        PermissionDeniedError: A folder belongs to another user, or others can write to it.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = environment
+        self._graphs: dict[Path, Graph] = {}
+
+    def nodes(self) -> list[Found]:
+        """All of them, by name."""
+        folders = runtime_folders(self._environment)
+        self._graphs = {folder: self._graphs.get(folder) or Graph(folder) for folder in folders}
+        found = [Found(folder, entry) for folder, graph in self._graphs.items() for entry in graph.nodes()]
+        return sorted(found, key=lambda one: one.entry.name)
+
+    def entries(self) -> list[NodeEntry]:
+        """What they say of themselves."""
+        return [found.entry for found in self.nodes()]
+
+    def node(self, name: str) -> Found:
+        """The node of that full name.
+
+        Raises:
+            NotFoundError: There is none.
+            FailedPreconditionError: There are several.
+        """
+        return self._one("node", name, [(found.entry.name, found) for found in self.nodes()])
+
+    def servers(self) -> list[tuple[Found, str]]:
+        """The dynamics servers of running launches, each with the first endpoint at which it answers."""
+        return [(found, found.entry.answers_at[0]) for found in self.nodes() if found.entry.answers_at]
+
+    def service(self, name: str) -> tuple[Found, End]:
+        """The service of that full name, and its node.
+
+        Raises:
+            NotFoundError: There is none.
+            FailedPreconditionError: Several nodes have it.
+        """
+        ends = [(end.name, (found, end)) for found in self.nodes() for end in found.entry.services]
+        return self._one("service", name, ends)
+
+    def topics(self) -> dict[str, set[str]]:
+        """The types of each topic, by its full name."""
+        types: dict[str, set[str]] = {}
+        for entry in self.entries():
+            for end in (*entry.publishers, *entry.subscriptions):
+                types.setdefault(end.name, set()).add(end.type)
+        return dict(sorted(types.items()))
+
+    def topic_type(self, name: str) -> str:
+        """The one type of a topic.
+
+        Raises:
+            NotFoundError: There is no such topic.
+            FailedPreconditionError: Nodes say different ones, or the topic is published in several launches.
+        """
+        known = self.topics()
+        if name not in known:
+            raise NotFoundError(f"there is no topic {name!r}{_hint(name, known, 'topics')}")
+        if len(known[name]) > 1:
+            raise FailedPreconditionError(
+                f"topic {name!r} is of several types: {', '.join(sorted(known[name]))}: name one"
+            )
+        where = {str(found.folder) for found in self.nodes() if any(end.name == name for end in found.entry.publishers)}
+        if len(where) > 1:
+            folders = ", ".join(sorted(where))
+            raise FailedPreconditionError(
+                f"there are several topics {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, one of {folders}"
+            )
+        return next(iter(known[name]))
+
+    def call(self, service: str, request: msgspec.Struct | Mapping[str, Any], kind: type[R], timeout_s: float) -> R:
+        """The answer of a service.
+
+        Raises:
+            NotFoundError: There is no such service.
+            DynError: It refused, or did not answer in time.
+        """
+
+        def find(name: str) -> str:
+            return self.service(name)[1].endpoint
+
+        with own_context() as context:
+            client = ServiceClient(context, service, kind, find)
+            try:
+                return client.call(request, timeout_s)
+            finally:
+                client.close()
+
+    @staticmethod
+    def _has(entry: NodeEntry, name: str) -> bool:
+        return entry.name == name or any(end.name == name for end in entry.services)
+
+    def _one(self, what: str, name: str, ends: list[tuple[str, T]]) -> T:
+        matching = [one for called, one in ends if called == name]
+        if not matching:
+            names = sorted({called for called, _ in ends})
+            raise NotFoundError(f"there is no {what} {name!r}{_hint(name, names, f'{what}s')}")
+        if len(matching) > 1:
+            where = sorted({str(found.folder) for found in self.nodes() if self._has(found.entry, name)})
+            raise FailedPreconditionError(
+                f"there are {len(matching)} {what}s {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, "
+                f"one of {', '.join(where)}"
+            )
+        return matching[0]
+
+
+def full(name: str) -> str:
+    """A name as it was typed, with its leading slash."""
+    return name if name.startswith("/") or "://" in name else f"/{name}"
+
+
+def _hint(name: str, known: Iterable[str], what: str) -> str:
+    names = sorted(known)
+    return did_you_mean(name, names) or (
+        f"; the {what} are {', '.join(names[:12])}" if names else f"; there are no {what}"
+    )

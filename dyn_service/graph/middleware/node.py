@@ -1,0 +1,408 @@
+"""A node at work: its topics, timers, services and parameters, and its state.
+
+    class Thermometer(Node[ThermometerParameters]):
+        def on_configure(self) -> None:
+            self.out = self.create_publisher(Temperature, "temperature")
+            self.create_timer(0.02, self.measure)
+
+One thread does all of it: `spin_once` waits until something is due and does it, `spin` goes on until the node is asked
+to stop. A node with a loop of its own calls `spin_once()` once in each turn, which then waits for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+import zmq
+
+from dyn_service.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from dyn_service.graph.middleware import lifecycle, settable_parameters, telemetry, topics
+from dyn_service.graph.middleware.diagnostics import PERIOD_S, TOPIC, diagnostics
+from dyn_service.graph.middleware.executor import PATIENCE_S, Executor
+from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, Registration, new_token
+from dyn_service.graph.middleware.host_process import HostProcess
+from dyn_service.graph.middleware.publisher import QUEUE, Publisher
+from dyn_service.graph.middleware.services import ServiceClient, Services
+from dyn_service.graph.middleware.standard_services import StandardServices
+from dyn_service.graph.middleware.stop import Stop
+from dyn_service.graph.middleware.subscription import Subscription
+from dyn_service.graph.middleware.timers import Timer
+from dyn_service.messages import Message, ros_type
+from dyn_service.messages.diagnostic_msgs import DiagnosticArray
+from dyn_service.support.arguments import NodeArguments
+from dyn_service.support.realtime import Realtime
+from dyn_service.support.suggestions import did_you_mean
+
+P = TypeVar("P", bound=msgspec.Struct)
+M = TypeVar("M", bound=Message)
+Q = TypeVar("Q", bound=msgspec.Struct)
+R = TypeVar("R")
+Context = zmq.Context[zmq.Socket[bytes]]
+_LOG = logging.getLogger(__name__)
+
+
+class Node(HostProcess, Generic[P]):
+    """A node at work.
+
+    parameters: the present ones; the struct is exchanged whole when some are set. graph: the nodes beside it.
+    diagnosed: whether it says on `/diagnostics` how it does; every node with a process of its own does. answers_at: the
+    endpoints of its dynamics server, where it is one; see `say_answers_at`. A class of its
+    own overrides what it needs of `on_configure`, `on_activate`, `on_deactivate`, `on_cleanup`; its topics, timers and
+    services are made in `on_configure`, and closed by the frame after `on_cleanup`.
+
+    Raises:
+        InvalidArgumentError: Its name is none.
+        UnavailableError: It cannot be registered in the runtime folder.
+        PermissionDeniedError: That folder belongs to another user, or others can write to it.
+    """
+
+    def __init__(
+        self,
+        arguments: NodeArguments,
+        parameters: P,
+        sender: telemetry.Telemetry,
+        context: Context,
+        stop: Stop,
+        runtime_dir: Path,
+        realtime: Realtime | None = None,
+    ) -> None:
+        topics.check_name("node", arguments.full_name)
+        super().__init__(sender, realtime or Realtime())
+        self.arguments, self.parameters, self.context = arguments, parameters, context
+        self.stop, self.runtime_dir = stop, runtime_dir
+        self.diagnosed = False
+        self.answers_at: tuple[str, ...] = ()
+        self.managed = type(self) is not Node
+        self.state = lifecycle.UNCONFIGURED
+        self.graph = Graph(runtime_dir)
+        self._check: Callable[[P, P], None] = lambda before, after: None
+        self._executor = Executor(self.graph)
+        self._executor.active = not self.managed
+        self._own_services: list[str] = []
+        self._hooks: dict[str, Callable[[], None]] = {
+            "configure": self.on_configure,
+            "activate": self.on_activate,
+            "deactivate": self.on_deactivate,
+            "cleanup": self.on_cleanup,
+        }
+        self._token = new_token()
+        self._registration = Registration(runtime_dir, self._entry())
+        for other in self.graph.nodes():
+            if other.name == self.name and other.token != self._token:
+                _LOG.warning("node %s: process %d has a node of this name too", self.name, other.pid)
+
+    @classmethod
+    def alone(cls, name: str, parameters: P, folder: Path, context: Context) -> Self:
+        """A node with this full name without a process of its own: for tests, which give it a folder, and for tools."""
+        namespace, _, own = name.rpartition("/")
+        arguments = NodeArguments(own, namespace or "/")
+        sender = telemetry.Telemetry(arguments.full_name, context, None)
+        return cls(arguments, parameters, sender, context, Stop(), folder)
+
+    @property
+    def name(self) -> str:
+        """The node's full name."""
+        return self.arguments.full_name
+
+    # --- topics, timers, services
+
+    def create_publisher(
+        self,
+        kind: type[M],
+        topic: str,
+        *,
+        name: str = "",
+        queue: int = QUEUE,
+        latched: bool = False,
+        binds: bool = True,
+    ) -> Publisher[M]:
+        """A publisher of a topic; see `Publisher`.
+
+        Args:
+            kind: The type of its messages.
+            topic: Its name in the node's namespace, or an endpoint such as `tcp://127.0.0.1:7001`.
+            name: The name under which others find it where `topic` is an endpoint.
+            queue: Messages that may wait for one subscriber; those beyond are dropped for it.
+            latched: Whether those who come late get the last message.
+            binds: Whether the publisher listens at an endpoint that is written down, or connects to it.
+
+        Raises:
+            InvalidArgumentError: The name is empty, or the endpoint cannot be listened at.
+        """
+        full, written = self._place(topic, name)
+        where = topics.socket_file(f"{full}@{self.name[1:]}.{self._token}", self.runtime_dir)
+        end = End(full, ros_type(kind), where)
+        made = Publisher(self.context, kind, end, queue=queue, latched=latched, written=written, binds=binds)
+        made.muted = self.managed and self.state != lifecycle.ACTIVE
+        self._executor.publishers.append(made)
+        self._changed()
+        return made
+
+    def create_subscription(
+        self,
+        kind: type[M],
+        topic: str,
+        callback: Callable[[M], object] | None = None,
+        *,
+        name: str = "",
+        queue: int = 1,
+        binds: bool = False,
+    ) -> Subscription[M]:
+        """A subscription to a topic, whoever publishes it, now or later; see `Subscription`.
+
+        Args:
+            kind: The type of its messages; publishers of another type are named in the log, once.
+            topic: Its name in the node's namespace, or an endpoint such as `tcp://127.0.0.1:7001`.
+            callback: What `spin_once` calls with each message; without one, call `take`.
+            name: The name under which it is listed where `topic` is an endpoint.
+            queue: 1 is the newest message of each publisher alone; n lets n of each wait.
+            binds: Whether it listens at an endpoint that is written down, or connects to it.
+
+        Raises:
+            InvalidArgumentError: The name is empty, `queue` is not positive, or the endpoint cannot be listened at.
+        """
+        full, written = self._place(topic, name)
+        made = Subscription(self.context, kind, full, callback, queue, written=written, binds=binds)
+        self._executor.subscriptions.append(made)
+        self._changed()
+        self._executor.look()
+        return made
+
+    def create_timer(self, period_s: float, callback: Callable[[], object]) -> Timer:
+        """Calls `callback` every `period_s` while the node is active; see `Timer`.
+
+        Raises:
+            InvalidArgumentError: The period is not a positive number.
+        """
+        made = Timer(period_s, callback)
+        self._executor.timers.append(made)
+        return made
+
+    def create_service(self, name: str, request_type: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
+        """Answers a service, `~/NAME` for one of this node's own.
+
+        Args:
+            name: Its name in the node's namespace; with `~/`, below the node's own name.
+            request_type: The struct of its requests; its own name, less `Request`, names the service's type.
+            handler: The answer to a request. A `DynError` that it raises is the answer; it does not end the node.
+
+        Raises:
+            InvalidArgumentError: There is one of that name, or the name is empty.
+        """
+        full, _ = self._place(name, "")
+        self.services().add(full, request_type, handler)
+        self._own_services.append(full)
+        self._changed()
+
+    def create_client(self, name: str, response_type: type[R]) -> ServiceClient[R]:
+        """Asks a service of another node; see `ServiceClient`."""
+        full, _ = self._place(name, "")
+        made: ServiceClient[R] = ServiceClient(self.context, full, response_type, self._find_service)
+        self._executor.clients.append(made)
+        self._executor.changed()
+        return made
+
+    def say_answers_at(self, endpoints: Iterable[str]) -> None:
+        """Lets clients find its dynamics server, which answers there."""
+        self.answers_at = tuple(endpoints)
+        self._changed()
+
+    def services(self) -> Services:
+        """The node's socket for services; made, with those that every node has, when it is first needed."""
+        found = self._executor.services
+        if found is None:
+            where = topics.socket_file(f"@{self.name[1:]}.{self._token}", self.runtime_dir)
+            found = self._executor.services = Services(self.context, where)
+            for name, (kind, handler) in StandardServices(self).services().items():
+                found.add(f"{self.name}/{name}", kind, handler)
+            self._changed()
+        return found
+
+    # --- the loop
+
+    def spin(self) -> None:
+        """Does what comes, and sends heartbeats, until the node is asked to stop."""
+        while not self.stop.requested:
+            self.spin_once(PATIENCE_S)
+            self.beat()
+
+    def spin_once(self, timeout_s: float = 0.0) -> None:
+        """Waits until something is due, at most so long, and does it: timers, callbacks, services. By default it does
+        what is due now and does not wait.
+        """
+        self.services()
+        if timeout_s > 0.0 and not self.stop.requested:
+            self._executor.wait(timeout_s)
+        self._executor.turn()
+
+    # --- parameters
+
+    def on_set(self, check: Callable[[P, P], None]) -> None:
+        """Has `check` called with the parameters before and after, when some are to be set. It may refuse them by an
+        error, which is the answer then, and else takes over what is new; they count when it returns.
+        """
+        self._check = check
+
+    def set_parameters(self, values: Mapping[str, Any]) -> None:
+        """Sets all of these parameters, or none.
+
+        Raises:
+            InvalidArgumentError: There is none of a name, or a value is of another type or out of its range.
+            FailedPreconditionError: One of them is read-only while the node runs.
+            DynError: The node refuses them.
+        """
+        after = settable_parameters.with_values(self.parameters, values, self.name)
+        self._check(self.parameters, after)
+        self.parameters = after
+        if values:
+            _LOG.info("%s: set %s", self.name, ", ".join(f"{name} = {value}" for name, value in values.items()))
+
+    # --- lifecycle
+
+    def on_configure(self) -> None:
+        """Makes topics, timers and services; an error keeps the node unconfigured."""
+
+    def on_activate(self) -> None:
+        """Begins; an error keeps the node inactive."""
+
+    def on_deactivate(self) -> None:
+        """Rests; an error keeps the node active."""
+
+    def on_cleanup(self) -> None:
+        """Lets go of what `on_configure` made, beside topics, timers and services."""
+
+    def change_state(self, transition: str) -> None:
+        """Goes from one state of the lifecycle to another.
+
+        Raises:
+            InvalidArgumentError: There is no such transition.
+            FailedPreconditionError: It is not possible in the present state, or this node is a function, which has no
+                lifecycle.
+            DynError: What the node's own part of it raises; the state is the last one that was reached.
+        """
+        if not self.managed:
+            raise FailedPreconditionError(f"node {self.name!r} has no lifecycle: it is active as long as it runs")
+        lifecycle.checked(transition, self.state, self.name)
+        if transition != "shutdown":
+            self._step(transition)
+            return
+        if self.state == lifecycle.ACTIVE:
+            self._step("deactivate")
+        if self.state == lifecycle.INACTIVE:
+            self._step("cleanup")
+        self._enter(lifecycle.FINALIZED)
+        self.stop.request()
+
+    def run(self, *, autostart: bool = True) -> None:
+        """The life of a node that is a class: it becomes active, is ready, and spins until it is asked to stop.
+
+        Args:
+            autostart: Whether it becomes active by itself; else it waits for transitions.
+        """
+        self.services()
+        try:
+            if autostart:
+                self.change_state("configure")
+                self.change_state("activate")
+            self.telemetry.ready()
+            self.spin()
+        finally:
+            if self.state != lifecycle.FINALIZED:
+                self.change_state("shutdown")
+
+    def begin(self) -> None:
+        """What is to be done just before the node is ready: it is set apart, and said to be active."""
+        self.apply_realtime()
+        if not self.managed:
+            self._diagnose()
+            self._enter(lifecycle.ACTIVE)
+
+    def close(self) -> None:
+        """Ends topics and services, and takes the node out of the graph."""
+        self._let_go()
+        if self._executor.services is not None:
+            self._executor.services.close()
+            self._executor.services = None
+        self._registration.close()
+
+    def _place(self, topic: str, name: str) -> tuple[str, str]:
+        """The full name of a topic or service, and the endpoint that is written down for it."""
+        inside = f"{self.name}{topic[1:]}" if topic.startswith("~/") else topic
+        full, written = topics.place(inside, self.arguments.namespace, self.arguments.remaps)
+        if "://" in full and name:
+            full, _ = topics.place(name, self.arguments.namespace, {})
+        return full, written
+
+    def _find_service(self, name: str) -> str:
+        """Where another node answers the service."""
+        known = {end.name: (node, end) for node in self.graph.nodes() for end in node.services}
+        if name not in known:
+            raise NotFoundError(f"there is no service {name!r}{did_you_mean(name, known)}")
+        node, end = known[name]
+        if node.token == self._token:
+            raise FailedPreconditionError(f"service {name!r} is this node's own: it would wait for itself")
+        return end.endpoint
+
+    def _step(self, transition: str) -> None:
+        """One transition of four: the node's own part of it, then the state."""
+        try:
+            self._hooks[transition]()
+        except BaseException:
+            if transition == "configure":
+                self._let_go()
+                self._changed()
+            raise
+        if transition == "configure":
+            self._diagnose()
+        elif transition == "cleanup":
+            self._let_go()
+        self._enter(lifecycle.TRANSITIONS[transition].after)
+
+    def _diagnose(self) -> None:
+        """Says from now on, now and then, how the node does."""
+        if self.diagnosed:
+            out = self.create_publisher(DiagnosticArray, TOPIC)
+            say = lambda: out.publish(diagnostics(self.name, self.state, self.telemetry.latest))
+            self.create_timer(PERIOD_S, say)
+
+    def _let_go(self) -> None:
+        """Ends what `on_configure` has made."""
+        self._executor.close()
+        for name in self._own_services:
+            self.services().remove(name)
+        self._own_services.clear()
+
+    def _enter(self, state: str) -> None:
+        self.state = state
+        active = state == lifecycle.ACTIVE
+        for publisher in self._executor.publishers:
+            publisher.muted = self.managed and not active
+        self._executor.active = active
+        if active:
+            self._executor.restart()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Tells the others what the node now is."""
+        self._executor.changed()
+        with contextlib.suppress(UnavailableError):  # a launcher that ends removes the folder
+            self._registration.write(self._entry())
+
+    def _entry(self) -> NodeEntry:
+        executor = self._executor
+        return NodeEntry(
+            self.name,
+            os.getpid(),
+            self._token,
+            self.state,
+            tuple(one.end for one in executor.publishers),
+            tuple(one.end for one in executor.subscriptions),
+            executor.services.ends() if executor.services is not None else (),
+            answers_at=self.answers_at,
+        )

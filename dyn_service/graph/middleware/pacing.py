@@ -1,0 +1,143 @@
+"""A clock for periodic loops: absolute deadlines, and overruns that skip periods instead of running them in a burst.
+
+The deadlines are t0 + k period. A loop that comes late goes on at the next deadline ahead of it and is told how many
+periods passed, as ros2_control's controller manager does; nothing drifts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import zmq
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.service.protocol.sockets import is_readable
+
+_PR_SET_TIMERSLACK = 29
+
+
+@dataclass
+class Pacer:
+    """Absolute deadlines every `period_s`; `wait` sleeps to the next one, but for its last `busy_poll_s`.
+
+    late_s: how long after its deadline the last `wait` came back. overruns: how often more than one period had passed.
+    skipped: periods that were passed over in all.
+    """
+
+    period_s: float
+    now_ns: Callable[[], int] = time.monotonic_ns
+    sleep: Callable[[float], None] = time.sleep
+    busy_poll_s: float = 0.0
+    late_s: float = 0.0
+    overruns: int = 0
+    skipped: int = 0
+    _start_ns: int = field(default=0, init=False)
+    _period_ns: int = field(default=0, init=False)
+    _count: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if not self.period_s > 0.0:
+            raise InvalidArgumentError(f"period_s is {self.period_s}: expected a positive number of seconds")
+        self._period_ns = max(1, round(self.period_s * 1e9))
+        self.restart()
+
+    def restart(self) -> None:
+        """Lets the deadlines count from now."""
+        self._start_ns = self.now_ns()
+        self._count = 0
+
+    @property
+    def deadline_ns(self) -> int:
+        """The next deadline, on the clock `now_ns`."""
+        return self._start_ns + (self._count + 1) * self._period_ns
+
+    def wait(self) -> int:
+        """Sleeps to the next deadline; the number of periods since the last call: 1 on time, more after an overrun."""
+        deadline = self.deadline_ns
+        now = self.now_ns()
+        while now < deadline:
+            left = (deadline - now) * 1e-9 - self.busy_poll_s
+            if left > 0.0:
+                self.sleep(left)
+            now = self.now_ns()
+        return self.met(now)
+
+    def met(self, now: int) -> int:
+        """Counts the periods up to `now` (ns), which is the next deadline or later, and goes on to the one ahead of it;
+        for a loop that does not `wait`. The number of periods.
+        """
+        deadline = self.deadline_ns
+        count = (now - self._start_ns) // self._period_ns
+        passed = count - self._count
+        self._count = count
+        self.late_s = (now - deadline) * 1e-9
+        if passed > 1:
+            self.overruns += 1
+            self.skipped += passed - 1
+        return passed
+
+
+LATE = ("late_p50_us", "late_p99_us", "late_p99_9_us", "late_max_us")
+"""What `Lateness` says, and reports after it."""
+
+
+class Lateness:
+    """How late a loop came to its periods, over its whole run, in bounded memory: counts in bins 2 % apart.
+
+    The longest is kept as it was.
+    """
+
+    _EDGES_US = np.geomspace(0.1, 1e7, 932)
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(len(self._EDGES_US) + 1, dtype=np.int64)
+        self._new: list[float] = []
+        self._max_s = 0.0
+
+    def add(self, late_s: float) -> None:
+        """One period."""
+        self._new.append(late_s)
+
+    def microseconds(self) -> dict[str, float]:
+        """By the names of `LATE`: percentiles (each at most 2 % too large) and the longest, of all periods so far. Call
+        it now and then, it folds what came since.
+        """
+        if self._new:
+            late_s = np.array(self._new)
+            self._new.clear()
+            self._counts += np.bincount(np.searchsorted(self._EDGES_US, 1e6 * late_s), minlength=len(self._counts))
+            self._max_s = max(self._max_s, float(late_s.max()))
+        longest = 1e6 * self._max_s
+        up_to = np.cumsum(self._counts)
+        found = {}
+        for name, share in zip(LATE, (0.5, 0.99, 0.999), strict=False):
+            at = min(int(np.searchsorted(up_to, share * up_to[-1])), len(self._EDGES_US) - 1)
+            found[name] = min(float(self._EDGES_US[at]), longest)
+        return {**found, LATE[-1]: longest}
+
+
+def readable(socket: zmq.Socket[bytes], timeout_ms: int, busy_poll_s: float) -> bool:
+    """Whether a message waits or comes in time; for the first `busy_poll_s` seconds this polls and does not sleep."""
+    until = time.monotonic() + busy_poll_s
+    while busy_poll_s > 0.0 and time.monotonic() < until:
+        if is_readable(socket):
+            return True
+    return bool(socket.poll(timeout_ms, zmq.POLLIN))
+
+
+def precise_sleep() -> bool:
+    """Lets sleeps of this thread end within microseconds of their time instead of Linux's 50 us slack.
+
+    Returns whether the system did so; elsewhere sleeps stay as they are.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False

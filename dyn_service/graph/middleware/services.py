@@ -1,0 +1,350 @@
+"""Services between nodes: questions that one node asks and another answers, in its own loop.
+
+A request is a MessagePack map, `{v: 1, id, service, request}`, to the node's one ROUTER; the reply `{v: 1, id, ok:
+true, response}` or `{v: 1, id, ok: false, error}` with the error as `DynError.to_wire` writes it. A service's type is
+called after the struct of its requests: `SetPayloadRequest` in `arm_msgs.py` is that of `arm_msgs/srv/SetPayload`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import zmq
+
+from dyn_service.errors import (
+    DeadlineExceededError,
+    DynError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+    from_wire,
+)
+from dyn_service.graph.middleware import topics
+from dyn_service.graph.middleware.graph import End
+from dyn_service.service.protocol.sockets import is_readable
+from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.validation import dotted, explain
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+R = TypeVar("R")
+SCHEMA = 1
+MAX_BYTES = 1 << 20
+"""Of a request and of a reply."""
+PER_TURN = 4
+"""Requests that one turn of a node's loop answers at most, so that bursts of them do not hold it up."""
+TURN_S = 1e-3
+"""No further request is begun in a turn that has answered for so long."""
+_WAITING = 100
+_ENCODER = msgspec.msgpack.Encoder()
+_LOG = logging.getLogger(__name__)
+
+
+class Empty(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request, or a response, that says nothing."""
+
+
+class _Request(msgspec.Struct):
+    id: int
+    service: str
+    request: msgspec.Raw = msgspec.Raw(b"\x80")
+    v: int = SCHEMA
+
+
+class _Reply(msgspec.Struct):
+    id: int | None = None
+    ok: bool = False
+    response: msgspec.Raw = msgspec.Raw(b"\x80")
+    error: dict[str, Any] = {}
+    v: int = SCHEMA
+
+
+_REQUESTS = msgspec.msgpack.Decoder(_Request)
+_REPLIES = msgspec.msgpack.Decoder(_Reply)
+
+
+def service_type(request_type: type[msgspec.Struct]) -> str:
+    """The type's name of the service with these requests."""
+    return f"{request_type.__module__.rpartition('.')[2]}/srv/{request_type.__name__.removesuffix('Request')}"
+
+
+@dataclass(frozen=True)
+class _Service:
+    requests: msgspec.msgpack.Decoder[Any]
+    kind: type[msgspec.Struct]
+    handler: Callable[[Any], msgspec.Struct | None]
+
+
+class Services:
+    """All services of one node, behind one socket.
+
+    answered: requests answered, refused ones too. malformed: those that were none.
+
+    Raises:
+        InvalidArgumentError: The endpoint cannot be listened at.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.answered = self.malformed = 0
+        self._services: dict[str, _Service] = {}
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
+        self.socket.setsockopt(zmq.RCVHWM, _WAITING)
+        self.socket.setsockopt(zmq.SNDHWM, _WAITING)
+        try:
+            topics.listen(self.socket, endpoint)
+        except zmq.ZMQError as error:
+            self.socket.close()
+            raise InvalidArgumentError(f"services at {endpoint!r}: {error.strerror}") from None
+
+    def ends(self) -> tuple[End, ...]:
+        """The services that there are."""
+        return tuple(End(name, service_type(one.kind), self.endpoint) for name, one in self._services.items())
+
+    def add(self, name: str, kind: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
+        """Answers the service from now on.
+
+        Raises:
+            InvalidArgumentError: There is one of that name.
+        """
+        if name in self._services:
+            raise InvalidArgumentError(f"service {name!r} already exists")
+        self._services[name] = _Service(msgspec.msgpack.Decoder(kind), kind, handler)
+
+    def remove(self, name: str) -> None:
+        """Answers it no longer."""
+        self._services.pop(name, None)
+
+    def turn(self) -> bool:
+        """Answers what waits, at most `PER_TURN` requests in some `TURN_S`; whether there was anything."""
+        until = time.monotonic() + TURN_S
+        for count in range(PER_TURN):
+            if not is_readable(self.socket) or (count and time.monotonic() >= until):
+                return count > 0
+            *route, frame = self.socket.recv_multipart(zmq.NOBLOCK)
+            if len(route) != 1:
+                self.malformed += 1
+                continue
+            reply = self._answer(frame)
+            try:
+                self.socket.send_multipart([*route, reply], zmq.NOBLOCK)
+            except zmq.ZMQError:
+                continue  # nobody is there any more to take it
+        return True
+
+    def close(self) -> None:
+        """Ends them all."""
+        self.socket.close()
+        topics.remove_file(self.endpoint)
+
+    def _answer(self, frame: bytes) -> bytes:
+        number = None
+        try:
+            request = _decoded(_REQUESTS, frame, _Request, "the request")
+            number = request.id
+            if request.v != SCHEMA:
+                raise InvalidArgumentError(f"v is {request.v}, expected {SCHEMA}", path="v")  # noqa: TRY301
+            reply = _Reply(number, True, self._response(request))
+        except DynError as error:
+            self.malformed += number is None
+            reply = _Reply(number, error=error.to_wire())
+        except Exception as error:  # noqa: BLE001  a handler's defect is its caller's answer, not the node's end
+            _LOG.exception("a service failed")
+            reply = _Reply(number, error=InternalError(f"{type(error).__name__}: {error}").to_wire())
+        self.answered += 1
+        return _ENCODER.encode(reply)
+
+    def _response(self, request: _Request) -> msgspec.Raw:
+        service = self._services.get(request.service)
+        if service is None:
+            near = did_you_mean(request.service, self._services)
+            raise NotFoundError(f"there is no service {request.service!r} here{near}", path="service")
+        asked = _decoded(service.requests, request.request, service.kind, request.service)
+        return msgspec.Raw(_ENCODER.encode(service.handler(asked) or Empty()))
+
+
+@dataclass
+class Pending(Generic[R]):
+    """An answer that is waited for. done: whether there is a `response` or an `error`."""
+
+    until_s: float
+    response: R | None = None
+    error: DynError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer, or word that there is none, has come."""
+        return self.response is not None or self.error is not None
+
+    def result(self) -> R:
+        """The answer.
+
+        Raises:
+            DynError: What the service refused with, or `DeadlineExceededError`.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.response is not None, "result() before done"
+        return self.response
+
+
+class ServiceClient(Generic[R]):
+    """Asks one service.
+
+    Args:
+        context: ZeroMQ's.
+        service: Its full name.
+        response_type: The struct that it answers with, or `dict`.
+        find: Where the service is now; it raises a `NotFoundError` where it is not.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        service: str,
+        response_type: type[R],
+        find: Callable[[str], str],
+    ) -> None:
+        self.service = service
+        self._context, self._find = context, find
+        self._kind = response_type
+        self._responses = msgspec.msgpack.Decoder(response_type)
+        self._pending: dict[int, Pending[R]] = {}
+        self._numbers = itertools.count(secrets.randbits(32))
+        self._endpoint = ""
+        self.socket: zmq.Socket[bytes] | None = None
+
+    def wait_for_service(self, timeout_s: float = 5.0) -> bool:
+        """Whether the service is there, or comes in time."""
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._find(self.service)
+            except NotFoundError:
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(0.02)
+            else:
+                return True
+
+    def call(self, request: msgspec.Struct | Mapping[str, Any], timeout_s: float = 1.0) -> R:
+        """The answer. The node's loop waits for it: what is asked must not be a service of the node itself.
+
+        Raises:
+            NotFoundError: There is no such service.
+            DeadlineExceededError: It did not answer in time.
+            DynError: It refused.
+        """
+        pending = self.begin(request, timeout_s)
+        while not pending.done:
+            assert self.socket is not None
+            self.socket.poll(max(1, int(1e3 * (pending.until_s - time.monotonic()))))
+            self.turn()
+        return pending.result()
+
+    def begin(self, request: msgspec.Struct | Mapping[str, Any], timeout_s: float = 1.0) -> Pending[R]:
+        """Asks, and does not wait: the node's `spin_once` brings the answer.
+
+        Raises:
+            NotFoundError: There is no such service.
+            UnavailableError: Where it says that it answers is no place to ask.
+            InvalidArgumentError: The request cannot be sent: it is too large, or holds what has no place in it.
+        """
+        endpoint = self._find(self.service)
+        number = next(self._numbers)
+        try:
+            frame = _ENCODER.encode(_Request(number, self.service, msgspec.Raw(_ENCODER.encode(request))))
+        except (TypeError, OverflowError, UnicodeEncodeError, RecursionError) as error:
+            raise InvalidArgumentError(f"{self.service}: a request cannot hold this: {error}") from None
+        if len(frame) > MAX_BYTES:
+            raise InvalidArgumentError(
+                f"{self.service}: a request of {len(frame)} bytes, at most {MAX_BYTES} are taken"
+            )
+        socket = self._connected(endpoint)
+        pending: Pending[R] = Pending(time.monotonic() + timeout_s)
+        self._pending[number] = pending
+        try:
+            socket.send(frame, zmq.NOBLOCK)
+        except zmq.Again:
+            self._give_up(number, pending)
+        return pending
+
+    def turn(self) -> bool:
+        """Takes the answers that have come, and gives up those whose time is over; whether there was anything."""
+        done = 0
+        while self.socket is not None and is_readable(self.socket):
+            self._take(self.socket.recv_multipart(zmq.NOBLOCK)[-1])
+            done += 1
+        now = time.monotonic()
+        for number, pending in list(self._pending.items()):
+            if now >= pending.until_s:
+                self._give_up(number, pending)
+                done += 1
+        return done > 0
+
+    def close(self) -> None:
+        """Asks no more."""
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+    def _connected(self, endpoint: str) -> zmq.Socket[bytes]:
+        if self.socket is None or endpoint != self._endpoint:
+            self.close()
+            self.socket, self._endpoint = self._context.socket(zmq.DEALER), endpoint
+            self.socket.setsockopt(zmq.LINGER, 0)
+            self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
+            self.socket.setsockopt(zmq.SNDHWM, _WAITING)
+            try:
+                self.socket.connect(endpoint)
+            except zmq.ZMQError as error:
+                self.close()
+                raise UnavailableError(f"service {self.service!r} at {endpoint!r}: {error.strerror}") from None
+        return self.socket
+
+    def _take(self, frame: bytes) -> None:
+        try:
+            reply = _decoded(_REPLIES, frame, _Reply, "the reply")
+            pending = self._pending.pop(reply.id, None) if reply.id is not None else None
+        except InvalidArgumentError:
+            return
+        if pending is None:
+            return  # too late, or nobody's
+        try:
+            if reply.ok:
+                pending.response = _decoded(self._responses, reply.response, self._kind, self.service)
+            else:
+                pending.error = from_wire(reply.error)
+        except DynError as error:
+            pending.error = error
+
+    def _give_up(self, number: int, pending: Pending[R]) -> None:
+        del self._pending[number]
+        pending.error = DeadlineExceededError(f"service {self.service!r} did not answer in time: does its node spin?")
+
+
+T = TypeVar("T")
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: Any, kind: Any, what: str) -> T:
+    """The frame as a struct.
+
+    Raises:
+        InvalidArgumentError: It names the field, what was found and what was expected.
+    """
+    try:
+        return decoder.decode(frame)
+    except msgspec.ValidationError as error:
+        message, place = explain(error, kind)
+        raise InvalidArgumentError(f"{what}: {dotted(place)}: {message}" if place else f"{what}: {message}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidArgumentError(f"{what} is not MessagePack") from None

@@ -1,0 +1,46 @@
+"""The admittance controller, without a force sensor: see `control/laws/admittance.py`."""
+
+from __future__ import annotations
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.gains import per_joint
+from dyn_service.control.laws.admittance import Admittance
+from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.laws.momentum_observer import MomentumObserver
+from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
+from dyn_service.graph.nodes.controllers.parameters import Motion, MotionParameters
+
+
+class AdmittanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
+    """Parameters beside those of the loop and the motion.
+
+    inertia: kg m^2 | kg, damping: N m s/rad | N s/m, stiffness: N m/rad | N/m, one number or one per velocity: how it
+    gives way. observer_gain: K, 1/s. natural_frequency, damping_ratio: of the computed torque that follows.
+    """
+
+    trajectory: Motion = "hold"
+    inertia: float | list[float] = 2.0
+    damping: float | list[float] = 20.0
+    stiffness: float | list[float] = 50.0
+    observer_gain: float = 50.0
+    natural_frequency: float | list[float] = 60.0
+    damping_ratio: float = 1.0
+
+
+def make_law(p: AdmittanceParameters, model: RobotQueries) -> Admittance:
+    """The law that the parameters say."""
+    n = model.configuration.nv
+    following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, n))
+    return Admittance(
+        following,
+        MomentumObserver(model, p.observer_gain),
+        per_joint("inertia", p.inertia, n, positive=True),
+        per_joint("damping", p.damping, n),
+        per_joint("stiffness", p.stiffness, n),
+    )
+
+
+NODE = controller_kind("admittance", AdmittanceParameters, make_law)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

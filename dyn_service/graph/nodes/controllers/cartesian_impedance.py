@@ -1,0 +1,38 @@
+"""The Cartesian impedance controller: see `control/laws/cartesian_impedance.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.laws.cartesian_impedance import CartesianImpedance
+from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
+from dyn_service.graph.nodes.controllers.parameters import Motion, MotionParameters
+
+
+class CartesianImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
+    """Parameters beside those of the loop and the motion.
+
+    link: whose point it is; empty is the last link. point: m, in the link's axes. stiffness: 6 numbers, N m/rad about
+    the world's x, y, z and N/m along them. damping_ratio: of each mode. posture_frequency: rad/s, of what the point
+    does not feel; 0 lets the posture go.
+    """
+
+    trajectory: Motion = "hold"
+    link: str = ""
+    point: list[float] = msgspec.field(default_factory=lambda: [0.0, 0.0, 0.0])
+    stiffness: list[float] = msgspec.field(default_factory=lambda: [30.0] * 3 + [600.0] * 3)
+    damping_ratio: float = 1.0
+    posture_frequency: float = 5.0
+
+
+def make_law(p: CartesianImpedanceParameters, model: RobotQueries) -> CartesianImpedance:
+    """The law that the parameters say."""
+    link = p.link or model.link_names[-1]
+    return CartesianImpedance(model, link, p.point, p.stiffness, p.damping_ratio, p.posture_frequency)
+
+
+NODE = controller_kind("cartesian_impedance", CartesianImpedanceParameters, make_law)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

@@ -1,0 +1,53 @@
+"""Computed torque that stops where something unforeseen is met: see `control/laws/collision_stop.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.law import EffortLaw
+from dyn_service.control.laws.collision_stop import Action, CollisionStop, thresholds
+from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.laws.gravity_compensation import GravityCompensation
+from dyn_service.control.laws.joint_impedance import JointImpedance
+from dyn_service.control.laws.momentum_observer import MomentumObserver
+from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
+from dyn_service.graph.nodes.controllers.parameters import MotionParameters
+
+
+class CollisionStopParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
+    """Parameters beside those of the loop and the motion.
+
+    natural_frequency, damping_ratio: of the computed torque that follows the motion. observer_gain: K, 1/s. threshold:
+    N m | N, one per velocity; empty is a share of the limits of effort. threshold_share: that share. action: what is
+    done then. hold_stiffness: N m/rad | N/m, of what holds; one number or one per velocity. float_damping: 1/s, of what
+    floats.
+    """
+
+    natural_frequency: float | list[float] = 30.0
+    damping_ratio: float = 1.0
+    observer_gain: float = 50.0
+    threshold: list[float] = msgspec.field(default_factory=list)
+    threshold_share: float = 0.1
+    action: Action = "stop"
+    hold_stiffness: float | list[float] = 100.0
+    float_damping: float = 5.0
+
+
+def make_law(p: CollisionStopParameters, model: RobotQueries) -> CollisionStop:
+    """The law that the parameters say."""
+    at = model.configuration
+    following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
+    limits = thresholds(p.threshold, p.threshold_share, model.limits.efforts, at.velocity_names)
+    after: EffortLaw | None = None
+    if p.action == "hold":
+        after = JointImpedance(model, p.hold_stiffness, 1.0)
+    elif p.action == "float":
+        after = GravityCompensation(model, p.float_damping)
+    return CollisionStop(following, MomentumObserver(model, p.observer_gain), limits, after)
+
+
+NODE = controller_kind("collision_stop", CollisionStopParameters, make_law)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

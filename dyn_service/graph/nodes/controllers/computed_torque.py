@@ -1,0 +1,55 @@
+"""The computed-torque controller: it asks a dynamics server for every torque, by default at 500 Hz.
+
+What it does beside its law, `control/laws/computed_torque.py`, is that of every controller: see `control_loop.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.laws import computed_torque
+from dyn_service.control.laws.computed_torque import ComputedTorque
+from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
+from dyn_service.graph.nodes.controllers.parameters import MotionParameters
+from dyn_service.support.parameter_descriptions import settable
+
+
+class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of the computed-torque controller, beside those of the loop and the motion.
+
+    natural_frequency: rad/s of the tracking error; one number or one per velocity. damping_ratio: of that error; 1 is
+    critical.
+    """
+
+    natural_frequency: Annotated[float | list[float], settable] = 30.0
+    damping_ratio: Annotated[float, settable] = 1.0
+
+
+def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
+    """Gains kp (n,) 1/s^2 and kd (n,) 1/s.
+
+    Raises:
+        InvalidArgumentError: The natural frequency is not positive, or not one number or n.
+    """
+    return computed_torque.gains(p.natural_frequency, p.damping_ratio, n)
+
+
+def make_law(p: ControllerParameters, model: RobotQueries) -> ComputedTorque:
+    """The law with the gains that the parameters say.
+
+    Raises:
+        InvalidArgumentError: As `gains`.
+    """
+    return ComputedTorque(model, *gains(p, model.configuration.nv))
+
+
+NODE = controller_kind(
+    "controller",
+    ControllerParameters,
+    make_law,
+    about="Computed torque: it asks a dynamics server for every torque, by default 500 times a second.",
+)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

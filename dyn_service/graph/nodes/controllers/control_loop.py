@@ -1,0 +1,324 @@
+"""The loop of a controller node: whatever its law, it asks, sends, arms, releases, records and reports.
+
+For the first joint state in each period: ask the law, which asks the dynamics server, and send the efforts to the
+plant. Now and then, when the command is on its way, ask `constraint_forces` for the loads of all joints, to record
+them.
+
+Deadlines. An update that takes longer than `deadline_s` is counted as a miss; the plant holds its last command until
+then, and the late answer is still sent, for it is newer than what is held. States that come meanwhile are skipped,
+never queued: there is no burst. An answer that has not come after `request_timeout_s` is counted as lost, and the
+next state is asked about; a server that went away and came back is simply asked again. One that came back with another
+model under the robot's name refuses, and so ends the controller: only the plant's model is obeyed.
+
+Taking over: see `control/arming.py`. Whenever the controller ends, it releases the plant; so it does where the law
+fails or returns what is no command.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.following import Moment
+from dyn_service.control.goal_feedback import controller_state
+from dyn_service.control.law import RobotState
+from dyn_service.control.plant.safety import ACTIVE
+from dyn_service.control.references.trajectory import Reference
+from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError
+from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.pacing import precise_sleep, readable
+from dyn_service.graph.middleware.publisher import Publisher
+from dyn_service.graph.middleware.telemetry import Recorder
+from dyn_service.graph.nodes.controllers.law_interface import Input, Service
+from dyn_service.graph.nodes.controllers.law_signals import LawSignals
+from dyn_service.graph.nodes.controllers.law_spec import L, LawSpec, commander
+from dyn_service.graph.nodes.controllers.parameters import own_parameters
+from dyn_service.graph.nodes.controllers.request_monitor import (
+    COLUMNS,
+    LOADS,
+    TRANSIENT_ERRORS,
+    UPDATE,
+    RequestMonitor,
+)
+from dyn_service.messages import Message
+from dyn_service.messages.control_msgs import DynamicJointState, JointTrajectoryControllerState
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.service.client.sync import Client
+from dyn_service.service.protocol.sockets import is_readable
+
+_LOG = logging.getLogger(__name__)
+STATS_PERIOD_S = 0.5
+WAIT_MS = 100
+RELEASE_S = 0.1
+"""How long an ending controller waits for its release to arrive: the plant stops listening to a node that is gone."""
+
+
+def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
+    """Runs the controller until it is asked to stop.
+
+    Raises:
+        DynError: Of a parameter, the server, the plant, or the law; see `ControlLoop.run`.
+    """
+    p = node.parameters
+    with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
+        with node.stop.at_once():  # a server that is not there is not waited for to the end
+            robot = client.robot(p.robot or only_robot(client.list_robots()))
+        client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
+        ControlLoop(node, robot, spec).run()
+
+
+def only_robot(names: list[str]) -> str:
+    """The one robot that the server has.
+
+    Raises:
+        InvalidArgumentError: It has none or several.
+    """
+    if len(names) != 1:
+        raise InvalidArgumentError(
+            f"the server has {len(names)} robots ({', '.join(names)}): choose one with the parameter 'robot'"
+        )
+    return names[0]
+
+
+@dataclass
+class _Counters:
+    commands: int = 0
+    first_s: float = 0.0
+    rate_mark: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
+
+
+class ControlLoop(Generic[L]):
+    """The loop and what it needs."""
+
+    def __init__(self, node: Node[L], robot: RobotQueries, spec: LawSpec[L]) -> None:
+        p, at = node.parameters, robot.configuration
+        self.node, self.robot, self.at, self.spec = node, robot, at, spec
+        self.names = at.velocity_names
+        self.commander = commander(spec, p, robot, number=secrets.randbits(53), restarted=node.restarted)
+        self.following = self.commander.following
+        self.signals = LawSignals(self.names, node.telemetry if p.record else None)
+        self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
+        self.requests = RequestMonitor(
+            self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None
+        )
+        self.loads: Recorder | None = None
+        self.counters = _Counters()
+        self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
+        # latched, so that a plant that finds the controller after its first answer, and waits for it, has it
+        self.efforts = node.create_publisher(
+            JointCommand, p.joint_commands, name="joint_commands", binds=False, latched=True
+        )
+        # what nobody listens to is not made: a turn of the loop costs what it does without these topics
+        self._shown = node.create_publisher(DynamicJointState, "~/signals")
+        self._tracked: Publisher[JointTrajectoryControllerState] | None = None
+        if spec.make_motion is not None:
+            self._tracked = node.create_publisher(JointTrajectoryControllerState, "~/controller_state")
+        for one in spec.inputs:
+            node.create_subscription(one.type, one.topic, partial(self._take, one))
+        self._outputs = [(out, node.create_publisher(out.type, out.topic, latched=True)) for out in spec.outputs]
+        for service in spec.services:
+            node.create_service(service.name, service.request, partial(self._asked, service))
+        self.busy_poll_s = node.busy_poll_s()
+        node.on_set(self._set)
+        self._last: PlantState | None = None
+        self._load_period = -1
+        self._shown_period = 0
+        self._announced: object = None
+
+    def run(self) -> None:
+        """Runs until the node is asked to stop, and releases the plant however it ends.
+
+        Raises:
+            DeadlineExceededError: No state of the plant came for `state_timeout_s`.
+            FailedPreconditionError: The plant or the server has another model; the plant stopped, and `rearm` is off.
+            LawError: The law failed, or returned what is no command.
+            DynError: What the law raised.
+        """
+        self._facts()
+        with self.node.stop.at_once():
+            self._warm_up()
+        precise_sleep()
+        self.node.freeze_garbage_collector()
+        self.node.telemetry.ready()
+        try:
+            self._loop()
+        finally:
+            release = self.commander.taking_over.release(self._last)
+            if release is not None:
+                self._send(release)
+                time.sleep(RELEASE_S)
+            self._stats(time.monotonic())
+            self.requests.flush()
+            self.signals.flush()
+            if self.loads is not None:
+                self.loads.flush()
+
+    def _loop(self) -> None:
+        p = self.node.parameters
+        next_stats = time.monotonic() + STATS_PERIOD_S
+        # waits are counted, not time: one who was himself suspended has not waited
+        silent, patience_s = 0, p.connect_timeout_s
+        while not self.node.stop.requested:
+            self.node.spin_once()
+            self.node.beat(2.0 * p.request_timeout_s)  # it may wait for two answers in a turn
+            state = self._receive()
+            if state is not None:
+                self._last, silent, patience_s = state, 0, p.state_timeout_s
+                if doubt := self.following.rate_doubt(state):
+                    _LOG.warning("%s", doubt)
+                if self.following.due(state):
+                    self._control(state)
+            elif not is_readable(self.states.socket):
+                silent += 1
+                if silent > math.ceil(1e3 * patience_s / WAIT_MS):
+                    raise DeadlineExceededError(f"no joint state came for {patience_s:g} s: is the plant running?")
+            now = time.monotonic()
+            if now >= next_stats:
+                next_stats = now + STATS_PERIOD_S
+                self._stats(now)
+
+    def _receive(self) -> PlantState | None:
+        return self.states.take() if readable(self.states.socket, WAIT_MS, self.busy_poll_s) else None
+
+    def _control(self, state: PlantState) -> None:
+        command = self.commander.answer(state, lambda question: self.requests.ask(state.stamp, UPDATE, question))
+        if command is None:
+            return
+        self._send(command)
+        for note in self.commander.law.notes():
+            _LOG.info(note)
+        self._say()
+        if state.mode == ACTIVE:
+            self.signals.take(state.stamp, self.commander.law)
+            if self._shown.subscribers or (self._tracked is not None and self._tracked.subscribers):
+                self._show(state, command)
+        if self.following.engaged and self._announced is not self.following.trajectory:
+            self._announce(state)
+        rate = self.node.parameters.loads_rate_hz
+        if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) != self._load_period:
+            self._load_period = int(state.stamp * rate)
+            self._record_loads(state)
+
+    def _show(self, state: PlantState, command: JointCommand) -> None:
+        """Publishes where it is, and the law's signals, to those who listen, `state_rate_hz` times a second."""
+        period = int(state.stamp * self.node.parameters.state_rate_hz + 1e-6)
+        if period == self._shown_period:
+            return
+        self._shown_period = period
+        if self._shown.subscribers and (shown := self.signals.message(state.stamp)).joint_names:
+            self._shown.publish(shown)
+        if self._tracked is not None and self._tracked.subscribers:
+            self._tracked.publish(controller_state(state, self.following, command))
+
+    def _say(self) -> None:
+        for out, publisher in self._outputs:
+            for message in out.take(self.commander.law):
+                publisher.publish(message)
+
+    def _asked(self, service: Service, request: msgspec.Struct) -> msgspec.Struct | None:
+        answer = service.answer(self.commander.law, request)
+        self._say()
+        return answer
+
+    def _take(self, one: Input, message: Message) -> None:
+        try:
+            one.take(self.commander.law, message)
+        except DynError as error:
+            _LOG.warning("%s: %s", one.topic, error)
+        self._say()
+
+    def _send(self, command: JointCommand) -> None:
+        self.efforts.publish(command)
+        self.counters.commands += 1
+        self.counters.first_s = self.counters.first_s or time.monotonic()
+
+    def _record_loads(self, state: PlantState) -> None:
+        q, v, tau = self.following.measured(state)
+        answer = self.requests.ask(state.stamp, LOADS, lambda: self.robot.constraint_forces(q, v, tau))
+        if answer is None or not self.node.parameters.record:
+            return
+        if self.loads is None:
+            names = [f"{kind}.{name}" for kind in ("force", "torque") for name in answer.joints]
+            self.loads = Recorder(self.node.telemetry, "loads", ["t", *names], block_rows=16)
+        magnitude = np.linalg.norm(answer.constraint.reshape(-1, 2, 3), axis=-1)
+        row = self.loads.row()
+        row[0] = state.stamp
+        row[1:] = np.concatenate([magnitude[:, 1], magnitude[:, 0]])
+
+    def _warm_up(self) -> None:
+        """Asks each question once, so that what the server makes late is made before the loop begins."""
+        zero, following = np.zeros(self.at.nv), self.following
+        q = self.robot.limits.middle(otherwise=self.at.neutral)  # neutral may be a stretched arm, beyond a law's sense
+        at_rest = Moment(RobotState(0.0, q, zero, zero), Reference(q, zero, zero), 1.0 / following.rate_hz, zero, 0.0)
+        deadline = time.monotonic() + self.node.parameters.connect_timeout_s
+        while not self.node.stop.requested:
+            try:
+                following.answer(self.commander.law, at_rest)
+                self.robot.constraint_forces(q, zero, zero)
+                return
+            except TRANSIENT_ERRORS:
+                if time.monotonic() > deadline:
+                    raise
+
+    def _set(self, before: L, after: L) -> None:
+        """Has the law made anew, with the parameters that are to be; what it refuses is refused."""
+        law = self.spec.make_law(after, self.robot)
+        self.commander.exchange(law)
+        self.node.telemetry.facts({"law_parameters": own_parameters(after)})
+
+    def _facts(self) -> None:
+        p = self.node.parameters
+        self.node.telemetry.facts(
+            {
+                "role": self.spec.name,
+                "robot": self.robot.description.name,
+                "fingerprint": self.robot.description.fingerprint,
+                "endpoint": p.endpoint,
+                "rate_hz": p.rate_hz,
+                "deadline_s": self.deadline_s,
+                "late_share": p.late_share,
+                "law": self.commander.law.name,
+                "law_parameters": own_parameters(p),
+            }
+        )
+
+    def _announce(self, state: PlantState) -> None:
+        following = self.following
+        trajectory = self._announced = following.trajectory
+        if trajectory is not None and self.spec.make_motion is not None:
+            reference = {"session": state.session, "begin_s": following.begin_s, "joints": list(self.at.names)}
+            self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
+
+    def _stats(self, now: float) -> None:
+        requests, following, counters = self.requests, self.following, self.counters
+        since, before = counters.rate_mark
+        counters.rate_mark = (now, counters.commands)
+        values: dict[str, float | int | str] = {
+            "rate_hz": (counters.commands - before) / max(now - since, 1e-9),
+            "mean_rate_hz": counters.commands / max(now - counters.first_s, 1e-9) if counters.first_s else 0.0,
+            "sent": requests.sent,
+            "answered": requests.answered,
+            "lost": requests.lost,
+            "deadline_misses": requests.deadline_misses,
+            "skipped": following.skipped,
+            "commands": counters.commands,
+            "malformed": self.states.malformed,
+            "reference_restarts": following.restarts,
+            "telemetry_dropped": self.node.telemetry.dropped,
+        }
+        if self.spec.make_motion is not None:
+            values |= {"error_rms": following.tracking.rms, "error_max": following.tracking.maximum}
+        if requests.round_trips_us:
+            p50, p99 = np.percentile(requests.round_trips_us, (50, 99))
+            values |= {"round_trip_p50_us": float(p50), "round_trip_p99_us": float(p99)}
+            requests.round_trips_us.clear()
+        self.node.telemetry.stats(values | self.signals.latest())

@@ -1,0 +1,73 @@
+"""The declaration of a controller node: a law, in the loop of `control_loop.py`.
+
+NODE = controller_kind("damper", DamperParameters, lambda p, model: Damper(p.damping))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dyn_service.graph.middleware.node_kind import Column, NodeKind, Panel
+from dyn_service.graph.nodes.controllers import report as controller_report
+from dyn_service.graph.nodes.controllers.control_loop import run_controller
+from dyn_service.graph.nodes.controllers.law_interface import Input, Output, Service
+from dyn_service.graph.nodes.controllers.law_spec import L, LawSpec, MakeLaw, MakeMotion
+from dyn_service.graph.nodes.controllers.parameters import MotionParameters, trajectory_maker
+
+
+@dataclass(frozen=True)
+class ControllerKind(NodeKind[L]):
+    """A kind of node that runs a law. spec: of the law, for who runs it without a process: `law_spec.commander`."""
+
+    spec: LawSpec[L] = field(kw_only=True)
+
+
+def controller_kind(
+    name: str,
+    parameters: type[L],
+    make_law: MakeLaw[L],
+    *,
+    make_motion: MakeMotion[L] | None = None,
+    inputs: Sequence[Input] = (),
+    outputs: Sequence[Output] = (),
+    services: Sequence[Service] = (),
+    panels: Sequence[Panel] = (),
+    columns: Sequence[Column] = (),
+    about: str = "",
+    check: Callable[[L], None] = lambda parameters: None,
+) -> ControllerKind[L]:
+    """The node of a control law.
+
+    Args:
+        name: What a launch file calls it, `exec`.
+        parameters: Its parameters: a struct below `LoopParameters`, or below `MotionParameters` for a law that follows
+            a reference motion.
+        make_law: Makes the law from the parameters and the model. It is called once, before the loop begins.
+        make_motion: What begins the reference; left out, that of the parameters `trajectory` where the kind has them,
+            else the law's reference is where it was taken over, and nothing is said of tracking.
+        inputs: Topics that the law listens to.
+        outputs: Topics that it speaks on. The last message of each is there for who comes later.
+        services: What it can be asked.
+        panels: Parts of the report beside those of every controller.
+        columns: Cells of the live table beside those of every controller.
+        about: What it is, in a sentence or two, for `--help`.
+        check: See `NodeKind.check`.
+
+    Returns:
+        The declaration; in its module, `NODE`.
+    """
+    if make_motion is None and issubclass(parameters, MotionParameters):
+        make_motion = trajectory_maker  # type: ignore[assignment]  # L is below MotionParameters here
+    spec = LawSpec(name, make_law, make_motion, tuple(inputs), tuple(outputs), tuple(services))
+    return ControllerKind(
+        name,
+        parameters,
+        lambda node: run_controller(node, spec),
+        panels=(*controller_report.PANELS, *panels),
+        columns=(*controller_report.COLUMNS, *columns),
+        launched={"endpoint": "$(endpoint dynamics)"},
+        about=about,
+        check=check,
+        spec=spec,
+    )

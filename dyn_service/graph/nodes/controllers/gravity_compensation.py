@@ -1,0 +1,28 @@
+"""The gravity compensation controller: see `control/laws/gravity_compensation.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.laws.gravity_compensation import GravityCompensation
+from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
+from dyn_service.graph.nodes.controllers.parameters import LoopParameters
+from dyn_service.support.parameter_descriptions import settable
+
+
+class GravityCompensationParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
+    """Parameters beside those of the loop. damping: 1/s, speed dies out as exp(-damping t)."""
+
+    damping: Annotated[float, settable] = 2.0
+
+
+def make_law(p: GravityCompensationParameters, model: RobotQueries) -> GravityCompensation:
+    """The law that the parameters say."""
+    return GravityCompensation(model, p.damping)
+
+
+NODE = controller_kind("gravity_compensation", GravityCompensationParameters, make_law)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

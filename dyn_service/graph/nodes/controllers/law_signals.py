@@ -1,0 +1,66 @@
+"""What a law shows of itself, recorded: the channel `law`, with a column per number of its signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.control.law import Law
+from dyn_service.graph.middleware.telemetry import Recorder, Telemetry
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.control_msgs import DynamicJointState, InterfaceValue
+from dyn_service.messages.std_msgs import Header
+
+CHANNEL = "law"
+
+
+class LawSignals:
+    """Records signals of laws, and keeps the latest. names: of the entries of v, for signals of that length."""
+
+    def __init__(self, names: Sequence[str], telemetry: Telemetry | None) -> None:
+        self._names, self._telemetry = tuple(names), telemetry
+        self._recorder: Recorder | None = None
+        self._found: dict[str, Array] = {}
+
+    def take(self, stamp: float, law: Law) -> None:
+        """Records what the law shows of its last update, at the plant's time `stamp` s."""
+        found = self._found = {name: np.asarray(value, dtype=np.float64) for name, value in law.signals().items()}
+        if not found or self._telemetry is None:
+            return
+        if self._recorder is None:
+            columns = [
+                column for name, value in found.items() for column in self._columns(name, value.size, value.ndim)
+            ]
+            self._recorder = Recorder(self._telemetry, CHANNEL, ["t", *columns])
+        row = self._recorder.row()
+        row[0] = stamp
+        row[1:] = np.concatenate([value.ravel() for value in found.values()])
+
+    def latest(self) -> dict[str, float | int | str]:
+        """Of each signal the largest magnitude in the last update, as `law.NAME`."""
+        return {f"law.{name}": float(np.abs(value).max(initial=0.0)) for name, value in self._found.items()}
+
+    def message(self, stamp: float) -> DynamicJointState:
+        """What `take` took last: by joint the signals with a number for each, all others by their own names."""
+        parts: dict[str, InterfaceValue] = {}
+        for name, value in self._found.items():
+            for column, number in zip(self._columns(name, value.size, value.ndim), value.ravel().tolist(), strict=True):
+                entry = column.removeprefix(f"{name}.")
+                part, key = (entry, name) if entry in self._names else (name, entry)
+                here = parts.setdefault(part, InterfaceValue())
+                here.interface_names.append(key)
+                here.values.append(number)
+        return DynamicJointState(Header(Time.from_seconds(stamp)), list(parts), list(parts.values()))
+
+    def flush(self) -> None:
+        """Sends what was recorded."""
+        if self._recorder is not None:
+            self._recorder.flush()
+
+    def _columns(self, name: str, size: int, ndim: int) -> list[str]:
+        if ndim == 0:
+            return [f"{name}.{name}"]
+        entries = self._names if size == len(self._names) else [str(k) for k in range(size)]
+        return [f"{name}.{entry}" for entry in entries]

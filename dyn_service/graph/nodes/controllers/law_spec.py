@@ -1,0 +1,58 @@
+"""What makes a controller the one of its law: how the law is made, what it listens to, publishes, and can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.control.arming import TakingOver
+from dyn_service.control.commander import Commander
+from dyn_service.control.following import Following, TrajectoryMaker, hold_maker
+from dyn_service.control.law import Law
+from dyn_service.graph.nodes.controllers.law_interface import Input, Output, Service
+from dyn_service.graph.nodes.controllers.parameters import LoopParameters
+from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.support.parameters import in_range
+
+L = TypeVar("L", bound=LoopParameters)
+MakeLaw = Callable[[L, RobotQueries], Law]
+"""(parameters, model) -> the law."""
+MakeMotion = Callable[[L, Configuration, Limits], TrajectoryMaker]
+"""(parameters, joints, limits) -> what begins the reference motion at a state."""
+
+
+@dataclass(frozen=True)
+class LawSpec(Generic[L]):
+    """A law, to be made. name: of its kind. make_motion: None where the law follows no reference."""
+
+    name: str
+    make_law: MakeLaw[L]
+    make_motion: MakeMotion[L] | None
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    services: tuple[Service, ...] = ()
+
+
+def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, restarted: bool) -> Commander:
+    """The controller of this law, without a process.
+
+    Args:
+        spec: What its kind says: `ControllerKind.spec`.
+        p: Its parameters.
+        model: The robot that its law asks.
+        number: No other run of a controller has it.
+        restarted: Whether a launcher has started it again.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range, or does not fit the robot.
+    """
+    p = in_range(p)
+    at, fingerprint = model.configuration, model.description.fingerprint
+    make = hold_maker(at) if spec.make_motion is None else spec.make_motion(p, at, model.limits)
+    following = Following(at, fingerprint, make, p.rate_hz, p.delay_compensation)
+    law = spec.make_law(p, model)
+    names = at.velocity_names
+    taking_over = TakingOver(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
+    return Commander(following, law, taking_over)

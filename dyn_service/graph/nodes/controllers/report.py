@@ -1,0 +1,227 @@
+"""What a report shows of a controller: its law, its updates with their round trips, and the loads it asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dyn_service.api.queries import Array
+from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
+from dyn_service.graph.middleware.telemetry_store import Board, NodeBoard, Recording
+from dyn_service.graph.nodes.controllers import law_report
+from dyn_service.graph.nodes.controllers.request_monitor import LOADS, UPDATE
+from dyn_service.graph.report.charts import (
+    MICRO,
+    ROUNDING,
+    Card,
+    Chart,
+    Finding,
+    Line,
+    Mark,
+    Role,
+    Span,
+    histogram,
+    prefix,
+    spans_of,
+)
+from dyn_service.graph.report.series import quantiles, running_time
+from dyn_service.graph.report.verdicts import Verdict
+
+_JOIN_S = 0.05
+"""Late answers closer together than this are told as one span."""
+
+
+@dataclass
+class Loads:
+    """Magnitudes of the constraint force (k, j) N and torque (k, j) N m at each joint, at the times t (k,) s."""
+
+    joints: tuple[str, ...]
+    t: Array
+    force: Array
+    torque: Array
+
+
+def requests_section(controller: NodeBoard, board: Board) -> Section:
+    """Requests and round trips, with their charts."""
+    requests = controller.recordings.get("requests")
+    content = _request_summary(controller, requests)
+    verdict = _verdict(content, controller, board)
+    findings = _findings(content, requests, grave=verdict.passed is False)
+    charts = {}
+    if requests is not None and len(requests.table):
+        charts = {"Round trips": round_trip_cards(requests, controller.fact("deadline_s"))}
+    return Section(content, _lines(content), charts=charts, findings=findings, verdicts=[verdict])
+
+
+def loads_section(controller: NodeBoard, board: Board) -> Section | None:
+    """The joint loads with their charts, or None where none were recorded."""
+    loads = loads_of(controller)
+    if loads is None:
+        return None
+    return Section(_loads_summary(loads), charts={"Load that each joint carries": load_cards(loads)})
+
+
+def loads_of(controller: NodeBoard) -> Loads | None:
+    """The joint loads, or None where none were recorded."""
+    recording = controller.recordings.get("loads")
+    if recording is None or not len(recording.table):
+        return None
+    joints, force = recording.group("force")
+    _, torque = recording.group("torque")
+    return Loads(joints, running_time(recording.column("t")), force, torque)
+
+
+def _request_summary(controller: NodeBoard, requests: Recording | None) -> dict[str, Any]:
+    counters = (
+        "sent", "answered", "lost", "deadline_misses", "skipped", "commands", "reference_restarts",
+        "telemetry_dropped",
+    )  # fmt: skip
+    summary: dict[str, Any] = {
+        **{name: controller.fact(name) for name in ("endpoint", "rate_hz", "deadline_s")},
+        **{name: controller.total(name) for name in counters},
+        "measured_rate_hz": controller.stats.get("mean_rate_hz"),
+    }
+    if requests is not None and len(requests.table):
+        took, kind = requests.column("round_trip_us"), requests.column("kind")
+        summary["update_us"] = quantiles(took[kind == UPDATE])
+        summary["constraint_forces_us"] = quantiles(took[kind == LOADS])
+        summary["stride"] = requests.stride
+    return summary
+
+
+def _loads_summary(loads: Loads) -> dict[str, Any]:
+    return {
+        "samples": len(loads.t),
+        "joints": [
+            {"name": name, "force_max_n": float(force), "torque_max_nm": float(torque)}
+            for name, force, torque in zip(loads.joints, loads.force.max(axis=0), loads.torque.max(axis=0), strict=True)
+        ],
+    }
+
+
+def _lines(requests: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"requests: {requests['sent']} sent, {requests['answered']} answered, {requests['lost']} lost, "
+        f"{requests['deadline_misses']} later than {1e3 * (requests['deadline_s'] or 0.0):g} ms"
+    ]
+    trips = requests.get("update_us")
+    if trips and trips["count"]:
+        lines.append(
+            f"round trips: p50 {trips['p50']:.0f} us, p99 {trips['p99']:.0f} us, "
+            f"p99.9 {trips['p99_9']:.0f} us, max {trips['max']:.0f} us"
+        )
+    return lines
+
+
+def _verdict(requests: Mapping[str, Any], controller: NodeBoard, board: Board) -> Verdict:
+    """The share of answers that came late or never, but where every plant waits for them."""
+    clocks = {clock for node in board.nodes.values() if (clock := node.fact("clock")) is not None}
+    share, late, sent = controller.fact("late_share"), requests["deadline_misses"] + requests["lost"], requests["sent"]
+    why_not = "in lockstep nothing comes late" if clocks == {"lockstep"} else "" if sent else "nothing was asked"
+    bound = math.inf if share is None else 100.0 * share
+    return Verdict("late answers", None if why_not else 100.0 * late / sent, bound, "%", why_not)
+
+
+def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave: bool) -> list[Finding]:
+    """Answers that came late or never."""
+    found: list[Finding] = []
+    late, sent = requests["deadline_misses"], max(1, requests["sent"])
+    if late:
+        limit_ms = 1e3 * (requests["deadline_s"] or 0.0)
+        text = f"answers later than {limit_ms:g} ms: {late}, {100.0 * late / sent:.1f} % of all"
+        spans: list[Span] = []
+        if recording is not None and len(recording.table):
+            text += f"; the slowest took {1e-3 * float(recording.column('round_trip_us').max()):.1f} ms"
+            spans = spans_of(recording.column("t"), recording.column("missed") > 0.0, join_s=_JOIN_S)
+        found.append(Finding(text, spans, grave=grave))
+    if requests["lost"]:
+        found.append(Finding(f"requests without an answer: {requests['lost']} of {requests['sent']}", grave=True))
+    return found
+
+
+def load_cards(found: Loads) -> list[Card]:
+    """Magnitudes of the constraint force and torque of every joint, fixed ones too."""
+    cards = []
+    for k, joint in enumerate(found.joints):
+        charts, most = [], []
+        kinds: tuple[tuple[Array, Role, str, str], ...] = (
+            (found.force[:, k], "measured", "force", "N"),
+            (found.torque[:, k], "effort", "torque", "N m"),
+        )
+        for values, role, label, unit in kinds:
+            top = float(values.max())
+            size, small = prefix(top)
+            line = Line(label, size * values, role)
+            charts.append(
+                Chart(found.t, [line], f"{label} [{small}{unit}]", from_zero=True, least=ROUNDING, height=110)
+            )
+            most.append(f"{top:.3g} {unit}")
+        cards.append(Card(joint, charts, f"max {', '.join(most)}"))
+    return cards
+
+
+def round_trip_cards(recording: Recording, deadline_s: float | None) -> list[Card]:
+    """Histogram of the round trips with its percentiles, and the round trips over time."""
+    kind, took, t = (recording.column(name) for name in ("kind", "round_trip_us", "t"))
+    t, took = t[kind == UPDATE], took[kind == UPDATE]
+    if not took.size:
+        return []
+    found = quantiles(took)
+    named = (("p50", "p50"), ("p99", "p99"), ("p99.9", "p99_9"), ("max", "max"))
+    marks = [Mark(value := float(found[name] or 0.0), f"{label} {value:.0f}", "x", "second") for label, name in named]
+    deadline = [] if not deadline_s else [(1e6 * deadline_s, f"deadline {1e6 * deadline_s:.0f}")]
+    middles, count = histogram(took)
+    label = f"round trip [{MICRO}s]"
+    bars = Chart(
+        middles,
+        [Line("requests per bin", count)],
+        "requests per bin",
+        label,
+        kind="bars",
+        log="xy",
+        marks=[*marks, *(Mark(at, name, "x") for at, name in deadline)],
+        height=200,
+        timed=False,
+    )
+    over_time = Chart(
+        t,
+        [Line(label, took)],
+        label,
+        "plant time [s]",
+        kind="points",
+        log="y",
+        marks=[Mark(at, name) for at, name in deadline],
+        height=180,
+    )
+    note = f"{took.size} of the law's updates"
+    return [Card("Histogram", [bars], note, wide=True), Card("Over time", [over_time], wide=True)]
+
+
+def _counter(label: str, name: str) -> Column:
+    def text(stats: Stats) -> str:
+        count = number(stats, name)
+        return "" if count is None else f"{count:.0f}"
+
+    return Column(label, text)
+
+
+def _round_trip(stats: Stats) -> str:
+    p50, p99 = number(stats, "round_trip_p50_us"), number(stats, "round_trip_p99_us")
+    return "" if p50 is None or p99 is None else f"{p50:.0f}/{p99:.0f} us"
+
+
+def _error(stats: Stats) -> str:
+    rms, worst = number(stats, "error_rms"), number(stats, "error_max")
+    return "" if rms is None or worst is None else f"{rms:.1e}/{worst:.1e}"
+
+
+PANELS = (Panel("requests", requests_section), *law_report.PANELS, Panel("loads", loads_section))
+COLUMNS = (
+    rate(),
+    Column("round trip p50/p99", _round_trip),
+    _counter("missed", "deadline_misses"),
+    _counter("lost", "lost"),
+    Column("error rms/max", _error),
+)

@@ -1,0 +1,193 @@
+"""`JointTrajectory` goals, followed by efforts, positions or velocities: see `control/goal_following.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.command import Interface
+from dyn_service.control.following import TrajectoryMaker, hold_maker
+from dyn_service.control.gains import per_joint
+from dyn_service.control.goal_following import TrajectoryFollowing
+from dyn_service.control.law import Law
+from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.laws.reference_command import FeedForward, ReferenceCommand
+from dyn_service.control.references.goal_tolerances import GoalTolerances, JointTolerance, Tolerances
+from dyn_service.control.references.joint_goals import has_times, library, motion_limits, read
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
+from dyn_service.graph.nodes.controllers.law_interface import Input, Output, Service
+from dyn_service.graph.nodes.controllers.parameters import LoopParameters
+from dyn_service.messages.builtin_interfaces import Duration
+from dyn_service.messages.dyn_service_msgs import GoalStatus
+from dyn_service.messages.trajectory_msgs import JointTrajectory
+from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.support.documents import read_document
+from dyn_service.support.parameter_descriptions import settable
+from dyn_service.support.parameters import FilePath, NotNegative
+
+
+class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
+    """Parameters beside those of the loop.
+
+    goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed one after the other. velocity_share: of
+    the robot's limits. max_acceleration: rad/s^2 | m/s^2, max_jerk: rad/s^3 | m/s^3, of goals without times, one number
+    or one per velocity. path_tolerance, goal_tolerance: rad | m, one number or one per velocity; 0 is any.
+    stopped_velocity_tolerance: rad/s | m/s, of speeds at a goal's end; 0 is any. goal_time_s: so long after its end a
+    goal may be reached. allow_partial_joints_goal: whether goals may leave out joints, which stay where they are.
+
+    command_interface: what is commanded: efforts of computed torque, positions, or velocities. natural_frequency,
+    damping_ratio: of the computed torque. position_gain: 1/s of the error of position in commanded velocities.
+    feed_forward: the efforts beside commanded positions and velocities: none, those of the reference's acceleration for
+    drives that know their robot's model, or all of inverse dynamics for those that do not.
+    """
+
+    goals: FilePath = ""
+    velocity_share: Annotated[float, settable] = 0.5
+    max_acceleration: Annotated[float | list[float], settable] = 5.0
+    max_jerk: Annotated[float | list[float], settable] = 50.0
+    path_tolerance: Annotated[float | list[float], settable] = 0.05
+    goal_tolerance: Annotated[float | list[float], settable] = 0.01
+    stopped_velocity_tolerance: Annotated[float | list[float], settable] = 0.0
+    goal_time_s: Annotated[NotNegative, settable] = 0.5
+    allow_partial_joints_goal: bool = False
+    command_interface: Interface = "effort"
+    natural_frequency: Annotated[float | list[float], settable] = 30.0
+    damping_ratio: Annotated[float, settable] = 1.0
+    position_gain: Annotated[float, settable] = 10.0
+    feed_forward: FeedForward = "none"
+
+
+def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> TrajectoryFollowing:
+    """The law that the parameters say, with the goals of the file.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range, or a goal is none for this robot; names file and line.
+        NotFoundError: There is no such file.
+    """
+    at = model.configuration
+    acceleration, jerk = (
+        per_joint(name, value, at.nv, positive=True)
+        for name, value in (("max_acceleration", p.max_acceleration), ("max_jerk", p.max_jerk))
+    )
+    limits = motion_limits(at, model.limits, p.velocity_share, acceleration, jerk)
+    tolerances = Tolerances(
+        _tolerance("path_tolerance", p.path_tolerance, at.nv),
+        _tolerance("goal_tolerance", p.goal_tolerance, at.nv),
+        p.goal_time_s,
+        goal_velocity=_tolerance("stopped_velocity_tolerance", p.stopped_velocity_tolerance, at.nv),
+    )
+    inside: Law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
+    if p.command_interface != "effort":
+        inside = ReferenceCommand(model, p.command_interface, p.position_gain, p.feed_forward)
+    partial = p.allow_partial_joints_goal
+    goals = goals_of(Path(p.goals), at, partial=partial) if p.goals else ()
+    return TrajectoryFollowing(inside, at, limits, tolerances, goals, partial)
+
+
+def goals_of(path: Path, on: Configuration, *, partial: bool = False) -> tuple[JointTrajectory, ...]:
+    """The goals of a file. partial: whether they may leave out joints.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigurationError: It is no list of goals, or one is none for this robot; names file and line.
+    """
+    document = read_document(path)
+    goals = document.convert(document.value, list[JointTrajectory])
+    for k, goal in enumerate(goals):
+        try:
+            read(goal, on, partial=partial)
+        except InvalidArgumentError as error:
+            raise document.fault(error.message, (k,)) from None
+    return tuple(goals)
+
+
+def hold(p: TrajectoryFollowingParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
+    """Where it stands until the first goal begins."""
+    return hold_maker(on)
+
+
+class CancelGoalsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ends the goal that is followed and all that wait."""
+
+
+class CancelGoalsResponse(msgspec.Struct, frozen=True):
+    """The numbers of the goals that were ended."""
+
+    canceled: list[int]
+
+
+def cancel(law: TrajectoryFollowing, request: CancelGoalsRequest) -> CancelGoalsResponse:
+    """Ends all goals; the robot comes to rest under command."""
+    return CancelGoalsResponse(law.cancel())
+
+
+class FollowJointTrajectoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A goal with its own tolerances, with the fields of the goal of ROS's `control_msgs/action/FollowJointTrajectory`.
+
+    path_tolerance, goal_tolerance: of joints, on the way and at the end. goal_time_tolerance: so long after its end it
+    may be reached. 0 is what the parameters say, a negative number any.
+    """
+
+    trajectory: JointTrajectory
+    path_tolerance: list[JointTolerance] = []
+    goal_tolerance: list[JointTolerance] = []
+    goal_time_tolerance: Duration = Duration()
+
+
+class FollowJointTrajectoryResponse(msgspec.Struct, frozen=True):
+    """The goal's number, by which `goal_status` tells what becomes of it."""
+
+    number: int
+
+
+def follow(law: TrajectoryFollowing, request: FollowJointTrajectoryRequest) -> FollowJointTrajectoryResponse:
+    """Takes the goal, as one that comes by the topic.
+
+    Raises:
+        GoalError: It is none for this robot.
+        FailedPreconditionError: It has no times, and the library that finds them is not there.
+    """
+    said = GoalTolerances(request.path_tolerance, request.goal_tolerance, request.goal_time_tolerance)
+    return FollowJointTrajectoryResponse(law.offer(request.trajectory, said).number)
+
+
+def _tolerance(name: str, given: float | list[float], n: int) -> Array:
+    values = per_joint(name, given, n)
+    return np.where(values > 0.0, values, np.inf)
+
+
+def check(p: TrajectoryFollowingParameters) -> None:
+    """Refuses a file with goals that cannot be planned here.
+
+    Raises:
+        ConfigurationError: The file is no list of goals.
+        MissingLibraryError: A goal has no times, and the library that finds them is not installed.
+    """
+    path = Path(p.goals)
+    if path.is_file():
+        document = read_document(path)
+        if not all(map(has_times, document.convert(document.value, list[JointTrajectory]))):
+            library()
+
+
+NODE = controller_kind(
+    "trajectory_following",
+    TrajectoryFollowingParameters,
+    make_law,
+    make_motion=hold,
+    inputs=(Input("joint_trajectory", JointTrajectory, TrajectoryFollowing.offer),),
+    outputs=(Output("~/goal_status", GoalStatus, TrajectoryFollowing.events),),
+    services=(
+        Service("~/follow_joint_trajectory", FollowJointTrajectoryRequest, follow),
+        Service("~/cancel_goals", CancelGoalsRequest, cancel),
+    ),
+    check=check,
+)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

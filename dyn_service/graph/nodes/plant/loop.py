@@ -1,0 +1,187 @@
+"""The plant's loop: what makes its time pass.
+
+Paced, in wall time or a multiple of it. Each period: sleep to the deadline, let the steps pass that are due, take the
+newest command, publish the state. After an overrun of k periods the k steps of a simulated robot are integrated at once
+under the effort that was held, as the arm itself would have moved, and one state is published; commands and states
+never come in bursts. Time beyond `max_catch_up_s` is slipped: the simulated time then falls behind for good, and the
+slip is counted.
+
+In lockstep wall time has no say. A state is sent out, and again now and then for who was not there yet; the plant goes
+on to the next state that is due when the command that answers it has come, taken or refused. Where nobody could answer,
+for it is stopped and too fast to be armed, it goes on by itself. Only a controller that fell silent while the robot is
+under its command is a matter of wall time: after `lockstep_patience_s` the cycles that the watchdog bears pass
+unanswered, it stops the robot, and the plant waits again. So what a run does depends on who answers, and not on when.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from dyn_service.control.plant.plant import Plant
+from dyn_service.control.plant.safety import RUNNING
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.pacing import Lateness, Pacer, precise_sleep
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.recording import PlantRecording, counts
+from dyn_service.graph.nodes.plant.topics import PlantTopics
+
+STATS_PERIOD_S = 0.5
+AGAIN_S = 0.05
+"""In lockstep a state that is not answered is sent again so often."""
+_WAIT_MS = 20
+_WHOLE = 1e-9
+_LOG = logging.getLogger(__name__)
+
+
+class PlantLoop:
+    """The loop and what it counts.
+
+    Raises:
+        InvalidArgumentError: A parameter of the plant's time is out of its range.
+    """
+
+    def __init__(self, node: Node[Any], plant: Plant, ways: PlantTopics) -> None:
+        p: PlantParameters = node.parameters
+        self.node, self.plant, self.ways = node, plant, ways
+        self.recording = PlantRecording(node.telemetry, plant) if p.record else None
+        self._lockstep = p.clock == "lockstep"
+        self.every = steps_between_states(p)
+        per_second = p.speed if p.clock == "faster" else 1.0
+        self.pacer = Pacer(1.0 / (p.rate_hz * per_second), busy_poll_s=node.busy_poll_s())
+        self.most = max(1, round(p.max_catch_up_s * p.rate_hz))
+        self.slipped = self.unanswered = 0
+        self.lateness = Lateness()
+        self._patience_s = p.lockstep_patience_s
+        self._next_publish = 0
+        self._sent, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
+        self._begun_s = 0.0
+
+    def run(self) -> None:
+        """Runs until the node is asked to stop; then the robot is let go."""
+        precise_sleep()
+        self.node.freeze_garbage_collector()
+        self.node.telemetry.ready()
+        self.pacer.restart()
+        self._begun_s = time.monotonic()
+        next_stats = self._begun_s + STATS_PERIOD_S
+        turn = self._step_locked if self._lockstep else self._period
+        try:
+            while not self.node.stop.requested:
+                turn()
+                self.node.spin_once()
+                self.node.beat()
+                now = time.monotonic()
+                if now >= next_stats:
+                    next_stats = now + STATS_PERIOD_S
+                    self._stats(now)
+        finally:
+            self.plant.robot.close()
+        if self.recording is not None:
+            self.recording.flush()
+        self._stats(time.monotonic())
+
+    def step_unanswered(self, steps: int) -> None:
+        """In lockstep, lets so many steps pass without a command.
+
+        Raises:
+            FailedPreconditionError: The wall's clock makes its time pass.
+        """
+        if not self._lockstep:
+            raise FailedPreconditionError("step: only a plant with clock: lockstep is stepped")
+        self._go_on(steps)
+
+    def _period(self) -> None:
+        """A period of the wall's clock."""
+        plant = self.plant
+        due = self.pacer.wait()
+        self.lateness.add(self.pacer.late_s)
+        self.slipped += max(0, due - self.most)
+        plant.advance(min(due, self.most))
+        command = self.ways.take()
+        if command is not None:
+            plant.offer(command)
+        steps = plant.counters.steps
+        if steps >= self._next_publish:
+            self.ways.send(plant.publish())
+            self._next_publish = (steps // self.every + 1) * self.every
+        if self.recording is not None:
+            self.recording.row()
+
+    def _step_locked(self) -> None:
+        """One look at whether the plant may go on."""
+        plant, now = self.plant, time.monotonic()
+        newest = plant.counters.steps
+        if newest != self._sent:
+            self._sent, self._first_sent_s = newest, now
+            self._send(now)
+        if not (plant.safety.mode in RUNNING or plant.safety.armable(plant.v)):
+            self._go_on(self.every)
+            return
+        command = self.ways.take(_WAIT_MS)
+        if command is not None:
+            plant.offer(command)
+            if (command.session, command.state_seq) == (plant.safety.session, newest):
+                self._go_on(self.every)
+        elif plant.safety.mode in RUNNING and now - self._first_sent_s > self._patience_s > 0.0:
+            self.unanswered += 1
+            _LOG.warning(
+                "state %d (t = %g s) was not answered for %g s: the plant goes on without commands until it stops",
+                newest, plant.time_s, self._patience_s,
+            )  # fmt: skip
+            while plant.safety.mode in RUNNING:
+                self._go_on(1)
+        elif now - self._sent_s > AGAIN_S:
+            self._send(now)
+
+    def _send(self, now: float) -> None:
+        self._sent_s = now
+        self.ways.send(self.plant.publish())
+
+    def _go_on(self, steps: int) -> None:
+        for _ in range(steps):
+            self.plant.advance(1)
+            if self.recording is not None:
+                self.recording.row()
+
+    def _stats(self, now: float) -> None:
+        plant, pacer, safety = self.plant, self.pacer, self.plant.safety
+        self.node.telemetry.stats(
+            {
+                "time_s": plant.time_s,
+                "step_rate_hz": plant.counters.steps / max(now - self._begun_s, 1e-9),
+                "published": self.ways.published,
+                "mode": safety.mode,
+                "cause": safety.cause,
+                "overruns": pacer.overruns,
+                "caught_up": pacer.skipped - self.slipped,
+                "slipped": self.slipped,
+                "unanswered": self.unanswered,
+                "malformed": self.ways.malformed,
+                **self.lateness.microseconds(),
+                "telemetry_dropped": self.node.telemetry.dropped,
+                **counts(plant),
+            }
+        )
+
+
+def steps_between_states(p: PlantParameters) -> int:
+    """Steps from one state that is sent out to the next. In lockstep each of them is answered, so that they come at the
+    rate of whoever commands.
+
+    Raises:
+        InvalidArgumentError: In lockstep, that is no whole number of steps.
+    """
+    rate_hz = p.state_rate_hz
+    if p.clock == "lockstep":
+        name = "state_rate_hz" if rate_hz else "control_rate_hz"
+        rate_hz = rate_hz or p.control_rate_hz
+        steps = p.rate_hz / (rate_hz or p.rate_hz)
+        if abs(steps - round(steps)) > _WHOLE * steps:
+            raise InvalidArgumentError(
+                f"in lockstep rate_hz must be a whole multiple of {name}, found {p.rate_hz:g} and {rate_hz:g} Hz",
+                path=name,
+            )
+    return round(p.rate_hz / rate_hz) if rate_hz > 0.0 else 1

@@ -1,0 +1,184 @@
+"""Where a robot's links are, for all who draw it: from joint states to `tf`, `tf_static` and `robot_description`.
+
+    X_PC = X_WP^-1 X_WC        of each joint, from its parent link P to its child link C
+
+as ROS 2's node of the same name does: a frame for each link, called like it; joints that are fixed are said once, on
+`tf_static`, all others at each state that comes, at most `rate_hz` times a second, with that state's stamp. A message
+moves the joints that it names, and those that follow them (mimic). Joints with several ways to move, a floating base
+too, are those of `multi_dof_joint_states`; where nobody publishes these, they are left to others, as ROS leaves
+`odom` to `base_link`. A message that names no joint of the robot, or is none, moves nothing, and is said once. Sensors
+of a sensor file have fixed frames too, called as the `frame_id` of their readings.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.queries import Array
+from dyn_service.api.results import LinkPoses
+from dyn_service.control.joint_states import MULTI_DOF, WORLD
+from dyn_service.control.joint_states_heard import Heard
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.node_kind import NodeKind
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.geometry_msgs import Quaternion, Transform, TransformStamped, Vector3
+from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
+from dyn_service.messages.std_msgs import Header, String
+from dyn_service.messages.tf2_msgs import TFMessage
+from dyn_service.model.description import RootType
+from dyn_service.parsing.quantities import rotation_of_rpy
+from dyn_service.support.parameters import InputFile, RobotFile
+from dyn_service.support.shipped import find_robot
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+    from dyn_service.sensors.settings import SensorSettings
+
+_LOG = logging.getLogger(__name__)
+
+
+class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of the robot state publisher.
+
+    robot: path of its URDF, MJCF, SDFormat or xacro file. root: how its root link moves in the world. mimic: whether
+    joints that mimic others follow them. rate_hz: how often at most `tf` is published. frame_prefix: what stands before
+    the name of each link's frame. sensors: path of a sensor file, whose force/torque sensors and IMUs get frames too.
+    joint_states, multi_dof_joint_states: the topics it listens to.
+    """
+
+    robot: RobotFile
+    root: RootType = "fixed"
+    mimic: bool = True
+    rate_hz: Annotated[float, msgspec.Meta(gt=0.0, le=5000.0)] = 50.0
+    frame_prefix: str = ""
+    sensors: InputFile = ""
+    joint_states: str = "joint_states"
+    multi_dof_joint_states: str = MULTI_DOF
+
+
+class Frames:
+    """The frames of a robot's links in those of their parents."""
+
+    def __init__(self, robot: Robot, prefix: str = "", sensors: SensorSettings | None = None) -> None:
+        self._robot, self._prefix, self._sensors = robot, prefix, sensors
+        self._places = {name: k for k, name in enumerate(robot.link_names)}
+        for name in (*sensors.force_torque, *sensors.imus) if sensors is not None else ():
+            if name in self._places:
+                raise InvalidArgumentError(
+                    f"the sensor {name!r} is called like a link of robot {robot.name!r}: a frame is one of the two",
+                    path="sensors",
+                )
+        joints = robot.description.joints
+        self._fixed = [(joint.parent, joint.child) for joint in joints if joint.type == "fixed"]
+        self._moving = [
+            (joint.parent, joint.child, joint.name if joint.mimic is None else joint.mimic.joint)
+            for joint in joints
+            if joint.type != "fixed"
+        ]
+
+    def fixed(self, stamp: Time) -> TFMessage:
+        """Frames that stand still in their parents."""
+        poses = self._robot.link_poses(self._robot.configuration.neutral)
+        links = [self._transform(parent, child, poses, stamp) for parent, child in self._fixed]
+        return TFMessage([*links, *self._mounted(stamp)])
+
+    def moving(self, q: Array, stamps: Mapping[str, Time]) -> TFMessage:
+        """Frames that joints move in their parents, at the position q (nq,). stamps: of these joints, and of those that
+        follow them: when each stood so.
+        """
+        poses = self._robot.link_poses(q)
+        pairs = [(parent, child, stamps[mover]) for parent, child, mover in self._moving if mover in stamps]
+        return TFMessage([self._transform(parent, child, poses, stamp) for parent, child, stamp in pairs])
+
+    def _mounted(self, stamp: Time) -> Iterator[TransformStamped]:
+        """Sensors in their links: a force/torque sensor is in its joint's frame, which is the child link's."""
+        if self._sensors is None:
+            return
+        link_of = {joint.name: joint.child for joint in self._robot.description.joints}
+        mounts = [(name, link_of[one.joint], one.xyz, one.rpy) for name, one in self._sensors.force_torque.items()]
+        mounts += [(name, one.link, one.xyz, one.rpy) for name, one in self._sensors.imus.items()]
+        for name, link, xyz, rpy in mounts:
+            where = _transform(rotation_of_rpy(np.array(rpy)), np.array(xyz))
+            yield TransformStamped(Header(stamp, self._prefix + link), name, where)
+
+    def _transform(self, parent: str | None, child: str, poses: LinkPoses, stamp: Time) -> TransformStamped:
+        k = self._places[child]
+        rotation, position = poses.rotation[k], poses.position[k]
+        if parent is not None:
+            p = self._places[parent]
+            position = poses.rotation[p].T @ (position - poses.position[p])
+            rotation = poses.rotation[p].T @ rotation
+        header = Header(stamp, self._prefix + (parent or WORLD))
+        return TransformStamped(header, self._prefix + child, _transform(rotation, position))
+
+
+def _transform(rotation: Array, position: Array) -> Transform:
+    from dyn_service.parsing.pose import quaternion_of
+
+    w, x, y, z = quaternion_of(rotation).tolist()
+    return Transform(Vector3(*position.tolist()), Quaternion(x, y, z, w))
+
+
+class RobotStatePublisher(Node[RobotStatePublisherParameters]):
+    """See the module."""
+
+    def on_configure(self) -> None:
+        """Loads the robot, says its description and what is fixed, and listens."""
+        from dyn_service.engine.robot import Robot
+        from dyn_service.parsing.conversion import urdf_of
+        from dyn_service.sensors import Sensors
+
+        p = self.parameters
+        file = find_robot(p.robot)
+        with self.stop.at_once():
+            self.urdf = urdf_of(file)
+            self.robot = Robot.from_file(file, root=p.root, mimic=p.mimic)
+            sensors = Sensors.from_file(self.robot, p.sensors).settings if p.sensors else None
+            self.frames = Frames(self.robot, p.frame_prefix, sensors)
+        self.tf = self.create_publisher(TFMessage, "tf")
+        self.tf_static = self.create_publisher(TFMessage, "tf_static", latched=True)
+        self.text = self.create_publisher(String, "robot_description", latched=True)
+        self.states = self.create_subscription(JointState, p.joint_states)
+        self.several = self.create_subscription(MultiDOFJointState, p.multi_dof_joint_states)
+        self.heard = Heard(self.robot.configuration)
+        self.create_timer(1.0 / p.rate_hz, self._publish)
+        self._said, self._begun = "", False
+
+    def _publish(self) -> None:
+        if not self._begun:  # publishers speak only once the node is active
+            self._begun = True
+            self.tf_static.publish(self.frames.fixed(Time()))
+            self.text.publish(String(self.urdf))
+        came = [message for message in (self.states.take(), self.several.take()) if message is not None]
+        stamps: dict[str, Time] = {}
+        for message in came:
+            try:
+                joints = self.heard.take(message)
+                if not joints and _names(message):
+                    raise InvalidArgumentError(
+                        f"the joint state names no joint of robot {self.robot.name!r}, but {', '.join(_names(message))}"
+                    )
+            except DynError as error:
+                if str(error) != self._said:
+                    self._said = str(error)
+                    _LOG.warning("%s: %s", self.name, error)
+            else:
+                stamps |= dict.fromkeys(joints, message.header.stamp)
+        if stamps:
+            self.tf.publish(self.frames.moving(self.heard.q, stamps))
+
+
+def _names(message: JointState | MultiDOFJointState) -> list[str]:
+    return message.name if isinstance(message, JointState) else message.joint_names
+
+
+NODE = NodeKind("robot_state_publisher", RobotStatePublisherParameters, RobotStatePublisher)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

@@ -1,0 +1,163 @@
+"""Our topics among ROS 2's, over DDS: those of `to_ros` go out, those of `from_ros` come in. Extra `ros2`.
+
+ROS 2's nodes see them with ROS's names and types: `ros2 topic echo /joint_states`. A topic that goes out is found, with
+its type, when someone here publishes it. Nothing is queued: where one side is slow it has the newest.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.node_kind import Column, NodeKind, Stats
+from dyn_service.messages import Message, by_type, ros_type
+from dyn_service.support.optional import require
+
+if TYPE_CHECKING:
+    from dyn_service.graph.dds.participant import Participant, Reader, Writer
+    from dyn_service.graph.middleware.publisher import Publisher
+
+TO_ROS = (
+    "joint_states", "multi_dof_joint_states", "odom", "tf", "tf_static", "robot_description", "/clock", "/diagnostics",
+)  # fmt: skip
+LATCHED = ("robot_description", "tf_static")
+"""Topics that ROS 2 gives to late subscribers too."""
+LOOK_S = 0.5
+STATS_S = 0.5
+MOST_SAID = 100
+"""Faults of others that are said."""
+_LOG = logging.getLogger(__name__)
+
+
+class Incoming(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A topic that comes from ROS. type: such as `trajectory_msgs/msg/JointTrajectory`."""
+
+    topic: str
+    type: str
+
+
+class Ros2BridgeParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of the bridge.
+
+    to_ros: topics of this launch that ROS 2's nodes get. from_ros: topics of ROS 2's that nodes here get, each with its
+    type. domain: ROS's domain; None is `$ROS_DOMAIN_ID`, or 0. reach: `localhost` speaks on this machine alone, and
+    wants ROS 2's nodes to do so too (`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST`); `subnet` is ROS 2's own default;
+    `system` is what `$CYCLONEDDS_URI` says. rate_hz: how often it looks for what came from ROS.
+    """
+
+    to_ros: list[str] = msgspec.field(default_factory=lambda: list(TO_ROS))
+    from_ros: list[Incoming] = []
+    domain: int | None = None
+    reach: Literal["localhost", "subnet", "system"] = "localhost"
+    rate_hz: Annotated[float, msgspec.Meta(gt=0.0, le=5000.0)] = 500.0
+
+
+class Ros2Bridge(Node[Ros2BridgeParameters]):
+    """See the module."""
+
+    def on_configure(self) -> None:
+        """Opens the domain."""
+        p = self.parameters
+        coming = [each.topic for each in p.from_ros]
+        for name in p.to_ros:
+            if self._full(name) in map(self._full, coming):
+                raise InvalidArgumentError(
+                    f"topic {name!r} stands in to_ros and in from_ros: its messages would circulate"
+                )
+        self.participant = _participant(p)
+        for name in p.to_ros:
+            self.participant.check(self._full(name))
+        self.sent: dict[str, int] = {}
+        self.received: dict[str, int] = {}
+        self._said: set[str] = set()
+        self._out: dict[str, Writer] = {}
+        self._in: list[tuple[Reader, Publisher[Any], str]] = []
+        for each in p.from_ros:
+            kind, full = by_type(each.type), self._full(each.topic)
+            reader = self.participant.reader(full, kind, latched=_latched(full))
+            self._in.append((reader, self.create_publisher(kind, each.topic, latched=_latched(full)), full))
+        self.create_timer(LOOK_S, self._look)
+        self.create_timer(1.0 / p.rate_hz, self._read)
+        self.create_timer(STATS_S, self._stats)
+        self._look()
+
+    def on_cleanup(self) -> None:
+        """Leaves the domain."""
+        self.participant.close()
+
+    def _look(self) -> None:
+        """Takes up topics that have got a publisher since."""
+        ends = [end for node in self.graph.nodes() for end in node.publishers]
+        for full in map(self._full, self.parameters.to_ros):
+            for end in ends:
+                if end.name != full or full in self._out:
+                    continue
+                try:
+                    kind = by_type(end.type)
+                except DynError as error:  # some node's own type, of a package that is not here
+                    self._left_out(f"{full} does not go to ROS 2: {error}")
+                    continue
+                self._out[full] = self.participant.writer(full, kind, latched=_latched(full))
+                self.create_subscription(kind, full, partial(self._write, full))
+                _LOG.info("%s: %s goes to ROS 2 as %s", self.name, full, ros_type(kind))
+
+    def _write(self, topic: str, message: Message) -> None:
+        self._out[topic].write(message)
+        self.sent[topic] = self.sent.get(topic, 0) + 1
+
+    def _read(self) -> None:
+        for reader, publisher, topic in self._in:
+            for message in reader.take():
+                try:
+                    publisher.publish(message)
+                except DynError as error:  # such as one that is too large
+                    self._left_out(f"a message of {topic} does not come in: {error}")
+                    continue
+                self.received[topic] = self.received.get(topic, 0) + 1
+
+    def _stats(self) -> None:
+        self.telemetry.stats({"sent": sum(self.sent.values()), "received": sum(self.received.values())})
+
+    def _left_out(self, sentence: str) -> None:
+        """Says it, once: what one node sends is no reason to leave the others without a bridge."""
+        if sentence not in self._said and len(self._said) < MOST_SAID:
+            self._said.add(sentence)
+            _LOG.warning("%s: %s", self.name, sentence)
+
+    def _full(self, topic: str) -> str:
+        """The topic's full name, remapped."""
+        return self._place(topic, "")[0]
+
+
+def _participant(p: Ros2BridgeParameters) -> Participant:
+    from dyn_service.graph.dds.participant import Participant, domain_number
+
+    return Participant(domain_number(p.domain), p.reach)
+
+
+def _latched(topic: str) -> bool:
+    return topic.rpartition("/")[2] in LATCHED
+
+
+def _counts(stats: Stats) -> str:
+    return f"{stats.get('sent', 0)} out, {stats.get('received', 0)} in"
+
+
+def check(p: Ros2BridgeParameters) -> None:
+    """Refuses to run without DDS.
+
+    Raises:
+        MissingLibraryError: It is not installed.
+    """
+    require("the ROS 2 bridge", "cyclonedds")
+
+
+NODE = NodeKind("ros2_bridge", Ros2BridgeParameters, Ros2Bridge, columns=(Column("bridged", _counts),), check=check)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

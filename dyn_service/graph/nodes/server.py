@@ -1,0 +1,138 @@
+"""The server node: `dyn serve` under a launcher. It is ready when it has answered `health` on its first endpoint.
+
+From then on it is asked `health` several times a second: each answer, which only a loop that goes on can give, is a
+heartbeat.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from dyn_service.errors import DeadlineExceededError, DynError, UnavailableError
+from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.node_kind import NodeKind
+from dyn_service.graph.middleware.telemetry import BEAT_PERIOD_S
+from dyn_service.service.client.sync import Client
+from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.settings import NODE as NAME
+from dyn_service.service.server.settings import ServerSettings
+from dyn_service.service.server.transport.endpoints import needs_keys
+from dyn_service.support.realtime import apply
+
+if TYPE_CHECKING:
+    from dyn_service.service.server.app import Server
+
+STATS_PERIOD_S = 1.0
+_HEALTH_TRIES, _TRY_S = 40, 0.25
+"""So often a server that begins is asked, and for so long: a loop that has ended meanwhile is not waited for longer."""
+_LOG = logging.getLogger(__name__)
+
+
+def main(node: Node[ServerSettings]) -> None:
+    """Serves the robots until the node is asked to stop."""
+    # the engine: a launcher, which reads the declaration below, does without
+    from dyn_service.service.server.opening import open_server
+
+    with node.stop.at_once():
+        server = open_server(node.parameters, _LOG.info)
+    server.bind()
+    robots = {name: robot.fingerprint for name, robot in server.service.robots.items()}
+    node.telemetry.facts({"role": "server", "endpoints": server.endpoints, "robots": robots})
+    node.freeze_garbage_collector()
+    done = apply(node.parameters.realtime, _LOG.warning, polls=False)
+    if done:
+        _LOG.info(done)
+    ended = threading.Event()
+    faults: list[DynError] = []
+    watcher = threading.Thread(target=_watch, args=(node, server, ended, faults), daemon=True)
+
+    def begin() -> None:
+        """The loop begins now, and signals are the server's: what asks it is not left waiting."""
+        if node.stop.requested:  # while they were not yet
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            watcher.start()
+
+    try:
+        if node.stop.requested:
+            server.stop()
+        else:
+            server.serve_forever(begin)
+    finally:
+        ended.set()
+        if watcher.ident is not None:
+            watcher.join()
+    if faults:
+        raise faults[0]
+
+
+def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, faults: list[DynError]) -> None:
+    """Says that the server is ready once it answers, then sends its heartbeats and numbers; the launcher's socket is
+    this thread's.
+    """
+    p, endpoint = node.parameters, server.endpoints[0]
+    keys = KeyFolder(p.keys_folder).own_keys() if needs_keys(endpoint, p.keys) else None
+    with Client(endpoint, timeout_s=_TRY_S, keys=keys) as client:
+        fault = _until_it_answers(client, ended)
+        if ended.is_set():
+            return
+        if fault is not None:
+            faults.append(fault)
+            server.stop()
+            return
+        node.say_answers_at(server.endpoints)
+        node.telemetry.ready()
+        client.timeout_s = STATS_PERIOD_S
+        before, since = 0, time.monotonic()
+        while not ended.wait(BEAT_PERIOD_S):
+            node.spin_once()
+            with suppress(DynError):  # a loop that does not answer is a heartbeat that is missing
+                client.health()
+                node.telemetry.beat()
+            now = time.monotonic()
+            if now - since >= STATS_PERIOD_S:
+                before, since = _stats(node, server, before, now - since), now
+        _stats(node, server, before, time.monotonic() - since)
+
+
+def _until_it_answers(client: Client, ended: threading.Event) -> DynError | None:
+    """Waits for the first answer, or the loop's end; why there was none."""
+    fault: DynError | None = None
+    for _ in range(_HEALTH_TRIES):
+        try:
+            client.health()
+        except (UnavailableError, DeadlineExceededError) as error:
+            fault = error
+        except DynError as error:
+            return error
+        else:
+            return None
+        if ended.is_set():
+            break
+    return fault
+
+
+def _stats(node: Node[ServerSettings], server: Server, before: int, elapsed_s: float) -> int:
+    """Sends the server's numbers; how many requests of others it has answered."""
+    found = server.service.metrics.to_dict()
+    answered: int = sum(record["answered"] for query, record in found["requests"].items() if query != "health")
+    rate = (answered - before) / max(elapsed_s, 1e-9)
+    node.telemetry.stats({"answered": answered, "refused": sum(found["errors"].values()), "rate_hz": rate})
+    return answered
+
+
+NODE = NodeKind(
+    NAME,
+    ServerSettings,
+    main,
+    launched={"endpoints": ["$(endpoint dynamics)"], "allow_load": False},  # nobody else's business, unless it is said
+    about="The dynamics server: it answers questions about robots over ZeroMQ, as `dyn serve` does.",
+)
+
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())

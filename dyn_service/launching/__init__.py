@@ -1,6 +1,0 @@
-"""Launch files to supervised processes, and what they did to a report."""
-
-from dyn_service.launching.arguments import show_arguments
-from dyn_service.launching.run import launch_file
-
-__all__ = ["launch_file", "show_arguments"]

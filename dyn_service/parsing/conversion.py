@@ -1,0 +1,149 @@
+"""From one sort of file to another: `dyn convert`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.model.description import UNUSED_SHAPES, Description, Note, Shape
+from dyn_service.parsing.files import URDF_ROOT, completed, read_file, root_of, source_text
+from dyn_service.parsing.mjcf.meshes import FORMATS
+from dyn_service.parsing.mjcf.other_elements import ASSETS
+from dyn_service.parsing.shapes import mesh_file, without_capsules
+from dyn_service.parsing.writing import mjcf, sdf, urdf
+
+Writer = Callable[[Description], tuple[str, list[Note]]]
+
+WRITERS: Mapping[str, Writer] = {"urdf": urdf.write, "mjcf": mjcf.write, "sdf": sdf.write}
+"""By the name of the format."""
+
+SUFFIXES = {".urdf": "urdf", ".mjcf": "mjcf", ".xml": "mjcf", ".sdf": "sdf"}
+
+
+_MISSING = ("reported", "dropped")
+"""Kinds of notes on what is in a file and not in the robot that was made of it."""
+
+
+def format_of(path: str | os.PathLike[str], format: str | None = None) -> str:
+    """The format that a file is to have: the one that is asked for, or else what its name ends in.
+
+    Raises:
+        InvalidArgumentError: There is none of that name.
+    """
+    chosen = SUFFIXES.get(Path(path).suffix.lower()) if format is None else format
+    if chosen not in WRITERS:
+        raise InvalidArgumentError(
+            f"{os.fspath(path)}: expected a name that ends in {', '.join(SUFFIXES)}, or one of the formats "
+            f"{', '.join(WRITERS)}"
+        )
+    return str(chosen)
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    root: str = "fixed",
+    joints: str | os.PathLike[str] | None = None,
+    mimic: bool = True,
+    arguments: Mapping[str, str] | None = None,
+    force: bool = False,
+) -> list[Note]:
+    """Writes a robot's file as another one.
+
+    Args:
+        source: A file of URDF, MJCF, SDFormat or xacro.
+        target: The file to write.
+        format: One of `WRITERS`; None: as `target` is named.
+        root: How its root link moves.
+        joints: A joint file.
+        mimic: Whether joints that mimic others follow them in what is written.
+        arguments: Of a xacro file.
+        force: Whether a file that is there gives way.
+
+    Returns:
+        What the robot's file says and the new one does not, first that which already is not read.
+
+    Raises:
+        DynError: The source is not sound, or cannot be carried over.
+        InvalidArgumentError: There is no such format, or the target is there, or cannot be written.
+    """
+    chosen = format_of(target, format)
+    if not force and Path(target).exists():
+        raise InvalidArgumentError(f"{os.fspath(target)} already exists: --force overwrites it", path="target")
+    described = read_file(source, arguments=arguments)
+    description = completed(described, root, joints, mimic)  # type: ignore[arg-type]  # what root may be is said there
+    folders = (Path(os.path.abspath(each)).parent for each in (source, target))
+    text, missing = written(description, chosen, *folders)
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgumentError(f"{os.fspath(target)} cannot be written: {error.strerror}", path="target") from None
+    unread = (note for note in description.notes if note.kind in _MISSING)
+    return [*(note for note in unread if not any(words in note.text for words in (UNUSED_SHAPES, ASSETS))), *missing]
+
+
+def urdf_of(path: str | os.PathLike[str]) -> str:
+    """A robot's file as URDF, for those who read no other: a URDF file as it stands, looks and all, what a xacro file
+    makes, and what is written of MJCF and SDFormat. Raises what `read_file` does.
+    """
+    text = source_text(path)
+    if root_of(text) == URDF_ROOT:
+        return text
+    return written(read_file(path), "urdf", Path(os.path.abspath(path)).parent)[0]
+
+
+def written(
+    description: Description, format: str, source: Path | None = None, target: Path | None = None
+) -> tuple[str, list[Note]]:
+    """A robot as text of a format, and a note on each thing that the format cannot say.
+
+    Args:
+        description: The robot.
+        format: One of `WRITERS`.
+        source: The folder of the robot's file, from which its meshes are found; None: no shapes are written.
+        target: The folder of the new file, to which paths of meshes are relative; None: they are `file://` URIs.
+
+    Raises:
+        UnimplementedError: A joint is of a type that the format has not.
+
+    Checked by:
+        tests/parsing/test_converting.py
+    """
+    notes: list[Note] = []
+    links = []
+    for link in description.links:
+        shapes: list[Shape] = []
+        for shape in link.shapes if source is not None else ():
+            try:
+                shapes += _carried(shape, format, source, target)  # type: ignore[arg-type]  # source is no None here
+            except UnimplementedError as error:
+                notes.append(Note("dropped", f"link '{link.name}'", f"a shape: {error}"))
+        links.append(replace(link, shapes=tuple(shapes)))
+    text, missing = WRITERS[format](replace(description, links=tuple(links)))
+    return text, [*missing, *notes]
+
+
+def _carried(shape: Shape, format: str, source: Path, target: Path | None) -> list[Shape]:
+    """The shapes that stand for one in a format, with the mesh's path as it is from the new file.
+
+    Raises:
+        UnimplementedError: The format has no such shape.
+    """
+    if shape.unread or (format == "urdf" and shape.kind in ("ellipsoid", "plane")):
+        raise UnimplementedError(shape.unread or f"URDF has no {shape.kind}")
+    if shape.kind != "mesh":
+        return without_capsules(shape) if format == "urdf" else [shape]
+    file = Path(os.path.abspath(source / shape.mesh)) if "://" not in shape.mesh else None
+    if format == "mjcf":  # which knows no packages
+        file = mesh_file(shape.mesh, source)
+        if file is None or file.suffix.lower() not in FORMATS:
+            found = f"MuJoCo reads no {Path(shape.mesh).suffix}" if file else "there is no such file"
+            raise UnimplementedError(f"the mesh {shape.mesh}: {found}, expected {' or '.join(FORMATS)}")
+    if file is not None:
+        shape = replace(shape, mesh=file.as_uri() if target is None else os.path.relpath(file, target))
+    return [shape]

@@ -1,0 +1,198 @@
+"""What bodies of MJCF weigh: as written, or of the shapes that are attached to them.
+
+    inertiafromgeom   auto: of the shapes where there is no <inertial>; true: always of the shapes; false: never
+    shapes            those whose group is in `inertiagrouprange`; each has its mass, or volume times density
+    afterwards        boundmass, boundinertia, balanceinertia body by body, settotalmass over all of them
+
+Mesh files are opened only for a body that moves and has no other mass: meshes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import Inertial, Note, Shape
+from dyn_service.parsing import quantities
+from dyn_service.parsing.mjcf.meshes import Meshes
+from dyn_service.parsing.mjcf.values import Settings, Values, turning_z_to
+from dyn_service.parsing.places import Place
+from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.solids import FIRST_HIDDEN, SHELLS, SIZES, SOLIDS, stretched, together
+
+LEAST = 1e-15
+"""MuJoCo's mjMINVAL, kg: shapes of less mass count for nothing."""
+
+_WEIGHTLESS = ("plane", "hfield")
+_UNKNOWN = ("mesh", "sdf")
+_SHAPES = (*_WEIGHTLESS, *SOLIDS, *_UNKNOWN)
+
+
+def written(values: Values, frame: Pose, place: Place) -> Inertial:
+    """Of an `<inertial>` element that stands in a `<frame>`, or in the body itself.
+
+    Raises:
+        UrdfError: A mass or the moments are missing, or negative; or full moments and an orientation are given.
+    """
+    for name in ("pos", "mass"):
+        if name not in values.own:
+            raise place.fault(f"the attribute '{name}' is missing")
+    own = values.pose()
+    pose = frame @ own
+    mass = quantities.mass(values.number("mass", 0.0), place)
+    full, diagonal = values.numbers("fullinertia", 6), values.numbers("diaginertia", 3)
+    if full is not None:
+        if own.is_turned or diagonal is not None:
+            other = "a diaginertia" if diagonal is not None else "an orientation"
+            raise place.fault(f"there are both a fullinertia and {other}, expected one of them")
+        xx, yy, zz, xy, xz, yz = full
+        return Inertial(mass, pose.origin, pose.rotation, quantities.inertia_of_moments([xx, xy, xz, yy, yz, zz]))
+    if diagonal is None:
+        raise place.fault("there is no diaginertia and no fullinertia, expected one of them")
+    return Inertial(mass, pose.origin, pose.rotation, np.diag(diagonal))
+
+
+def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes | None) -> tuple[Inertial | None, list[Note]]:
+    """Of the shapes of a body, each with where the frame that it is given in stands in the body's.
+
+    Args:
+        shapes: Its `<geom>` elements.
+        meshes: Those of the file; None where the body does not move, so that nothing depends on them.
+
+    Raises:
+        UrdfError: A shape's mass cannot be known.
+    """
+    parts: list[tuple[float, Pose, Vector]] = []
+    for values, frame in shapes:
+        found = _shape(values, meshes)
+        if found is None:
+            text = "its mass is not known, being that of a mesh; the body does not move"
+            return None, [values.place.note("reported", text)]
+        mass, pose, moments = found
+        if mass > LEAST:
+            parts.append((mass, frame @ pose, moments))
+    return together(parts), []
+
+
+def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] | None:
+    """Mass, kg, pose in its frame, moments (3,) kg m^2; None of a mesh where `meshes` is None."""
+    settings, nothing = values.settings, (0.0, Pose(), np.zeros(3))
+    first, last = settings.groups
+    if not first <= values.number("group", 0.0) <= last:
+        return nothing
+    kind = values.choice("type", _SHAPES, "mesh" if values.text("mesh") else "sphere")
+    given = values.numbers("mass", 1)
+    density = values.number("density", 1000.0)
+    weighs = float(given[0]) if given is not None else None
+    for what, number in (("mass", weighs or 0.0), ("density", density)):
+        if number < 0.0:
+            raise values.place.fault(f"the {what} is {number:g}, expected zero or more")
+    if weighs == 0.0 or (weighs is None and density == 0.0) or kind in _WEIGHTLESS:
+        return nothing
+    if kind in _UNKNOWN or values.text("mesh"):
+        if meshes is None:
+            return None
+        if kind != "mesh":
+            raise values.place.fault(f"the mass of a {kind} with a mesh is not read: give its body an <inertial>")
+        size, principal, moments = meshes.weighed(values.text("mesh") or "", values.place)
+        pose = values.pose() @ principal
+    else:
+        pose, sizes = _placed(values, kind)
+        size, moments = (SHELLS if values.flag("shellinertia", False) else SOLIDS)[kind](*sizes)
+    mass = density * size if weighs is None else weighs
+    return mass, pose, mass * moments
+
+
+def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, str]) -> Shape:
+    """The shape of a `<geom>`: a visual one if it collides with nothing, or is drawn by default (group 0 to 2).
+
+    Args:
+        values: Its attributes.
+        frame: Where the frame that it is given in stands in the body's.
+        meshes: Those of the file.
+        colours: `rgba` of materials, by name.
+
+    Raises:
+        UrdfError: It is malformed.
+    """
+    kind = values.choice("type", _SHAPES, "mesh" if values.text("mesh") else "sphere")
+    if kind in ("hfield", "sdf") or (values.text("mesh") and kind != "mesh"):
+        return Shape(unread=f"a {kind}{' fitted to a mesh' if values.text('mesh') else ''}, which is not read")
+    size: tuple[float, ...] = ()
+    mesh = ""
+    if kind == "mesh":
+        mesh, at, size = meshes.file(values.text("mesh") or "", values.place)
+        pose = values.pose() @ at
+    elif kind == "plane":
+        pose = values.pose()
+    else:
+        pose, sizes = _placed(values, kind)
+        size = stretched(kind, sizes, 2.0)
+    collides = bool(values.number("contype", 1.0) or values.number("conaffinity", 1.0))
+    colour = values.text("rgba") or colours.get(values.text("material") or "")
+    rgba = None if colour is None else tuple(quantities.decimals(colour, 4, "rgba", values.place).tolist())
+    pose, seen = frame @ pose, not collides or values.number("group", 0.0) < FIRST_HIDDEN
+    return Shape(kind, size, pose.origin, pose.rotation, seen, collides, rgba, mesh)  # type: ignore[arg-type]  # _SHAPES
+
+
+def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
+    """Where a shape stands in its frame, and its sizes."""
+    count = SIZES[kind]
+    ends = values.numbers("fromto", 6)
+    sizes = values.numbers("size", 1, 3)
+    given = [] if sizes is None else sizes.tolist()
+    if ends is None or kind == "sphere":
+        pose = values.pose()
+    else:
+        along = ends[:3] - ends[3:]
+        length = float(np.linalg.norm(along))
+        if length < quantities.SHORTEST_AXIS:
+            raise values.place.fault("attribute 'fromto': the two points are the same, expected two")
+        pose = Pose(turning_z_to(along / length), (ends[:3] + ends[3:]) / 2.0)
+        given = [*given[:1] * (count - 1), length / 2.0]
+    sizes_of = given[:count]
+    if len(sizes_of) < count or not all(size > 0.0 for size in sizes_of):
+        found = " ".join(f"{size:g}" for size in given) or "none"
+        raise values.place.fault(f"attribute 'size': a {kind} has {count} that are more than 0, found {found}")
+    return pose, sizes_of
+
+
+def corrected(inertial: Inertial | None, settings: Settings, place: Place) -> tuple[Inertial | None, list[Note]]:
+    """As `boundmass`, `boundinertia` and `balanceinertia` of `<compiler>` have it, with a note on each that did
+    something.
+    """
+    if not (settings.least_mass or settings.least_inertia or settings.balance):
+        return inertial, []
+    inertial = inertial or Inertial(0.0, np.zeros(3), np.eye(3), np.zeros((3, 3)))
+    notes: list[Note] = []
+    mass = inertial.mass
+    if mass < settings.least_mass:
+        notes.append(place.note("changed", f"mass {mass:g} raised to {settings.least_mass:g} kg by boundmass"))
+        mass = settings.least_mass
+    moments, axes = np.linalg.eigh(inertial.inertia)
+    if moments[0] < settings.least_inertia:
+        text = f"moments of inertia raised to {settings.least_inertia:g} kg m^2 by boundinertia"
+        notes.append(place.note("changed", text))
+        moments = np.maximum(moments, settings.least_inertia)
+    if settings.balance and moments[0] + moments[1] < moments[2]:
+        notes.append(
+            place.note("changed", f"moments of inertia made equal, {moments.mean():g} kg m^2, by balanceinertia")
+        )
+        moments = np.full(3, moments.mean())
+    if not notes:
+        return inertial, []
+    return Inertial(mass, inertial.com, inertial.rotation @ axes, np.diag(moments)), notes
+
+
+def scaled(inertials: dict[str, Inertial | None], total: float, place: Place) -> list[Note]:
+    """Changes all so that they weigh `total` kg together, as `settotalmass` has it."""
+    mass = sum(each.mass for each in inertials.values() if each is not None)
+    if total <= 0.0 or mass <= 0.0:
+        return []
+    by = total / mass
+    for name, each in inertials.items():
+        if each is not None:
+            inertials[name] = Inertial(each.mass * by, each.com, each.rotation, each.inertia * by)
+    return [place.note("changed", f"masses and inertias times {by:g}: settotalmass is {total:g} kg")]

@@ -1,0 +1,103 @@
+"""Volume and moments of inertia of MJCF's meshes, as MuJoCo reckons them from triangles; files are read by trimesh."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.parsing.mjcf.values import Values
+from dyn_service.parsing.places import Place, quoted
+from dyn_service.parsing.pose import Pose
+from dyn_service.support.optional import load
+
+MAX_BYTES = 256 << 20  # of all mesh files of a robot
+FORMATS = (".stl", ".obj")  # MuJoCo reads both, and trimesh opens no other file for them
+
+
+class Meshes:
+    """The `<mesh>` assets of a robot, by name; `folder`: where their files are, None: no file is opened; `inside`: the
+    same from the robot's file.
+    """
+
+    def __init__(self, assets: Mapping[str, Values], folder: Path | None, inside: str = "") -> None:
+        self._inside = inside
+        self._assets, self._folder, self._left = assets, folder, MAX_BYTES
+        self._found: dict[str, tuple[float, Pose, Vector]] = {}
+
+    def file(self, name: str, place: Place) -> tuple[str, Pose, tuple[float, ...]]:
+        """Path of a mesh from the robot's file, the pose of the file's frame in the geom's, scales.
+
+        Raises:
+            UrdfError: The mesh has no file, or its reference pose cannot be combined with its scales.
+        """
+        asset = self._assets.get(name)
+        path = None if asset is None else asset.text("file")
+        if asset is None or not path:
+            raise place.fault(f"the mesh {quoted(name)} has no file in <asset>")
+        scale = asset.vector("scale", (1.0, 1.0, 1.0))
+        turn = self._turn(asset)
+        if (scale != scale[0]).any() and not np.array_equal(turn, np.eye(3)):
+            raise asset.place.fault("its refquat turns it before different scales along its axes, which is not read")
+        origin = -turn.T @ asset.vector("refpos", (0.0, 0.0, 0.0)) * scale
+        return os.path.join(self._inside, path), Pose(turn.T, origin), tuple(scale.tolist())
+
+    def _turn(self, asset: Values) -> Matrix:
+        return Values({"quat": asset.text("refquat") or "1 0 0 0"}, {}, asset.place).pose().rotation
+
+    def weighed(self, name: str, place: Place) -> tuple[float, Pose, Vector]:
+        """Volume, m^3 (of a shell the area, m^2), the frame of the principal axes, and the moments of one kilogram.
+
+        Raises:
+            UrdfError: There is no such mesh or file, or it has no volume.
+            MissingLibraryError: trimesh is not installed.
+        """
+        if name not in self._assets:
+            raise place.fault(f"there is no mesh {quoted(name)} in <asset>")
+        if name in self._found:
+            return self._found[name]
+        asset = self._assets[name]
+        mode = asset.choice("inertia", ("legacy", "exact", "convex", "shell"), "legacy")
+        if mode == "convex" and asset.number("maxhullvert", -1.0) >= 0.0:
+            raise asset.place.fault("its hull has a maxhullvert, which is not read: give its body an <inertial>")
+        mesh = self._mesh(asset.text("file") or "", asset.place, mode == "convex")
+        turn = self._turn(asset)
+        points = (mesh.vertices - asset.vector("refpos", (0.0, 0.0, 0.0))) @ turn
+        corners = (points * asset.vector("scale", (1.0, 1.0, 1.0)))[mesh.faces]
+        areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2.0
+        com, count = areas @ corners.mean(axis=1) / max(areas.sum(), 1e-300), 3.0 if mode == "shell" else 4.0
+        for again in (False, True):  # from the centre of mass again: volumes of the legacy way differ
+            sides = corners - com
+            sizes = areas if mode == "shell" else np.linalg.det(sides) / 6.0
+            sizes = np.abs(sizes) if mode == "legacy" else sizes * np.sign(sizes.sum())
+            size, sums = float(sizes.sum()), sides.sum(axis=1)
+            if not size > 0.0:
+                raise asset.place.fault("the mesh has no volume: give its body an <inertial>, or the shape the mass 0")
+            com = com if again else com + sizes @ sums / count / size
+        squares = np.einsum("n,nki,nkj->ij", sizes, sides, sides) + np.einsum("n,ni,nj->ij", sizes, sums, sums)
+        squares /= count * (count + 1.0) * size
+        moments, axes = np.linalg.eigh(np.trace(squares) * np.eye(3) - squares)
+        axes[:, 2] *= np.linalg.det(axes)
+        return self._found.setdefault(name, (size, Pose(axes, com), moments))
+
+    def _mesh(self, file: str, place: Place, hull: bool) -> Any:
+        """The `trimesh.Trimesh` of a file."""
+        if self._folder is None or "://" in file or Path(file).suffix.lower() not in FORMATS:
+            known = "the path of a .stl or .obj file, of a robot read from a file (text opens none), or an <inertial>"
+            raise place.fault(f"a mass depends on the mesh {quoted(file)}: expected {known}")
+        trimesh, path = load("the mass of a mesh", "trimesh"), self._folder / file
+        if not path.is_file() or path.stat().st_size > self._left:
+            raise place.fault(f"there is no file {quoted(file)} in the mesh folder, or it has over {self._left} bytes")
+        self._left -= path.stat().st_size
+        try:
+            data = io.BytesIO(path.read_bytes())
+            mesh = trimesh.load(data, file_type=path.suffix[1:].lower(), force="mesh", process=False)
+            mesh.vertices = np.asarray(mesh.vertices, dtype=np.float32).astype(np.float64)  # as MuJoCo keeps them
+            return mesh.convex_hull if hull else mesh
+        except Exception as fault:  # noqa: BLE001  files are not ours, and trimesh's readers raise what they like
+            raise place.fault(f"the mesh {quoted(file)} cannot be read: {quoted(str(fault))}") from None

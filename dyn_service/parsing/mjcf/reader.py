@@ -1,0 +1,423 @@
+"""MJCF -> `Description`: the tree of `<worldbody>`, in the numbers that MuJoCo's own compiler would make of it.
+
+    link `world`          the root, without mass; bodies are links, their frames MuJoCo's body frames
+    several joints        of one body are joints one after the other, with links without mass between them (chains.py)
+    positions, velocities as MuJoCo has them, `ref` included, but for what `conventions.to_mujoco` turns around
+    names                 of what has none: `body_3`, `joint_2`, by MuJoCo's own numbers
+
+What is read and does not act (tendons, most equalities, actuators, gravity compensation, ..) has a note each,
+`reported`; what changes no motion (looks, contacts, sensors, ..) is counted as `dropped`. What would make further
+bodies or joints and is not read (`<attach>`, `<composite>`, `<flexcomp>`) is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dyn_service.errors import DynError, ResourceExhaustedError
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import Description, Inertial, Joint, Link, Note, Shape
+from dyn_service.parsing import quantities
+from dyn_service.parsing.includes import MOST_ELEMENTS, Files, place_of, spliced
+from dyn_service.parsing.joint_chains import Names, check_finite, hung
+from dyn_service.parsing.mjcf import inertials, replicate
+from dyn_service.parsing.mjcf.joints import Joints
+from dyn_service.parsing.mjcf.meshes import Meshes
+from dyn_service.parsing.mjcf.other_elements import Rest
+from dyn_service.parsing.mjcf.values import ORIENTATIONS, Classes, Settings, Values
+from dyn_service.parsing.places import Faults, Place, counted, named, quoted
+from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.structure import WORLD, assemble
+from dyn_service.parsing.unread import Unread
+from dyn_service.parsing.xml_elements import Element, ReadLimits
+
+ROOTS = ("mujoco", "mujocoinclude")
+NO_NAME = "MuJoCo Model"
+"""What MuJoCo calls a model without a name."""
+
+DEPTH = 1000
+"""How deep elements may be nested: bodies stand in each other here, and chains are long."""
+
+SECTIONS = (
+    "compiler", "option", "size", "statistic", "visual", "default", "custom", "extension", "asset", "worldbody",
+    "deformable", "contact", "tendon", "equality", "actuator", "sensor", "keyframe",
+)  # fmt: skip
+
+_MAKING = ("attach", "composite", "flexcomp")
+
+_BODY = ("name", "childclass", "mocap", "pos", *ORIENTATIONS, "gravcomp", "sleep", "simple", "fuse", "user")
+_INSIDE = (
+    "inertial", "joint", "freejoint", "geom", "site", "camera", "light", "body", "frame", "plugin", replicate.TAG,
+    *_MAKING,
+)  # fmt: skip
+_COMPILER = (
+    "autolimits", "boundmass", "boundinertia", "settotalmass", "balanceinertia", "strippath", "coordinate", "angle",
+    "fitaabb", "eulerseq", "meshdir", "texturedir", "assetdir", "discardvisual", "usethread", "fusestatic",
+    "inertiafromgeom", "alignfree", "inertiagrouprange", "saveinertial", "savecompiled", "savecanonical", "conflict",
+    "passthrough", "exactmeshinertia", "convexhull",
+)  # fmt: skip
+
+
+@dataclass
+class _Body:
+    """A body, its shapes and joints gathered from the frames they stand in, each with the class around it.
+
+    element: None of the world. at: on its parent. moves: whether it or one it hangs on has a joint.
+    """
+
+    name: str
+    place: Place
+    parent: str
+    at: Pose
+    moves: bool
+    line: int = 0
+    inertial: tuple[Element, Pose] | None = None
+    geoms: list[tuple[Element, str | None, Pose]] = field(default_factory=list)
+    joints: list[tuple[Element, str | None, Pose]] = field(default_factory=list)
+
+
+class _Pending(NamedTuple):
+    """A body that is still to be read: where its frame stands, on what, with which class around it."""
+
+    element: Element
+    parent: str
+    frame: Pose
+    childclass: str | None
+    moves: bool
+
+
+def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
+    """A robot from a file or a text of MJCF.
+
+    Args:
+        text: The XML.
+        source: What faults call it.
+        file: The file it stands in, beside which its includes are looked for; None: it stands alone.
+        limits: The largest one to read.
+
+    Raises:
+        UrdfError: It is malformed, or has what cannot be carried; names file, line and element.
+        ResourceExhaustedError: It is larger than the limits.
+
+    Checked by:
+        tests/parsing/test_mjcf.py, tests/parsing/test_mjcf_faults.py
+    """
+    deep = replace(limits, depth=max(limits.depth, DEPTH))
+    files = Files(file, deep)
+    root = files.root(text, source)
+    spliced(root, "include", lambda element: _include(element, files), deep.depth, lambda found: found.tag in ROOTS)
+    return _Reader(root, source, limits, files).robot()
+
+
+def _include(element: Element, files: Files) -> Element:
+    place = Place(element.file, "include", element.line)
+    name = element.attributes.get("file", "")
+    if not name:
+        raise place.fault("the attribute 'file' is missing")
+    if files.main is None:
+        raise place.fault(
+            f"asks for the file {quoted(name)}, and text opens no file: expected one without includes, such as "
+            "dyn convert makes"
+        )
+    # MuJoCo looks from the main file's folder; nested ones, from their own first.
+    folders = dict.fromkeys((Path(element.file).parent, files.main.parent))
+    paths = [folder / name for folder in folders]
+    found = files.included(next(filter(os.path.isfile, paths), paths[-1]), place)
+    if found.tag not in ROOTS:
+        raise Place(found.file, line=found.line).fault(f"the root element is {quoted(found.tag)}, expected <mujoco>")
+    return found
+
+
+class _Reader:
+    """Reads one robot; holds its notes."""
+
+    def __init__(self, root: Element, source: str, limits: ReadLimits, files: Files) -> None:
+        self._root, self._source, self._limits, self._notes = root, source, limits, files.notes
+        self._folder = None if files.main is None else files.main.parent
+        self._unread = Unread()
+        self._settings = Settings()
+        self._classes = Classes([])
+        self._bodies: list[_Body] = []
+        self._names = Names(())
+        self._faults = Faults()
+
+    def robot(self) -> Description:
+        root = self._root
+        place = Place(self._source, "mujoco", root.line)
+        self._unread.keep(root, SECTIONS, ("model",))
+        text = root.attributes.get("model", "")
+        if not text.strip():
+            self._notes.append(place.note("defaulted", f"no name: {quoted(NO_NAME)} is taken"))
+        name = quantities.name(text if text.strip() else NO_NAME, place)
+        place = Place(self._source, named("robot", name), root.line)
+        self._settings = self._compiler(place)
+        self._classes = Classes(root.all("default"))
+        replicate.expand(root, self._settings, self._source, min(self._limits.elements, MOST_ELEMENTS))
+        self._meshes = self._assets()
+        if not root.all("worldbody"):
+            raise place.fault("there is no <worldbody>, expected one")
+        with np.errstate(all="ignore"):  # what that leaves is refused below
+            links, joints, gravity = self._read(place)
+        check_finite(links, joints, self._source)
+        self._notes += self._unread.notes(place)
+        return replace(assemble(name, links, joints, self._notes, place), gravity=gravity)
+
+    def _read(self, place: Place) -> tuple[list[Link], list[Joint], tuple[float, float, float]]:
+        self._gather()
+        reads = Joints(self._classes, self._settings, self._unread, self._notes, self._source)
+        links, joints = self._tree(place, reads)
+        rest = Rest(self._root, self._classes, self._settings, self._source, reads.zeros)
+        joints = rest.applied(joints)
+        self._notes += rest.notes(place)
+        return links, joints, rest.gravity
+
+    # What is written, body by body.
+
+    def _gather(self) -> None:
+        """Every body with what belongs to it: bodies first to last as MuJoCo counts them, from 1."""
+        self._bodies = [_Body(WORLD, Place(self._source, "worldbody"), "", Pose(), moves=False)]
+        self._names = Names(self._given("body"))
+        for section in self._root.all("worldbody"):
+            self._unread.keep(section, _INSIDE, ())
+            stack = self._contents(_Pending(section, "", Pose(), None, False), self._bodies[0])[::-1]
+            while stack:
+                pending = stack.pop()
+                with self._faults.kept():
+                    body = self._body(pending)
+                    stack += self._contents(pending._replace(parent=body.name, moves=body.moves), body)[::-1]
+                    self._bodies.append(body)
+                if len(self._bodies) > self._limits.links:
+                    raise ResourceExhaustedError(
+                        f"{self._source}: the robot has more than the {self._limits.links} links that are read"
+                    )
+        self._faults.check()
+
+    def _body(self, pending: _Pending) -> _Body:
+        element = pending.element
+        number = len(self._bodies)
+        place = self._place(element, "body")
+        self._unread.suspects = []
+        self._unread.keep(element, _INSIDE, _BODY)
+        name = quantities.name(element.attributes.get("name", "") or self._names.new(f"body_{number}"), place)
+        place = self._place(element, named("link", name))
+        values = self._values(element, {}, place)
+        moves = pending.moves or any(child.tag in ("joint", "freejoint") for child in _all_of(element))
+        if values.flag("mocap", False):
+            self._notes.append(
+                place.note("reported", "a mocap body, moved by the simulation's user: it stands still here")
+            )
+        if values.number("gravcomp", 0.0):
+            text = f"gravcomp {values.number('gravcomp', 0.0):g}: gravity acts on it in full here"
+            self._notes.append(place.note("reported", text))
+        return _Body(name, place, pending.parent, pending.frame @ values.pose(), moves, element.line)
+
+    def _contents(self, pending: _Pending, body: _Body) -> list[_Pending]:
+        """Puts what stands in a body, or in frames in it, into `body`; the bodies that stand there."""
+        inner: list[_Pending] = []
+        around = self._childclass(pending.element, pending.childclass, body.place)
+        stack = [(iter(pending.element.children), Pose(), around)]
+        while stack:
+            children, frame, around = stack[-1]
+            child = next(children, None)
+            if child is None:
+                stack.pop()
+                continue
+            place = self._place(child, f"{body.place.element} {child.tag}")
+            if child.tag == "frame":
+                self._unread.keep(child, _INSIDE, ("name", "childclass", "pos", *ORIENTATIONS, "scale"))
+                values = self._values(child, {}, place)
+                scale = values.numbers("scale", 1, 3)
+                if scale is not None and (scale != 1.0).any():
+                    raise place.fault("attribute 'scale' is not read, expected a frame without it")
+                stack.append((iter(child.children), frame @ values.pose(), self._childclass(child, around, place)))
+            elif child.tag == "body":
+                inner.append(_Pending(child, body.name, frame, around, body.moves))
+            elif child.tag in _MAKING:
+                raise place.fault(
+                    f"<{child.tag}> makes bodies or joints of its own, which is not read: save the model as MuJoCo "
+                    "compiles it, and give that"
+                )
+            elif child.tag == "inertial" and body.parent:
+                if body.inertial is not None:
+                    raise place.fault(f"a second <inertial>, the first on line {body.inertial[0].line}, expected one")
+                body.inertial = (child, frame)
+            elif child.tag == "geom":
+                body.geoms.append((child, around, frame))
+            elif child.tag in ("joint", "freejoint", "inertial"):
+                if not body.parent:
+                    raise place.fault(f"<{child.tag}> of the world, expected one of a body")
+                body.joints.append((child, around, frame))
+            elif child.tag == "plugin":
+                self._notes.append(place.note("reported", "what a plugin does to the body is not known here"))
+        return inner
+
+    def _given(self, *tags: str) -> Iterator[str]:
+        """The names that the file gives to elements of these tags."""
+        pending = self._root.all("worldbody")
+        while pending:
+            element = pending.pop()
+            if element.tag in tags and "name" in element.attributes:
+                yield element.attributes["name"]
+            pending += element.children
+
+    def _childclass(self, element: Element, around: str | None, place: Place) -> str | None:
+        name = element.attributes.get("childclass", around)
+        if name is not None:
+            self._classes.of(replace(element, attributes={"class": name}), None, place)
+        return name
+
+    # Links and joints.
+
+    def _tree(self, robot: Place, reads: Joints) -> tuple[list[Link], list[Joint]]:
+        weights = self._weights(robot)
+        links, joints = [Link(WORLD, shapes=tuple(self._shapes(self._bodies[0])))], []
+        link_names = Names(body.name for body in self._bodies)
+        joint_names = Names(self._given("joint", "freejoint"))
+        count = 0
+        for body in self._bodies[1:]:
+            hinges = []
+            for element, around, frame in body.joints:
+                unnamed = "" if element.attributes.get("name") else joint_names.new(f"joint_{count}")
+                with self._faults.kept():
+                    hinges.append(reads.read(element, around, frame, unnamed, body.name))
+                count += 1
+            if any(joint.type == "floating" for joint, _, _ in hinges):
+                with self._faults.kept():
+                    body.at = self._freed(body, hinges)
+            link = Link(body.name, weights[body.name], self._line(body.place), shapes=tuple(self._shapes(body)))
+            made, found = hung(link, body.parent, body.at, hinges, link_names, joint_names)
+            links += made
+            joints += found
+            if len(joints) > self._limits.joints:
+                raise ResourceExhaustedError(
+                    f"{self._source}: the robot has more than the {self._limits.joints} joints that are read"
+                )
+        self._faults.check()
+        return links, joints
+
+    def _freed(self, body: _Body, hinges: list[tuple[Joint, Vector, float]]) -> Pose:
+        """The frame in which a free body's position is said: the world's."""
+        if body.parent != WORLD or len(hinges) > 1:
+            where = "in the world, and no other joint beside it"
+            raise body.place.fault(
+                f"a free joint of a body that hangs on another or has more joints, expected one {where}"
+            )
+        if body.at.is_turned or body.at.origin.any():
+            text = "a free body: where the file puts it is where a simulation begins, which is not kept"
+            self._notes.append(body.place.note("dropped", text))
+        return Pose()
+
+    def _weights(self, robot: Place) -> dict[str, Inertial | None]:
+        settings = self._settings
+        found: dict[str, Inertial | None] = {WORLD: None}
+        shapes = 0
+        for body in self._bodies[1:]:
+            found[body.name] = None
+            with self._faults.kept():
+                found[body.name], of_shapes = self._weight(body)
+                shapes += of_shapes
+        if shapes:
+            text = f"masses of {counted(shapes, 'body').replace('bodys', 'bodies')} are those of their shapes"
+            self._notes.append(robot.note("defaulted", text))
+        self._notes += inertials.scaled(found, settings.total_mass, robot)
+        return found
+
+    def _weight(self, body: _Body) -> tuple[Inertial | None, bool]:
+        """The inertia of a body, and whether it is that of its shapes."""
+        settings, place = self._settings, body.place.inside("inertial")
+        inertial: Inertial | None = None
+        notes: list[Note] = []
+        if settings.inertia_from_geoms == "true" or (settings.inertia_from_geoms == "auto" and body.inertial is None):
+            inertial, notes = inertials.of_shapes(self._geoms(body), self._meshes if body.moves else None)
+        of_shapes = inertial is not None
+        if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
+            element, frame = body.inertial
+            place = self._place(element, place.element or "")
+            self._unread.keep(element, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
+            inertial = inertials.written(self._values(element, {}, place), frame, place)
+        inertial, corrections = inertials.corrected(inertial, settings, place)
+        self._notes += [*notes, *corrections]
+        return inertial, of_shapes
+
+    def _geoms(self, body: _Body) -> Iterator[tuple[Values, Pose]]:
+        for element, around, frame in body.geoms:
+            yield self._geom(body, element, around), frame
+
+    def _geom(self, body: _Body, element: Element, around: str | None) -> Values:
+        place = self._place(element, f"{body.place.element} geom")
+        return self._values(element, self._classes.of(element, around, place), place)
+
+    def _shapes(self, body: _Body) -> Iterator[Shape]:
+        for element, around, frame in body.geoms:
+            try:
+                yield inertials.shape_of(self._geom(body, element, around), frame, self._meshes, self._colours)
+            except DynError as error:
+                yield Shape(unread=str(error))
+
+    # The file as a whole.
+
+    def _compiler(self, robot: Place) -> Settings:
+        given: dict[str, str] = {}
+        place = robot.inside("compiler")
+        for element in self._root.all("compiler"):
+            self._unread.keep(element, ("lengthrange",), _COMPILER)
+            given |= element.attributes
+            place = self._place(element, place.element or "")
+        values = Values(given, {}, place)
+        if values.choice("coordinate", ("local", "global"), "local") == "global":
+            raise place.fault("coordinate is 'global', which MuJoCo itself no longer reads, expected 'local'")
+        sequence = given.get("eulerseq", "xyz")
+        if len(sequence) != 3 or not set(sequence.lower()) <= set("xyz"):
+            raise place.fault(f"attribute 'eulerseq': expected three of x, y, z, X, Y, Z, found {quoted(sequence)}")
+        first, last = values.vector("inertiagrouprange", (0.0, 5.0))
+        return Settings(
+            degrees=values.choice("angle", ("radian", "degree"), "degree") == "degree",
+            eulerseq=sequence,
+            autolimits=values.flag("autolimits", True),
+            inertia_from_geoms=values.choice("inertiafromgeom", ("true", "false", "auto"), "auto"),
+            groups=(float(first), float(last)),
+            least_mass=values.number("boundmass", 0.0),
+            least_inertia=values.number("boundinertia", 0.0),
+            balance=values.flag("balanceinertia", False),
+            total_mass=values.number("settotalmass", -1.0),
+            aligned=values.flag("alignfree", False),
+        )
+
+    def _assets(self) -> Meshes:
+        """The meshes, whose files are in `meshdir`, else in `assetdir`."""
+        given = {name: text for each in self._root.all("compiler") for name, text in each.attributes.items()}
+        inside = given.get("meshdir", given.get("assetdir", ""))
+        assets: dict[str, Values] = {}
+        for element in (mesh for section in self._root.all("asset") for mesh in section.all("mesh")):
+            name = element.attributes.get("name", Path(element.attributes.get("file", "")).stem)
+            place = self._place(element, named("mesh", name))
+            assets[name] = self._values(element, self._classes.of(element, None, place), place)
+        materials = (each.attributes for section in self._root.all("asset") for each in section.all("material"))
+        self._colours = {given.get("name", ""): given["rgba"] for given in materials if "rgba" in given}
+        return Meshes(assets, self._folder and self._folder / inside, inside)
+
+    def _values(self, element: Element, inherited: Mapping[str, str], place: Place) -> Values:
+        return Values(element.attributes, inherited, place, self._settings)
+
+    def _place(self, element: Element, what: str) -> Place:
+        return place_of(element, what, self._source)
+
+    def _line(self, place: Place) -> int:
+        """Of the main file; 0 for what stands in another one."""
+        return place.line if place.file == self._source else 0
+
+
+def _all_of(element: Element) -> Iterator[Element]:
+    """What stands in a body, or in frames in it, but not in bodies in it."""
+    pending = [element]
+    while pending:
+        for child in pending.pop().children:
+            yield child
+            if child.tag == "frame":
+                pending.append(child)

@@ -1,0 +1,272 @@
+"""What stands in an element of MJCF, with the defaults of its class: numbers, choices, orientations.
+
+Defaults are classes of attributes for each sort of element; a class has those of the class it stands in, and its own.
+An element's class is its own `class`, or the `childclass` of the nearest body or frame around it, or the outermost one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dyn_service.errors import ResourceExhaustedError
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.parsing import quantities
+from dyn_service.parsing.places import Place, quoted
+from dyn_service.parsing.pose import Pose, about, of_quaternion
+from dyn_service.parsing.xml_elements import Element
+from dyn_service.support.suggestions import did_you_mean
+
+MAIN = "main"
+"""The class that all others stand in, where the file gives it no other name."""
+
+ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
+
+CLASSED = (
+    "joint", "geom", "mesh", "equality", "general", "motor", "position", "velocity", "intvelocity", "damper",
+    "cylinder", "muscle", "adhesion", "pid", "dcmotor", "plugin",
+)  # fmt: skip
+"""Elements whose defaults have a bearing on what is read."""
+
+MOST_CLASSES = 2000
+"""Real robots have some tens."""
+
+PARTIAL = ("size", "stiffness", "damping", "gear")
+"""Attributes of which fewer numbers than there are replace the first ones of the class's."""
+
+
+_INFINITE = re.compile(r"\A([+-]?)inf(?:inity)?\Z", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `<compiler>` says that has a bearing on numbers; MuJoCo's defaults."""
+
+    degrees: bool = True
+    eulerseq: str = "xyz"
+    autolimits: bool = True
+    inertia_from_geoms: str = "auto"
+    groups: tuple[float, float] = (0, 5)
+    least_mass: float = 0.0
+    least_inertia: float = 0.0
+    balance: bool = False
+    total_mass: float = -1.0
+    aligned: bool = False
+
+    def angle(self, value: float) -> float:
+        """In rad."""
+        return math.radians(value) if self.degrees else value
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """The attributes of one element.
+
+    own: as written there. inherited: those of its class. place: for faults. settings: of the file.
+    """
+
+    own: Mapping[str, str]
+    inherited: Mapping[str, str]
+    place: Place
+    settings: Settings = field(default_factory=Settings)
+
+    def text(self, name: str) -> str | None:
+        """An attribute as it is written, None where nobody says it."""
+        own, inherited = self.own.get(name), self.inherited.get(name)
+        if name in PARTIAL and own is not None and inherited is not None:
+            return _over(own, inherited)
+        return inherited if own is None else own
+
+    def numbers(self, name: str, least: int, most: int | None = None) -> Vector | None:
+        """The numbers of an attribute, at least and at most so many; None where nobody says it.
+
+        Raises:
+            UrdfError: Another number of them, or something that is no plain decimal number.
+        """
+        text = self.text(name)
+        if text is None:
+            return None
+        count = len(text.split()) if len(text) <= quantities.LONGEST_NUMBERS else least
+        most = least if most is None else most
+        return quantities.decimals(text, min(max(count, least), most), name, self.place)
+
+    def vector(self, name: str, default: tuple[float, ...]) -> Vector:
+        """As many numbers as the default has."""
+        found = self.numbers(name, len(default))
+        return np.array(default) if found is None else found
+
+    def number(self, name: str, default: float) -> float:
+        """One number."""
+        return float(self.vector(name, (default,))[0])
+
+    def least(self, name: str) -> float:
+        """The first number, 0 where nobody says it.
+
+        Raises:
+            UrdfError: It is negative.
+        """
+        found = self.numbers(name, 1, 3)
+        if found is None:
+            return 0.0
+        if found[0] < 0.0:
+            raise self.place.fault(f"the {name} is {found[0]:g}, expected zero or more")
+        return float(found[0])
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        """One of some words.
+
+        Raises:
+            UrdfError: Another one.
+        """
+        text = self.text(name)
+        if text is None:
+            return default
+        if text not in choices:
+            raise self.place.fault(
+                f"attribute '{name}': expected {', '.join(choices)}, found {quoted(text)}{did_you_mean(text, choices)}"
+            )
+        return text
+
+    def flag(self, name: str, default: bool) -> bool:
+        """`true` or `false`."""
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
+
+    def pose(self) -> Pose:
+        """`pos`, and however it is turned.
+
+        Raises:
+            UrdfError: It is turned in two ways, or about no axis.
+        """
+        return Pose(self._rotation(), self.vector("pos", (0.0, 0.0, 0.0)))
+
+    def limited(self, name: str, flag: str) -> Vector | None:
+        """The range of that name where it is in force: where `flag` says so, or says nothing and there is a range. An
+        end may be infinite.
+        """
+        ends = [_INFINITE.sub(r"\g<1>1e308", word) for word in (self.text(name) or "").split()]
+        bounds = None if self.text(name) is None else quantities.decimals(" ".join(ends), 2, name, self.place)
+        if bounds is not None:
+            bounds[np.abs(bounds) >= 1e308] *= np.inf
+        said = self.choice(flag, ("true", "false", "auto"), "auto")
+        if said == "auto" and bounds is not None and bounds[0] != bounds[1] and not self.settings.autolimits:
+            raise self.place.fault(f'there is a {name} and no {flag}, which <compiler autolimits="false"> asks for')
+        if said == "false" or bounds is None or (said == "auto" and not bounds[0] < bounds[1]):
+            if said == "true":
+                raise self.place.fault(f"{flag} is true and there is no {name}, expected one")
+            return None
+        return bounds
+
+    def _rotation(self) -> Matrix:
+        ways = [name for name in ORIENTATIONS if name in self.own]
+        if len(ways) > 1:
+            raise self.place.fault(f"there are {' and '.join(ways)}, expected one way in which it is turned")
+        inherited = [name for name in ORIENTATIONS if name in self.inherited]
+        way = next(iter([*ways, *inherited]), "quat")
+        return getattr(self, f"_of_{way}")()  # type: ignore[no-any-return]
+
+    def _of_quat(self) -> Matrix:
+        return of_quaternion(self.vector("quat", (1.0, 0.0, 0.0, 0.0)), "quat", self.place)
+
+    def _of_axisangle(self) -> Matrix:
+        numbers = self.vector("axisangle", (0.0, 0.0, 1.0, 0.0))
+        axis = quantities.unit_axis(numbers[:3], self.place.inside("axisangle"), [])
+        return about(axis, self.settings.angle(numbers[3]))
+
+    def _of_euler(self) -> Matrix:
+        angles, R = self.vector("euler", (0.0, 0.0, 0.0)), np.eye(3)
+        for letter, angle in zip(self.settings.eulerseq, angles, strict=True):
+            turn = about(np.eye(3)["xyz".index(letter.lower())], self.settings.angle(angle))
+            R = R @ turn if letter.islower() else turn @ R  # with the frame, or about axes that stay
+        return R
+
+    def _of_xyaxes(self) -> Matrix:
+        numbers = self.vector("xyaxes", (1.0, 0.0, 0.0, 0.0, 1.0, 0.0))
+        place = self.place.inside("xyaxes")
+        x = quantities.unit_axis(numbers[:3], place, [])
+        y = numbers[3:] / max(float(np.abs(numbers[3:]).max()), 1e-300)
+        y = quantities.unit_axis(y - x * (x @ y), place, [])
+        return np.column_stack([x, y, np.cross(x, y)])
+
+    def _of_zaxis(self) -> Matrix:
+        return turning_z_to(quantities.unit_axis(self.vector("zaxis", (0.0, 0.0, 1.0)), self.place.inside("zaxis"), []))
+
+
+def turning_z_to(axis: Vector) -> Matrix:
+    """The shortest turn that takes z into a unit vector (3,)."""
+    cross = np.array([-axis[1], axis[0], 0.0])
+    sine = float(np.linalg.norm(cross))
+    if sine < quantities.SHORTEST_AXIS:
+        return np.eye(3) if axis[2] > 0.0 else np.diag([1.0, -1.0, -1.0])
+    return about(cross / sine, math.atan2(sine, axis[2]))
+
+
+def _over(own: str, inherited: str) -> str:
+    if len(own) + len(inherited) > quantities.LONGEST_NUMBERS:
+        return own  # no numbers that are read
+    words = own.split()
+    return " ".join([*words, *inherited.split()[len(words) :]])
+
+
+def _merged(own: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """Attributes of a class over those of the class that it stands in."""
+    turned = any(name in own for name in ORIENTATIONS)
+    kept = {name: text for name, text in inherited.items() if not (turned and name in ORIENTATIONS)}
+    partial = {name: _over(own[name], kept[name]) for name in PARTIAL if name in own and name in kept}
+    return {**kept, **own, **partial}
+
+
+class Classes:
+    """The defaults of a file.
+
+    Args:
+        elements: Its outermost `<default>` elements.
+    """
+
+    def __init__(self, elements: list[Element]) -> None:
+        self._of: dict[str, dict[str, dict[str, str]]] = {MAIN: {}}
+        self._main = MAIN
+        for element in elements:
+            name = element.attributes.get("class", MAIN)
+            if name != MAIN and self._main == MAIN and not self._of[MAIN]:
+                self._of[name] = self._of[MAIN]
+                self._main = name
+            elif name not in self._of:
+                raise Place(element.file, "default", element.line).fault(
+                    f"the outermost class is {quoted(name)} and {quoted(self._main)}, expected one"
+                )
+            pending = [(element, name)]
+            while pending:
+                outer, of = pending.pop()
+                for child in outer.children:
+                    if child.tag in CLASSED:
+                        self._of[of][child.tag] = _merged(child.attributes, self._of[of].get(child.tag, {}))
+                pending += [(child, self._nested(child, of)) for child in outer.all("default")]
+
+    def _nested(self, element: Element, outer: str) -> str:
+        place = Place(element.file, "default", element.line)
+        name = element.attributes.get("class", "")
+        if not name:
+            raise place.fault("there is no class, expected one for defaults that stand in others")
+        if name in self._of:
+            raise place.fault(f"the class {quoted(name)} is already defined, expected unique names")
+        if len(self._of) >= MOST_CLASSES:
+            raise ResourceExhaustedError(
+                f"{place.file}:{place.line}: there are more than {MOST_CLASSES} default classes"
+            )
+        self._of[name] = dict(self._of[outer])
+        return name
+
+    def of(self, element: Element, around: str | None, place: Place) -> Mapping[str, str]:
+        """What an element's class says for its sort; `around` is the `childclass` that reaches it.
+
+        Raises:
+            UrdfError: There is no such class.
+        """
+        name = element.attributes.get("class", around or self._main)
+        if name not in self._of:
+            raise place.fault(f"there is no default class {quoted(name)}{did_you_mean(name, self._of)}")
+        return self._of[name].get(element.tag, {})

@@ -1,0 +1,89 @@
+"""Where one frame stands in another, and the ways in which files say how it is turned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.building import snapped
+from dyn_service.parsing import quantities
+from dyn_service.parsing.places import Place
+
+
+@dataclass(frozen=True, eq=False)
+class Pose:
+    """A frame B in a frame A: rotation R_AB (3, 3), origin p_AB (3,) m."""
+
+    rotation: Matrix = field(default_factory=lambda: np.eye(3))
+    origin: Vector = field(default_factory=lambda: np.zeros(3))
+
+    def __matmul__(self, other: Pose) -> Pose:
+        """X_AC = X_AB X_BC. With an identity on either side the other one comes out, to the last bit."""
+        return Pose(self.rotation @ other.rotation, self.origin + self.rotation @ other.origin)
+
+    @property
+    def inverse(self) -> Pose:
+        """X_BA."""
+        return Pose(self.rotation.T, -(self.rotation.T @ self.origin))
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether B's axes are other ones than A's."""
+        return not np.array_equal(self.rotation, np.eye(3))
+
+
+def about(axis: Vector, angle: float) -> Matrix:
+    """(3, 3): the turn by an angle, rad, about a unit vector (3,)."""
+    x, y, z = axis
+    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return snapped(np.eye(3) + math.sin(angle) * cross + (1.0 - math.cos(angle)) * (cross @ cross))
+
+
+def of_quaternion(wxyz: Vector, name: str, place: Place) -> Matrix:
+    """(3, 3) of a quaternion (w, x, y, z) of any length but zero: files take it for the unit one.
+
+    Raises:
+        UrdfError: It is zero.
+    """
+    if not np.abs(wxyz).max() >= quantities.SHORTEST_AXIS:
+        raise place.fault(f"attribute '{name}': the quaternion is zero, expected a rotation")
+    return quantities.rotation_of_quaternion(np.roll(wxyz, -1), place, [])
+
+
+def quaternion_of(rotation: Matrix) -> Vector:
+    """(4,): w, x, y, z of a rotation (3, 3), w >= 0. From its largest entry, so that none loses digits."""
+    R = rotation
+    squares = np.array(
+        [
+            1.0 + R[0, 0] + R[1, 1] + R[2, 2],
+            1.0 + R[0, 0] - R[1, 1] - R[2, 2],
+            1.0 - R[0, 0] + R[1, 1] - R[2, 2],
+            1.0 - R[0, 0] - R[1, 1] + R[2, 2],
+        ]
+    )
+    products = np.array(
+        [
+            [0.0, R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]],
+            [0.0, 0.0, R[0, 1] + R[1, 0], R[0, 2] + R[2, 0]],
+            [0.0, 0.0, 0.0, R[1, 2] + R[2, 1]],
+            [0.0, 0.0, 0.0, 0.0],
+        ]
+    )
+    largest = int(np.argmax(squares))
+    found = (products + products.T)[largest]
+    found[largest] = squares[largest]
+    found = found / np.linalg.norm(found)
+    return np.asarray(-found if found[0] < 0.0 else found) + 0.0
+
+
+def rpy_of(rotation: Matrix) -> Vector:
+    """(3,) rad: roll, pitch, yaw with R = Rz(yaw) Ry(pitch) Rx(roll); the roll is 0 where it and yaw are one turn."""
+    R = rotation
+    level = math.hypot(R[0, 0], R[1, 0])
+    pitch = math.atan2(-R[2, 0], level)
+    if level < 1e-12:
+        return np.array([0.0, pitch, math.atan2(-R[0, 1], R[1, 1])])
+    return np.array([math.atan2(R[2, 1], R[2, 2]), pitch, math.atan2(R[1, 0], R[0, 0])])

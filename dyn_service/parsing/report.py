@@ -1,0 +1,265 @@
+"""What an import made of a robot: kept, merged, defaulted, changed, dropped, doubted, and the masses before and after.
+
+A receipt is for reading once, at the moment a robot is first trusted: `render` for a terminal, `to_dict` for a machine.
+Total mass and centre of mass, as written and as computed with, must agree; where they do not, mass was lost on the way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dyn_service.api.arguments import DEFAULT_GRAVITY
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
+from dyn_service.model.joints import FIXED, JOINT_TYPES
+from dyn_service.model.mimic import by_leader, followers, kept, rule
+from dyn_service.model.passive import widths
+from dyn_service.parsing.places import counted, listed
+from dyn_service.support.logs import printable
+
+KINDS = {
+    "doubted": "kept as written, but can hardly be meant",
+    "reported": "read, and not acted on",
+    "acting": "what joints do by themselves, in every answer but those with passive=False",
+    "following": "joints that others lead: they have no q, v and tau of their own",
+    "changed": "brought to the form that is computed with",
+    "defaulted": "absent, a default was taken",
+    "merged": "links that move with another as one body",
+    "dropped": "not used",
+}
+"""The kinds of notes in the order a reader should see them, and what each means."""
+
+
+@dataclass(frozen=True, eq=False)
+class MassSummary:
+    """mass: kg, of the whole robot. com: (3,) m, its centre of mass at q = 0 in the root link's frame."""
+
+    mass: float
+    com: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Receipt:
+    """What an import kept and did.
+
+    robot, source, fingerprint: which robot, from where, and the digest over all that answers depend on ("" if none).
+    links: how many. joints: how many of each type, movable and fixed. movable: of those with entries in q, in order.
+    bodies: how many move as one each. before, after: masses as written, and as computed with. notes: all, by line.
+    certificates: how the kernels made so far did against the tree as given, by kernel, in plain values. root: how the
+    root link moves in the world. gravity: m/s^2, world axes: what acts where a call specifies none.
+    """
+
+    robot: str
+    source: str
+    fingerprint: str
+    links: int
+    joints: dict[str, int]
+    movable: tuple[str, ...]
+    bodies: int
+    before: MassSummary
+    after: MassSummary
+    notes: tuple[Note, ...]
+    certificates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    root: RootType = "fixed"
+    gravity: tuple[float, float, float] = DEFAULT_GRAVITY
+
+    def with_certificates(self, certificates: Mapping[str, Mapping[str, Any]], notes: Iterable[Note]) -> Receipt:
+        """The receipt with what was found when kernels were made."""
+        return replace(self, certificates=certificates, notes=(*self.notes, *notes))
+
+    def of_kind(self, kind: str) -> tuple[Note, ...]:
+        """The notes of one kind, in the order of lines."""
+        return tuple(note for note in self.notes if note.kind == kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The receipt in plain types, ready for JSON; a number that is not finite becomes None."""
+        return {
+            "robot": self.robot,
+            "source": self.source,
+            "fingerprint": self.fingerprint,
+            "root": self.root,
+            "gravity": list(self.gravity),
+            "links": self.links,
+            "joints": dict(self.joints),
+            "movable": list(self.movable),
+            "bodies": self.bodies,
+            "certificates": {name: dict(found) for name, found in self.certificates.items()},
+            "mass": {"before": _plain(self.before), "after": _plain(self.after)},
+            "notes": [
+                {"kind": note.kind, "element": note.element, "text": note.text, "line": note.line or None}
+                for note in self.notes
+            ],
+        }
+
+    def render(self) -> str:
+        """The receipt as text, no line ending at its end: a head line, masses, then notes by kind with their lines."""
+        lines = [self._head(), "", *self._facts(), "", *self._masses(), *self._sections()]
+        return "\n".join(map(printable, lines))
+
+    def _head(self) -> str:
+        moving = {kind: count for kind, count in self.joints.items() if kind != FIXED.type and count}
+        parts = []
+        if moving:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in moving.items())
+            parts.append(f"{sum(moving.values())} movable: {kinds}")
+        if self.joints.get(FIXED.type):
+            parts.append(f"{self.joints[FIXED.type]} fixed")
+        detail = f" ({'; '.join(parts)})" if parts else ""
+        return f"{self.robot}: {counted(self.links, 'link')}, {counted(sum(self.joints.values()), 'joint')}{detail}"
+
+    def _facts(self) -> list[str]:
+        facts = {"source": self.source, "fingerprint": self.fingerprint or "-", "moving bodies": str(self.bodies)}
+        if following := self.of_kind("following"):
+            facts["following"] = f"{counted(len(following), 'joint')}, without entries in q, v and tau"
+        if self.root != "fixed":
+            facts["root"] = f"{self.root}, by joint '{ROOT_JOINT}'"
+        if self.gravity != DEFAULT_GRAVITY:
+            x, y, z = self.gravity
+            facts["gravity"] = f"({x:g}, {y:g}, {z:g}) m/s^2, as its file says, where a call specifies none"
+        counts = [f"{len(self.of_kind(kind))} {kind}" for kind in KINDS if self.of_kind(kind)]
+        facts["notes"] = ", ".join(counts) or "none"
+        if self.certificates:
+            given = sum(found["refused"] is not None for found in self.certificates.values())
+            worst = max(found["error"] for found in self.certificates.values())
+            made = f"{len(self.certificates)} certified, errors at most {worst:.2g} of the rounding bound"
+            facts["kernels"] = made + (f"; {given} made from the tree as given" if given else "")
+        width = max(map(len, facts))
+        return [f"  {name:<{width}}  {value}" for name, value in facts.items()]
+
+    def _masses(self) -> list[str]:
+        head = f"  {'mass':<11}  {'kg':>13}  {'centre of mass x':>16}  {'y':>11}  {'z':>11}  m, root frame, q = 0"
+        rows = [head]
+        for name, summary in (("as written", self.before), ("as computed", self.after)):
+            x, y, z = summary.com
+            rows.append(f"  {name:<11}  {summary.mass:>13.6f}  {x:>16.6f}  {y:>11.6f}  {z:>11.6f}")
+        return rows
+
+    def _sections(self) -> list[str]:
+        lines: list[str] = []
+        for kind, meaning in KINDS.items():
+            notes = self.of_kind(kind)
+            if notes:
+                lines += ["", f"{kind} ({len(notes)}): {meaning}", *table(notes)]
+        return lines
+
+
+def build_receipt(
+    description: Description,
+    *,
+    before: MassSummary,
+    after: MassSummary,
+    movable: tuple[str, ...],
+    bodies: int,
+    merged: tuple[Note, ...] = (),
+    fingerprint: str = "",
+) -> Receipt:
+    """The receipt of an import.
+
+    Args:
+        description: The robot as written, with the importer's notes.
+        before: Masses of the links as written.
+        after: Masses of the tree that is computed with.
+        movable: Names of the joints with entries in q, in their order.
+        bodies: How many bodies move.
+        merged: Notes of the tree: what it welded.
+        fingerprint: Of the tree.
+
+    Returns:
+        The receipt. A note of the tree without a line gets the line of its link or joint.
+    """
+    types = Counter(joint.type for joint in description.joints)
+    lines = {f"link '{link.name}'": link.line for link in description.links}
+    lines |= {f"joint '{joint.name}'": joint.line for joint in description.joints}
+    located = [
+        note if note.line else Note(note.kind, note.element, note.text, lines.get(note.element, 0)) for note in merged
+    ]
+    return Receipt(
+        robot=description.name,
+        source=description.source,
+        fingerprint=fingerprint,
+        links=len(description.links),
+        joints={kind: types[kind] for kind in JOINT_TYPES if types[kind]},
+        movable=tuple(movable),
+        bodies=bodies,
+        before=before,
+        after=after,
+        # Sorting is stable: notes of one line, and those of sources without lines, stay in the order they were written.
+        notes=tuple(
+            sorted(
+                [*description.notes, *_acting(description), *_following(description), *located],
+                key=lambda note: note.line,
+            )
+        ),
+        root=description.root,
+        gravity=description.gravity,
+    )
+
+
+def _acting(description: Description) -> Iterator[Note]:
+    """One note for each joint that does something by itself."""
+    for joint in description.joints:
+        moves = joint.moves
+        if not moves.nv:
+            continue
+        units = (("N m", "rad") if column[:3].any() else ("N", "m") for column in moves.subspace.T)
+        ways = dict(zip(units, widths(moves), strict=True))  # of one that turns and shifts two, with the same numbers
+        (force, length), own = next(iter(ways)), joint.friction_width
+        inertia = "kg" if force == "N" else "kg m^2"
+        damped = " and ".join(f"{f} s/{x}" for f, x in ways)
+        rubbed = " and ".join(f for f, _ in ways)
+        smoothed = " and ".join(f"{width if own is None else own:g} {x}/s" for (_, x), width in ways.items())
+        parts = (
+            (joint.damping, f"damping {joint.damping:g} {damped}"),
+            (joint.friction, f"friction {joint.friction:g} {rubbed}, smoothed over {smoothed}"),
+            (joint.armature, f"armature {joint.armature:g} {inertia}"),
+            (joint.stiffness, f"a spring of {joint.stiffness:g} {force}/{length} to {joint.rest:g} {length}"),
+        )
+        said = "; ".join(text for value, text in parts if value)
+        if said:
+            yield Note("acting", f"joint '{joint.name}'", said, joint.line)
+
+
+def _following(description: Description) -> Iterator[Note]:
+    """One note for each joint that follows another, and one for each leader with what it keeps for its followers."""
+    led = followers(description.joints)
+    following = by_leader(description.joints, led)
+    for joint in description.joints:
+        element = f"joint '{joint.name}'"
+        if joint.mimic is not None and joint.name in led:
+            first, found = rule(joint.mimic), led[joint.name]
+            through = "" if found == joint.mimic else f": {rule(found)}"
+            yield Note("following", element, f"follows {first}{through}", joint.line)
+        elif joint.mimic is not None and not joint.moves.nv:
+            yield Note("dropped", element, f"a fixed joint does not follow '{joint.mimic.joint}'", joint.line)
+        keeps = kept(joint, following.get(joint.name, ()))
+        if keeps.narrowed_by:
+            narrowed = [
+                f"{name} {before:g} -> {after:g}"
+                for name, before, after in zip(keeps.own._fields, keeps.own, keeps.bounds, strict=True)
+                if before != after
+            ]
+            text = f"keeps the limits of {listed(list(keeps.narrowed_by), 4)} too: {', '.join(narrowed)}"
+            yield Note("changed", element, text, joint.line)
+        for name in keeps.apart:
+            text = f"its range has nothing in common with that of '{name}', which follows it: that one is not kept"
+            yield Note("doubted", element, text, joint.line)
+
+
+def _plain(summary: MassSummary) -> dict[str, Any]:
+    return {"mass_kg": _finite(summary.mass), "com_m": [_finite(value) for value in summary.com]}
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def table(notes: Iterable[Note]) -> list[str]:
+    """One line for each note: the line it is about, the element, what is said of it."""
+    rows = [(f"line {note.line}" if note.line else "", note.element, note.text) for note in notes]
+    first, second = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
+    margin = f"{{:>{first}}}  " if first else ""
+    return [f"  {margin.format(line)}{element:<{second}}  {text}" for line, element, text in rows]

@@ -1,0 +1,440 @@
+"""SDFormat -> `Description`: one model, its links and joints, with the models that stand in it.
+
+    frames           `relative_to`, `attached_to`, `expressed_in`, models in models: frames.py
+    a joint's frame  is its child link's, as in URDF; where the joint stands elsewhere there is a link without mass
+    between
+    two axes         of universal and revolute2 joints are two joints: `NAME` and `NAME_axis2`
+    loops            are cut at the joint that closes them, which is `reported`: the tree moves as if it were not there
+    the root         stands still where its pose places it in the world, unless the robot is asked for with
+                     root="floating"
+
+What is not said has the format's default: 1 kg and unit inertia of links, no limits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+
+from dyn_service.api.arguments import DEFAULT_GRAVITY
+from dyn_service.errors import DynError, ResourceExhaustedError
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import FIXED_ROOT, UNUSED_SHAPES, Description, Joint, Link, Shape
+from dyn_service.parsing import quantities
+from dyn_service.parsing.includes import Files, place_of, spliced
+from dyn_service.parsing.joint_chains import Names, Roots, check_finite, hung
+from dyn_service.parsing.mjcf.meshes import Meshes
+from dyn_service.parsing.mjcf.values import Values
+from dyn_service.parsing.places import Faults, Place, counted, named, quoted
+from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames
+from dyn_service.parsing.sdf.inertials import inertial, shape_of
+from dyn_service.parsing.sdf.joints import TYPES, Joined, Joints
+from dyn_service.parsing.sdf.values import flag, numbers, pose, said_in, word
+from dyn_service.parsing.structure import WORLD, assemble
+from dyn_service.parsing.transmissions import RATIO, ROTOR
+from dyn_service.parsing.unread import Unread
+from dyn_service.parsing.xml_elements import Element, ReadLimits, load, parse
+from dyn_service.support.suggestions import did_you_mean
+
+ROOTS = ("sdf", "world")
+
+MODEL_SCHEME = "model://"
+SEARCHED = ("GZ_SIM_RESOURCE_PATH", "SDF_PATH", "IGN_GAZEBO_RESOURCE_PATH", "GAZEBO_MODEL_PATH")
+"""Environment variables with folders of models."""
+
+
+_MODEL = (
+    "pose",
+    "link",
+    "joint",
+    "frame",
+    "model",
+    "static",
+    "self_collide",
+    "allow_auto_disable",
+    "enable_wind",
+    "plugin",
+)
+_LINK = (
+    "pose", "inertial", "visual", "collision", "gravity", "kinematic", "self_collide", "must_be_base_link",
+    "velocity_decay", "enable_wind", "sensor", "light",
+)  # fmt: skip
+_JOINT = (
+    "pose", "parent", "child", "axis", "axis2", "thread_pitch", "screw_thread_pitch", "gearbox_ratio",
+    "gearbox_reference_body", "physics", "sensor", ROTOR, RATIO,
+)  # fmt: skip
+
+
+def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
+    """A robot from a file or a text of SDFormat; arguments and errors as of `mjcf.reader.read`.
+
+    Checked by:
+        tests/parsing/test_sdf.py, tests/parsing/test_sdf_faults.py
+    """
+    files = Files(file, limits, repeated=True)
+    root = files.root(text, source)
+    spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda found: False)
+    return _Reader(root, source, limits, files).robot()
+
+
+def _include(element: Element, files: Files) -> Element:
+    """The model of another file, under the name and at the place that the include says."""
+    place = Place(element.file, "include", element.line)
+    uri = word(element, "uri", "", place)
+    if files.main is None:
+        raise place.fault(
+            f"asks for {quoted(uri)}, and text opens no file: expected one without includes, such as dyn convert makes"
+        )
+    if element.attributes.get("merge", "false") in ("true", "1"):
+        raise place.fault("merge is not read, expected an include without it")
+    target = _located(uri, element.file, place)
+    found = files.included(_sdf_in(target) if os.path.isdir(target) else target, place)
+    inside = Place(found.file, found.tag, found.line)
+    models = _models(found)
+    if len(models) != 1:
+        raise inside.fault(f"found {counted(len(models), 'model')}, expected one in a file that is included")
+    (model,) = models
+    changed = {tag: element.all(tag) for tag in ("pose", "static")}
+    model.children = [
+        *(child for child in model.children if not changed.get(child.tag)),
+        *(child for of_tag in changed.values() for child in of_tag),
+    ]
+    name = word(element, "name", "", place)
+    model.attributes = {
+        **model.attributes,
+        **({"name": name} if name else {}),
+        **{key: text for key, text in {"placement_frame": word(element, "placement_frame", "", place)}.items() if text},
+    }
+    return model
+
+
+def _located(uri: str, file: str, place: Place) -> Path:
+    """The path of a model or mesh that `file` refers to."""
+    path = re.sub(r"^file://", "", uri)
+    parts = Path(unquote(path.removeprefix(MODEL_SCHEME))).parts
+    if not parts or "://" in path.removeprefix(MODEL_SCHEME):
+        raise place.fault(f"{quoted(uri)} is not looked for, expected the path of a file beside this one, or model://")
+    if path.startswith(MODEL_SCHEME):
+        if ".." in parts or Path(*parts).is_absolute():
+            raise place.fault(f"{quoted(uri)} is absolute or has '..' in it, expected the name of a model")
+        folders = [Path(each) for name in SEARCHED for each in os.environ.get(name, "").split(os.pathsep) if each]
+        folders += Path(os.path.abspath(file)).parents
+        candidates = (folder.joinpath(*parts) for folder in folders)
+        target = next((each for each in candidates if any(map(os.path.isfile, (each, _sdf_in(each))))), None)
+        if target is None:
+            raise place.fault(
+                f"there is no model {quoted(uri)} in the folders of {', '.join(SEARCHED)}, nor in one above the file"
+            )
+        return target
+    return Path(file).parent.joinpath(*parts)
+
+
+def _sdf_in(folder: Path) -> Path:
+    """The SDFormat file of a model's folder: of those that its model.config names the one of the newest version."""
+    try:
+        document = parse(load(folder / "model.config", ReadLimits()), "model.config", ReadLimits())
+    except DynError:
+        return folder / "model.sdf"
+    named_in = [(each.attributes.get("version", ""), each.text.strip()) for each in document.root.all("sdf")]
+    plain = [(version, name) for version, name in named_in if name and Path(name).name == name]
+    newest = max(plain, key=lambda each: [int(part) for part in re.findall(r"[0-9]{1,4}", each[0])], default=("", ""))
+    return folder / (newest[1] or "model.sdf")
+
+
+def _models(root: Element) -> list[Element]:
+    worlds = [root] if root.tag == "world" else root.all("world")
+    return [
+        model for holder in (root, *(world for world in worlds if world is not root)) for model in holder.all("model")
+    ]
+
+
+class _Reader:
+    """Reads one robot; holds its notes."""
+
+    def __init__(self, root: Element, source: str, limits: ReadLimits, files: Files) -> None:
+        self._root, self._source, self._limits, self._notes = root, source, limits, files.notes
+        self._from_file = files.main is not None
+        self._assets: dict[str, Values] = {}
+        self._meshes = Meshes(self._assets, None if files.main is None else Path())
+        self._unread = Unread()
+        self._frames = Frames()
+        self._links: dict[str, tuple[Element, Place]] = {}
+        self._joints: list[tuple[str, Element, Place, str]] = []
+        self._placements: list[tuple[str, str, Place]] = []
+        self._version = (1, 0)
+        self._faults = Faults()
+
+    def robot(self) -> Description:
+        root = self._root
+        place = Place(self._source, root.tag, root.line)
+        found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
+        if root.tag == "sdf" and found is None:
+            raise place.fault("attribute 'version': expected one such as 1.9")
+        self._version = (int(found[1]), int(found[2])) if found else (1, 0)
+        models = _models(root)
+        moving = [model for model in models if not flag(model, "static", False, self._place(model, "model"))]
+        if len(models) > 1 and len(moving) == 1:
+            text = (
+                f"{counted(len(models) - 1, 'static model')} beside it {'is' if len(models) == 2 else 'are'} not read"
+            )
+            self._notes.append(self._place(moving[0], "model").note("dropped", text))
+            models = moving
+        if len(models) != 1:
+            names = ", ".join(quoted(model.attributes.get("name", "")) for model in models[:6])
+            raise place.fault(f"found {counted(len(models), 'model')}{f' ({names})' if names else ''}, expected one")
+        (model,) = models
+        name = quantities.name(model.attributes.get("name", ""), self._place(model, "model"))
+        place = self._place(model, named("robot", name))
+        for world in (root, *root.all("world")):
+            self._unread.keep(world, ("world", "model", "gravity"), ("name", "version"))
+        self._frames.add(WORLD, Frame("", Pose(), "", place))
+        with np.errstate(all="ignore"):  # what that leaves is refused below
+            self._model(model, "", place, WORLD)
+            self._faults.check()
+            links, joints = self._tree(place)
+        check_finite(links, joints, self._source)
+        if not any(joint.parent == WORLD for joint in joints):
+            links, joints = self._standing(links, joints, place)
+            if not flag(model, "static", False, place):
+                text = f"no joint holds it to the world, so there it floats; here its root {FIXED_ROOT}"
+                self._notes.append(place.note("doubted", f'{text}, where it is not given root="floating"'))
+        self._note_geometry(place)
+        self._notes += self._unread.notes(place)
+        return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
+
+    def _gravity(self, model: Element) -> tuple[float, float, float]:
+        """Gravity in the world that the model is in."""
+        for world in (self._root, *self._root.all("world")):
+            if any(each is model for each in world.all("model")):
+                x, y, z = numbers(world, "gravity", DEFAULT_GRAVITY, self._place(world, world.tag)).tolist()
+                return x, y, z
+        return DEFAULT_GRAVITY
+
+    def _standing(self, links: list[Link], joints: list[Joint], robot: Place) -> tuple[list[Link], list[Joint]]:
+        """With the root where the file places it in the world, by a link `world` and a fixed joint."""
+        children = {joint.child for joint in joints}
+        roots = [link.name for link in links if link.name not in children]
+        at = self._frames.between(WORLD, roots[0]) if len(roots) == 1 else Pose()
+        if not (at.is_turned or at.origin.any()):
+            return links, joints
+        (root,) = roots
+        name = Names(joint.name for joint in joints).new(f"{root}_fixed")
+        x, y, z = at.origin
+        text = (
+            f"its root {FIXED_ROOT} as its <pose> says, at ({x:g}, {y:g}, {z:g}) m, by the joint {quoted(name)} of a "
+            f"link {quoted(WORLD)} that is added"
+        )
+        self._notes.append(robot.note("changed", text))
+        fixed = Joint(name, "fixed", WORLD, root, at.origin, at.rotation, np.array(quantities.X_AXIS))
+        return [Link(WORLD, between=True), *links], [fixed, *joints]
+
+    # What is written, model by model.
+
+    def _model(self, model: Element, scope: str, place: Place, outer: str) -> None:
+        """Frames, links and joints of a model and those in it; `outer`: the frame that it stands in where it says
+        none.
+        """
+        self._unread.suspects = []
+        self._unread.keep(model, _MODEL, ("name", "canonical_link", "placement_frame"))
+        links = model.all("link")
+        own = scope + MODEL
+        canonical = model.attributes.get("canonical_link", links[0].attributes.get("name", "") if links else "")
+        inner = model.all("model")
+        if canonical:
+            moves_with = scope + canonical
+        else:  # that of the first model in it
+            moves_with = scope + inner[0].attributes.get("name", "") + SCOPE + MODEL if inner else own
+        relative = said_in(model, place)
+        stands = pose(model, place, self._notes)
+        if relative and scope:
+            outer = scope.removesuffix(SCOPE).rpartition(SCOPE)[0]
+            outer = f"{outer}{SCOPE}{relative}" if outer else relative
+        elif relative not in ("", WORLD):
+            raise place.fault(f"its pose is said in {quoted(relative)}, expected 'world'")
+        self._frames.add(own, Frame(outer, stands, moves_with, place))
+        if scope:
+            self._frames.add(scope.removesuffix(SCOPE), Frame(own, Pose(), own, place))
+        reads = ((self._link, links), (self._frame, model.all("frame")), (self._joint, model.all("joint")))
+        for read, elements in reads:
+            for element in elements:
+                with self._faults.kept():
+                    read(element, scope)
+        for element in inner:
+            within = self._place(element, "model")
+            name = quantities.name(element.attributes.get("name", ""), within)
+            self._model(element, f"{scope}{name}{SCOPE}", self._place(element, named("model", name)), own)
+        if model.all("plugin"):
+            first = self._place(model.all("plugin")[0], place.element or "")
+            self._notes.append(
+                first.note("reported", f"{counted(len(model.all('plugin')), 'plugin')}: what it does is not known")
+            )
+        placement = model.attributes.get("placement_frame", "")
+        if placement:  # it is that frame which stands where the model's pose says
+            self._placements.append((own, scope + placement, place))
+
+    def _link(self, element: Element, scope: str) -> None:
+        place = self._place(element, "link")
+        name = scope + quantities.name(element.attributes.get("name", ""), place)
+        place = self._place(element, named("link", name))
+        self._unread.suspects = []
+        self._unread.keep(element, _LINK, ("name",))
+        if len(self._links) >= self._limits.links:
+            raise self._too_many("links", self._limits.links)
+        self._frames.add(
+            name, Frame(self._stands(element, scope, MODEL, place), pose(element, place, self._notes), name, place)
+        )
+        self._links[name] = (element, place)
+        if not flag(element, "gravity", True, place):
+            self._notes.append(place.note("reported", "gravity is off for it: it acts on it here"))
+        if element.all("velocity_decay"):
+            self._notes.append(place.note("reported", "velocity_decay: it does not slow down by itself here"))
+
+    def _frame(self, element: Element, scope: str) -> None:
+        place = self._place(element, "frame")
+        name = scope + quantities.name(element.attributes.get("name", ""), place)
+        place = self._place(element, named("frame", name))
+        on = element.attributes.get("attached_to", "") or MODEL
+        stands = self._stands(element, scope, on, place)
+        self._frames.add(name, Frame(stands, pose(element, place, self._notes), scope + on, place))
+
+    def _joint(self, element: Element, scope: str) -> None:
+        place = self._place(element, "joint")
+        name = scope + quantities.name(element.attributes.get("name", ""), place)
+        place = self._place(element, named("joint", name))
+        self._unread.suspects = []
+        self._unread.keep(element, _JOINT, ("name", "type"))
+        if len(self._joints) >= self._limits.joints:
+            raise self._too_many("joints", self._limits.joints)
+        child = word(element, "child", "", place)
+        if not child or not word(element, "parent", "", place):
+            raise place.fault("there is no <parent> or no <child>, expected both")
+        stands = self._stands(element, scope, child, place)
+        frame = Frame(stands, pose(element, place, self._notes), scope + child, place)
+        if name in self._links and self._version < (1, 7):  # they may share a name there
+            self._frames.add(f"{name}{SCOPE}joint", frame)
+            self._joints.append((f"{name}{SCOPE}joint", element, place, scope))
+        else:
+            self._frames.add(name, frame)
+            self._joints.append((name, element, place, scope))
+
+    def _stands(self, element: Element, scope: str, default: str, place: Place) -> str:
+        """The whole name of the frame that an element's pose is said in."""
+        name = said_in(element, place)
+        if name and self._version < (1, 7):
+            text = (
+                f"its pose is in the frame {quoted(name)}, read as from SDFormat 1.7 on, which defines what that means"
+            )
+            self._notes.append(place.note("changed", text))
+        return name if name == WORLD else scope + (name or default)
+
+    # Links and joints.
+
+    def _weighed(self, mesh: Element, place: Place) -> tuple[float, Pose, Vector]:
+        if mesh.all("submesh"):
+            raise place.fault("the mass of a <submesh> is not read: give its link an <inertial> with numbers")
+        uri, scale = word(mesh, "uri", "", place), numbers(mesh, "scale", (1.0, 1.0, 1.0), place)
+        path = str(_located(uri, mesh.file, place)) if self._from_file else uri
+        values = {"file": path, "inertia": "exact", "scale": " ".join(map(repr, scale.tolist()))}
+        key = " ".join(values.values())
+        self._assets.setdefault(key, Values(values, {}, place))
+        return self._meshes.weighed(key, place)
+
+    def _tree(self, robot: Place) -> tuple[list[Link], list[Joint]]:
+        frames = self._frames
+        frames.check()
+        for model, frame, place in self._placements:
+            at = frames.between(model, frames.named(frame, "", place))
+            frames.moved(model, frames.pose(model) @ at.inverse)
+        joined = list(self._joined())
+        inboard: dict[str, Joined] = {}
+        roots = Roots()
+        for joint in joined:
+            if joint.child == WORLD or not roots.join(joint.child, joint.parent):
+                text = "closes a loop of links: it is left out, and the links it joins move without it"
+                self._notes.append(joint.place.note("reported", text))
+            else:
+                inboard[joint.child] = joint
+        bodies: dict[str, Link] = {}
+        for name, (element, place) in self._links.items():
+            with self._faults.kept():
+                weight = inertial(element, place, self._notes, self._unread, self._weighed)
+                bodies[name] = Link(name, weight, self._line(place), shapes=tuple(self._shapes(name, element, place)))
+        self._faults.check()
+        if any(joint.parent == WORLD for joint in inboard.values()):
+            bodies = {WORLD: Link(WORLD), **bodies}
+        reads = Joints(frames, self._version, self._unread, self._notes, self._source)
+        link_names, joint_names = Names(bodies), Names(joint.name for joint in joined)
+        links: list[Link] = []
+        joints: list[Joint] = []
+        for name, body in bodies.items():
+            if name not in inboard:
+                links.append(body)
+                continue
+            joint = inboard[name]
+            ways = reads.ways(joint, joint_names)
+            at = frames.between(joint.parent, joint.child)
+            made, found = hung(body, joint.parent, at, ways, link_names, joint_names)
+            if not ways:
+                found = [replace(found[0], name=joint.name, line=self._line(joint.place))]
+            links += made
+            joints += found
+        return links, joints
+
+    def _joined(self) -> Iterator[Joined]:
+        """The joints that join two links."""
+        for frame, element, place, scope in self._joints:
+            kind = element.attributes.get("type", "")
+            if kind == "gearbox":
+                self._notes.append(place.note("reported", "a gearbox couples two joints: they move freely here"))
+                continue
+            if kind not in TYPES:
+                known = ", ".join(TYPES)
+                raise place.fault(f"the type {quoted(kind)} is unknown, expected {known}{did_you_mean(kind, TYPES)}")
+            ends = []
+            for end in ("parent", "child"):
+                inside = place.inside(end)
+                link = self._frames.link_of(self._frames.named(word(element, end, "", place), scope, inside))
+                if link != WORLD and link not in self._links:
+                    raise inside.fault(f"{quoted(link)} moves with no link")
+                ends.append(link)
+            name = (scope + element.attributes["name"]) if frame.endswith(f"{SCOPE}joint") else frame
+            if ends[0] == ends[1]:
+                raise place.fault(f"the parent and the child are the same link {quoted(ends[0])}, expected two links")
+            yield Joined(name, frame, ends[0], ends[1], element, place, scope)
+
+    def _shapes(self, link: str, element: Element, place: Place) -> Iterator[Shape]:
+        """The visual and collision shapes of a link."""
+        scope = link.removesuffix(element.attributes["name"])
+        for each in element.children:
+            if each.tag in ("visual", "collision"):
+                inside = place.inside(each.tag, each.line)
+                try:
+                    at, frame = pose(each, inside, []), said_in(each, inside)
+                    if frame:
+                        at = self._frames.between(link, self._frames.named(frame, scope, inside)) @ at
+                    shape = shape_of(each, at, inside, beside="" if each.file == self._source else each.file)
+                except DynError as error:
+                    shape = Shape(unread=str(error))
+                yield replace(shape, visual=each.tag == "visual", collision=each.tag == "collision")
+
+    def _note_geometry(self, robot: Place) -> None:
+        shaped = sum(bool(element.all("visual") or element.all("collision")) for element, _ in self._links.values())
+        if shaped:
+            self._notes.append(robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
+
+    def _too_many(self, what: str, most: int) -> ResourceExhaustedError:
+        return ResourceExhaustedError(f"{self._source}: the robot has more than the {most} {what} that are read")
+
+    def _place(self, element: Element, what: str) -> Place:
+        return place_of(element, what, self._source)
+
+    def _line(self, place: Place) -> int:
+        """Of the main file; 0 for what stands in another one."""
+        return place.line if place.file == self._source else 0

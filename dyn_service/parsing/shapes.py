@@ -1,0 +1,119 @@
+"""Visual and collision shapes of links, and the files of their meshes. No mesh is opened here.
+
+A shape that cannot be read is kept with the reason, because no number of the dynamics depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+
+from dyn_service.errors import DynError
+from dyn_service.model.description import Shape
+from dyn_service.parsing.places import Place, quoted
+from dyn_service.parsing.quantities import decimals, rotation_of_quaternion, rotation_of_rpy
+from dyn_service.parsing.xml_elements import Element
+
+MESHES = (".stl", ".dae", ".obj", ".ply", ".glb", ".gltf")
+
+_SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "capsule": ("radius", "length"), "sphere": ("radius",)}
+
+
+def shapes_of(link: Element, file: str, palette: Mapping[str, tuple[float, ...]]) -> tuple[Shape, ...]:
+    """The `<visual>` and `<collision>` shapes of a URDF link.
+
+    Args:
+        link: The element.
+        file: The file's name, for errors.
+        palette: RGBA of the robot's materials, by name.
+    """
+    found = []
+    for element in link.children:
+        if element.tag in ("visual", "collision"):
+            place = Place(file, f"link {quoted(link.attributes.get('name', ''))}", element.line)
+            try:
+                shape = _shape(element, place, palette)
+            except DynError as error:
+                shape = Shape(unread=str(error))
+            found.append(replace(shape, visual=element.tag == "visual", collision=element.tag == "collision"))
+    return tuple(found)
+
+
+def _shape(element: Element, place: Place, palette: Mapping[str, tuple[float, ...]]) -> Shape:
+    xyz, rotation, rgba = np.zeros(3), np.eye(3), None
+    for origin in element.all("origin")[:1]:
+        given = origin.attributes
+        xyz = decimals(given.get("xyz", "0 0 0"), 3, "xyz", place)
+        rotation = rotation_of_rpy(decimals(given.get("rpy", "0 0 0"), 3, "rpy", place))
+        if "quat_xyzw" in given:
+            rotation = rotation_of_quaternion(decimals(given["quat_xyzw"], 4, "quat_xyzw", place), place, [])
+    for material in element.all("material")[:1]:
+        rgba = rgba_of(material, place) or palette.get(material.attributes.get("name", ""))
+    for child in (child for geometry in element.all("geometry")[:1] for child in geometry.children):
+        given = child.attributes
+        if child.tag == "mesh":
+            scale = decimals(given.get("scale", "1 1 1"), 3, "scale", place)
+            return Shape("mesh", tuple(scale.tolist()), xyz, rotation, rgba=rgba, mesh=given.get("filename", ""))
+        if child.tag in _SIZES:
+            counts = ((name, 3 if name == "size" else 1) for name in _SIZES[child.tag])
+            size = [x for name, n in counts for x in decimals(given.get(name, ""), n, name, place).tolist()]
+            return Shape(child.tag, tuple(size), xyz, rotation, rgba=rgba)  # type: ignore[arg-type]  # is in _SIZES
+    return Shape(unread=f"its geometry is none of {', '.join(_SIZES)}, mesh")
+
+
+def rgba_of(material: Element, place: Place) -> tuple[float, ...] | None:
+    """The colour of a URDF `<material>`; None if it has none, or a malformed one."""
+    for colour in material.all("color")[:1]:
+        try:
+            return tuple(decimals(colour.attributes.get("rgba", ""), 4, "rgba", place).clip(0.0, 1.0).tolist())
+        except DynError:
+            return None
+    return None
+
+
+def without_capsules(shape: Shape) -> list[Shape]:
+    """A capsule as a cylinder and two spheres, which is the same body; any other shape as it is."""
+    if shape.kind != "capsule":
+        return [shape]
+    radius, length = shape.size
+    ends = [shape.xyz + side * length / 2.0 * shape.rotation[:, 2] for side in (-1.0, 1.0)]
+    return [replace(shape, kind="cylinder"), *(replace(shape, kind="sphere", size=(radius,), xyz=end) for end in ends)]
+
+
+def mesh_file(address: str, beside: Path) -> Path | None:
+    """The file that a mesh's address names, or None where there is no such file.
+
+    `package://NAME/..` is looked for in folders called NAME above the robot's file, in those of `ROS_PACKAGE_PATH`, of
+    `share` below `AMENT_PREFIX_PATH`, and in the Python package NAME; nothing is fetched.
+    """
+    scheme, is_uri, rest = address.partition("://")
+    name, _, inside = rest.partition("/")
+    candidates = [] if is_uri else [beside / address]
+    if scheme in ("package", "model"):
+        candidates = [home / unquote(inside).lstrip("/") for home in _packages(name, beside)]
+    elif scheme == "file":
+        candidates = [Path("/", unquote(inside))]
+    return next((path for path in candidates if path.suffix.lower() in MESHES and os.path.isfile(path)), None)
+
+
+def _packages(name: str, beside: Path) -> Iterator[Path]:
+    for folder in (beside, *beside.parents):
+        if folder.name == name:
+            yield folder
+        if (folder / name).is_dir():
+            yield folder / name
+    for root in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep):
+        if root:
+            yield from (Path(root) / name, Path(root)) if Path(root).name == name else (Path(root) / name,)
+    for root in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep):
+        if root:
+            yield Path(root) / "share" / name
+    spec = find_spec(name) if name.isidentifier() else None
+    for home in spec.submodule_search_locations or () if spec is not None else ():
+        yield Path(home)

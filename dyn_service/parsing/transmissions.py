@@ -1,0 +1,121 @@
+"""What `<transmission>` elements say of a joint: the reduction of its gear, and the inertia of the rotor behind it.
+
+    armature = rotor inertia * reduction^2
+
+    <transmission name="t"><joint name="elbow"/>
+      <actuator name="m"><mechanicalReduction>100</mechanicalReduction>          in the joint or above, too
+        <drake:rotor_inertia value="1e-5"/><drake:gear_ratio value="100"/>       as Drake writes it, counts first
+      </actuator></transmission>
+
+URDF itself has no rotor inertia, so few files say one. A reduction without it is remembered for whoever knows the rotor
+(`joint_files.py`). Efforts are those of joints, on which a reduction has no say. What does not read or couples several
+joints is left out and noted: no file is refused for a transmission.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from dyn_service.errors import UrdfError
+from dyn_service.model.description import Joint, Note
+from dyn_service.model.passive import reflected
+from dyn_service.parsing import quantities
+from dyn_service.parsing.places import Place, named, quoted, unused
+from dyn_service.parsing.xml_elements import Element
+
+TAG = "transmission"
+_REDUCTION = "mechanicalReduction"
+RATIO, ROTOR = "drake:gear_ratio", "drake:rotor_inertia"
+
+
+def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> tuple[list[Joint], list[Note]]:
+    """The joints with the reductions and armatures that a robot's transmissions give them, and what was not used.
+
+    Args:
+        root: The robot.
+        joints: Its joints, as read.
+        robot: The robot's place.
+    """
+    made = list(joints)
+    at = {joint.name: k for k, joint in enumerate(made)}
+    notes: list[Note] = []
+    idle: list[Element] = []
+    for element in root.all(TAG):
+        place = Place(robot.file, named(TAG, element.attributes.get("name", "")), element.line)
+        try:
+            reduction, rotor = _gear(element, place)
+        except UrdfError as fault:
+            notes.append(place.note("doubted", f"{fault.message}: not used"))
+            continue
+        driven = [joint.attributes.get("name", "") for joint in element.all("joint")]
+        k = at.get(driven[0]) if len(driven) == 1 and len(element.all("actuator")) == 1 else None
+        if k is None or not made[k].moves.nv:
+            if rotor is None:
+                idle.append(element)
+                continue
+            cause = f"it drives {', '.join(map(quoted, driven)) or 'nothing'}, expected one joint that moves"
+            notes.append(place.note("doubted", f"{cause}, by one actuator: its rotor inertia is not used"))
+            continue
+        joint = made[k]
+        if reduction is not None:
+            if joint.reduction not in (None, reduction):
+                text = f"a gear of {reduction:g} at joint '{joint.name}', which has one of {joint.reduction:g} already"
+                notes.append(place.note("doubted", f"{text}: the last is remembered"))
+            made[k] = joint = replace(joint, reduction=reduction)
+        if rotor is None:
+            idle.append(element)
+        elif (why := joint.moves.refused("armature")) is not None:
+            notes.append(place.note("doubted", f"{why}: its rotor inertia is not used"))
+        else:
+            ratio = 1.0 if reduction is None else reduction
+            armature = reflected(rotor, ratio)
+            text = f"rotor inertia {rotor:g} kg m^2 behind a gear of {ratio:g}: armature {armature:g}"
+            if math.isfinite(joint.armature + armature):
+                made[k] = replace(joint, armature=joint.armature + armature)
+                notes.append(place.note("changed", text))
+            else:
+                notes.append(place.note("doubted", f"{text}, expected a finite one: not used"))
+    if idle:
+        first = Place(robot.file, robot.element, idle[0].line)
+        notes.append(first.note("dropped", not_used(len(idle))))
+    return made, notes
+
+
+def not_used(number: int) -> str:
+    """The note on transmissions without a rotor's inertia."""
+    return unused(number, f"<{TAG}> element", "in <robot>") + ": no rotor inertia in them"
+
+
+def _gear(element: Element, place: Place) -> tuple[float | None, float | None]:
+    """Reduction and rotor inertia, kg m^2, each None where it is not said.
+
+    Raises:
+        UrdfError: One is no number, or the inertia is negative.
+    """
+    actuators = element.all("actuator")
+    holders = [*actuators, *element.all("joint"), element]
+    ratios = [*_values(actuators, RATIO, place), *_texts(holders, _REDUCTION, place)]
+    rotors = list(_values(actuators, ROTOR, place))
+    if any(rotor < 0.0 for rotor in rotors):
+        raise place.fault(f"the rotor inertia is {min(rotors):g} kg m^2, expected zero or more")
+    return (ratios[0] if ratios else None), (rotors[0] if rotors else None)
+
+
+def _values(holders: Sequence[Element], tag: str, place: Place) -> Iterator[float]:
+    for inner in (inner for holder in holders for inner in holder.all(tag)):
+        yield _number(inner.attributes.get("value", ""), tag, place)
+
+
+def _texts(holders: Sequence[Element], tag: str, place: Place) -> Iterator[float]:
+    for inner in (inner for holder in holders for inner in holder.all(tag)):
+        yield _number(inner.text, tag, place)
+
+
+def _number(text: str, tag: str, place: Place) -> float:
+    try:
+        return float(quantities.decimals(text, 1, tag, place)[0])
+    except UrdfError as fault:
+        message = fault.message.replace(f"attribute '{tag}'", f"<{tag}>")
+        raise place.fault(message) from None

@@ -1,0 +1,189 @@
+"""URDF objects that another package has loaded -> `Description`, by their attributes alone; no package is imported.
+
+Taken are the objects of urdfpy and its kept fork urchin (`links`, `joints`, poses as 4 x 4 matrices) and of yourdfpy
+(the same under `.robot`). What those packages change while reading can only be half undone here:
+
+    urdfpy, urchin   put mass 1 kg and unit inertia where a link has no `<inertial>`: doubted, link by link;
+                     normalise axes, and replace a zero axis by x
+    yourdfpy         keeps axes as written: normalised here; keeps damping and friction as text: read as numbers;
+                     puts 1 for a missing diagonal moment of inertia; recovers from broken XML into part of a robot
+
+Reading the file itself (`urdf.read_file`) has none of this, and gives line numbers. Everything is checked as text is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import UNUSED_SHAPES, Description, Inertial, Joint, Limit, Link, Mimic, Note
+from dyn_service.model.joints import Joint as Moves
+from dyn_service.parsing import quantities
+from dyn_service.parsing.places import Faults, Place, counted, named, unused
+from dyn_service.parsing.structure import assemble
+from dyn_service.parsing.transmissions import not_used
+
+ACCEPTED = "the path of a URDF file, its XML text, or a URDF object of urdfpy, urchin or yourdfpy"
+
+_NOTHING = object()
+
+Default = TypeVar("Default", float, None)
+
+
+def read(source: object) -> Description:
+    """A robot from an already loaded URDF object.
+
+    Args:
+        source: A `URDF` of urdfpy, urchin or yourdfpy.
+
+    Returns:
+        The description; `source` in it names package and class. Numbers are those of the object: where the package
+        changed them, they differ from the file's.
+
+    Raises:
+        InvalidArgumentError: The object is of another kind.
+        UrdfError: The robot is malformed; names the element.
+
+    Checked by:
+        tests/parsing/urdf/test_loaded_objects.py
+    """
+    kind = type(source)
+    holder = source
+    if not _is_robot(holder):
+        holder = getattr(source, "robot", None)
+    if not _is_robot(holder):
+        raise InvalidArgumentError(f"source is of type {kind.__module__}.{kind.__qualname__}; expected {ACCEPTED}")
+    label = f"<{kind.__module__.partition('.')[0]} {kind.__name__}>"
+    robot = Place(label, "robot")
+    name = _name(holder, "name", robot)
+    robot = Place(label, named("robot", name))
+    elements: tuple[list[Any], list[Any]] = (list(_get(holder, "links", robot)), list(_get(holder, "joints", robot)))
+    notes: list[Note] = []
+    faults, links, joints = Faults(), list[Link](), list[Joint]()
+    for link in elements[0]:
+        with faults.kept():
+            links.append(_link(link, label, notes))
+    for joint in elements[1]:
+        with faults.kept():
+            joints.append(_joint(joint, label, notes))
+    faults.check()
+    notes += _left_out(holder, *elements, robot)
+    return assemble(name, links, joints, notes, robot)
+
+
+def _is_robot(source: object) -> bool:
+    return all(isinstance(getattr(source, name, None), Sequence) for name in ("links", "joints"))
+
+
+def _link(link: object, label: str, notes: list[Note]) -> Link:
+    name = _name(link, "name", Place(label, "link"))
+    place = Place(label, named("link", name)).inside("inertial")
+    inertial = _get(link, "inertial", place)
+    if inertial is None:
+        return Link(name)
+    com, rotation = _pose(inertial, quantities.NO_INERTIAL_ORIGIN, place, notes)
+    inside = place.inside("mass")
+    value = _get(inertial, "mass", place)
+    if value is None:
+        raise inside.fault("the mass is None, expected a number")
+    mass = quantities.mass(quantities.scalar(value, "mass", inside), inside)
+    value = _get(inertial, "inertia", place)
+    if value is None:
+        notes.append(place.note("defaulted", quantities.NO_INERTIA))
+        return Link(name, Inertial(mass, com, rotation, np.zeros((3, 3))))
+    return Link(name, Inertial(mass, com, rotation, quantities.inertia_of_matrix(value, place.inside("inertia"))))
+
+
+def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
+    name = _name(joint, "name", Place(label, "joint"))
+    place = Place(label, named("joint", name))
+    # urdfpy and urchin call it joint_type, yourdfpy type.
+    declared = getattr(joint, "joint_type", None)
+    kind = quantities.joint_type(_get(joint, "type", place) if declared is None else declared, place)
+    moves = quantities.movement(kind)
+    if moves.threaded:
+        raise place.fault(f"the type is '{kind}', whose pitch loaded objects do not have: give the file or its text")
+    parent, child = _name(joint, "parent", place.inside("parent")), _name(joint, "child", place.inside("child"))
+    xyz, rotation = _pose(joint, quantities.NO_JOINT_ORIGIN, place, notes)
+    axis = _axis(joint, place, notes, moves)
+    limit = _limit(joint, place)
+    notes += quantities.limit_notes(moves, limit, place)
+    dynamics = _get(joint, "dynamics", place)
+    inside = place.inside("dynamics")
+    damping, friction = (_number(dynamics, what, 0.0, inside) for what in ("damping", "friction"))
+    mimic = _mimic(joint, place)
+    return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic)
+
+
+def _axis(joint: object, place: Place, notes: list[Note], moves: Moves) -> Vector:
+    value = _get(joint, "axis", place)
+    if value is None or not moves.nv:
+        if "axis" in moves.figures:
+            notes.append(place.note("defaulted", quantities.NO_AXIS))
+        return np.array(quantities.X_AXIS)
+    inside = place.inside("axis")
+    return quantities.unit_axis(quantities.array(value, (3,), "axis", inside), inside, notes)
+
+
+def _limit(joint: object, place: Place) -> Limit | None:
+    limit = _get(joint, "limit", place)
+    if limit is None:
+        return None
+    inside = place.inside("limit")
+    return Limit(*(_number(limit, what, None, inside) for what in ("lower", "upper", "effort", "velocity")))
+
+
+def _mimic(joint: object, place: Place) -> Mimic | None:
+    mimic = _get(joint, "mimic", place)
+    if mimic is None:
+        return None
+    inside = place.inside("mimic")
+    multiplier, offset = _number(mimic, "multiplier", 1.0, inside), _number(mimic, "offset", 0.0, inside)
+    return Mimic(_name(mimic, "joint", inside), multiplier, offset)
+
+
+def _pose(holder: object, default: str, place: Place, notes: list[Note]) -> tuple[Vector, Matrix]:
+    value = _get(holder, "origin", place)
+    if value is None:
+        notes.append(place.note("defaulted", default))
+        return np.zeros(3), np.eye(3)
+    return quantities.pose_of_matrix(value, place.inside("origin"))
+
+
+def _left_out(holder: object, links: list[Any], joints: list[Any], robot: Place) -> Iterator[Note]:
+    """Notes on what the object holds and dynamics does not use, in the words of the text reader."""
+    shaped = sum(bool(getattr(link, "visuals", None) or getattr(link, "collisions", None)) for link in links)
+    if shaped:
+        yield robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}")
+    number = len(getattr(holder, "transmissions", None) or getattr(holder, "transmission", None) or ())
+    if number:
+        yield robot.note("dropped", not_used(number))
+    counts: dict[tuple[str, str], int] = {}
+    for what in ("safety_controller", "calibration"):
+        counts[what, "joint"] = sum(getattr(joint, what, None) is not None for joint in joints)
+    for (what, where), count in counts.items():
+        if count:
+            yield robot.note("dropped", unused(count, f"<{what}> element", f"in <{where}>"))
+
+
+def _get(holder: object, name: str, place: Place) -> Any:
+    value = getattr(holder, name, _NOTHING)
+    if value is _NOTHING:
+        raise place.fault(f"the {type(holder).__name__} object has no attribute '{name}', expected {ACCEPTED}")
+    return value
+
+
+def _name(holder: object, attribute: str, place: Place) -> str:
+    value = _get(holder, attribute, place)
+    if not isinstance(value, str):
+        raise place.fault(f"the {attribute} is of type {type(value).__name__}, expected text")
+    return quantities.name(value, place)
+
+
+def _number(holder: object, name: str, default: Default, place: Place) -> float | Default:
+    value = None if holder is None else _get(holder, name, place)
+    return default if value is None else quantities.scalar(value, name, place)

@@ -1,0 +1,204 @@
+"""As SDFormat 1.11: joints stand in their parents, links in their joints, so that no number changes but by the
+quaternions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dyn_service.api.arguments import DEFAULT_GRAVITY
+from dyn_service.errors import UnimplementedError
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note, Shape
+from dyn_service.parsing.joint_chains import Names
+from dyn_service.parsing.pose import quaternion_of
+from dyn_service.parsing.structure import WORLD
+from dyn_service.parsing.transmissions import RATIO, ROTOR
+from dyn_service.parsing.writing.text import Tag, document, number, numbers, roles, sizes
+
+VERSION = "1.11"
+
+_TYPES = {
+    "fixed": "fixed", "revolute": "revolute", "continuous": "continuous", "prismatic": "prismatic", "spherical": "ball",
+    "ball": "ball", "screw": "screw",
+}  # fmt: skip
+
+
+def write(description: Description) -> tuple[str, list[Note]]:
+    """The text, and a note on each thing that SDFormat cannot say.
+
+    Raises:
+        UnimplementedError: A joint is of a type that it has not: planar, or floating.
+    """
+    description, notes = _floating_by_itself(description)
+    description = _renamed(description, notes)
+    drakes = any(map(_rotor, description.joints))
+    root = Tag("sdf", {"version": VERSION, "xmlns:drake": "drake.mit.edu" if drakes else None})
+    holder = root
+    if description.gravity != DEFAULT_GRAVITY:
+        holder = root.add("world", name="default")
+        holder.add("gravity", text=numbers(description.gravity))
+    model = holder.add("model", name=description.name)
+    inboard = {joint.child: joint for joint in description.joints}
+    for link in description.links:
+        if link.name == WORLD and link.name not in inboard:
+            if link.inertial is not None:
+                text = "what the link 'world' weighs is not in it: there the world weighs nothing"
+                notes.append(Note("dropped", "link 'world'", text))
+            if link.shapes:
+                notes.append(Note("dropped", "link 'world'", "its shapes: in SDFormat the world has none"))
+            continue
+        model.children.append(_link(link, inboard.get(link.name)))
+        if link.inertial is None or link.inertial.mass == 0.0:
+            notes.append(Note("doubted", f"link '{link.name}'", "has no mass, which Gazebo does not take"))
+    for joint in description.joints:
+        model.children.append(_joint(joint))
+        notes += _unsaid(joint)
+    if description.root == "fixed" and not any(joint.parent == WORLD for joint in description.joints):
+        text = "its root stands still here; there it floats, where no joint holds it to the world"
+        notes.append(Note("dropped", f"robot '{description.name}'", text))
+    return document(root), notes
+
+
+def _floating_by_itself(description: Description) -> tuple[Description, list[Note]]:
+    """Without the joint that lets the root go, where the robot has one: what no joint holds floats there anyway."""
+    at_root = [joint for joint in description.joints if joint.parent == WORLD]
+    if len(at_root) != 1 or at_root[0].type != "floating":
+        return description, []
+    (free,) = at_root
+    links = tuple(link for link in description.links if link.name != WORLD)
+    joints = tuple(joint for joint in description.joints if joint is not free)
+    text = (
+        f"is not in it: there the model floats by itself; read here it wants root=\"floating\", by joint '{ROOT_JOINT}'"
+    )
+    note = Note("changed", f"joint '{free.name}'", text)
+    return replace(description, links=links, joints=joints, root="floating"), [note]
+
+
+def _renamed(description: Description, notes: list[Note]) -> Description:
+    """With joints that are called as no link is: links and joints share their names there."""
+    links = {link.name for link in description.links}
+    both = [joint.name for joint in description.joints if joint.name in links]
+    if not both:
+        return description
+    names = Names(links | {joint.name for joint in description.joints})
+    new = {name: names.new(f"{name}_joint") for name in both}
+    for name, other in new.items():
+        text = f"is called '{other}': a link has its name, and there no two things may have one"
+        notes.append(Note("changed", f"joint '{name}'", text))
+    joints = []
+    for joint in description.joints:
+        mimic = joint.mimic and replace(joint.mimic, joint=new.get(joint.mimic.joint, joint.mimic.joint))
+        joints.append(replace(joint, name=new.get(joint.name, joint.name), mimic=mimic))
+    return replace(description, joints=tuple(joints))
+
+
+def _pose(xyz: Vector, rotation: Matrix, within: str | None = None) -> Tag:
+    w, x, y, z = quaternion_of(rotation)
+    text = numbers([*xyz, x, y, z, w])
+    return Tag("pose", {"relative_to": within, "rotation_format": "quat_xyzw"}, text=text)
+
+
+def _link(link: Link, inboard: Joint | None) -> Tag:
+    tag = Tag("link", {"name": link.name})
+    if inboard is not None:
+        tag.add("pose", relative_to=inboard.name)
+    tag.children.append(_inertial(link.inertial))
+    for shape in link.shapes:
+        for role in roles(shape):
+            within = tag.add(role, _pose(shape.xyz, shape.rotation), name=f"{link.name}_{role}_{len(tag.children)}")
+            within.add("geometry").children.append(_geometry(shape))
+            if role == "visual" and shape.rgba is not None:
+                colours = [Tag(name, text=numbers(shape.rgba)) for name in ("ambient", "diffuse")]
+                within.add("material", *colours)
+    return tag
+
+
+def _geometry(shape: Shape) -> Tag:
+    tag = Tag(shape.kind)
+    if shape.kind == "plane":
+        tag.add("normal", text="0 0 1")
+    if shape.kind == "mesh":
+        tag.add("uri", text=shape.mesh)
+    for name, value in sizes(shape).items():
+        tag.add(name, text=numbers(value))
+    return tag
+
+
+def _inertial(inertial: Inertial | None) -> Tag:
+    tag = Tag("inertial")
+    moments = tag if inertial is None else None
+    if inertial is not None:
+        tag.children.append(_pose(inertial.com, inertial.rotation))
+    tag.add("mass", text=number(0.0 if inertial is None else inertial.mass))
+    moments = tag.add("inertia")
+    for name, (i, j) in {
+        "ixx": (0, 0),
+        "ixy": (0, 1),
+        "ixz": (0, 2),
+        "iyy": (1, 1),
+        "iyz": (1, 2),
+        "izz": (2, 2),
+    }.items():
+        moments.add(name, text=number(0.0 if inertial is None else inertial.inertia[i, j]))
+    return tag
+
+
+def _joint(joint: Joint) -> Tag:
+    kind = _TYPES.get(joint.type)
+    if kind is None:
+        raise UnimplementedError(
+            f"joint '{joint.name}': SDFormat has no joints of type {joint.type}, expected one of {', '.join(_TYPES)}"
+        )
+    tag = Tag("joint", {"name": joint.name, "type": kind})
+    tag.children.append(_pose(joint.xyz, joint.rotation, joint.parent))
+    tag.add("parent", text=joint.parent)
+    tag.add("child", text=joint.child)
+    if "axis" in joint.moves.figures:
+        tag.children.append(_axis(joint))
+    if joint.moves.threaded:
+        tag.add("screw_thread_pitch", text=number(joint.pitch))
+    if rotor := _rotor(joint):
+        tag.add(ROTOR, text=number(rotor))
+        tag.add(RATIO, text="1")
+    return tag
+
+
+def _rotor(joint: Joint) -> float:
+    """The armature as Drake writes it, which has rotors where an effort is allowed on an axis."""
+    idle = joint.limit is not None and joint.limit.effort == 0.0
+    return 0.0 if idle or "axis" not in joint.moves.figures else joint.armature
+
+
+def _axis(joint: Joint) -> Tag:
+    axis = Tag("axis")
+    axis.add("xyz", text=numbers(joint.axis))
+    if joint.limit is not None:
+        limit = axis.add("limit")
+        for name in ("lower", "upper", "effort", "velocity"):
+            value = getattr(joint.limit, name)
+            if value is not None:
+                limit.add(name, text=number(value))
+    if joint.damping or joint.friction or joint.stiffness:
+        dynamics = axis.add("dynamics")
+        dynamics.add("damping", text=number(joint.damping))
+        dynamics.add("friction", text=number(joint.friction))
+        dynamics.add("spring_reference", text=number(joint.rest))
+        dynamics.add("spring_stiffness", text=number(joint.stiffness))
+    if joint.mimic is not None:
+        mimic = axis.add("mimic", joint=joint.mimic.joint)
+        mimic.add("multiplier", text=number(joint.mimic.multiplier))
+        mimic.add("offset", text=number(joint.mimic.offset))
+        mimic.add("reference", text="0")
+    return axis
+
+
+def _unsaid(joint: Joint) -> list[Note]:
+    said = []
+    if joint.armature and not _rotor(joint):
+        said.append(f"its armature {joint.armature:g}")
+    if joint.friction and joint.friction_width is not None:
+        said.append(f"the width {joint.friction_width:g} of its friction")
+    if "axis" not in joint.moves.figures and (joint.damping or joint.friction):
+        said.append("damping or friction of a ball")
+    return [Note("dropped", f"joint '{joint.name}'", f"{text} is not in it: a joint file can say it") for text in said]

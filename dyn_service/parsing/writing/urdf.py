@@ -1,0 +1,111 @@
+"""As URDF. Balls and screws are written as Drake writes them, and rotors as its transmissions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dyn_service.api.arguments import DEFAULT_GRAVITY
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import Description, Inertial, Joint, Note, Shape
+from dyn_service.parsing.pose import rpy_of
+from dyn_service.parsing.transmissions import RATIO, ROTOR
+from dyn_service.parsing.transmissions import TAG as TRANSMISSION
+from dyn_service.parsing.urdf.reader import PITCH
+from dyn_service.parsing.writing.text import Tag, document, number, numbers, roles, sizes
+
+_DRAKES = {"spherical": "ball", "ball": "ball", "screw": "screw"}
+
+
+def write(description: Description) -> tuple[str, list[Note]]:
+    """The text, and a note on each thing that URDF cannot say."""
+    root = Tag("robot", {"name": description.name})
+    notes: list[Note] = []
+    if description.root != "fixed":
+        text = f"that its root moves ({description.root}) is not in it: say so where it is read"
+        notes.append(Note("dropped", f"robot '{description.name}'", text))
+    if description.gravity != DEFAULT_GRAVITY:
+        text = f"its gravity, ({', '.join(map(number, description.gravity))}) m/s^2, is not in it: give it in each call"
+        notes.append(Note("dropped", f"robot '{description.name}'", text))
+    for link in description.links:
+        inside = [] if link.inertial is None else [_inertial(link.inertial)]
+        for shape in link.shapes:
+            inside += [_shape(role, shape, f"{link.name}_{len(inside)}") for role in roles(shape)]
+        root.add("link", *inside, name=link.name)
+    for joint in description.joints:
+        root.children.append(_joint(joint))
+        notes += _unsaid(joint)
+    for joint in description.joints:
+        if joint.armature:
+            root.children.append(_rotor(joint))
+    return document(root), notes
+
+
+def _shape(role: str, shape: Shape, material: str) -> Tag:
+    tag = Tag(role, children=[_origin(shape.xyz, shape.rotation)])
+    said = {name: numbers(value) for name, value in sizes(shape).items()}
+    tag.add("geometry", Tag(shape.kind, said if shape.kind != "mesh" else {"filename": shape.mesh, **said}))
+    if role == "visual" and shape.rgba is not None:
+        tag.add("material", Tag("color", {"rgba": numbers(shape.rgba)}), name=material)
+    return tag
+
+
+def _inertial(inertial: Inertial) -> Tag:
+    tag = Tag("inertial")
+    tag.children.append(_origin(inertial.com, inertial.rotation))
+    tag.add("mass", value=number(inertial.mass))
+    I = inertial.inertia
+    moments = {"ixx": I[0, 0], "ixy": I[0, 1], "ixz": I[0, 2], "iyy": I[1, 1], "iyz": I[1, 2], "izz": I[2, 2]}
+    tag.children.append(Tag("inertia", {name: number(value) for name, value in moments.items()}))
+    return tag
+
+
+def _origin(xyz: Vector, rotation: Matrix) -> Tag:
+    turned = not np.array_equal(rotation, np.eye(3))
+    return Tag("origin", {"xyz": numbers(xyz), "rpy": numbers(rpy_of(rotation)) if turned else "0 0 0"})
+
+
+def _joint(joint: Joint) -> Tag:
+    drakes = _DRAKES.get(joint.type)
+    tag = Tag("drake:joint" if drakes else "joint", {"name": joint.name, "type": drakes or joint.type})
+    tag.children.append(_origin(joint.xyz, joint.rotation))
+    tag.add("parent", link=joint.parent)
+    tag.add("child", link=joint.child)
+    if "axis" in joint.moves.figures:
+        tag.add("axis", xyz=numbers(joint.axis))
+    if joint.limit is not None:
+        given = {name: getattr(joint.limit, name) for name in ("lower", "upper", "effort", "velocity")}
+        tag.children.append(Tag("limit", {name: number(value) for name, value in given.items() if value is not None}))
+    if joint.damping or joint.friction:
+        tag.add("dynamics", damping=number(joint.damping), friction=number(joint.friction))
+    if joint.mimic is not None:
+        mimic = joint.mimic
+        tag.add("mimic", joint=mimic.joint, multiplier=number(mimic.multiplier), offset=number(mimic.offset))
+    if joint.moves.threaded:
+        tag.children.append(Tag(PITCH, {"value": number(joint.pitch)}))
+    return tag
+
+
+def _rotor(joint: Joint) -> Tag:
+    """A transmission of ratio 1 whose rotor has the inertia that the joint feels."""
+    tag = Tag(TRANSMISSION, {"name": f"{joint.name}_transmission"})
+    tag.add("type", text="transmission_interface/SimpleTransmission")
+    tag.add("joint", name=joint.name)
+    rotor = tag.add("actuator", name=f"{joint.name}_motor")
+    rotor.children.append(Tag(ROTOR, {"value": number(joint.armature)}))
+    rotor.children.append(Tag(RATIO, {"value": "1"}))
+    return tag
+
+
+def _unsaid(joint: Joint) -> list[Note]:
+    said = []
+    if joint.stiffness:
+        said.append(f"its spring, stiffness {joint.stiffness:g} to rest {joint.rest:g}")
+    if joint.friction and joint.friction_width is not None:
+        said.append(f"the width of its friction, {joint.friction_width:g}")
+    notes = [
+        Note("dropped", f"joint '{joint.name}'", f"{text}, is not in it: a joint file can say it") for text in said
+    ]
+    if joint.type in _DRAKES:
+        text = f"a joint of type {joint.type}, which URDF has not: it is written as Drake writes it"
+        notes.append(Note("changed", f"joint '{joint.name}'", text))
+    return notes

@@ -1,0 +1,120 @@
+"""A xacro file -> the XML that it makes, by the package `xacro`, the one that ROS has.
+
+xacro is a language: it evaluates Python, and reads files and the environment. So nothing here is run but a file that
+its user names, whose name ends in `.xacro`; never text, and never anything that a server was sent. Packages of `$(find
+PACKAGE)` are found where ROS finds them, and else as folders with a `package.xml` above the file or beside those.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from xml.parsers.expat import ExpatError
+
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
+from dyn_service.support.optional import load
+from dyn_service.support.suggestions import did_you_mean
+
+SUFFIX = ".xacro"
+
+_LOCK = threading.Lock()  # the package keeps what it is at in its modules
+
+
+def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
+    """The XML that a file makes, line by line as the command `xacro` prints it.
+
+    Args:
+        path: The file.
+        arguments: Of its `<xacro:arg>`, by name.
+
+    Raises:
+        MissingLibraryError: The package is not installed; says which extra brings it.
+        NotFoundError: There is no such file.
+        UrdfError: The file is not sound; names it.
+        InvalidArgumentError: It takes no argument of that name, or one is no text.
+
+    Checked by:
+        tests/parsing/test_xacro.py
+    """
+    name = os.fspath(path)
+    xacro = load(f"the xacro file {name}", "xacro")
+    if not Path(path).is_file():
+        raise NotFoundError(f"the file {name} does not exist")
+    for argument, value in arguments.items():
+        if not isinstance(value, str):
+            raise InvalidArgumentError(
+                f"argument '{argument}' must be text, found {type(value).__name__}", path=f"arguments.{argument}"
+            )
+    given = _Given(arguments)
+    with _LOCK, _finding(xacro, Path(path)):
+        try:
+            text: str = xacro.process_file(name, mappings=given, verbosity=0).toprettyxml(indent="  ")
+        except ExpatError as fault:
+            raise UrdfError(f"malformed XML: {fault}", file=_at(xacro, name), line=fault.lineno) from None
+        except Exception as fault:  # noqa: BLE001  # what its expressions may raise is anything
+            said = " ".join(str(fault).split()) or type(fault).__name__
+            macros = [each.body.getAttribute("name") for each in getattr(xacro, "macrostack", None) or ()]
+            element = f"macro '{macros[-1]}'" if macros else None
+            raise UrdfError(f"xacro: {said}", file=_at(xacro, name), element=element) from None
+    idle = sorted(set(arguments) - given.asked)
+    if idle:
+        near = did_you_mean(idle[0], given.asked)
+        raise InvalidArgumentError(f"{name} takes no argument '{idle[0]}'{near}", path="arguments")
+    return text
+
+
+class _Given(dict[str, str]):
+    """Arguments that remember which of them were asked for."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given)
+        self.asked: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+
+def _at(xacro: Any, name: str) -> str:
+    """The file that was at work."""
+    stack = getattr(xacro, "filestack", None) or [name]
+    return str(stack[-1] or name)
+
+
+@contextmanager
+def _finding(xacro: Any, path: Path) -> Iterator[None]:
+    """`$(find PACKAGE)` without ROS."""
+    arguments: Any = import_module(f"{xacro.__name__}.substitution_args")
+    by_ros: Callable[[str], str] | None = getattr(arguments, "_eval_find", None)
+
+    def find(package: str) -> str:
+        if by_ros is not None:
+            try:
+                return by_ros(package)
+            except Exception:  # noqa: BLE001  # ROS is not there, or knows no such package
+                pass
+        for folder in path.resolve().parents:
+            for candidate in (folder, folder / package):
+                if candidate.name == package and (candidate / "package.xml").is_file():
+                    return str(candidate)
+        raise LookupError(
+            f"there is no package '{package}' that ROS knows, nor a folder of that name with a package.xml above"
+        )
+
+    if by_ros is None:
+        yield
+        return
+    arguments._eval_find = find
+    try:
+        yield
+    finally:
+        arguments._eval_find = by_ros

@@ -1,0 +1,273 @@
+"""XML text -> elements with their line numbers, and nothing else: no network, no other file, no entity, no recovery.
+
+The text is parsed by expat behind defusedxml's guards. A document type declaration is refused as such; with it go
+entities, expanding or external, since they cannot be declared anywhere else. Text between tags and processing
+instructions are skipped: URDF says everything in attributes. Comments are kept, for what they take out of a robot.
+Prefixes are part of names and need no declaration: files outlive the tools whose prefixes they carry.
+
+Cost: one pass, time and memory linear in the text, both bounded by `ReadLimits`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from xml.sax import SAXParseException
+from xml.sax.handler import ContentHandler, LexicalHandler, property_lexical_handler
+from xml.sax.xmlreader import AttributesImpl
+
+from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped, unused-ignore]
+from defusedxml.expatreader import create_parser  # type: ignore[import-untyped, unused-ignore]
+
+from dyn_service.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.model.description import Note
+from dyn_service.parsing.places import Place, shown_path
+
+BEFORE_XML = "\ufeff \t\r\n"
+"""A byte order mark and blanks: what may stand before the first `<`."""
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """The largest description that is read. The largest real ones known have 0.2 MB, 4000 elements, 130 links.
+
+    size: bytes of text. elements: in all, with comments. depth: of nested elements. attributes: of one element. links,
+    joints: of the robot.
+    """
+
+    size: int = 16 * 2**20
+    elements: int = 200_000
+    depth: int = 64
+    attributes: int = 64
+    links: int = 10_000
+    joints: int = 10_000
+
+
+LONGEST_TEXT = 200
+"""Characters of an element's text from which on no more are kept: numbers are all that is read of it."""
+
+
+@dataclass(slots=True)
+class Element:
+    """An XML element: its tag as written (prefix included), attributes, 1-based line, children in order, the beginning
+    of its text, and the file it stands in.
+    """
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    children: list[Element] = field(default_factory=list)
+    text: str = ""
+    file: str = ""
+
+    def all(self, tag: str) -> list[Element]:
+        """The children of that tag."""
+        return [child for child in self.children if child.tag == tag]
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment: its text, and the line on which it begins."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An XML text: its root element, and its comments in order. dashes: the line of the first comment with `--` in it,
+    which XML does not allow and other parsers accept; 0: none has one.
+    """
+
+    root: Element
+    comments: tuple[Comment, ...]
+    dashes: int = 0
+
+    def notes(self, place: Place) -> list[Note]:
+        """What was changed to read it; `place`: of its root element."""
+        text = "'--' inside a comment, which XML does not allow: read as if it were blanks"
+        return [replace(place, element="comment", line=self.dashes).note("changed", text)] if self.dashes else []
+
+
+def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
+    """The text of a file, read only if it is a regular file within the limit.
+
+    Args:
+        path: The file.
+        limits: `size` is held before anything is read.
+
+    Returns:
+        The decoded text, without a byte order mark.
+
+    Raises:
+        NotFoundError: There is no such file.
+        InvalidArgumentError: It is a directory or a device, or its path is malformed.
+        PermissionDeniedError: It may not be read.
+        ResourceExhaustedError: It is too large.
+        UrdfError: It is empty or not UTF-8.
+    """
+    name = shown_path(path)
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise InvalidArgumentError(f"{name} is a directory; expected a robot's file")
+        # A pipe or device may never end, and opening one may block.
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidArgumentError(f"{name} is not a regular file; expected a robot's file")
+        _hold_size(status.st_size, name, limits)
+        with Path(path).open("rb") as file:
+            data = file.read(limits.size + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"the file {name} does not exist") from None
+    except PermissionError:
+        raise PermissionDeniedError(f"the file {name} may not be read: permission denied") from None
+    except (OSError, ValueError) as fault:
+        if isinstance(fault, InvalidArgumentError):
+            raise
+        reason = fault.strerror if isinstance(fault, OSError) else str(fault)
+        raise InvalidArgumentError(f"the file {name[:200]!r} cannot be opened: {reason}") from None
+    return decode(data, name, limits)
+
+
+def decode(data: bytes, file: str, limits: ReadLimits) -> str:
+    """The bytes as UTF-8 text, whatever encoding the XML declaration may name.
+
+    Raises:
+        ResourceExhaustedError: Too many bytes.
+        UrdfError: Not UTF-8; names the line and the first byte at fault.
+    """
+    _hold_size(len(data), file, limits)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        hint = ", the text looks like UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        message = f"expected UTF-8 text, found the byte 0x{data[fault.start]:02x}{hint}"
+        raise Place(file, line=line).fault(message) from None
+
+
+def parse(text: str, file: str, limits: ReadLimits) -> Document:
+    """The elements and comments of an XML text.
+
+    Args:
+        text: The XML. Blanks before it are skipped (and counted as lines): text in triple quotes begins with one.
+        file: The name that faults give.
+        limits: All but `links` and `joints` are held while parsing.
+
+    Raises:
+        UrdfError: Empty, malformed, or with a document type declaration; `line` is where it was noticed.
+        ResourceExhaustedError: Beyond a limit.
+    """
+    body = text.lstrip(BEFORE_XML)
+    skipped = text[: len(text) - len(body)].count("\n")
+    if not body:
+        raise Place(file).fault("there is no text, expected an XML document")
+    _hold_size(len(text), file, limits)
+    try:
+        _hold_size(len(text.encode()), file, limits)
+    except UnicodeEncodeError as fault:
+        line = text.count("\n", 0, fault.start) + 1
+        message = f"expected text, found the lone surrogate U+{ord(text[fault.start]):04X}"
+        raise Place(file, line=line).fault(message) from None
+
+    parser = create_parser(forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    builder = _Builder(file, lambda: int(parser.getLineNumber()) + skipped, limits)
+    parser.setContentHandler(builder)
+    parser.setProperty(property_lexical_handler, builder)
+    try:
+        parser.feed(body)
+        parser.close()
+    except SAXParseException as fault:
+        mended, first = _without_dashes(body)
+        if first:
+            return replace(parse(text[: len(text) - len(body)] + mended, file, limits), dashes=first + skipped)
+        line = (fault.getLineNumber() or 1) + skipped
+        column = (fault.getColumnNumber() or 0) + 1
+        still = ""
+        if builder.open:
+            still = f"; <{builder.open[-1].tag[:40]}> of line {builder.open[-1].line} is still open"
+        # What expat says where the text ends too early would read as if there were nothing.
+        cause = "the text ends early" if builder.open and "no element" in fault.getMessage() else fault.getMessage()
+        raise Place(file, line=line).fault(f"malformed XML: {cause}, column {column}{still}") from None
+    except DefusedXmlException:
+        raise Place(file, line=builder.line()).fault(
+            "found a document type declaration (<!DOCTYPE>), expected none"
+        ) from None
+    if builder.root is None:
+        raise Place(file).fault("malformed XML: no element found")
+    return Document(builder.root, tuple(builder.comments))
+
+
+def _without_dashes(text: str) -> tuple[str, int]:
+    """The text with blanks for all `--` inside comments, and the line of the first such comment; 0: there is none."""
+    parts, first, at = [], 0, 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        inside = text[start + 4 : end]
+        if "--" in inside or inside.endswith("-"):
+            first = first or text.count("\n", 0, start) + 1
+            inside = inside.replace("--", "  ").removesuffix("-").ljust(len(inside))
+        parts += [text[at : start + 4], inside]
+        at = end
+    return "".join([*parts, text[at:]]), first
+
+
+class _Builder(ContentHandler, LexicalHandler):
+    """Collects the elements and comments that the parser reports."""
+
+    def __init__(self, file: str, line: Callable[[], int], limits: ReadLimits) -> None:
+        super().__init__()
+        self.root: Element | None = None
+        self.open: list[Element] = []
+        self.comments: list[Comment] = []
+        self.line = line
+        self._file = file
+        self._limits = limits
+        self._count = 0
+
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:
+        line = self._counted()
+        if len(self.open) >= self._limits.depth:
+            raise _too_much(f"{self._file}:{line}", f"elements nested more than {self._limits.depth} deep")
+        if len(attrs) > self._limits.attributes:
+            raise _too_much(f"{self._file}:{line}", f"an element of more than {self._limits.attributes} attributes")
+        element = Element(name, dict(attrs), line, file=self._file)
+        if self.open:
+            self.open[-1].children.append(element)
+        else:
+            self.root = element
+        self.open.append(element)
+
+    def endElement(self, name: str) -> None:
+        self.open.pop()
+
+    def characters(self, content: str) -> None:
+        if self.open and len(self.open[-1].text) < LONGEST_TEXT:
+            self.open[-1].text += content[:LONGEST_TEXT]
+
+    def comment(self, content: str) -> None:
+        line = self._counted()
+        self.comments.append(Comment(content, line))
+
+    def _counted(self) -> int:
+        """The line of one more element or comment.
+
+        Raises:
+            ResourceExhaustedError: There are too many.
+        """
+        line = self.line()
+        self._count += 1
+        if self._count > self._limits.elements:
+            raise _too_much(f"{self._file}:{line}", f"more than {self._limits.elements} elements")
+        return line
+
+
+def _hold_size(size: int, file: str, limits: ReadLimits) -> None:
+    if size > limits.size:
+        raise _too_much(file, f"more than {limits.size} bytes of text")
+
+
+def _too_much(place: str, what: str) -> ResourceExhaustedError:
+    return ResourceExhaustedError(f"{place}: the robot description has {what}, the most that is read")

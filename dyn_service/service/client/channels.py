@@ -1,0 +1,406 @@
+"""Ways to a server: whole messages there and back. A transport is one class for each kind of client, named by a scheme.
+
+    channel = open_channel("tcp://127.0.0.1:5755", context)
+    channel.send(request)                       # at once; False: there is no server
+    channel.reaches(timeout_s)                  # whether there is one, by then
+    reply = channel.receive(timeout_s)          # None: nothing came in time
+    channel.close()
+
+What a message says, whose reply it is and how long to wait for it is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from math import ceil
+from time import monotonic
+from typing import Any, Protocol, TypeVar, cast
+
+import zmq
+
+from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
+from dyn_service.service.client.handshake import Gate
+from dyn_service.service.protocol.keys import Keys
+from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
+from dyn_service.service.protocol.sockets import (
+    SCHEMES,
+    check_owner,
+    check_port,
+    is_writable,
+    plain_send,
+    tells_owner,
+)
+
+_RECONNECT_MS = 20
+_RECONNECT_MAX_MS = 500
+_HANDSHAKE_MS = 2000
+"""A peer that takes the connection and does not greet is left by then, and tried again."""
+
+_HEARTBEAT_MS = 2000
+"""A server is asked for a sign of life so often, and left after three times without."""
+
+_RENEW_S = 2.5
+"""After so long without a server a socket is replaced: ZeroMQ never connects again after a peer broke the protocol, as
+one does that is no ZeroMQ at all, or sends a message longer than allowed. Longer than a handshake may take.
+"""
+
+_MOST_UNREAD = 16
+"""Replies that libzmq holds for a client with one call at a time, before it stops reading from the connection. The
+asyncio client keeps libzmq's 1000: with fewer, thousands of calls at a time take twice as long.
+"""
+
+_NOBLOCK = int(zmq.NOBLOCK)
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+_S = TypeVar("_S", bound="zmq.Socket[Any]")
+
+_forks = 0
+
+
+def _note_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def forks() -> int:
+    """Counts the forks between the first process and this one: a channel that was opened before one is of no use."""
+    return _forks
+
+
+class Channel(Protocol):
+    """A way to a server for calls that wait."""
+
+    def send(self, payload: bytes) -> bool:
+        """Sends a message at once; False if no server is connected: then it never will be sent."""
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """The next message; None if none came in time.
+
+        Raises:
+            PermissionDeniedError: The server at an ipc endpoint runs as another user than this process and root.
+        """
+
+    def reaches(self, timeout_s: float = 0.0) -> bool:
+        """Whether a server is connected; waits for one."""
+
+    def close(self) -> None:
+        """Lets go of the transport."""
+
+
+class AsyncChannel(Protocol):
+    """The same for asyncio; it belongs to the event loop in which it was opened."""
+
+    remains: bool
+    """Whether it keeps to a server that is gone, and has to be opened anew to find the next one there."""
+
+    def send(self, payload: bytes) -> bool:
+        """As `Channel.send`."""
+
+    async def receive(self) -> bytes:
+        """The next message, however long it takes; raises as `Channel.receive`."""
+
+    async def reaches(self, timeout_s: float = 0.0) -> bool:
+        """As `Channel.reaches`."""
+
+    def close(self) -> None:
+        """Lets go of the transport."""
+
+
+class ZmqChannel:
+    """A DEALER socket over `tcp`, `ipc` or `inproc`.
+
+    Over `inproc` ZeroMQ takes messages for a server that is yet to come, and hands them to it even when the socket that
+    sent them has been closed: there alone, what was asked in vain may be carried out late.
+
+    Args:
+        endpoint: Where the server listens.
+        context: The ZeroMQ context; None is the process's own.
+        keys: Who asks, and which server is meant; None: whoever, of a server that asks for no keys.
+
+    Raises:
+        InvalidArgumentError: ZeroMQ does not take the endpoint.
+    """
+
+    def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
+        self._endpoint = endpoint
+        self._context = context
+        self._keys = keys
+        self._is_inproc = endpoint.startswith("inproc://")
+        self._checks_owner = keys is None and tells_owner(endpoint)  # a server with keys proves who it is
+        self._absence = _Absence()
+        self._armed_ms: int
+        self._connect()
+
+    def send(self, payload: bytes) -> bool:
+        """Sends a message at once; False if no server is connected."""
+        if self._is_inproc and not is_writable(self._socket):
+            self._reconnect()  # the one transport that does not do so by itself
+        try:
+            self._send(payload, _NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """The next message; None if none came in time."""
+        if timeout_s != self._armed_s:
+            self._arm(timeout_s)
+        try:
+            return check_owner(self._receive(copy=False), self._endpoint) if self._checks_owner else self._receive()
+        except zmq.Again:
+            return None
+        except PermissionDeniedError:
+            self._reconnect()  # drops the other messages of this server
+            raise
+
+    def reaches(self, timeout_s: float = 0.0) -> bool:
+        """Whether a server is connected; waits for one.
+
+        Raises:
+            PermissionDeniedError: There is one, and its list has not this client's key.
+        """
+        if is_writable(self._socket):
+            self._absence.end()
+            return True
+        until_s = monotonic() + timeout_s
+        if self._gate is not None:
+            self._gate.knock()
+        while not self._absence.is_long():
+            left_s = until_s - monotonic()
+            if left_s <= 0.0:
+                return False
+            if self._socket.poll(ceil(min(left_s, _look_s(self._gate)) * 1e3), zmq.POLLOUT):
+                self._absence.end()
+                return True
+            if self._gate is not None:
+                self._gate.check()
+        self._reconnect()
+        return self.reaches(until_s - monotonic())
+
+    def close(self) -> None:
+        """Closes the socket."""
+        if self._gate is not None:
+            self._gate.close()
+        self._socket.close()
+
+    def _arm(self, timeout_s: float) -> None:
+        """Sets how long the socket waits, in whole milliseconds; to tell it costs more than to see that it knows."""
+        milliseconds = max(0, ceil(timeout_s * 1e3))
+        if milliseconds != self._armed_ms:
+            self._socket.setsockopt(zmq.RCVTIMEO, milliseconds)
+            self._armed_ms = milliseconds
+        self._armed_s = timeout_s
+
+    def _reconnect(self) -> None:
+        self.close()
+        self._connect()
+
+    def _connect(self) -> None:
+        context = self._context or zmq.Context.instance()
+        made = context.socket(zmq.DEALER)
+        made.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
+        self._gate = None if self._keys is None else Gate(made, context, self._endpoint, self._keys)
+        self._socket = _connected(made, self._endpoint)
+        self._send = plain_send(self._socket)
+        self._receive: Callable[..., Any] = self._socket.recv
+        self._armed_s = -1.0
+        self._armed_ms = -1
+
+
+class AsyncZmqChannel:
+    """A DEALER socket over `tcp`, `ipc` or `inproc`, in an event loop.
+
+    Args:
+        endpoint: Where the server listens.
+        context: The ZeroMQ context; None is the process's own.
+        keys: Who asks, and which server is meant; None: whoever, of a server that asks for no keys.
+
+    Raises:
+        InvalidArgumentError: ZeroMQ does not take the endpoint.
+    """
+
+    def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
+        from asyncio import CancelledError, current_task  # slow to import, and calls that wait do without
+
+        from zmq.asyncio import Context as Shadow
+
+        self._cancelled, self._current_task = CancelledError, current_task
+        self.remains = endpoint.startswith("inproc://")
+        self._endpoint = endpoint
+        self._checks_owner = keys is None and tells_owner(endpoint)
+        self._absence = _Absence()
+        self._own, self._keys = context or zmq.Context.instance(), keys
+        self._context = Shadow(shadow=self._own)
+        self._connect()
+
+    def _connect(self) -> None:
+        made = self._context.socket(zmq.DEALER)
+        if self.remains:
+            made.setsockopt(zmq.RCVHWM, 0)  # an inproc server drops the replies beyond
+        self._gate = None if self._keys is None else Gate(made, self._own, self._endpoint, self._keys)
+        self._socket = _connected(made, self._endpoint)
+        self._send = plain_send(zmq.Socket.shadow(made))
+
+    def send(self, payload: bytes) -> bool:
+        """Sends a message at once; False if no server is connected."""
+        try:
+            self._send(payload, _NOBLOCK)  # not by pyzmq's `send` for asyncio: it waits behind calls in `reaches`
+        except zmq.Again:
+            return False
+        self._is_writable()  # the event loop receives a reply whose signal the sending took
+        return True
+
+    async def receive(self) -> bytes:
+        """The next message, however long it takes."""
+        while True:
+            socket = self._socket
+            try:
+                if self._checks_owner:
+                    return check_owner(await socket.recv(copy=False), self._endpoint)
+                return await socket.recv()
+            except self._cancelled:
+                task = self._current_task()
+                if socket is self._socket or (task is not None and task.cancelling()):
+                    raise  # else the socket was replaced, and it was its receiving that was cancelled
+
+    async def reaches(self, timeout_s: float = 0.0) -> bool:
+        """Whether a server is connected; waits for one."""
+        until_s = monotonic() + timeout_s
+        if self._gate is not None:
+            self._gate.knock()
+        while True:
+            if not self._is_writable() and (left_s := min(until_s - monotonic(), _look_s(self._gate))) > 0.0:
+                poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
+                await poll(ceil(left_s * 1e3), zmq.POLLOUT)
+            if self._is_writable():
+                self._absence.end()
+                return True
+            if self._gate is not None:
+                self._gate.check()
+            if self._absence.is_long():
+                former, gate = self._socket, self._gate
+                self._connect()
+                if gate is not None:
+                    gate.close()
+                former.close()
+            if monotonic() >= until_s:
+                return False
+
+    def _is_writable(self) -> bool:
+        """Returns whether a server is connected, and lets the event loop receive a reply that has arrived.
+
+        ZeroMQ signals a reply once. Any use of the raw socket, pyzmq's `poll` included, may take that signal; only
+        `get` of the asyncio socket then looks for the reply.
+        """
+        return bool(cast(int, self._socket.get(zmq.EVENTS)) & zmq.POLLOUT)
+
+    def close(self) -> None:
+        """Closes the socket."""
+        if self._gate is not None:
+            self._gate.close()
+        self._socket.close()
+
+
+def _look_s(gate: Gate | None) -> float:
+    """How long to wait for a server before looking whether something is wrong."""
+    return _RENEW_S if gate is None else _RECONNECT_MS * 1e-3
+
+
+class _Absence:
+    """How long there has been no server, as far as somebody asked."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+
+    def is_long(self) -> bool:
+        """Notes that there is none; whether the socket should be replaced. Then it counts anew."""
+        now_s = monotonic()
+        if self._since_s is None:
+            self._since_s = now_s
+        if now_s - self._since_s < _RENEW_S:
+            return False
+        self._since_s = now_s
+        return True
+
+    def end(self) -> None:
+        """Notes that there is one."""
+        self._since_s = None
+
+
+_Opener = tuple[
+    Callable[[str, Context | None, Keys | None], Channel], Callable[[str, Context | None, Keys | None], AsyncChannel]
+]
+
+_CHANNELS: dict[str, _Opener] = dict.fromkeys(SCHEMES, (ZmqChannel, AsyncZmqChannel))
+"""What opens a channel, by the scheme of an endpoint, for calls that wait and for asyncio."""
+
+
+def open_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> Channel:
+    """A way to the server at this endpoint, for calls that wait; with keys, to a server that asks for them.
+
+    Raises:
+        InvalidArgumentError: There is no such transport, or it does not take the endpoint.
+    """
+    return _CHANNELS[_scheme(check_endpoint(endpoint))][0](endpoint, context, keys)
+
+
+def open_async_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> AsyncChannel:
+    """A way to the server at this endpoint, for asyncio; with keys, to a server that asks for them.
+
+    Raises:
+        InvalidArgumentError: There is no such transport, or it does not take the endpoint.
+    """
+    return _CHANNELS[_scheme(check_endpoint(endpoint))][1](endpoint, context, keys)
+
+
+def check_endpoint(endpoint: str) -> str:
+    """The endpoint, if it is one that a client can connect to.
+
+    Raises:
+        InvalidArgumentError: It is none; the message says how one looks.
+    """
+    if not isinstance(endpoint, str) or _scheme(endpoint) not in _CHANNELS or endpoint in _CHANNELS:
+        raise _refused(endpoint)
+    return check_port(endpoint, "endpoint")
+
+
+def _scheme(endpoint: str) -> str:
+    return "".join(endpoint.partition("://")[:2])
+
+
+def _refused(endpoint: Any, fault: Exception | None = None) -> InvalidArgumentError:
+    cause = "" if fault is None else f": {fault}"
+    return InvalidArgumentError(
+        f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found {endpoint!r}{cause}",
+        path="endpoint",
+    )
+
+
+def _connected(socket: _S, endpoint: str) -> _S:
+    """A DEALER socket, set up and connected.
+
+    IMMEDIATE: nothing is queued for a server that is not there, so that no command is carried out late. No SNDHWM, or a
+    server that is slow to read would look like none. The heartbeat finds out about a server that went without a word,
+    within four times its period.
+    """
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.IMMEDIATE, 1)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    try:
+        socket.connect(endpoint)
+    except zmq.ZMQError as fault:
+        socket.close()
+        raise _refused(endpoint, fault) from None
+    return socket

@@ -1,0 +1,143 @@
+"""What a request may cost: foretold from its row, sizes and shapes, held against limits before any of it is spent.
+
+What cannot be foretold, steps that choose their own number of evaluations, is metered as it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+from dyn_service.api.cost import Cost, of_query
+from dyn_service.api.queries import Query, Row
+from dyn_service.api.spec import Computation, Dimensions
+from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError
+from dyn_service.parsing.xml_elements import ReadLimits
+from dyn_service.service.protocol.limits import RequestLimits
+
+
+def foretell(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
+    """The cost of a request.
+
+    Args:
+        row: What is asked, of either table.
+        sizes: The robot's; unread where the row is asked of the server itself.
+        inputs: As they were read: arrays, wrenches, payloads.
+        options: All of the row's.
+    """
+    if isinstance(row, Query):
+        return of_query(row, sizes, inputs, options)
+    assert isinstance(row, Computation)
+    cost: Cost = row.function("cost")(sizes, inputs, options)
+    return cost
+
+
+def refuse_over(row: Row, cost: Cost, limits: RequestLimits) -> None:
+    """Refuses a request that costs more than it may.
+
+    Raises:
+        ResourceExhaustedError: One sentence: what was asked, what it would cost, the limit, and what would fit.
+    """
+    if (
+        cost.work_s <= limits.max_work_s
+        and cost.bytes <= limits.max_memory_bytes
+        and cost.reply_bytes <= limits.max_reply_bytes
+        and cost.states <= limits.max_states
+        and cost.steps <= limits.max_steps
+        and cost.segments <= limits.max_segments
+        and cost.wrenches <= limits.max_wrenches
+        and cost.contacts <= limits.max_contacts
+    ):
+        return
+    counts = (
+        (cost.segments, limits.max_segments, "segments", "inputs.mass"),
+        (cost.wrenches, limits.max_wrenches, "wrenches", "inputs.wrenches"),
+        (cost.contacts, limits.max_contacts, "contacts", "inputs.contacts"),
+        (cost.steps, limits.max_steps, "steps", "options.steps"),
+        (cost.states, limits.max_states, "states", "inputs"),
+    )
+    for found, most, name, path in counts:
+        if found > most:
+            text = f"{_asked(row, cost)}; the limit is {most} {name} in one request{_how(name)}"
+            raise ResourceExhaustedError(text, path=path)
+    amounts = (
+        (cost.reply_bytes, limits.max_reply_bytes, f"the answer takes {cost.reply_bytes} bytes, the limit is {{}}"),
+        (cost.bytes, limits.max_memory_bytes, f"that takes {cost.bytes} bytes of memory, the limit is {{}}"),
+        (cost.work_s, limits.max_work_s, f"that takes about {cost.work_s:.3g} s of one core, the limit is {{}} s"),
+    )
+    for amount, most_of_it, text in amounts:
+        if amount > most_of_it:
+            said = f"{_asked(row, cost)}: {text.format(most_of_it)}{_fitting(cost, most_of_it / amount)}"
+            raise ResourceExhaustedError(said, path="options.steps" if cost.steps > 1 else "inputs")
+
+
+def meter(
+    row: Row, limits: RequestLimits, until_ns: float | None = None, clock: Callable[[], int] = thread_time_ns
+) -> Callable[[float], None]:
+    """What a computation calls now and then with the share that is done: ends it where it takes longer than it may.
+
+    Args:
+        row: What is asked.
+        limits: `max_work_s` is the time that this thread may work.
+        until_ns: When the asker gives up, on the clock of `time.perf_counter_ns`.
+        clock: ns that this thread has worked.
+    """
+    began: int | None = None
+
+    def look(share: float) -> None:
+        """Ends the computation where it is to end.
+
+        Raises:
+            ResourceExhaustedError: It has taken as long as it may.
+            DeadlineExceededError: Nobody waits for it any more.
+        """
+        nonlocal began
+        began = clock() if began is None else began  # from the first look on: before it kernels may have been made
+        if clock() - began > limits.max_work_s * 1e9:
+            raise ResourceExhaustedError(
+                f"{row.name} has worked for {limits.max_work_s:g} s, which is the limit, and is {share:.0%} done: ask "
+                "for fewer steps or states in one request",
+                path="options.steps",
+            )
+        if until_ns is not None and perf_counter_ns() > until_ns:
+            raise DeadlineExceededError(
+                f"{row.name} was {share:.0%} done when its deadline went by, and was stopped", path="deadline_ms"
+            )
+
+    return look
+
+
+def read_limits(limits: RequestLimits) -> ReadLimits:
+    """What a robot description from a client may be."""
+    return ReadLimits(
+        size=limits.max_urdf_bytes,
+        elements=limits.max_xml_elements,
+        depth=limits.max_xml_nesting,
+        links=limits.max_links,
+        joints=limits.max_joints,
+    )
+
+
+def _asked(row: Row, cost: Cost) -> str:
+    counted = [f"{' x '.join(map(str, cost.lead))} states" if cost.lead else "one state"]
+    counted += [f"{cost.steps} steps"] if cost.steps else []
+    if cost.segments:
+        counted = [f"{cost.segments} segments", f"{' x '.join(map(str, cost.lead)) or 'one'} frames"]
+    counted += [f"{cost.wrenches} wrenches"] if cost.wrenches else []
+    counted += [f"{cost.contacts} contacts"] if cost.contacts else []
+    return f"{row.name} asks for {' and '.join(counted) if len(counted) < 3 else ', '.join(counted)}"
+
+
+def _fitting(cost: Cost, share: float) -> str:
+    """What would fit, where cost goes with a count."""
+    if cost.steps > 1 and (steps := math.floor(cost.steps * share)) >= 1:
+        return f": at most {steps} steps fit into one request{_how('steps')}"
+    if cost.states > 1 and (states := math.floor(cost.states * share)) >= 1:
+        return f": at most {states} {'frames' if cost.segments else 'states'} fit into one request"
+    return ": ask for less"
+
+
+def _how(name: str) -> str:
+    return ", go on from the last state in the next" if name == "steps" else ""

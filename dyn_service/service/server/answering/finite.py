@@ -1,0 +1,350 @@
+"""No answer that leaves the server holds a number that is not finite; here is said which one, and why.
+
+    angle beyond 2^45 rad                         INVALID_ARGUMENT      neighbouring doubles lie too far apart there
+    NaN where the table says that it may be       FAILED_PRECONDITION   the row says why it has no value there
+    M(q) is singular, and the query inverts it    FAILED_PRECONDITION   no finite effort gives a finite acceleration
+    with inputs of ordinary size it is finite     INVALID_ARGUMENT      products of the inputs overflow
+    with such and without the overlay it is       INVALID_ARGUMENT      products of the overlay's numbers overflow
+    with inputs of ordinary size it is not        FAILED_PRECONDITION   products of the robot's own numbers overflow
+
+The rule is applied in this order. The last three are told apart by asking again, with every number of the inputs cut to
++-1, at the same angles. This takes milliseconds and may need the tracer: it is work for a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.arguments import mapped
+from dyn_service.api.named import lead_of
+from dyn_service.api.queries import Array, Computation, Query, Wrench
+from dyn_service.api.spec import BY_NAME
+from dyn_service.errors import DynError, FailedPreconditionError, InternalError, InvalidArgumentError
+from dyn_service.service.protocol.arrays import WireArray, is_finite, not_finite_at
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+_WRENCH_PARTS = ("torque", "force", "point")
+_AS_THEY_ARE = BY_NAME | {"overlay"}
+"""Kinds of input without numbers that are a state's."""
+
+_HUGE = 1e50
+"""A computation's input beyond this is why it overflows; no quantity in SI units comes near."""
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """A number that may not leave: the output's name, its place in it, what it is."""
+
+    output: str
+    index: tuple[int, ...]
+    value: float
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One number of an input: the largest is named."""
+
+    name: str
+    path: str
+    value: float
+
+
+def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
+    """The first number in outputs, packed or plain, that is not finite; None if all are.
+
+    Args:
+        outputs: By name: arrays, packed arrays, numbers, texts, or lists and maps of these.
+        name: What stands before the names.
+    """
+    if isinstance(outputs, WireArray):
+        array = np.frombuffer(outputs.data, dtype="<f8").reshape(outputs.shape)
+    elif isinstance(outputs, np.ndarray | float):
+        array = np.asarray(outputs)
+    elif isinstance(outputs, Mapping):
+        parts = [(f"{name}.{key}" if name else str(key), value) for key, value in outputs.items()]
+        return next((found for key, value in parts if (found := first_not_finite(value, key)) is not None), None)
+    elif isinstance(outputs, list | tuple):
+        parts = [(f"{name}[{k}]", value) for k, value in enumerate(outputs) if not isinstance(value, str)]
+        return next((found for key, value in parts if (found := first_not_finite(value, key)) is not None), None)
+    else:
+        return None
+    if is_finite(array):
+        return None
+    index = not_finite_at(array)
+    return NotFinite(name, index, float(array[index]))
+
+
+class Diagnosis:
+    """Why one state of a query on a robot has no finite answer.
+
+    Args:
+        acting: Who answers such inputs and options.
+        row: The query's row of the table.
+        inputs: As they were read from the request.
+        options: As they were read from the request.
+    """
+
+    def __init__(
+        self,
+        acting: Callable[[Mapping[str, Any], Mapping[str, Any]], Robot],
+        row: Query,
+        inputs: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._acting = acting
+        self._robot = acting(inputs, options)
+        self._row = row
+        self._inputs = inputs
+        self._options = options
+
+    def of_output(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
+        """The error for an output of the row.
+
+        Args:
+            found: The number.
+            ask: Gives the outputs, packed or plain, for other inputs of the same kind.
+        """
+        spec = self._row.outputs[found.output]
+        lead = found.index[: len(found.index) - len(spec.shape)]
+        place = self._place(spec.shape, found.index[len(lead) :])
+        return self._explain(
+            f"{self._row.name} gives {found.output}{place} = {found.value}",
+            lead,
+            ask,
+            inverts=bool(self._row.inverts),
+            singular=spec.singular if np.isnan(found.value) else "",
+        )
+
+    def of_residual(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
+        """The error for a residual of the verification: its formulations invert the mass matrix."""
+        text = f"verify of {self._row.name} gives {found.output} = {found.value}"
+        return self._explain(text, found.index, ask, inverts=self._robot.massless_joint is None)
+
+    def _explain(
+        self,
+        text: str,
+        lead: tuple[int, ...],
+        ask: Callable[[Mapping[str, Any]], Any],
+        *,
+        inverts: bool,
+        singular: str = "",
+    ) -> DynError:
+        if lead:
+            text += f" at state {list(lead)} of the batch"
+        inputs = {name: self._at(name, value, lead) for name, value in self._inputs.items()}
+        pose = self._row.pose
+        q = None if pose is None else inputs.get(pose)
+        if q is not None and q.shape == (self._robot.nq,):
+            joint = self._too_far(q)
+            if joint is not None:
+                value = float(q[self._robot.configuration.position_names.index(joint)])
+                return InvalidArgumentError(
+                    f"{text}: {pose} of joint '{joint}' is {value:g} rad, where a sine has no digits left; the limit "
+                    "is 2^45 rad, about 3.5e13",
+                    path=f"inputs.{pose}",
+                )
+        if singular:
+            return FailedPreconditionError(f"{text}: {singular.format_map(inputs)}")
+        ordinary = {name: self._cut(name, value) for name, value in inputs.items()}
+        if inverts and q is not None and q.shape == (self._robot.nq,):
+            joint = self._acting(inputs, self._options).singular_joint(ordinary[pose or ""])
+            if joint is not None:
+                return FailedPreconditionError(
+                    f"{text}: the mass matrix is singular at this state, what moves with joint '{joint}' has no "
+                    "inertia along it, so no finite effort gives a finite acceleration"
+                )
+        if _is_answered(ask, ordinary):
+            entry = self._largest(inputs)
+            return InvalidArgumentError(
+                f"{text}: numbers on the way become too large, and the largest input is {entry.name} = {entry.value:g}",
+                path=entry.path,
+            )
+        laid = self._row.overlay
+        if laid is not None and laid in ordinary and _is_answered(ask, {**ordinary, laid: None}):
+            return InvalidArgumentError(
+                f"{text}, and so it does with inputs of ordinary size, but not without the {laid}: its numbers are too "
+                "large or too small for a double",
+                path=f"inputs.{laid}",
+            )
+        return FailedPreconditionError(
+            f"{text}, and so it does with inputs of ordinary size: products of the masses, inertias and lengths of "
+            f"robot '{self._robot.name}' are too large or too small for a double"
+        )
+
+    def _place(self, dims: Sequence[str | int], index: tuple[int, ...]) -> str:
+        return _named_place(dims, index, self._names())
+
+    def _names(self) -> dict[str, Sequence[str]]:
+        rows = None if self._row.rows is None else self._options[self._row.rows]
+        return _dimension_names(self._robot) | ({} if rows is None else {str(self._row.selected): rows})
+
+    def _at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:
+        """The input at one state of the batch."""
+        if self._row.inputs[name].kind == "wrenches":
+            return [
+                msgspec.structs.replace(
+                    w, **{part: _entry(np.asarray(getattr(w, part), float), 1, lead) for part in _WRENCH_PARTS}
+                )
+                for w in value
+            ]
+        if self._row.inputs[name].kind == "link":
+            return _named(value, lead)
+        if self._row.inputs[name].kind == "directions":
+            return value
+        if self._row.inputs[name].kind == "overlay":
+            return mapped(value, lambda array, axes, _: _entry(np.asarray(array), axes, lead))
+        return _entry(np.asarray(value), len(self._row.inputs[name].shape), lead)
+
+    def _too_far(self, q: Array) -> str | None:
+        """The first joint that turns, and stands at an angle without digits."""
+        from dyn_service.kernels.trig import LIMIT
+
+        at = self._robot.configuration
+        for name, is_angle, angle in zip(at.position_names, at.angles, q, strict=True):
+            if is_angle and abs(angle) > LIMIT:
+                return name
+        return None
+
+    def _cut(self, name: str, value: Any) -> Any:
+        """The input with its numbers cut to +-1; angles stay, for they decide where a mass matrix is singular, and the
+        robot, whatever an overlay says of it.
+        """
+        if self._row.inputs[name].kind == "wrenches":
+            return [
+                msgspec.structs.replace(w, **{part: np.clip(getattr(w, part), -1.0, 1.0) for part in _WRENCH_PARTS})
+                for w in value
+            ]
+        if self._row.inputs[name].kind in _AS_THEY_ARE:
+            return value
+        cut: Array = np.clip(value, -1.0, 1.0)
+        if self._row.inputs[name].kind == "position" and value.shape == (self._robot.nq,):
+            cut = np.where(self._robot.configuration.shifts, cut, value)
+        return cut
+
+    def _largest(self, inputs: Mapping[str, Any]) -> _Entry:
+        entries = []
+        for name, value in inputs.items():
+            if self._row.inputs[name].kind == "wrenches":
+                entries += [_largest_of_wrench(k, wrench) for k, wrench in enumerate(value)]
+            elif self._row.inputs[name].kind in _AS_THEY_ARE:
+                continue
+            elif value.size:
+                index = _largest_index(value)
+                place = self._place(self._row.inputs[name].shape, index)
+                entries.append(_Entry(name + place, f"inputs.{name}", float(value[index])))
+        return max(entries, key=lambda entry: abs(entry.value))
+
+
+def explain_computation(
+    row: Computation, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], robot: Robot | None
+) -> DynError:
+    """The error for an output of a computation from the request's numbers.
+
+    Args:
+        row: What was asked.
+        found: The number.
+        inputs: The request's, as they were read.
+        options: The request's.
+        robot: The robot that the request is about.
+    """
+    names = {} if robot is None else _dimension_names(robot)
+    declared = {**row.outputs, **row.between}.get(found.output)
+    dims = () if declared is None else declared.shape
+    core = found.index[len(found.index) - len(dims) :] if dims else ()
+    lead = list(found.index[: len(found.index) - len(core)])
+    text = f"{row.name} gives {found.output}{_named_place(dims, core, names)} = {found.value}"
+    text += f" at state {lead} of the batch" if lead else ""
+    entries = []
+    for name, value in inputs.items():
+        if isinstance(value, np.ndarray) and value.size:
+            index = _largest_index(value)
+            place = _named_place(row.inputs[name].shape, index, names)
+            entries.append(_Entry(name + place, f"inputs.{name}", float(value[index])))
+        elif isinstance(value, list) and value and isinstance(value[0], Wrench):
+            entries += [_largest_of_wrench(k, wrench) for k, wrench in enumerate(value)]
+    for name, value in options.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            entries.append(_Entry(name, f"options.{name}", float(value)))
+    largest = max(entries, key=lambda each: abs(each.value))
+    if abs(largest.value) > _HUGE:
+        return InvalidArgumentError(
+            f"{text}: numbers on the way become too large, and the largest input is {largest.name} = {largest.value:g}",
+            path=largest.path,
+        )
+    return FailedPreconditionError(f"{text}: the computation diverges, or meets a singular state")
+
+
+def defect(query: str, found: NotFinite) -> DynError:
+    """The error for an answer about the server itself."""
+    text = f"{query} gives {found.output} = {found.value}"
+    return InternalError(f"{text}: a defect of the server, nothing in the request brings it about")
+
+
+def _is_answered(ask: Callable[[Mapping[str, Any]], Any], inputs: Mapping[str, Any]) -> bool:
+    try:
+        return first_not_finite(ask(inputs)) is None
+    except (DynError, np.linalg.LinAlgError):
+        return False
+
+
+def _entry(array: Array, core: int, lead: tuple[int, ...]) -> Array:
+    """The entry of an array that broadcasts to the leading axes, at one place of these."""
+    axes = array.ndim - core
+    if axes <= 0:
+        return array
+    return np.asarray(array[_place_in(array.shape[:axes], lead)])
+
+
+def _place_in(shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
+    """Where leading axes of this shape, which broadcast to others, have what stands at one place of these."""
+    return tuple(k if size > 1 else 0 for k, size in zip(lead[len(lead) - len(shape) :], shape, strict=True))
+
+
+def _named(names: Any, lead: tuple[int, ...]) -> Any:
+    """The link's name at one state of the batch."""
+    for k in _place_in(lead_of("link", names), lead):
+        names = names[k]
+    return names
+
+
+def _largest_index(array: Array) -> tuple[int, ...]:
+    return tuple(int(k) for k in np.unravel_index(np.argmax(np.abs(array)), array.shape))
+
+
+def _largest_of_wrench(number: int, wrench: Wrench) -> _Entry:
+    parts = {part: np.abs(np.asarray(getattr(wrench, part), float)).max(initial=0.0) for part in _WRENCH_PARTS}
+    part = max(parts, key=lambda name: parts[name])
+    name = f"wrenches[{number}].{part}"
+    return _Entry(f"{name} on link '{wrench.link}'", f"inputs.{name}", float(parts[part]))
+
+
+def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
+    """What stands along a dimension, by its symbol."""
+    at = robot.configuration
+    return {
+        "nq": at.position_names,
+        "nv": at.velocity_names,
+        "nr": robot.tree.ways,
+        "nm": robot.tree.moving_joints,
+        "nl": robot.link_names,
+        "nj": robot.all_joint_names,
+    }
+
+
+def _named_place(dims: Sequence[str | int], index: tuple[int, ...], names: Mapping[str, Sequence[str]]) -> str:
+    """Where an entry stands, in words: ` of joint 'elbow'`, ` of link 'hand' [2]`."""
+    said, rest = [], []
+    for symbol, k in zip(dims, index[len(index) - len(dims) :], strict=False):
+        along = names.get(str(symbol))
+        if along is None:
+            rest.append(k)
+        else:
+            said.append(f"{'link' if symbol == 'nl' else 'joint'} '{along[k]}'")
+    return (f" of {' and '.join(said)}" if said else "") + (f" {rest}" if rest else "")

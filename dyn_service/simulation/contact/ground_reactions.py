@@ -1,0 +1,235 @@
+"""Joint efforts and contact forces together, for a robot that stands or walks: motion given, what acts is asked.
+
+    M(q) a + h(q, v) = S^T tau + J^T f          nv equations; f: what the ground does at the contact points
+    U (M a + h) = U J^T f                       those of the joints that nothing drives: the base of a legged robot
+    tau = M a + h - J^T f                       the rest, once f is known
+
+With more than two feet, or flat ones, f is not determined: forces inside the robot may be added at will. Of all f that
+make the motion the least one is taken, or the one that needs the least efforts, within the friction cones of contacts
+that are not rigid:
+
+    minimise |f|^2          or |tau|^2 and then |f|^2, over the driven joints
+    subject to U J^T f = U (M a + h)
+               |f_t| <= mu f_n at each contact that is not rigid
+
+Without cones that is a pseudo-inverse, U J^T = A: f = A^+ b (by singular values); so it is with cones where this f is
+within them, as mostly when a robot stands. Else a cone program is solved, by Clarabel, an interior-point method with
+second-order cones: so the cones are round, not pyramids. Where the contacts cannot make the motion (a foot that would
+have to pull), f is the one that leaves least, and what is left is the answer's residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.api.arguments import Contact, Wrench
+from dyn_service.api.arrays import broadcast, vectors
+from dyn_service.api.cost import COPIES, Cost, count, given_shape, leading, overlay_lead, wrench_shapes
+from dyn_service.api.queries import Array
+from dyn_service.api.results import GroundReactions
+from dyn_service.api.spec import Dimensions
+from dyn_service.errors import FailedPreconditionError, NotFoundError
+from dyn_service.simulation.contact.cone_program import Cone, least_in_cones
+from dyn_service.simulation.contact_points import Points, check_links, listed
+from dyn_service.support.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+RANK = 1e-9
+"""A direction of the base that contacts push by less than this share of the strongest is not pushed."""
+
+SUPPORTED = 1e-8
+"""Up to this share of what is needed, what is left is rounding, or the solver's."""
+
+_WITHIN = 1e-12
+"""A force is in its cone if it is out of it by less than this share of the largest force."""
+
+_CALL_S, _STATE_S, _CONTACT_S, _CUBE_S, _ENTRY_S = 5e-4, 1e-5, 2e-6, 5e-11, 2e-8
+"""A call, each state, its contacts, the steps of its factorisations, and the entries of its links' Jacobians."""
+
+_SOLVE_S, _SOLVE_CONTACT_S, _SOLVE_CUBE_S = 1e-3, 1.8e-4, 3.5e-9
+"""What the solver takes for a state, each contact, and the cube of the numbers that it looks for."""
+
+
+def ground_reactions(
+    robot: Robot,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    contacts: Contact | Sequence[Contact],
+    *,
+    least: str = "forces",
+    undriven: Sequence[str] | None = None,
+    gravity: ArrayLike | None = None,
+    wrenches: Wrench | Sequence[Wrench] | None = None,
+) -> GroundReactions:
+    """Efforts and contact forces that produce the acceleration `a`: see this module.
+
+    Args:
+        robot: The robot.
+        q: (..., nq) positions; all broadcast against each other.
+        v: (..., nv) velocities.
+        a: (..., nv) accelerations.
+        contacts: Where the ground may push, and at rigid ones pull.
+        least: "forces", or "efforts".
+        undriven: The joints that nothing drives; None: those that are floating or planar.
+        gravity: (..., 3) m/s^2, world axes; None is the robot's.
+        wrenches: What else acts from outside.
+
+    Raises:
+        InvalidArgumentError: An argument of the wrong shape, type or value; `path` names it.
+        NotFoundError: There is no joint or link of a name.
+        FailedPreconditionError: Numbers overflow on the way; or a cone binds and its solver is not there.
+    """
+    pushing = listed(contacts, batches=True)
+    check_links(robot, pushing)
+    g = robot.gravity if gravity is None else gravity
+    given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
+    q, v, a, g = (vectors(name, value, length) for name, value, length in given)
+    free, driven = _split(robot, undriven)
+    needed = robot.inverse_dynamics(q, v, a, gravity=g, wrenches=wrenches)
+    leads = {"state": needed.shape[:-1]}
+    for k, contact in enumerate(pushing):
+        leads |= {f"contacts[{k}].{part}": np.shape(getattr(contact, part))[:-1] for part in ("point", "normal")}
+    lead = broadcast(leads)
+    points = Points(robot, pushing)
+    J = points.at(q).J
+    needed = np.broadcast_to(needed, (*lead, robot.nv))
+    J = np.broadcast_to(J.reshape(*J.shape[:-3], 3 * len(pushing), robot.nv), (*lead, 3 * len(pushing), robot.nv))
+    if not (np.isfinite(needed).all() and np.isfinite(J).all()):
+        raise FailedPreconditionError("ground_reactions has no answer: numbers on the way are not finite")
+    A, B = np.ascontiguousarray(J[..., free].mT), np.ascontiguousarray(J[..., driven].mT)
+    force, rank = _least(A, needed[..., free])
+    if least == "efforts":
+        force = force + _least_efforts(A, B, needed[..., driven], force)
+    cones = [
+        Cone(k, contact.friction)  # type: ignore[arg-type]  # `listed` has chosen where nobody said one
+        for k, contact in enumerate(pushing)
+        if not contact.rigid
+    ]
+    if cones:
+        normal = np.broadcast_to(points.normal, (*lead, len(pushing), 3))
+        _hold_in_cones(A, B, needed, free, driven, force, normal, cones, efforts=least == "efforts")
+    tau = needed - _times(np.ascontiguousarray(J.mT), force)
+    forces = force.reshape(*lead, len(pushing), 3)
+    return _reactions(tau, forces, needed[..., free], tau[..., free], rank)
+
+
+def cost(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
+    """What a request costs, foretold; as `Computation.cost`."""
+    contacts, acting = inputs["contacts"], inputs.get("wrenches") or ()
+    shapes = [given_shape(inputs.get(name), 1) for name in ("q", "v", "a", "gravity")]
+    shapes += [np.shape(part)[:-1] for c in contacts for part in (c.point, c.normal)]
+    lead = leading([*shapes, *wrench_shapes(acting, 1), overlay_lead(inputs.get("overlay"))])
+    states, n, nv = count(lead), 3 * len(contacts), sizes["nv"]
+    solved = not all(contact.rigid for contact in contacts)
+    work = _STATE_S + len(contacts) * _CONTACT_S + (n + nv) ** 3 * _CUBE_S + sizes["nl"] * nv * _ENTRY_S
+    work += _SOLVE_S + len(contacts) * _SOLVE_CONTACT_S + n**3 * _SOLVE_CUBE_S if solved else 0.0
+    reply = 8 * states * (nv + n + 4)
+    memory = 8 * states * (8 * sizes["nl"] * nv + 6 * n * (nv + n))
+    return Cost(
+        _CALL_S + states * work, COPIES * reply + memory, reply, lead, wrenches=len(acting), contacts=len(contacts)
+    )
+
+
+def _split(robot: Robot, undriven: Sequence[str] | None) -> tuple[list[int], list[int]]:
+    """The entries of v of the joints that nothing drives, and of the others."""
+    at = robot.configuration
+    if undriven is None:
+        undriven = [name for name, joint in zip(at.names, at.joints, strict=True) if not joint.driven]
+    for k, name in enumerate(undriven):
+        if name not in at.names:
+            raise NotFoundError(
+                f"the robot has no movable joint '{name}'; they are {', '.join(at.names)}"
+                f"{did_you_mean(name, at.names)}",
+                path=f"undriven[{k}]",
+            )
+    free = [k for k, name in enumerate(at.velocity_joints) if name in undriven]
+    return free, [k for k in range(at.nv) if k not in free]
+
+
+def _least(A: Array, b: Array, strongest: Array | None = None) -> tuple[Array, Array]:
+    """The least x with A x nearest to b, and the rank of A. strongest: beside which what is less than `RANK` counts as
+    nothing; None is A's own largest singular value.
+    """
+    rows, columns = A.shape[-2:]
+    if not rows or not columns:
+        return np.zeros((*A.shape[:-2], columns)), np.zeros(A.shape[:-2])
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    kept = s > RANK * (s[..., :1] if strongest is None else strongest[..., None])
+    inverse = np.where(kept, 1.0 / np.where(kept, s, 1.0), 0.0)
+    x = _times(np.ascontiguousarray(Vt.mT), inverse * _times(np.ascontiguousarray(U.mT), b))
+    return x, kept.sum(axis=-1).astype(float)
+
+
+def _inside(A: Array) -> Array:
+    """The projector on forces that A does not feel, those inside the robot."""
+    rows, columns = A.shape[-2:]
+    unit = np.broadcast_to(np.eye(columns), (*A.shape[:-2], columns, columns))
+    if not rows or not columns:
+        return unit
+    _, s, Vt = np.linalg.svd(A, full_matrices=False)
+    kept = np.where((s > RANK * s[..., :1])[..., None], Vt, 0.0)
+    return unit - _product(np.ascontiguousarray(kept.mT), kept)
+
+
+def _least_efforts(A: Array, B: Array, needed: Array, force: Array) -> Array:
+    """What to add to forces, inside the robot, so that efforts needed - B f are least; and of these the least.
+
+    Of forces inside one link efforts feel nothing: B of them is rounding, beside A and B.
+    """
+    within = _inside(A)
+    strongest = np.maximum(*(np.abs(part).max(axis=(-2, -1), initial=0.0) for part in (A, B)))
+    found, _ = _least(_product(B, within), needed - _times(B, force), strongest)
+    return _times(within, found)
+
+
+def _hold_in_cones(
+    A: Array,
+    B: Array,
+    needed: Array,
+    free: list[int],
+    driven: list[int],
+    force: Array,
+    normal: Array,
+    cones: Sequence[Cone],
+    *,
+    efforts: bool,
+) -> None:
+    """Replaces the forces of those states of which one is out of its cone."""
+    for state in np.ndindex(force.shape[:-1]):
+        f = force[state].reshape(-1, 3)
+        slack = _WITHIN * max(float(np.abs(f).max(initial=0.0)), 1e-300)
+        if any(cone.outside(f[cone.contact], normal[state][cone.contact]) > slack for cone in cones):
+            efforts_of = (B[state], needed[state][driven]) if efforts else None
+            force[state] = least_in_cones(A[state], needed[state][free], normal[state], cones, efforts_of)
+
+
+def _reactions(tau: Array, forces: Array, needed: Array, left: Array, rank: Array) -> GroundReactions:
+    size, rest = (np.sqrt(np.sum(x**2, axis=-1)) for x in (needed, left))
+    residual = np.where(size > 0.0, rest / np.where(size > 0.0, size, 1.0), 0.0)
+    return GroundReactions(
+        tau=tau,
+        forces=forces,
+        residual=residual[()],
+        supported=np.asarray(residual <= SUPPORTED, dtype=float)[()],
+        rank=rank[()],
+        indeterminate=(3.0 * forces.shape[-2] - rank)[()],
+    )
+
+
+def _times(M: Array, x: Array) -> Array:
+    """M x over leading axes. Written out: BLAS may round differently alone and in a batch."""
+    product: Array = np.sum(M * x[..., None, :], axis=-1)
+    return product
+
+
+def _product(M: Array, N: Array) -> Array:
+    """M N over leading axes, each pair by one and the same routine."""
+    product: Array = np.matmul(np.ascontiguousarray(M), np.ascontiguousarray(N))
+    return product

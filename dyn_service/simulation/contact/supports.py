@@ -1,0 +1,369 @@
+"""What holds a simulated robot from outside its equations: stops, brakes at the velocity limits, planes it stands on.
+
+    pushes one way   f = (k delta - c x)+    c = min(k d delta, m / 2h)    stops, contacts: x away from it, delta in it
+                     f = c (|v| - v_max)+    c = m / T                     brakes
+    rubs             f = -mu f_n X / sqrt(|X|^2 + w^2)                     contacts: X along the plane
+
+Nothing here adds energy: k delta^2 / 2 is kept while something is delta deep, all else is lost, and nothing pulls. What
+no caller says follows from the step and the robot: with T (`stop_time`; where it is 0 five steps, 5 h, of `stick_slip`
+one, whose steps bear any stiffness),
+
+    k = m / T^2,     w = 0.01 m/s,     d = `stop_damping`
+
+so that what pushes swings with 1/T rad/s, which the step follows. m is the least inertia that a joint, or a point in
+any direction, shows in eight configurations (neutral, and seven drawn with fixed seeds), shared among points that feel
+each other: it depends on the robot, the contacts and nothing else, so that a motion in parts is the one in one piece.
+No damper here, whoever asks for it, is stiffer than m / 2h, and friction is smoothed over at least 2 h mu f_n / m, m/s:
+explicit steps would bring in energy beyond. Below that bound k delta (1 + d u) is the law of K. H. Hunt and F. R. E.
+Crossley, 1975: what meets it at the velocity u leaves with about u (1 - 2/3 d u), for small d u. With k = m / T^2 and T
+of few steps the bound is reached from some 0.25 m/s on, and what is left is a share of u, as docs/contacts.md says.
+
+`stick_slip` takes the same laws at the step's end (`cones.py`), its friction without a width, bounded by mu times what
+the plane pushes with in that step. Rigid contacts are held, `rigid.py`. Checked by tests/simulation/test_contact.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dyn_service.api.queries import Array, RobotQueries, Wrench
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.model.inertia import skew
+from dyn_service.model.passive import SHIFTING_WIDTH
+from dyn_service.simulation.contact.rigid import hold, settling
+from dyn_service.simulation.contact_points import Placed, Points, check_links
+from dyn_service.simulation.task import Task
+
+_STEPS, _STEPS_OF_STICK_SLIP = 5.0, 1.0
+"""Of a stop's time, where nobody says another."""
+
+_SEEDS = range(7)
+"""Of the configurations in which inertia is looked at, beside the neutral one."""
+
+BRAKES = 1e9
+"""How often its own inertia a joint has in its brakes: it gives way by that share of what pulls at it."""
+
+_FOLLOWS = 0.5
+"""Share of a step's inertia up to which explicit steps follow a damper: RK4's are stable up to 2.8, Euler's up to 2."""
+
+
+class Pushing(NamedTuple):
+    """What pushes one way, in one state: with (load - damping x)+, x = rows v.
+
+    rows: (..., n, nv). load: (..., n) N | N m. stiffness, damping: (..., n) in its units. depth: (..., n).
+    """
+
+    rows: Array
+    load: Array
+    stiffness: Array
+    damping: Array
+    depth: Array
+
+    def forces(self, x: Array) -> Array:
+        """(..., n) at velocities x (..., n)."""
+        return np.maximum(self.load - self.damping * x, 0.0)
+
+    def stored(self, depth: Array) -> Array:
+        """(..., n) J, that deep."""
+        return np.asarray(self.stiffness * np.maximum(depth, 0.0) ** 2 / 2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Supported:
+    """The supports at one state. pushing: stops and brakes, then points. tangents: (..., nc, 2, nv) of the points that
+    are not rigid. held: where the rigid ones are.
+    """
+
+    pushing: Pushing
+    tangents: Array
+    held: Placed
+
+
+class Acting(NamedTuple):
+    """What the supports do: efforts: (..., nv) all of it, stops: (..., nv) their part. contacts: (..., nc, 3) N.
+    lost: (..., 2) W, stops and contacts.
+    """
+
+    efforts: Array
+    stops: Array
+    contacts: Array
+    lost: Array
+
+
+class Supports:
+    """The supports of one motion.
+
+    Args:
+        robot: The robot that moves.
+        task: What it is asked for.
+
+    Raises:
+        NotFoundError: A contact's link does not exist.
+        InvalidArgumentError: No joint moves it.
+        FailedPreconditionError: The mass matrix is singular.
+    """
+
+    def __init__(self, robot: RobotQueries, task: Task) -> None:
+        at, limits = robot.configuration, robot.limits
+        self._robot, self._nv, self._contacts = robot, at.nv, task.contacts
+        arms = [skew(each.radius * np.asarray(each.normal, dtype=np.float64)) for each in task.contacts]
+        self._arms = -np.array(arms).reshape(-1, 3, 3)
+        steps = _STEPS_OF_STICK_SLIP if task.integrator == "stick_slip" else _STEPS
+        self.time = task.stop_time or steps * task.dt
+        self._least_damping_time = task.dt / _FOLLOWS
+        check_links(robot, task.contacts)
+        soft, rigid = ([c for c in task.contacts if c.rigid is which] for which in (False, True))
+        self.order = [task.contacts.index(c) for c in (*soft, *rigid)]
+        self.points, self.rigid = Points(robot, soft), Points(robot, rigid)
+        self.normal = self.points.normal
+        self.tangents = np.array([_tangents(n) for n in self.normal]).reshape(len(soft), 2, 3)
+        of_joints, of_points = self._inertias(task)
+        for k, contact in enumerate(soft):
+            if not np.isfinite(of_points[..., k]).all():
+                raise InvalidArgumentError(
+                    f"contacts[{task.contacts.index(contact)}]: no joint moves link '{contact.link}'",
+                    path=f"contacts[{task.contacts.index(contact)}].link",
+                )
+        bounded = [
+            (in_q.start, in_v.start)
+            for joint, in_q, in_v in zip(at.joints, at.q_slices, at.v_slices, strict=True)
+            if joint.nq == joint.nv == 1 == robot.free[in_v.start]  # what is locked meets nothing
+            and np.isfinite([limits.lower[in_q], limits.upper[in_q]]).any()
+        ]
+        bounded = bounded if task.position_limits else []
+        self._in_q, self._in_v = [q for q, _ in bounded], [v for _, v in bounded]
+        self._lower, self._upper = limits.lower[self._in_q], limits.upper[self._in_q]
+        braked = np.isfinite(limits.speeds) & (robot.free == 1.0)
+        self._braked = np.flatnonzero(braked).tolist() if task.velocity_limits else []
+        self._speeds = limits.speeds[self._braked]
+        self._brake = of_joints[..., self._braked] / self.time
+        self.joints = len(bounded) + len(self._braked)
+        inertia = np.concatenate([of_joints[..., self._in_v], of_points], axis=-1)
+        self._follows = inertia / self._least_damping_time
+        given = [task.stop_damping if c.damping is None else c.damping for c in soft]
+        self._damping = np.array([task.stop_damping] * len(bounded) + given)
+        stiffness = inertia / self.time**2
+        own = np.array([np.nan] * len(bounded) + [np.nan if c.stiffness is None else c.stiffness for c in soft])
+        self._stiffness = np.where(np.isnan(own), stiffness, own)
+        self._friction = np.array([c.friction for c in soft])
+        self._width = np.array([SHIFTING_WIDTH if c.width is None else c.width for c in soft])
+        self._widening = self._least_damping_time / of_points
+
+    def _inertias(self, task: Task) -> tuple[Array, Array]:
+        """m of the joints, (..., nv), and of the points, (..., nc): of many robots each its own."""
+        robot = self._robot
+        drawn = [robot.random_configuration(seed=seed) for seed in _SEEDS]
+        q = np.stack([task.at.neutral, *drawn])
+        q = q.reshape(len(q), *(1,) * (robot.mass_matrix(task.at.neutral).ndim - 2), task.at.nq)
+        try:
+            inverse = np.linalg.inv(robot.mass_matrix(q))
+        except np.linalg.LinAlgError:
+            raise FailedPreconditionError(
+                "stops and contacts need a mass matrix that is regular: a massless branch moves"
+            ) from None
+        of_joints = 1.0 / np.einsum("k...ii->k...i", inverse).max(axis=0, initial=0.0) if self._nv else np.zeros(0)
+        if not len(self.points):
+            return of_joints, np.zeros((*of_joints.shape[:-1], 0))
+        J = self.points.at(q).J
+        felt = np.einsum("k...ain,k...nm,k...bjm->k...abij", J, inverse, J)
+        with np.errstate(divide="ignore"):
+            return of_joints, 1.0 / np.linalg.norm(felt, ord=2, axis=(-2, -1)).sum(axis=-1).max(axis=0)
+
+    def at(self, q: Array, v: Array) -> Supported:
+        """Where they are, and how far in."""
+        of_q = q[..., self._in_q]
+        up = self._upper - of_q < of_q - self._lower
+        depth = np.where(up, of_q - self._upper, self._lower - of_q)
+        gap, J = self.points.at(q) if len(self.points) else _nowhere(q, self._nv)
+        lead = np.broadcast_shapes(q.shape[:-1], v.shape[:-1], gap.shape[:-1])
+        away = np.sign(v[..., self._braked])
+        rows = _joined(
+            lead,
+            _signed(np.where(up, -1.0, 1.0), self._in_v, self._nv),
+            _signed(-away, self._braked, self._nv),
+            np.einsum("ci,...cin->...cn", self.normal, J),
+            axis=-2,
+        )
+        depth = _joined(lead, depth, -gap)
+        damping = np.minimum(self._stiffness * self._damping * np.maximum(depth, 0.0), self._follows)
+        stops, brakes = len(self._in_v), len(self._braked)
+        none = np.zeros(brakes)
+        pushing = Pushing(
+            rows,
+            _joined(
+                lead,
+                (self._stiffness * depth)[..., :stops],
+                -self._brake * self._speeds,
+                (self._stiffness * depth)[..., stops:],
+            ),
+            _joined(lead, self._stiffness[..., :stops], none, self._stiffness[..., stops:]),
+            _joined(lead, damping[..., :stops], self._brake, damping[..., stops:]),
+            _joined(lead, depth[..., :stops], none, depth[..., stops:]),
+        )
+        tangents = np.einsum("cki,...cin->...ckn", self.tangents, J)
+        held = self.rigid.at(q) if len(self.rigid) else Placed(*_nowhere(q, self._nv))
+        return Supported(pushing, np.broadcast_to(tangents, (*lead, *tangents.shape[-3:])), held)
+
+    def acting(self, on: Supported, v: Array) -> Acting:
+        """What they do at velocities v, as forces of the state."""
+        pushing, n = on.pushing, self.joints
+        x = _times(pushing.rows, v)
+        f = pushing.forces(x)
+        X = np.einsum("...ckn,...n->...ck", on.tangents, v)
+        bound = self.bound(f)
+        width = np.maximum(self._width, bound * self._widening)
+        rubbing = -X * (bound / np.sqrt(np.sum(X**2, axis=-1) + width**2))[..., None]
+        kept = pushing.stiffness * np.maximum(pushing.depth, 0.0)
+        lost = (kept - f) * x
+        stops = np.einsum("...mn,...m->...n", pushing.rows[..., :n, :], f[..., :n])
+        efforts = np.einsum("...mn,...m->...n", pushing.rows, f)
+        efforts = efforts + np.einsum("...ckn,...ck->...n", on.tangents, rubbing)
+        of_contacts = lost[..., n:].sum(axis=-1) - np.sum(rubbing * X, axis=(-2, -1))
+        return Acting(
+            efforts,
+            stops,
+            self.forces(f[..., n:], rubbing),
+            np.stack([lost[..., :n].sum(axis=-1), of_contacts], axis=-1),
+        )
+
+    def forces(self, pushing: Array, rubbing: Array) -> Array:
+        """(..., nc, 3), world axes, from those along the normals (..., nc) and the tangents (..., nc, 2)."""
+        across: Array = np.einsum("...ck,cki->...ci", rubbing, self.tangents)
+        return pushing[..., None] * self.normal + across
+
+    def bound(self, f: Array) -> Array:
+        """(..., nc), the most friction of each contact where what pushes does so with f (..., n), N or N s."""
+        return np.asarray(self._friction * f[..., self.joints :])
+
+    def stored(self, on: Supported) -> Array:
+        """(..., 2) J, in stops and in contacts."""
+        kept = on.pushing.stored(on.pushing.depth)
+        return np.stack([kept[..., : self.joints].sum(axis=-1), kept[..., self.joints :].sum(axis=-1)], axis=-1)
+
+    def holding(
+        self, on: Supported, q: Array, v: Array, free: Array, braked: Array | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Accelerations (..., nv) with the rigid contacts held, their forces (..., nr, 3), and what they take, W.
+
+        braked: (nv,) accelerations that brakes make, NaN where there is no brake; None is none at all.
+        """
+        gap, J = on.held
+        x = np.einsum("...cin,...n->...ci", J, v)
+        wanted = -self.rigid.bias(q, v) - settling(gap, x, self.rigid.normal, self.time)
+        n = 3 * len(self.rigid)
+        M = self._robot.mass_matrix(q)
+        found = hold(
+            M if braked is None else M + heavy(M, braked),
+            free,
+            J.reshape(*J.shape[:-3], n, self._nv),
+            wanted.reshape(*wanted.shape[:-2], n),
+        )
+        forces = found.forces.reshape(*found.forces.shape[:-1], len(self.rigid), 3)
+        return found.a, forces, -np.sum(forces * x, axis=(-2, -1))
+
+    def wrenches(self, forces: Array) -> list[Wrench]:
+        """Forces (nc, 3) of all contacts as what acts on the links: of a sphere, where it touches its plane."""
+        torques = _times(self._arms, forces)
+        return [
+            Wrench(each.link, torque, force, each.point)
+            for each, torque, force in zip(self._contacts, torques, forces, strict=True)
+        ]
+
+    def in_brakes(self, q: Array, v: Array) -> list[Wrench]:
+        """What the contacts push links with where brakes hold every joint, whatever pulls at it. Rigid contacts push
+        nothing: the brakes do what they would.
+        """
+        soft = self.acting(self.at(q, v), v).contacts
+        return self.wrenches(self.in_order(soft, np.zeros((*q.shape[:-1], len(self.rigid), 3))))
+
+    def in_order(self, soft: Array, rigid: Array) -> Array:
+        """(..., nc, 3) forces of all contacts in the caller's order."""
+        lead = np.broadcast_shapes(soft.shape[:-2], rigid.shape[:-2])
+        found = np.empty((*lead, len(self.order), 3))
+        found[..., self.order, :] = np.concatenate(
+            [np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (soft, rigid)], axis=-2
+        )
+        return found
+
+
+class SupportedDynamics:
+    """The robot's forward dynamics with what supports it, for who integrates by steps of his own.
+
+    Args:
+        robot: The robot that moves.
+        task: Its contacts and limits, and the step.
+
+    Raises:
+        NotFoundError: A contact's link does not exist.
+        InvalidArgumentError: No joint moves it.
+        FailedPreconditionError: The mass matrix is singular.
+    """
+
+    def __init__(self, robot: RobotQueries, task: Task) -> None:
+        self._robot, self.supports = robot, Supports(robot, task)
+
+    def __call__(self, q: Array, v: Array, tau: Array) -> Array:
+        """(nv,) accelerations under the efforts tau (nv,)."""
+        return self.moved(q, v, tau)[0]
+
+    def moved(self, q: Array, v: Array, tau: Array, braked: Array | None = None) -> tuple[Array, Array]:
+        """Accelerations (nv,), and (nc, 3) N what the contacts push with, world axes, in the order of the task.
+
+        braked: as of `Supports.holding`.
+        """
+        supports, robot = self.supports, self._robot
+        on = supports.at(q, v)
+        acting = supports.acting(on, v)
+        efforts, rigid = tau + acting.efforts, np.zeros((*q.shape[:-1], 0, 3))
+        a = robot.forward_dynamics(q, v, efforts) if braked is None else in_brakes(robot, q, v, efforts, braked)
+        if len(supports.rigid):
+            a, rigid, _ = supports.holding(on, q, v, a, braked)
+        return a, supports.in_order(acting.contacts, rigid)
+
+
+def in_brakes(robot: RobotQueries, q: Array, v: Array, tau: Array, braked: Array) -> Array:
+    """(nv,) accelerations where brakes make those of `braked` (nv,), whatever pulls at the joints; NaN is without."""
+    free = np.isnan(braked)
+    a = np.where(free, 0.0, braked)
+    left = tau - robot.inverse_dynamics(q, v, a)
+    a[free] = np.linalg.solve(robot.mass_matrix(q)[np.ix_(free, free)], left[free])
+    return a
+
+
+def heavy(M: Array, braked: Array) -> Array:
+    """(..., nv, nv), what to add to M (..., nv, nv) so that joints in their brakes feel nothing; NaN is without."""
+    of_each = np.where(np.isnan(braked), 0.0, BRAKES * np.diagonal(M, axis1=-2, axis2=-1))
+    return np.asarray(of_each[..., None] * np.eye(len(braked)))
+
+
+def _tangents(normal: Array) -> Array:
+    """(2, 3), across the normal and each other."""
+    first = np.cross(normal, np.eye(3)[int(np.argmin(np.abs(normal)))])
+    first /= np.linalg.norm(first)
+    return np.stack([first, np.cross(normal, first)])
+
+
+def _signed(sign: Array, places: Sequence[int], nv: int) -> Array:
+    """(..., n, nv), rows that pick an entry each, with a sign."""
+    rows = np.zeros((len(places), nv))
+    rows[np.arange(len(places)), places] = 1.0
+    return sign[..., None] * rows
+
+
+def _nowhere(q: Array, nv: int) -> tuple[Array, Array]:
+    return np.zeros((*q.shape[:-1], 0)), np.zeros((*q.shape[:-1], 0, 3, nv))
+
+
+def _joined(lead: tuple[int, ...], *parts: Array, axis: int = -1) -> Array:
+    """The parts one after the other, each spread over all leading axes."""
+    parts = tuple(x for x in parts if x.shape[axis]) or parts[:1]
+    spread = [x if x.shape[:axis] == lead else np.broadcast_to(x, (*lead, *x.shape[axis:])) for x in parts]
+    return spread[0] if len(spread) == 1 else np.concatenate(spread, axis=axis)
+
+
+def _times(A: Array, x: Array) -> Array:
+    return np.asarray((A @ x[..., None])[..., 0])

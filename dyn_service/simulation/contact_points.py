@@ -1,0 +1,187 @@
+"""Points of links that meet planes: how far off they are, and how joint velocities move them.
+
+    gap = n . (p - p_0) - r                       m, below zero where it is in the plane
+    x   = J v,   J = R (J_S - s~ J_R) + r n~ R J_R    m/s, of what of the link touches the plane
+
+n is the plane's normal and p_0 any point of it; p is the point, s from its link's centre of mass to it, R the link's
+rotation, J_S and J_R the link's Jacobians (Projected Newton-Euler, 5.2). Of a sphere around the point, of radius r,
+touches what lies lowest, p - r n, so that a sphere which rolls has x = 0. Any leading axes, of points and normals too.
+Cost: that of all Jacobians, O(N^2), and a product for each point. Checked by tests/simulation/test_contact.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dyn_service.api.arrays import found, numbers, vector
+from dyn_service.api.queries import DEFAULT_FRICTION, Array, Contact, RobotQueries
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.support.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from dyn_service.model.tree import Tree
+
+_LEAST_NORMAL = 1e-9
+"""Shorter ones have no direction."""
+
+_ROUNDED = 16 * float(np.finfo(np.float64).eps)
+"""The square of a normal that was brought to length 1 is within this of it."""
+
+_NUMBERS = ("radius", "friction", "stiffness", "damping", "width")
+_POSITIVE = ("stiffness", "width")
+_CHOSEN = ("friction", "stiffness", "damping", "width")
+
+
+def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = False) -> tuple[Contact, ...]:
+    """The contacts with their vectors as arrays, normals of length 1, and friction.
+
+    Args:
+        contacts: One, several or none.
+        batches: Whether points and normals may have leading axes.
+
+    Raises:
+        InvalidArgumentError: One is no `Contact`, or a field of it is not what it can be; `path` names it.
+    """
+    given = () if contacts is None else [contacts] if isinstance(contacts, Contact) else contacts
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidArgumentError(
+            f"contacts must be a Contact or a list of them, found {found(given)}", path="contacts"
+        )
+    checked = (_checked(contact, f"contacts[{k}]", batches=batches) for k, contact in enumerate(given))
+    return tuple(replace(each, friction=DEFAULT_FRICTION) if each.friction is None else each for each in checked)
+
+
+def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
+    """Refuses contacts of links that the robot has not.
+
+    Raises:
+        NotFoundError: There is no link of that name.
+    """
+    for k, contact in enumerate(contacts):
+        if contact.link not in robot.link_names:
+            near = did_you_mean(contact.link, robot.link_names)
+            raise NotFoundError(
+                f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{near}", path=f"contacts[{k}].link"
+            )
+
+
+def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
+    if not isinstance(contact, Contact):
+        raise InvalidArgumentError(f"{path} must be a Contact, found {found(contact)}", path=path)
+    for name, kind, expected in (("link", str, "a name"), ("rigid", bool, "true or false")):
+        if not isinstance(getattr(contact, name), kind):
+            said = found(getattr(contact, name))
+            raise InvalidArgumentError(f"{path}.{name} must be {expected}, found {said}", path=f"{path}.{name}")
+    fields: dict[str, Any] = {
+        name: _vector(getattr(contact, name), f"{path}.{name}", batches=batches and name != "plane")
+        for name in ("point", "plane", "normal")
+    }
+    normal = fields["normal"]
+    largest = np.abs(normal).max(axis=-1, keepdims=True)
+    if not (largest > _LEAST_NORMAL).all():
+        raise InvalidArgumentError(
+            f"{path}.normal must have a direction, found {found(contact.normal)}", path=f"{path}.normal"
+        )
+    direction = normal / largest  # any size of number has a square now
+    unit = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+    square = np.sum(np.clip(normal, -2.0, 2.0) ** 2, axis=-1, keepdims=True)
+    fields["normal"] = np.where(np.abs(square - 1.0) > _ROUNDED, unit, normal)  # once more would change the last bits
+    fields |= {name: _number(getattr(contact, name), name, f"{path}.{name}") for name in _NUMBERS}
+    return replace(contact, **fields)
+
+
+def _vector(value: Any, path: str, *, batches: bool) -> Array:
+    array = vector(value, path) if batches else numbers(value)
+    if array is None or (array.shape != (3,) and not batches) or not np.isfinite(array).all():
+        raise InvalidArgumentError(f"{path} must be 3 finite numbers, found {found(value)}", path=path)
+    return array
+
+
+def _number(value: Any, name: str, path: str) -> float | None:
+    if value is None and name in _CHOSEN:
+        return None
+    array = numbers(value)
+    number = np.nan if array is None or array.ndim else float(array)
+    if not isfinite(number) or number < 0.0 or (name in _POSITIVE and number == 0.0):
+        least = "above 0" if name in _POSITIVE else "at least 0"
+        raise InvalidArgumentError(f"{path} must be a number {least}, found {found(value)}", path=path)
+    return number
+
+
+class Placed(NamedTuple):
+    """gap: (..., nc) m. J: (..., nc, 3, nv), world axes."""
+
+    gap: Array
+    J: Array
+
+
+class Points:
+    """The points of some contacts on a robot.
+
+    normal: (..., nc, 3).
+
+    Args:
+        robot: In this process: the links' centres of mass are read off its tree.
+        contacts: As `listed` gives them, their links as `check_links` has found them.
+    """
+
+    def __init__(self, robot: RobotQueries, contacts: Sequence[Contact]) -> None:
+        self._robot = robot
+        tree: Tree = robot.tree  # type: ignore[attr-defined]  # a remote robot's motions are made where its tree is
+        self._links = np.array([robot.link_names.index(contact.link) for contact in contacts], dtype=np.intp)
+        self.normal = _rows([contact.normal for contact in contacts])
+        self._point = _rows([contact.point for contact in contacts])
+        self._lever = self._point - _rows([tree.inertia[i].com for i in self._links])
+        self._radius = np.array([contact.radius for contact in contacts])
+        # Of the plane, how far along the normal; it takes no more.
+        self._height = np.sum(self.normal * _rows([contact.plane for contact in contacts]), axis=-1) + self._radius
+        self._across, self._rolling = _skew(self._lever), _skew(self.normal) * self._radius[:, None, None]
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def at(self, q: Array) -> Placed:
+        """Where they are, at positions (..., nq), and how they move with v."""
+        R, p = self._poses(q)
+        J_S, J_R = self._jacobians(q)
+        J = R @ (J_S - self._across @ J_R) + self._rolling @ (R @ J_R)
+        gap = np.sum(self.normal * (p + (R @ self._point[..., None])[..., 0]), axis=-1) - self._height
+        return Placed(gap, J)
+
+    def bias(self, q: Array, v: Array) -> Array:
+        """J-dot v, (..., nc, 3) m/s^2: the rate of J v at zero joint accelerations."""
+        R, _ = self._poses(q)
+        _, J_R = self._jacobians(q)
+        left = self._robot.bias_accelerations(q, v)
+        sigma_S, sigma_R = (np.take(x, self._links, axis=-2) for x in (left.translation, left.rotation))
+        omega = np.einsum("...cin,...n->...ci", J_R, v)
+        turning = np.cross(sigma_R, self._lever) + np.cross(omega, np.cross(omega, self._lever))
+        of_point = (R @ (sigma_S + turning)[..., None])[..., 0]
+        rolling: Array = (self._rolling @ (R @ sigma_R[..., None]))[..., 0]
+        return of_point + rolling
+
+    def _poses(self, q: Array) -> tuple[Array, Array]:
+        poses = self._robot.link_poses(q)
+        return np.take(poses.rotation, self._links, axis=-3), np.take(poses.position, self._links, axis=-2)
+
+    def _jacobians(self, q: Array) -> tuple[Array, Array]:
+        of = self._robot.jacobians(q)
+        return np.take(of.translation, self._links, axis=-3), np.take(of.rotation, self._links, axis=-3)
+
+
+def _rows(vectors: Sequence[Any]) -> Array:
+    """(..., n, 3), from n of (..., 3)."""
+    return np.stack(np.broadcast_arrays(*vectors), axis=-2) if vectors else np.zeros((0, 3))
+
+
+def _skew(x: Array) -> Array:
+    """(..., 3, 3): what turns y into x cross y."""
+    found = np.zeros((*x.shape, 3))
+    for i, j, k, sign in ((0, 1, 2, -1.0), (0, 2, 1, 1.0), (1, 2, 0, -1.0)):
+        found[..., i, j], found[..., j, i] = sign * x[..., k], -sign * x[..., k]
+    return found

@@ -1,0 +1,278 @@
+"""MuJoCo in place of our equations: an engine that shares no code with them, and has contacts of its own.
+
+The robot comes from the same description, written as MJCF by `parsing/writing/mjcf.py`, or from an MJCF file that has
+the same joints. States, efforts and wrenches go through `conventions.py` and by the joints' names. What its file says
+of contacts acts; limits of joints act where they are asked for; its actuators do not, for the efforts are the plant's,
+which has limited them. Joints that follow others do so by soft equality constraints, as MuJoCo has them; of them only
+the leaders are in q.
+
+MuJoCo is imported here and by nobody else, and only when such an engine is made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.queries import Array, Wrench
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.conventions import MujocoState, from_mujoco, to_mujoco
+from dyn_service.model.description import Description, Mimic
+from dyn_service.parsing.conversion import written
+from dyn_service.simulation.contact.supports import BRAKES
+from dyn_service.simulation.mujoco.contacts import MujocoContacts
+from dyn_service.support.optional import load
+from dyn_service.support.suggestions import did_you_mean
+
+_LOG = logging.getLogger(__name__)
+_INTEGRATORS = {"rk4": "mjINT_RK4", "semi_implicit_euler": "mjINT_EULER"}
+
+
+class MujocoEngine:
+    """One robot in MuJoCo: `stepping.Engine`. model, data: MuJoCo's own. notes: what MJCF cannot say of the robot.
+
+    Args:
+        source: The description, or the path of an MJCF file.
+        at: The joints, in our order.
+        followers: Joints that follow others, by name: their leader in the end, ratio and offset.
+        dt_s: The plant's step.
+        substeps: MuJoCo's steps in one of it.
+        integrator: As of the plant.
+        gravity: (3,) m/s^2; None is the file's.
+        limits: Whether the limits of positions act.
+        links: The link that each joint moves, of all joints: what MuJoCo's contacts push is told by them.
+
+    Raises:
+        FailedPreconditionError: MuJoCo is not installed.
+        NotFoundError: There is no such file.
+        InvalidArgumentError: MuJoCo does not take the file, or it has other joints.
+        UnimplementedError: The robot has joints that MuJoCo has not, or MuJoCo has no such step.
+    """
+
+    def __init__(
+        self,
+        source: Description | Path,
+        at: Configuration,
+        followers: dict[str, Mimic],
+        *,
+        dt_s: float,
+        substeps: int = 1,
+        integrator: str = "rk4",
+        gravity: Array | None = None,
+        limits: bool = False,
+        links: Mapping[str, str] | None = None,
+    ) -> None:
+        self._mj = mj = _mujoco()
+        if integrator not in _INTEGRATORS:
+            raise UnimplementedError(f"MuJoCo has no step '{integrator}', expected one of {', '.join(_INTEGRATORS)}")
+        self.substeps = substeps
+        self.model, self.notes = _compiled(mj, source)
+        self._at, self._followers = at, followers
+        option = self.model.opt
+        option.timestep = dt_s / substeps
+        option.integrator = getattr(mj.mjtIntegrator, _INTEGRATORS[integrator])
+        # Euler's step there takes damping at the step's end unless it is told not to; ours does not.
+        off = ["ACTUATION", "AUTORESET", "EULERDAMP", *([] if limits else ["LIMIT"])]
+        for flag in off:
+            option.disableflags |= int(getattr(mj.mjtDisableBit, f"mjDSBL_{flag}"))
+        if gravity is not None:
+            option.gravity[:] = gravity
+        self.data = mj.MjData(self.model)
+        self._in_q, self._in_v = self._places(source)
+        self._led = self._leaders()
+        self._last: tuple[Array, Array] | None = None
+        self._pushes: tuple[Wrench, ...] = ()
+        self._links = dict(links or {})
+        self._contacts: MujocoContacts | None = None
+
+    def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
+        """As `Engine.step`; brakes are armatures beside which nothing else counts."""
+        if braked is None:
+            return self._stepped(q, v, tau)
+        armature = self.model.dof_armature
+        own = armature.copy()
+        more = np.where(np.isnan(braked), 0.0, BRAKES * self.model.dof_M0[self._in_v])
+        armature[self._in_v] += more
+        try:
+            q, v = self._stepped(q, v, tau + more * np.nan_to_num(braked - v) / dt_s)
+        finally:
+            armature[:] = own
+        return q, np.where(np.isnan(braked), v, braked)
+
+    def _stepped(self, q: Array, v: Array, tau: Array) -> tuple[Array, Array]:
+        self._put(q, v, tau)
+        contacts = self._contacts
+        if contacts is not None:
+            contacts.begin()
+        for _ in range(self.substeps):
+            if contacts is not None:
+                contacts.before(self.data)
+            self._mj.mj_step(self.model, self.data)
+            if contacts is not None:
+                contacts.after(self.data)
+        found = from_mujoco(self._at, self.data.qpos[self._in_q], self.data.qvel[self._in_v])
+        assert found.v is not None
+        self._last = found.q, found.v
+        return self._last
+
+    def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
+        """As `Engine.acceleration`."""
+        self._put(q, v, tau)
+        self._mj.mj_forward(self.model, self.data)
+        data = self.data
+        found = from_mujoco(self._at, data.qpos[self._in_q], data.qvel[self._in_v], data.qacc[self._in_v])
+        assert found.a is not None
+        return found.a
+
+    def push(self, wrenches: Sequence[Wrench]) -> None:
+        """As `Engine.push`; a wrench keeps the direction and the arm that it has as a step begins through that step.
+
+        Raises:
+            NotFoundError: MuJoCo has no body of a link's name.
+        """
+        for wrench in wrenches:
+            self._body(wrench.link)
+            if wrench.frame != "world":
+                self._body(wrench.frame)
+        self._pushes = tuple(wrenches)
+        self.data.xfrc_applied[:] = 0.0
+
+    def feel(self) -> None:
+        """As `Engine.feel`."""
+        self._contacts = MujocoContacts(self._mj, self.model, self._links)
+
+    def felt(self) -> Sequence[Wrench]:
+        """As `Engine.felt`."""
+        return () if self._contacts is None else self._contacts.wrenches()
+
+    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+        """As `Engine.felt_at`: what MuJoCo's constraints do where that is the acceleration, by its inverse dynamics."""
+        if self._contacts is None:
+            return ()
+        state = to_mujoco(self._at, q, v, a)
+        data = self._contacts.copied(self.data)
+        self._set(data, state)
+        data.qacc[:] = 0.0
+        data.qacc[self._in_v] = state.qacc
+        for _, n, _, leader, mimic in self._led:
+            data.qacc[n] = mimic.multiplier * data.qacc[leader]
+        self._mj.mj_inverse(self.model, data)
+        self._contacts.begin()
+        self._contacts.keep(data, 1.0)
+        return self._contacts.wrenches()
+
+    def _put(self, q: Array, v: Array, tau: Array) -> None:
+        """The state and what acts on it; a state that is the last step's own is there already, followers and all."""
+        data = self.data
+        state = to_mujoco(self._at, q, v, tau=tau)
+        last = self._last
+        if last is None or q is not last[0] or v is not last[1]:
+            self._set(data, state)
+        data.qfrc_applied[self._in_v] = state.force
+        if self._pushes:
+            self._wrench()
+
+    def _set(self, data: Any, state: MujocoState) -> None:
+        """Puts positions and velocities there, followers with their leaders."""
+        data.qpos[self._in_q], data.qvel[self._in_v] = state.qpos, state.qvel
+        for k, n, leader_q, leader_v, mimic in self._led:
+            data.qpos[k] = mimic.multiplier * data.qpos[leader_q] + mimic.offset
+            data.qvel[n] = mimic.multiplier * data.qvel[leader_v]
+
+    def _wrench(self) -> None:
+        data = self.data
+        self._mj.mj_kinematics(self.model, data)  # after a step the poses are those of its beginning
+        data.xfrc_applied[:] = 0.0
+        for wrench in self._pushes:
+            body = self._body(wrench.link)
+            axes = np.eye(3) if wrench.frame == "world" else data.xmat[self._body(wrench.frame)].reshape(3, 3)
+            force, torque = axes @ np.asarray(wrench.force), axes @ np.asarray(wrench.torque)
+            point = data.xpos[body] + data.xmat[body].reshape(3, 3) @ np.asarray(wrench.point)
+            data.xfrc_applied[body, :3] += force
+            data.xfrc_applied[body, 3:] += torque + np.cross(point - data.xipos[body], force)
+
+    def _body(self, link: str) -> int:
+        found = int(self._mj.mj_name2id(self.model, self._mj.mjtObj.mjOBJ_BODY, link))
+        if found < 0:
+            names = [self.model.body(k).name for k in range(self.model.nbody)]
+            raise NotFoundError(f"MuJoCo's model has no body '{link}'{did_you_mean(link, names)}")
+        return found
+
+    def _places(self, source: Description | Path) -> tuple[Array, Array]:
+        """Where the entries of our q and v stand in MuJoCo's."""
+        model, in_q, in_v = self.model, list[int](), list[int]()
+        where = source.source if isinstance(source, Description) else str(source)
+        theirs = {model.joint(k).name: k for k in range(model.njnt)}
+        for name, joint in zip(self._at.names, self._at.joints, strict=True):
+            called = joint.mujoco_names(name)
+            for part in called:
+                if part not in theirs:
+                    raise InvalidArgumentError(
+                        f"{where}: MuJoCo's model has no joint '{part}' of the robot; its joints are "
+                        f"{', '.join(theirs)}",
+                        path="mjcf",
+                    )
+                place = model.joint(theirs[part])
+                q, v = int(place.qposadr[0]), int(place.dofadr[0])
+                nq, nv = {0: (7, 6), 1: (4, 3)}.get(int(place.type[0]), (1, 1))
+                if (nq, nv) != ((joint.nq, joint.nv) if len(called) == 1 else (1, 1)):
+                    raise InvalidArgumentError(
+                        f"{where}: joint '{part}' has {nv} ways to move in MuJoCo's model, and "
+                        f"{joint.nv if len(called) == 1 else 1} in the robot",
+                        path="mjcf",
+                    )
+                in_q += range(q, q + nq)
+                in_v += range(v, v + nv)
+        return np.array(in_q, dtype=np.intp), np.array(in_v, dtype=np.intp)
+
+    def _leaders(self) -> list[tuple[int, int, int, int, Mimic]]:
+        model = self.model
+        names = {model.joint(k).name for k in range(model.njnt)}
+        found = []
+        for name, mimic in self._followers.items():
+            if {name, mimic.joint} <= names:
+                own, leader = model.joint(name), model.joint(mimic.joint)
+                found.append(
+                    (
+                        int(own.qposadr[0]),
+                        int(own.dofadr[0]),
+                        int(leader.qposadr[0]),
+                        int(leader.dofadr[0]),
+                        mimic,
+                    )
+                )
+        return found
+
+
+def _mujoco() -> Any:
+    mujoco = load("engine 'mujoco'", "mujoco")
+    # else it writes MUJOCO_LOG.TXT into whatever folder it runs in
+    mujoco.set_mju_user_warning(lambda message: _LOG.warning("MuJoCo: %s", message))
+    return mujoco
+
+
+def _compiled(mj: Any, source: Description | Path) -> tuple[Any, list[str]]:
+    """MuJoCo's model, and what of the robot it cannot say."""
+    try:
+        if isinstance(source, Path):
+            if not source.is_file():
+                raise NotFoundError(f"there is no file {str(source)!r}", path="mjcf")
+            return mj.MjModel.from_xml_path(str(source)), []
+        text, notes = written(_without_speed_limits(source), "mjcf")
+        return mj.MjModel.from_xml_string(text), [f"{note.element}: {note.text}" for note in notes]
+    except ValueError as error:
+        where = source.source if isinstance(source, Description) else source
+        first = str(error).strip().splitlines()[0]
+        raise InvalidArgumentError(f"{where}: MuJoCo does not take it: {first}", path="mjcf") from None
+
+
+def _without_speed_limits(robot: Description) -> Description:
+    """MJCF has none; they are the plant's safety's to keep, whatever moves the robot."""
+    joints = (replace(j, limit=replace(j.limit, velocity=None)) if j.limit else j for j in robot.joints)
+    return replace(robot, joints=tuple(joints))

@@ -1,0 +1,177 @@
+"""A rheonomic motion over a wire, part by part, both ends: what to ask next, and the answer to one such request.
+
+The given motion goes as samples on the half grid, so that the server computes no time and a motion in parts is the
+whole to the last bit. A part goes on from the free joints' entries of the last state of the one before. No sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.api.arrays import spread
+from dyn_service.api.cost import overlay_lead
+from dyn_service.api.queries import EffortFunction, GivenMotion, Overlay, RobotQueries
+from dyn_service.api.results import Array, RheonomicTrajectory
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.model.configuration import Configuration
+from dyn_service.simulation.rheonomic.systems import partition
+from dyn_service.simulation.rheonomic.task import checked
+from dyn_service.simulation.task import one_step
+
+PART_STEPS = 250
+"""Steps of one request at most: some tens of milliseconds of the server's time."""
+
+PART_NUMBERS = 1 << 16
+"""Numbers in one reply, about: half a mebibyte."""
+
+Asking = tuple[dict[str, Any], dict[str, Any]]
+"""Inputs and options of one request."""
+
+
+def simulate(
+    at: Configuration,
+    prescribed: GivenMotion,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    tau: ArrayLike | EffortFunction | None,
+    *,
+    dt: float,
+    steps: int,
+    t0: float = 0.0,
+    first_step: int = 0,
+    every: int = 1,
+    gravity: ArrayLike | None = None,
+    wrenches: Any = None,
+    overlay: Overlay | None = None,
+    passive: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> Generator[Asking, Mapping[str, Array], RheonomicTrajectory]:
+    """The requests of one motion, in turn: send each one's outputs back in; the motion is what comes back.
+
+    Args:
+        at: The robot's movable joints.
+        prescribed: As for `Robot.simulate_rheonomic`, like all that follow. Functions of time are called here.
+        q0: First positions of the free joints.
+        v0: First velocities.
+        tau: Efforts. A function is called here, a request a step.
+        dt: s, of a step.
+        steps: How many.
+        t0: s.
+        first_step: Steps that were made before these.
+        every: Record every so many steps.
+        gravity: m/s^2.
+        wrenches: All through the motion.
+        overlay: So is this; there is a state for each of the robots that it speaks of.
+        passive: Whether what joints do by themselves acts.
+        progress: Called after each part with the share that is done.
+
+    Raises:
+        NotFoundError: There is no movable joint of a prescribed one's name.
+        InvalidArgumentError: An argument of the wrong shape or value; names it.
+    """
+    task = checked(
+        at,
+        prescribed,
+        spread(q0, overlay_lead(overlay)),
+        v0,
+        tau,
+        dt=dt,
+        steps=steps,
+        t0=t0,
+        first_step=first_step,
+        every=every,
+        gravity=gravity,
+        wrenches=wrenches,
+    )
+    dt, steps, every, first_step, t0 = task.grid
+    q, v, by_function = task.q, task.v, task.efforts.function is not None
+    states = max(1, q.size // max(task.parts.free.nq, 1), v.size // max(task.parts.free.nv, 1))
+    most = max(1, min(PART_STEPS, PART_NUMBERS // ((at.nq + 3 * at.nv) * states or 1)))
+    aligned = every <= most and not by_function  # then parts end where a state is recorded
+    per_part = 1 if by_function else most // every * every if aligned else most
+    found: dict[str, list[Array]] = {name: [] for name in ("q", "v", "a", "tau")}
+    free = (("q", task.parts.free_q), ("v", task.parts.free_v))
+    done = 0
+    while done < steps:
+        count = min(per_part, steps - done)
+        acting = task.efforts.part(done, count)
+        if by_function:
+            acting, _ = one_step(task.acting(done, q, v), None)
+        inputs = {
+            "q": q,
+            "v": v,
+            "tau": acting,
+            "prescribed": task.rows[..., 2 * done : 2 * (done + count) + 1, :, :],
+            "gravity": task.gravity,
+            "wrenches": task.wrenches,
+            "overlay": overlay,
+        }
+        # The last state of a part is where the next begins: it has to come back, recorded or not.
+        stride = every if aligned and not count % every else 1
+        grid = {"dt": dt, "steps": count, "t0": t0, "first_step": first_step + done, "every": stride}
+        options = {"joints": list(task.names), **grid, **({} if passive is True else {"passive": passive})}
+        outputs = yield inputs, options
+        q, v = (outputs[name][..., -1, :][..., places] for name, places in free)
+        # The last row of a part is the first of the next, which knows the efforts that act from there on.
+        end = None if done + count == steps else -1
+        for name, records in found.items():
+            each = outputs[name][..., :end, :]
+            records.append(each if stride == every else each[..., -done % every :: every, :])
+        done += count
+        if progress is not None:
+            progress(done / steps)
+    joined = {name: np.concatenate(records, axis=-2) for name, records in found.items()}
+    return RheonomicTrajectory(task.grid.times(), **joined)
+
+
+def simulated(
+    robot: RobotQueries,
+    inputs: Mapping[str, Array],
+    options: Mapping[str, Any],
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Array]:
+    """The answer to one request.
+
+    Args:
+        robot: The robot.
+        inputs: `q`, `v`, `prescribed` (.., rows, np, 3) and, where they are given, `tau`, `gravity`, `wrenches`.
+        options: Those of the row, and `joints`, the names that go with the samples.
+        progress: Called after each step with the share that is done; what it raises ends the motion.
+
+    Raises:
+        DynError: As `RobotQueries.simulate_rheonomic`.
+    """
+    from dyn_service.simulation.rheonomic.sampled import simulate_rheonomic  # not at a client
+
+    given = dict(options)
+    joints, samples, q = given.pop("joints"), inputs["prescribed"], inputs["q"]
+    if len(set(joints)) < len(joints):
+        raise InvalidArgumentError(f"joints must be a list of different names, found {joints!r}", path="options.joints")
+    try:
+        free = partition(robot.configuration, joints).free
+    except DynError as fault:
+        raise type(fault)(fault.message, path="options.joints") from None
+    if q.shape[-1:] == (free.nq,):
+        free.check_unit(q, "q", "inputs.q")
+    if samples.ndim < 3 or samples.shape[-2:] != (len(joints), 3):
+        raise InvalidArgumentError(
+            f"prescribed has shape {samples.shape}, expected (.., rows, {len(joints)}, 3): position, velocity, "
+            "acceleration of each joint in `joints`",
+            path="inputs.prescribed",
+        )
+    acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
+    motion = simulate_rheonomic(
+        robot,
+        {name: samples[..., k, :] for k, name in enumerate(joints)},
+        q,
+        inputs["v"],
+        inputs.get("tau"),
+        **acting,
+        **given,
+        progress=progress,
+    )
+    return motion._asdict()

@@ -1,0 +1,265 @@
+"""Motions from efforts: the equations of motion integrated over a grid of times, for a batch at once.
+
+    q-dot = v,      v-dot = a(q, v, tau)         rk4, semi_implicit_euler, explicit_euler, adaptive
+    M v' = M v + h (tau - ..) - h p              stick_slip: Coulomb friction, see `stick_slip.py`
+    q-dot = dH/dp,  p-dot = -dH/dq + tau         implicit_midpoint: symplectic, so energy errors stay bounded
+
+The fixed steps of the articulated solution run as one kernel a step; with `method="mass_matrix"`, (19a), the step's
+formula runs over that kernel's accelerations. So does RK4 under external wrenches, which at its later stages act on
+links that have turned. `adaptive` is an extrapolation method of variable order, the documents' ode45 at a higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.api.queries import (
+    STOP_DAMPING,
+    Array,
+    Contact,
+    EffortFunction,
+    Integrator,
+    Method,
+    RobotQueries,
+    Wrench,
+)
+from dyn_service.api.results import Trajectory
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.simulation.contact.steps import SupportedSteps
+from dyn_service.simulation.divergence import Watch
+from dyn_service.simulation.integrators.adaptive import between
+from dyn_service.simulation.integrators.explicit import INTEGRATORS
+from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
+from dyn_service.simulation.integrators.stick_slip import Sticking
+from dyn_service.simulation.task import Task, Wrenches, checked
+
+
+def simulate(
+    robot: RobotQueries,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    tau: ArrayLike | EffortFunction | None = None,
+    *,
+    dt: float,
+    steps: int,
+    method: Method = "articulated",
+    integrator: Integrator = "rk4",
+    gravity: ArrayLike | None = None,
+    wrenches: Wrenches = None,
+    every: int = 1,
+    p0: ArrayLike | None = None,
+    first_step: int = 0,
+    contacts: Contact | Sequence[Contact] | None = None,
+    position_limits: bool = False,
+    effort_limits: bool = False,
+    velocity_limits: bool = False,
+    stop_time: float = 0.0,
+    stop_damping: float = STOP_DAMPING,
+    progress: Callable[[float], None] | None = None,
+) -> Trajectory:
+    """The motion of a robot, in this process or remote, as `RobotQueries.simulate` says: all but payloads.
+
+    Raises:
+        FailedPreconditionError: The motion diverges, or an implicit midpoint is not found.
+        InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+    """
+    task = checked(
+        robot.configuration,
+        q0,
+        v0,
+        tau,
+        dt=dt,
+        steps=steps,
+        method=method,
+        integrator=integrator,
+        gravity=gravity,
+        wrenches=wrenches,
+        every=every,
+        p0=p0,
+        first_step=first_step,
+        contacts=contacts,
+        position_limits=position_limits,
+        effort_limits=effort_limits,
+        velocity_limits=velocity_limits,
+        stop_time=stop_time,
+        stop_damping=stop_damping,
+    )
+    task.q = task.at.unit(task.q, "q0")
+    run = _Run(robot, task, progress)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence is told in words
+        if integrator == "adaptive":
+            return run.adaptive()
+        if integrator == "implicit_midpoint":
+            return run.implicit_midpoint()
+        return run.explicit()
+
+
+_TELL_EVERY = 64
+"""Evaluations of adaptive steps after which progress is told: there may be thousands between two times of the grid."""
+
+_Acting = tuple[Array, list[Wrench] | None]
+"""Efforts and external wrenches."""
+
+
+@dataclass(eq=False)
+class _Run:
+    robot: RobotQueries
+    task: Task
+    progress: Callable[[float], None] | None
+    _acted: _Acting = field(init=False)
+
+    def _acceleration(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Array:
+        task = self.task
+        return self.robot.forward_dynamics(
+            q,
+            v,
+            tau,
+            gravity=task.gravity,
+            wrenches=acting,
+            method=task.method,
+        )
+
+    def _acting(self, k: int, q: Array, v: Array) -> _Acting:
+        """What acts through step k, which begins at that state."""
+        task = self.task
+        at = (k, task.first_step + k + 1, task.time(k), q, v)
+        return task.efforts.at(*at), task.wrenches.at(*at)
+
+    def _watch(self, velocity: Callable[[Array, Array], Array]) -> Watch:
+        """velocity: of the state (q, x)."""
+        task = self.task
+
+        def motion(k: int, q: Array, x: Array) -> tuple[Array, Array]:
+            v = velocity(q, x)
+            if task.by_function:  # then each step is looked at, and what acted is that of the last
+                return v, self._acceleration(q, v, *self._acted)
+            return v, self._acceleration(q, v, *self._acting(k, q, v))
+
+        return Watch(task.at, task.dt, task.first_step, task.last, task.q.size, task.by_function, motion, self.progress)
+
+    def _records(self, *state: Array) -> list[Array]:
+        count = self.task.steps // self.task.every + 1
+        records = [np.empty((*x.shape[:-1], count, x.shape[-1])) for x in state]
+        for record, x in zip(records, state, strict=True):
+            record[..., 0, :] = x
+        return records
+
+    def explicit(self) -> Trajectory:
+        """Fixed steps of (q, v)."""
+        task = self.task
+        q, v = task.q, task.v
+        records = self._records(q, v)
+        watch = self._watch(lambda q, v: v)
+        watch.begin(q, v)
+        supported = SupportedSteps(self.robot, task) if task.supported else None
+        step = self._step() if supported is None else supported.step
+        acted = self._acted = self._acting(0, q, v)
+        if supported is not None:
+            supported.begin(q, v, *acted)
+        for k in range(task.last):
+            if k and not task.steady:
+                acted = self._acted = self._acting(k, q, v)
+            q, v = step(k, q, v, *acted)
+            watch.look(k + 1, q, v)
+            if not (k + 1) % task.every:
+                for record, x in zip(records, (q, v), strict=True):
+                    record[..., (k + 1) // task.every, :] = x
+                if supported is not None:
+                    supported.record(k, q, v)
+        return Trajectory(task.times(), *records, **({} if supported is None else supported.account()))
+
+    def _step(self) -> Callable[..., tuple[Array, Array]]:
+        """(k, q, v, tau, wrenches) -> q and v after step k of this part."""
+        robot, task = self.robot, self.task
+        integrator, length = task.integrator, np.array([task.dt])
+        formula = INTEGRATORS.get(integrator)
+        if formula is None:
+            return Sticking(robot, task).step
+        if task.method == "articulated" and (task.wrenches.none or integrator != "rk4"):
+
+            def by_kernel(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+                state = robot.step(q, v, tau, length, gravity=task.gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
+                return state.q, state.v
+
+            return by_kernel
+
+        def by_formula(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+            return formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, task.dt, on=task.at)
+
+        return by_formula
+
+    def implicit_midpoint(self) -> Trajectory:
+        """Fixed steps of (q, p) by x' = x + dt f((x + x') / 2), solved by iteration to rounding."""
+        robot, task = self.robot, self.task
+
+        def velocity(q: Array, p: Array) -> Array:
+            return robot.velocity_from_momentum(q, p, method=task.method)
+
+        # What momenta are measured by where there are none: those of 1 rad/s, 1 m/s in all joints.
+        unit = float(np.abs(robot.momentum(task.at.neutral, robot.free)).max(initial=0.0))
+        q, v = task.q, task.v
+        p = robot.momentum(q, v) if task.p is None else task.p
+        q_all, p_all = self._records(q, p)
+        watch = self._watch(velocity)
+        watch.begin(q, p)
+        for k in range(task.last):
+            if k and task.by_function:
+                v = velocity(q, p)
+            tau, acting = self._acted = self._acting(k, q, v)
+
+            def flow(q: Array, p: Array, tau: Array = tau, acting: list[Wrench] | None = acting) -> tuple[Array, Array]:
+                found = robot.hamiltonian_flow(
+                    q,
+                    p,
+                    tau,
+                    gravity=task.gravity,
+                    wrenches=acting,
+                    method=task.method,
+                )
+                return found.v, found.p_dot
+
+            found = midpoint_step(flow, task.at, q, p, task.dt, unit)
+            if found is None:
+                raise FailedPreconditionError(
+                    f"the midpoint of step {task.first_step + k + 1} (t = {task.time(k):g} s) was not found: its "
+                    f"iteration does not converge; try a step shorter than dt = {task.dt:g} s"
+                )
+            q, p = found
+            watch.look(k + 1, q, p)
+            if not (k + 1) % task.every:
+                q_all[..., (k + 1) // task.every, :], p_all[..., (k + 1) // task.every, :] = q, p
+        records = (np.moveaxis(x, -2, 0) for x in (q_all, p_all))  # in front of what of the robot has leading axes
+        v_all = np.moveaxis(velocity(*records), 0, -2)
+        v_all[..., 0, :] = task.v if task.p is None else v_all[..., 0, :]
+        return Trajectory(task.times(), q_all, v_all, p_all)
+
+    def adaptive(self) -> Trajectory:
+        """Steps of their own length, between the grid's times, where sampled efforts may jump.
+
+        A batch is one system: its members share the steps that the fastest of them needs.
+        """
+        task = self.task
+        q, v = task.q, task.v
+        records = self._records(q, v)
+        evaluations = 0
+        for k in range(task.last):
+            stages = between(task, k, q, v)
+            try:
+                stage = next(stages)
+                while True:
+                    stage = stages.send(self._acceleration(*stage))
+                    evaluations += 1
+                    if self.progress is not None and not evaluations % _TELL_EVERY:
+                        self.progress(k / task.last)
+            except StopIteration as done:
+                q, v = done.value
+            if not (k + 1) % task.every:
+                for record, x in zip(records, (q, v), strict=True):
+                    record[..., (k + 1) // task.every, :] = x
+            if self.progress is not None:
+                self.progress((k + 1) / task.last)
+        return Trajectory(task.times(), *records)

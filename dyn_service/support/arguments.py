@@ -1,0 +1,117 @@
+"""The command line of a node, as in ROS 2.
+
+    python -m dyn_service.graph.nodes.plant.node --ros-args -r __node:=plant -r __ns:=/arm --params-file FILE -p
+    name:=value
+
+Also `--remap` for `-r`, `--param` for `-p`, `--log-level debug`, and `name:=value` before `--ros-args` for a parameter.
+Later parameters win over earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast, get_args
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.support.documents import read_document
+from dyn_service.support.logs import Level
+from dyn_service.support.parameters import Parameters, assignment, section_names
+from dyn_service.support.suggestions import did_you_mean
+
+COMMAND_LINE = "command line"
+
+
+@dataclass
+class NodeArguments:
+    """A node's name, namespace, remapped topics and parameters. log_level: None where none was given."""
+
+    name: str
+    namespace: str = "/"
+    remaps: dict[str, str] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=Parameters)
+    rest: list[str] = field(default_factory=list)
+    log_level: Level | None = None
+
+    @property
+    def full_name(self) -> str:
+        """Namespace and name: `/arm/plant`."""
+        return full_name(self.namespace, self.name)
+
+
+def full_name(namespace: str, name: str) -> str:
+    """Namespace and name joined: `/arm` and `plant` give `/arm/plant`."""
+    return "/" + "/".join(part for part in (*namespace.split("/"), *name.split("/")) if part)
+
+
+def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
+    """The command line as data.
+
+    Raises:
+        InvalidArgumentError: An option is unknown or lacks its value.
+        ConfigurationError: A parameter file or value is malformed.
+    """
+    rest: list[str] = []
+    pairs: list[tuple[str, str]] = []
+    words = iter(argv)
+    inside = False
+    for word in words:
+        if word == "--ros-args":
+            inside = True
+        elif inside and word == "--":
+            inside = False
+        elif not inside:
+            if ":=" in word and not word.startswith("-"):
+                pairs.append(("parameter", word))
+            else:
+                rest.append(word)
+        elif word in _OPTIONS:
+            value = next(words, None)
+            if value is None:
+                raise InvalidArgumentError(f"option {word!r} lacks its value")
+            pairs.append((_OPTIONS[word], value))
+        else:
+            near = did_you_mean(word, _OPTIONS)
+            raise InvalidArgumentError(f"unknown option {word!r}: expected one of {', '.join(sorted(_OPTIONS))}{near}")
+
+    arguments = NodeArguments(name=default_name, rest=rest)
+    for kind, value in pairs:
+        if kind == "remap":
+            source, separator, target = value.partition(":=")
+            if not separator:
+                raise InvalidArgumentError(f"remap {value!r} is not of the form from:=to")
+            if source == "__node":
+                arguments.name = target
+            elif source == "__ns":
+                arguments.namespace = target
+            else:
+                arguments.remaps[source] = target
+    for kind, value in pairs:  # only now: which sections of a file apply depends on the name
+        if kind == "file":
+            document = read_document(Path(value))
+            if not arguments.parameters.merge_file(document, arguments.full_name):
+                raise document.fault(
+                    f"no section is for {arguments.full_name}; others are for {section_names(document)}"
+                )
+        elif kind == "parameter":
+            name, parsed, document = assignment(value, origin=COMMAND_LINE)
+            arguments.parameters.set(name, parsed, document, ())
+        elif kind == "level":
+            level = value.lower()
+            if level not in get_args(Level):
+                raise InvalidArgumentError(
+                    f"log level {value!r} is none of {', '.join(get_args(Level))}{did_you_mean(level, get_args(Level))}"
+                )
+            arguments.log_level = cast("Level", level)
+    return arguments
+
+
+_OPTIONS = {
+    "-r": "remap",
+    "--remap": "remap",
+    "-p": "parameter",
+    "--param": "parameter",
+    "--params-file": "file",
+    "--log-level": "level",
+}

@@ -1,0 +1,94 @@
+"""The optional libraries: which extra installs each, and the one sentence that says so where one is missing.
+
+    the MuJoCo engine needs 'mujoco', which is not installed: pip install 'dyn_service[mujoco]'
+
+`LIBRARIES` repeats pyproject.toml, which an installed package does not have; `tests/support/test_optional.py` holds
+the two
+against each other.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from dyn_service.errors import FailedPreconditionError
+
+
+class MissingLibraryError(FailedPreconditionError):
+    """An optional library is not installed. The message says what brings it."""
+
+
+class Library(NamedTuple):
+    """What is to be installed for a module. extra: of this package; None: the distribution by itself."""
+
+    distribution: str
+    extra: str | None
+
+
+LIBRARIES: Mapping[str, Library] = {
+    "casadi": Library("casadi", "server"),
+    "llvmlite": Library("llvmlite", "server"),
+    "scipy": Library("scipy", "server"),
+    "defusedxml": Library("defusedxml", "server"),
+    "yaml": Library("pyyaml", "server"),
+    "typer": Library("typer", "server"),
+    "rich": Library("rich", "server"),
+    "matplotlib": Library("matplotlib", "server"),
+    "prometheus_client": Library("prometheus-client", "server"),
+    "urchin": Library("urchin", "urdfpy"),
+    "xacro": Library("xacro", "xacro"),
+    "mujoco": Library("mujoco", "mujoco"),
+    "ruckig": Library("ruckig", "trajectories"),
+    "clarabel": Library("clarabel", "contacts"),
+    "lz4": Library("lz4", "bags"),
+    "mcap": Library("mcap", "bags"),
+    "mcap_ros2": Library("mcap-ros2-support", "bags"),
+    "rosbags": Library("rosbags", "bags"),
+    "viser": Library("viser", "view"),
+    "trimesh": Library("trimesh", "view"),
+    "collada": Library("pycollada", "view"),
+    "foxglove": Library("foxglove-sdk", "foxglove"),
+    "sympy": Library("sympy", "symbolic"),
+    "cyclonedds": Library("cyclonedds", "ros2"),
+    "pinocchio": Library("pin", None),
+}
+"""By the name that is imported."""
+
+
+def missing(who: str, module: str) -> str:
+    """The sentence for what needs a library that is not installed.
+
+    Args:
+        who: What needs it: `dyn view`.
+        module: The name that is imported. One that is not in `LIBRARIES` is named without a command that installs it.
+    """
+    top = module.partition(".")[0]
+    library = LIBRARIES.get(top)
+    if library is None:
+        return f"{who} needs {top!r}, which is not installed"
+    target = library.distribution if library.extra is None else f"'dyn_service[{library.extra}]'"
+    return f"{who} needs {library.distribution!r}, which is not installed: pip install {target}"
+
+
+def require(who: str, *modules: str) -> None:
+    """Checks that libraries are installed, without importing them.
+
+    Raises:
+        MissingLibraryError: One is not.
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            raise MissingLibraryError(missing(who, module))
+
+
+def load(who: str, module: str) -> Any:
+    """The module of an optional library, imported.
+
+    Raises:
+        MissingLibraryError: It is not installed.
+    """
+    require(who, module)
+    return importlib.import_module(module)

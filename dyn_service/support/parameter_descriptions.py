@@ -1,0 +1,158 @@
+"""What a struct of parameters says of itself: names, types, defaults, ranges, a sentence on each, which can be set.
+
+    class ThermometerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+        rate_hz: Annotated[float, Meta(gt=0, le=1000)] = 50.0
+        ambient_c: Annotated[float, Meta(ge=-50, le=60), settable] = 20.0
+
+A field without the mark is read-only while the node runs. A struct with the mark is settable with all that is in it.
+The sentences are those of the struct's docstring, and of those it is made from: `rate_hz: commands per second.` speaks
+of the field `rate_hz`, `integrator, substeps: ..` of both, up to the next field that is spoken of. So there is one text
+for those who read the source and those who ask `--help`. Types and ranges are those of the annotations.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import textwrap
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from dyn_service.support.parameters import file_sort
+
+_WORDS = {float: "number", int: "whole number", bool: "true or false", str: "text", dict: "map", type(None): "nothing"}
+_BOUNDS = (("gt", "above {:g}"), ("ge", "at least {:g}"), ("lt", "below {:g}"), ("le", "at most {:g}"))
+_TOPIC, _SETTABLE = "topic", "settable"
+MAX_WIDTH = 120
+
+settable = msgspec.Meta(extra={_SETTABLE: True})
+"""The mark of a parameter that may be set while the node runs."""
+
+
+class ParameterDescriptor(msgspec.Struct, frozen=True):
+    """A parameter. name: with dots where it is in a struct. type: in words. default: as YAML has it; None where it must
+    be given. range: in words, empty for none. about: its sentence, empty where the struct has none. topic: for one that
+    names a topic what is done there and the type of its messages, `publishes sensor_msgs/msg/JointState`; else empty.
+    settable: whether it may be set while the node runs.
+    """
+
+    name: str
+    type: str
+    default: str | None
+    range: str = ""
+    about: str = ""
+    topic: str = ""
+    settable: bool = False
+
+
+def on_topic(does: Literal["publishes", "subscribes"], ros_type: str) -> msgspec.Meta:
+    """The mark of a parameter that names a topic."""
+    return msgspec.Meta(extra={_TOPIC: f"{does} {ros_type}"})
+
+
+@functools.cache  # some 3 ms, and nodes are asked while their loops run
+def described(kind: type[msgspec.Struct]) -> tuple[ParameterDescriptor, ...]:
+    """The parameters of a struct in order, those of structs in it as `struct.name`."""
+    return tuple(_described(kind, "", False))
+
+
+def sentences(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """What the docstrings of the struct, and of those it is made from, say of each field; those of the nearest win."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        if isinstance(one, type) and issubclass(one, msgspec.Struct) and one is not msgspec.Struct:
+            names = [field.encode_name for field in msgspec.structs.fields(one)]
+            found |= _of_docstring(one.__doc__ or "", names)
+    return found
+
+
+def type_in_words(hint: Any, *, many: bool = False) -> str:
+    """A type as the YAML that it takes: `list of numbers`, `one of rk4, euler`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        if file_sort(hint):
+            return "paths" if many else "path"
+        return type_in_words(arguments[0], many=many)
+    if origin in (list, tuple):
+        inner = type_in_words(arguments[0], many=True) if arguments else "values"
+        return f"list{'s' if many else ''} of {inner}"
+    if origin is dict or hint is dict or (isinstance(hint, type) and issubclass(hint, msgspec.Struct)):
+        return "maps" if many else "map"
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if arguments:
+        return " or ".join(type_in_words(one, many=many) for one in arguments if one is not type(None))
+    word = _WORDS.get(hint, "any value")
+    return f"{word}s" if many and word in ("number", "whole number", "text") else word
+
+
+def terminal_width() -> int:
+    """Columns of a line of text on this terminal: no more than a reader likes."""
+    return min(shutil.get_terminal_size().columns, MAX_WIDTH)
+
+
+def table(parameters: Sequence[ParameterDescriptor], width: int) -> list[str]:
+    """The parameters as lines of `width` columns."""
+    lines = []
+    for one in parameters:
+        facts = [one.type, one.range, "must be given" if one.default is None else f"default {one.default}"]
+        facts.append("settable" if one.settable else "")
+        lines.append(f"  {one.name}  ({'; '.join(filter(None, facts))})")
+        lines += textwrap.wrap(one.about, max(width, 40), initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return lines
+
+
+def _described(kind: type[msgspec.Struct], above: str, marked_above: bool) -> Iterator[ParameterDescriptor]:
+    hints, about = typing.get_type_hints(kind, include_extras=True), sentences(kind)
+    for field in msgspec.structs.fields(kind):
+        hint, name = hints[field.name], above + field.encode_name
+        metas = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+        marks = {key: value for meta in metas for key, value in (meta.extra or {}).items()}
+        marked = marked_above or _SETTABLE in marks
+        bare = hint.__origin__ if typing.get_origin(hint) is Annotated else hint
+        if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+            yield from _described(bare, f"{name}.", marked)
+            continue
+        said, topic = about.get(field.encode_name, ""), marks.get(_TOPIC, "")
+        yield ParameterDescriptor(name, type_in_words(hint), _default(field), _range(metas), said, topic, marked)
+
+
+def _range(metas: list[msgspec.Meta]) -> str:
+    bounds = (
+        text.format(value) for meta in metas for key, text in _BOUNDS if (value := getattr(meta, key)) is not None
+    )
+    return ", ".join(bounds)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str | None:
+    if field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    elif field.default is not msgspec.NODEFAULT:
+        value = field.default
+    else:
+        return None
+    if value is None or value in ("", [], {}):
+        return "none"
+    return value if isinstance(value, str) else json.dumps(msgspec.to_builtins(value))
+
+
+def _of_docstring(text: str, names: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if not names:
+        return found
+    one = rf"(?:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})(?: \([^)]*\))?"
+    spoken_of = re.compile(rf"(?:^|(?<=\s))({one}(?:, {one})*):\s")
+    for paragraph in re.split(r"\n\s*\n", text):
+        flat = " ".join(paragraph.split())
+        marks = list(spoken_of.finditer(flat))
+        ends = [mark.start() for mark in marks[1:]] + [len(flat)]
+        for mark, end in zip(marks, ends, strict=False):
+            said = flat[mark.end() : end].strip().rstrip(";,.").replace("`", "")
+            for name, more in re.findall(r"(\w+)(?: \(([^)]*)\))?(?:, |$)", mark.group(1)):
+                found[name] = f"{said}, {more}" if more else said
+    return found

@@ -1,0 +1,301 @@
+"""Parameters of a node: ROS 2's parameter files, later ones over earlier ones, held against a typed struct.
+
+    /**:                      # every node; also /*, /arm/*, /**/plant, plant, /arm/plant, nested namespaces
+      ros__parameters:
+        rate_hz: 1000.0
+        gains: {kp: 900.0}    # the same parameter as gains.kp
+
+In the name of a node `*` stands for one part and `**` for any number of them. A parameter whose type is `FilePath`, or
+a list of them, names files: in a parameter file they are taken from that file's own folder, elsewhere from the working
+directory. Those of `InputFile` and `RobotFile` are read, and have to be there; the latter may be the name of a
+shipped robot (`shipped.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.support.documents import ConfigurationError, Document, parse_document
+from dyn_service.support.optional import MissingLibraryError, require
+from dyn_service.support.shipped import find_robot, robots
+from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.validation import MismatchError, Place, convert, dotted, missing_key
+
+T = TypeVar("T", bound=msgspec.Struct)
+_MARK = "ros__parameters"
+_FILE = "names_a_file"
+
+FilePath = Annotated[str, msgspec.Meta(extra={_FILE: "any"})]
+"""The type of a parameter that names a file."""
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+"""Hz of a loop; no period is shorter than a microsecond."""
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+InputFile = Annotated[str, msgspec.Meta(extra={_FILE: "read"})]
+"""One that names a file that is read; empty is none."""
+RobotFile = Annotated[str, msgspec.Meta(extra={_FILE: "robot"})]
+"""One that names a robot's file, or a shipped robot."""
+
+
+class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
+    """Of a node that takes none of its own."""
+
+
+@dataclass
+class Parameters:
+    """Nested parameters of one node, each with the file and place it came from."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Place, tuple[Document, Place]] = field(default_factory=dict)
+    files: list[Document] = field(default_factory=list)
+
+    def set(self, name: str, value: Any, document: Document, place: Place) -> None:
+        """Sets one parameter; a map sets those below it, dots in names divide levels."""
+        self._merge((), {name: value}, document, place, bare=False)
+
+    def merge_file(self, document: Document, node: str) -> bool:
+        """Takes over what a parameter file says to the node with the full name `node`; whether it says anything.
+
+        Raises:
+            ConfigurationError: The file is not a parameter file.
+        """
+        self.files.append(document)
+        spoken_to = False
+        for pattern, place, values in _sections(document, document.value, (), ()):
+            if _matches(pattern, _parts(node)):
+                self._merge((), values, document, place, bare=True)
+                spoken_to = True
+        return spoken_to
+
+    def divide(self, names: Collection[str]) -> tuple[Parameters, Parameters]:
+        """The parameters of these names, with those below them, and all others."""
+        parts = []
+        for wanted in (True, False):
+            values = {name: value for name, value in self.values.items() if (name in names) is wanted}
+            origins = {place: origin for place, origin in self.origins.items() if (place[0] in names) is wanted}
+            parts.append(Parameters(values, origins, self.files))
+        return parts[0], parts[1]
+
+    def below_their_files(self, kind: type) -> dict[str, Any]:
+        """Those parameters of the struct `kind` that name files and come from a parameter file, below its folder."""
+        found = {}
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            origin = self.origins.get((name,))
+            if origin is not None and file_sort(hint) and any(origin[0] is file for file in self.files):
+                known = robots() if file_sort(hint) == "robot" else {}
+                found[name] = _below(Path(origin[0].file).parent, self.values[name], known)
+        return found
+
+    def check_files(self, kind: type, folder: Path | None = None) -> None:
+        """Refuses a parameter of the struct `kind` that names a file to be read which is not there.
+
+        Args:
+            kind: The struct.
+            folder: Where relative paths begin that do not come from a parameter file; None is the working directory.
+
+        Raises:
+            ConfigurationError: It names the file, the line, the parameter and the path.
+        """
+        below = self.below_their_files(kind)
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            sort = file_sort(hint)
+            if sort in ("read", "robot") and name in self.values:
+                given = below.get(name, self.values[name])
+                for text in filter(None, given if isinstance(given, list) else [given]):
+                    path = Path(text) if folder is None else folder / text
+                    fault = _unreadable(path, text if sort == "robot" else None)
+                    if fault is not None:
+                        document, place = self.origins[(name,)]
+                        raise document.fault(f"parameter {name!r}: {fault}", place)
+
+    def to(self, kind: type[T]) -> T:
+        """The parameters as the struct `kind`. Their numbers are finite: a range alone lets infinity through, and what
+        has none NaN.
+
+        Raises:
+            ConfigurationError: It names the file, the line, the parameter, what was found and what was expected.
+        """
+        bad = next(not_finite(self.values), None)
+        if bad is not None:
+            at, number = bad
+            raise self._fault(f"expected a finite number, found {number:g}", at)
+        try:
+            return convert(self.values | self.below_their_files(kind), kind)
+        except MismatchError as error:
+            missing = missing_key(error.message)
+            if missing is not None:
+                raise ConfigurationError(f"parameter {dotted((*error.place, missing))!r} must be given") from None
+            raise self._fault(error.message, error.place) from None
+
+    def _fault(self, message: str, at: Place) -> ConfigurationError:
+        """The error that says `message` of the parameter there, with the file and line that it came from, if any."""
+        known = at
+        while known and known not in self.origins:
+            known = known[:-1]
+        sentence = f"parameter {dotted(at)!r}: {message}"
+        if not known:
+            return ConfigurationError(sentence)
+        document, place = self.origins[known]
+        return document.fault(sentence, place)
+
+    def _merge(self, at: Place, values: dict[str, Any], document: Document, place: Place, *, bare: bool) -> None:
+        for name, value in values.items():
+            inner = (*place, name) if bare else place
+            steps = tuple(name.split("."))
+            if not all(steps):
+                raise document.fault(f"parameter name {name!r} has an empty part", inner)
+            target = (*at, *steps)
+            if isinstance(value, dict):
+                self._assign(target, {}, document, inner, keep=True)
+                self._merge(target, value, document, inner, bare=bare or at != ())
+            else:
+                self._assign(target, value, document, inner, keep=False)
+
+    def _assign(self, target: Place, value: Any, document: Document, place: Place, *, keep: bool) -> None:
+        table = self.values
+        for step in target[:-1]:
+            below = table.get(str(step))
+            if not isinstance(below, dict):
+                below = table[str(step)] = {}
+            table = below
+        last = str(target[-1])
+        if not (keep and isinstance(table.get(last), dict)):
+            table[last] = value
+        self.origins[target] = (document, place)
+
+
+def converted(values: Mapping[str, Any], kind: type[T]) -> T:
+    """Plain values as the struct `kind`, for values that come from no file.
+
+    Raises:
+        InvalidArgumentError: It names the parameter, what was found and what was expected.
+    """
+    try:
+        return convert(values, kind)
+    except MismatchError as error:
+        at = dotted(error.place)
+        raise InvalidArgumentError(f"parameter {at!r}: {error.message}", path=at) from None
+
+
+def in_range(parameters: T) -> T:
+    """The parameters, held against the types and ranges of their struct: nobody has, where they were made in Python.
+    An infinite number may stand for no limit; NaN stands for nothing.
+
+    Raises:
+        InvalidArgumentError: As `converted`.
+    """
+    values = msgspec.to_builtins(parameters)
+    for place, number in not_finite(values):
+        if math.isnan(number):
+            raise InvalidArgumentError(f"parameter {dotted(place)!r}: expected a number, found nan", path=dotted(place))
+    return converted(values, type(parameters))
+
+
+def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:
+    """`name:=value` as a name and a YAML value.
+
+    Raises:
+        ConfigurationError: There is no `:=`, or the value is not YAML.
+    """
+    name, separator, value = text.partition(":=")
+    if not separator or not name:
+        raise ConfigurationError(f"{text!r} is not of the form name:=value", file=origin)
+    document = parse_document(value, origin)
+    return name, document.value, Document(origin, document.value, {})  # a command line has no line worth naming
+
+
+def file_sort(hint: Any) -> str:
+    """`any`, `read` or `robot` for a type that names files, or has such types in it; empty for others."""
+    for meta in getattr(hint, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.extra and _FILE in meta.extra:
+            return str(meta.extra[_FILE])
+    return next(filter(None, map(file_sort, get_args(hint))), "")
+
+
+def strangers(document: Document, nodes: Collection[str]) -> list[tuple[str, Place]]:
+    """The sections of a parameter file that are for none of the nodes with these full names, and where they stand."""
+    return [
+        ("/".join(pattern), place)
+        for pattern, place, _ in _sections(document, document.value, (), ())
+        if not any(_matches(pattern, _parts(node)) for node in nodes)
+    ]
+
+
+def section_names(document: Document) -> str:
+    """For whom the sections of a parameter file are, as text."""
+    return ", ".join("/".join(pattern) for pattern, _, _ in _sections(document, document.value, (), ())) or "nobody"
+
+
+def _parts(node: str) -> tuple[str, ...]:
+    return tuple(part for part in node.split("/") if part)
+
+
+def _unreadable(path: Path, robot: str | None) -> str | None:
+    """Why no file can be read there, nor a robot of that name; None where one can."""
+    if path.is_file():
+        try:
+            require("a xacro file", *(["xacro"] if robot is not None and path.suffix == ".xacro" else []))
+        except MissingLibraryError as error:
+            return error.message
+        return None
+    if path.exists():
+        return f"{str(path)!r} is no file"
+    try:
+        found = robot is not None and find_robot(robot).is_file()
+    except NotFoundError as error:
+        return error.message
+    return None if found else f"there is no file {str(path)!r}"
+
+
+def _below(folder: Path, value: Any, names: Collection[str] = ()) -> Any:
+    """The path, or the list of them, below the folder. One of these names of which no file is there stays as it is, as
+    does what is neither, or empty.
+    """
+    if isinstance(value, list):
+        return [_below(folder, item, names) for item in value]
+    named = not value or (value in names and not (folder / value).exists()) if isinstance(value, str) else True
+    return value if named else str(folder / value)
+
+
+def _sections(
+    document: Document, value: Any, pattern: tuple[str, ...], place: Place
+) -> Iterator[tuple[tuple[str, ...], Place, dict[str, Any]]]:
+    if not isinstance(value, dict):
+        found = "nothing" if value is None else type(value).__name__
+        near = "".join(did_you_mean(str(part), [_MARK]) for part in place)
+        raise document.fault(f"expected a map that leads to {_MARK!r}, got {found}{near}", place)
+    for key, below in value.items():
+        inner = (*place, key)
+        if key != _MARK:
+            yield from _sections(document, below, (*pattern, *(part for part in key.split("/") if part)), inner)
+        elif not pattern:
+            raise document.fault(f"{_MARK!r} stands outside of any node name", inner)
+        elif below is not None:
+            if not isinstance(below, dict):
+                raise document.fault(f"expected a map of parameters, got {type(below).__name__}", inner)
+            yield pattern, inner, below
+
+
+def _matches(pattern: Sequence[str], node: Sequence[str]) -> bool:
+    """Whether a node's full name, in parts, matches: `*` stands for one part, `**` for any number."""
+    if not pattern:
+        return not node
+    if pattern[0] == "**":
+        return any(_matches(pattern[1:], node[k:]) for k in range(len(node) + 1))
+    return bool(node) and pattern[0] in ("*", node[0]) and _matches(pattern[1:], node[1:])
+
+
+def not_finite(value: Any, place: Place = ()) -> Iterator[tuple[Place, float]]:
+    """Numbers within that are NaN or infinite, and where they stand."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place, value
+    elif isinstance(value, dict | list):
+        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from not_finite(inner, (*place, step))

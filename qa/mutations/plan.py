@@ -1,0 +1,514 @@
+"""What is mutated, and which tests see a mutant of each module, the quickest and likeliest first.
+
+The order decides only how long a mutant lives: each is tried against all its stages until a test turns red.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "dyn_service"
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "dynamics": ("dynamics",),
+    "model": ("model", "model/joints"),
+    "simulation": (
+        "simulation",
+        "simulation/contact",
+        "simulation/integrators",
+        "simulation/mujoco",
+        "simulation/rheonomic",
+    ),
+    "frames": ("kernels/frames.py",),
+    "urdf": ("parsing/urdf",),
+    "formulations": ("formulations",),
+    "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/symbols.py"),
+    "rows": ("engine/importing.py", "engine/operands.py", "engine/rows.py", "engine/wrenches.py"),
+    "ways": ("kernels/single.py", "kernels/outside.py", "kernels/pushes.py", "kernels/hyperbolic.py"),
+    "parsing": ("parsing", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
+    "messages": (
+        "service/protocol/overlays.py",
+        "service/protocol/wrenches.py",
+        "service/protocol/contacts.py",
+        "service/protocol/maps.py",
+        "api/arguments.py",
+    ),
+    "sensors": ("sensors",),
+    "plant": (
+        "control/plant/plant.py",
+        "control/plant/safety.py",
+        "control/plant/actuators.py",
+        "control/plant/encoders.py",
+        "control/plant/simulated.py",
+        "control/closed_loop.py",
+        "control/command.py",
+        "control/command_values.py",
+        "control/commander.py",
+        "control/plant/drive.py",
+        "control/plant/driver.py",
+        "control/plant/hardware.py",
+        "control/joint_states.py",
+        "control/joint_states_heard.py",
+        "control/plant/set_points.py",
+        "control/arming.py",
+        "simulation/mujoco/engine.py",
+    ),
+    "hil": (
+        "hil/measures.py",
+        "hil/checks.py",
+        "hil/signals.py",
+        "hil/faults.py",
+        "hil/value_faults.py",
+        "hil/channel.py",
+        "hil/lockstep.py",
+        "hil/proxy.py",
+        "hil/message_log.py",
+    ),
+    "topics": (
+        "messages",
+        "graph/middleware/graph.py",
+        "graph/middleware/lifecycle.py",
+        "graph/middleware/pacing.py",
+        "graph/middleware/publisher.py",
+        "graph/middleware/services.py",
+        "graph/middleware/settable_parameters.py",
+        "graph/middleware/subscription.py",
+        "graph/middleware/timers.py",
+    ),
+    "bags": ("graph/bags", "graph/dds"),
+    "laws": (
+        "control/laws/admittance.py",
+        "control/laws/cartesian_impedance.py",
+        "control/laws/collision_stop.py",
+        "control/laws/computed_torque.py",
+        "control/following.py",
+        "control/gains.py",
+        "control/laws/gravity_compensation.py",
+        "control/goal_feedback.py",
+        "control/references/goal_tolerances.py",
+        "control/laws/reference_command.py",
+        "control/dry_run.py",
+        "control/references/trajectory.py",
+        "control/references/joint_goals.py",
+        "control/laws/joint_impedance.py",
+        "control/law.py",
+        "control/laws/momentum_observer.py",
+        "control/goal_following.py",
+    ),
+}
+"""The parts of the command line: folders and files of the package."""
+
+SHAPING = (
+    "dynamics/",
+    "kernels/",
+    "model/building.py",
+    "model/composite.py",
+    "model/inertia.py",
+    "model/joints/",
+    "model/steps.py",
+    "model/tree.py",
+    "model/welding.py",
+)
+"""Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
+
+_NUMBERS = "tests/terms/test_in_numbers.py"
+_OVERLAYS = ("tests/engine/test_overlays.py", "tests/oracle/test_overlays.py", "tests/service/answers/test_overlays.py")
+_LAWS = (
+    "tests/control/test_laws_in_numbers.py",
+    "tests/control/test_laws.py",
+    "tests/graph/launch/test_panda_controllers.py",
+)
+_PLANT = ("tests/control/test_plant_core.py", "tests/control/test_plant_truth.py")
+_NODE = (
+    "tests/graph/middleware/test_node.py",
+    "tests/graph/middleware/test_graph.py",
+    "tests/graph/middleware/test_publishing.py",
+)
+_BAG = ("tests/graph/bags/test_bags.py", "tests/graph/bags/test_live.py")
+_REQUESTS = ("tests/graph/bags/test_requests.py", "tests/graph/bags/test_engines.py")
+_READING = (
+    "tests/parsing/urdf/test_reading.py",
+    "tests/parsing/urdf/test_faults.py",
+    "tests/parsing/urdf/test_habits.py",
+    "tests/parsing/test_report.py",
+)
+
+_TREE = (
+    "tests/model/test_tree.py",
+    _NUMBERS,
+    *_READING,
+    "tests/parsing/urdf/test_warnings.py",
+    "tests/engine/test_robot.py",
+)
+
+_MJCF = ("tests/parsing/test_mjcf.py", "tests/parsing/test_mjcf_faults.py", "tests/parsing/test_chains.py")
+_SDF = ("tests/parsing/test_sdf.py", "tests/parsing/test_sdf_faults.py", "tests/parsing/test_chains.py")
+
+STAGES: dict[str, tuple[str, ...]] = {
+    "dynamics/": (_NUMBERS, "tests/theory/test_newton_euler.py", "tests/engine/test_robot.py"),
+    "dynamics/articulated.py": (
+        _NUMBERS,
+        "tests/theory/test_branch_inertias.py",
+        "tests/engine/test_robot.py",
+        "tests/theory/test_newton_euler.py",
+    ),
+    "dynamics/body_frame.py": (_NUMBERS, "tests/theory/test_body_frame.py"),
+    "dynamics/configurations.py": ("tests/model/test_joints.py", "tests/oracle/test_many_types.py"),
+    "dynamics/constraint.py": (
+        _NUMBERS,
+        "tests/theory/test_branch_inertias.py",
+        "tests/engine/test_robot.py",
+        "tests/theory/test_newton_euler.py",
+    ),
+    "dynamics/hamilton.py": (_NUMBERS, "tests/theory/test_hamilton.py", "tests/theory/test_momentum_rates.py"),
+    "formulations/influence.py": (
+        "tests/theory/test_verification.py",
+        "tests/theory/test_newton_euler.py",
+        "tests/theory/test_hamilton.py",
+    ),
+    "dynamics/integration.py": (_NUMBERS, "tests/simulation/test_integrators.py", "tests/simulation/test_simulate.py"),
+    "formulations/bodies.py": ("tests/theory/test_bodies.py", "tests/theory/test_projected.py"),
+    "formulations/lagrangian.py": ("tests/theory/test_problems.py",),
+    "dynamics/mass_matrix.py": (_NUMBERS, "tests/engine/test_robot.py", "tests/theory/test_newton_euler.py"),
+    "formulations/particles.py": ("tests/theory/test_particles.py",),
+    "dynamics/passive.py": (
+        _NUMBERS,
+        "tests/model/test_mimic.py",
+        "tests/theory/test_passive.py",
+        "tests/theory/test_mimic.py",
+    ),
+    "dynamics/projected.py": (_NUMBERS, "tests/theory/test_projected.py"),
+    "dynamics/sensors.py": (_NUMBERS, "tests/sensors/test_sensor_queries.py"),
+    "dynamics/task_space.py": (
+        _NUMBERS,
+        "tests/engine/test_task_space.py",
+        "tests/oracle/test_task_space.py",
+        "tests/theory/test_mimic.py",
+    ),
+    "api/named.py": ("tests/engine/test_task_space.py", "tests/service/answers/test_same_answers.py"),
+    "dynamics/operators.py": (_NUMBERS, "tests/theory/test_operators.py"),
+    "sensors/": (
+        "tests/sensors/test_sensor_devices.py",
+        "tests/sensors/test_sensor_files.py",
+        "tests/oracle/test_sensors.py",
+    ),
+    "formulations/segments.py": ("tests/theory/test_matrix_formalism.py",),
+    "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
+    "dynamics/topology.py": ("tests/theory/test_operators.py",),
+    "kernels/symbols.py": _OVERLAYS,
+    "model/parameters.py": _OVERLAYS,
+    "kernels/frames.py": (
+        "tests/qa/test_nasty_frames.py",
+        "tests/kernels/test_kernels.py",
+        "tests/engine/test_robot.py",
+        "tests/kernels/test_certificates.py",
+    ),
+    "kernels/hyperbolic.py": ("tests/kernels/test_hyperbolic.py",),
+    "kernels/single.py": ("tests/kernels/test_single.py", "tests/kernels/test_pushes.py"),
+    "kernels/outside.py": ("tests/kernels/test_single.py", "tests/kernels/test_pushes.py"),
+    "kernels/pushes.py": ("tests/kernels/test_pushes.py",),
+    "api/arguments.py": (
+        "tests/api/test_table.py",
+        "tests/service/protocol/test_protocol_page.py",
+        "tests/service/answers/test_contacts.py",
+        "tests/engine/test_overlays.py",
+    ),
+    "parsing/": (*_SDF, *_MJCF, "tests/parsing/test_formats_beyond.py"),
+    "parsing/conversion.py": ("tests/parsing/test_converting.py", "tests/service/answers/test_files.py"),
+    "parsing/mjcf/": (*_MJCF, "tests/parsing/test_formats_numbers.py", "tests/parsing/test_mimic_in_files.py"),
+    "parsing/pose.py": ("tests/parsing/test_poses.py", *_SDF, *_MJCF),
+    "parsing/files.py": (*_SDF, *_MJCF, "tests/parsing/test_xacro.py", "tests/service/answers/test_files.py"),
+    "parsing/sdf/": (*_SDF, "tests/parsing/test_formats_numbers.py", "tests/parsing/test_mimic_in_files.py"),
+    "parsing/writing/": ("tests/parsing/test_converting.py",),
+    "parsing/xacro.py": ("tests/parsing/test_xacro.py",),
+    "service/protocol/contacts.py": ("tests/service/answers/test_contacts.py",),
+    "service/protocol/maps.py": (
+        "tests/service/protocol/test_malformed_requests.py",
+        "tests/service/answers/test_overlays.py",
+    ),
+    "service/protocol/overlays.py": ("tests/service/answers/test_overlays.py",),
+    "service/protocol/wrenches.py": ("tests/service/answers/test_wrenches.py", "tests/support/test_suggestions.py"),
+    "engine/importing.py": ("tests/parsing/test_report.py", "tests/parsing/test_joint_files.py"),
+    "engine/operands.py": ("tests/engine/test_robot.py", "tests/service/server/test_bad_inputs.py"),
+    "engine/fast_path.py": ("tests/engine/test_fast_path.py",),
+    "model/solvable.py": ("tests/theory/test_branch_inertias.py", "tests/engine/test_robot.py"),
+    "engine/rows.py": ("tests/engine/test_robot.py", "tests/theory/test_operators.py"),
+    "engine/wrenches.py": ("tests/kernels/test_pushes.py", "tests/engine/test_robot.py"),
+    "model/": (*_READING, "tests/model/test_tree.py", "tests/model/test_mimic.py"),
+    "urdf/": _READING,
+    "model/passive.py": (
+        "tests/model/test_tree.py",
+        "tests/parsing/test_joint_files.py",
+        "tests/theory/test_passive.py",
+    ),
+    "model/mimic.py": ("tests/model/test_mimic.py",),
+    "parsing/joint_files.py": ("tests/parsing/test_joint_files.py",),
+    "parsing/transmissions.py": ("tests/parsing/test_joint_files.py", *_READING),
+    "parsing/warnings.py": ("tests/parsing/urdf/test_warnings.py", "tests/parsing/urdf/test_units.py", *_READING),
+    "model/inertia.py": (
+        "tests/model/test_inertia.py",
+        "tests/model/test_tree.py",
+        "tests/parsing/urdf/test_warnings.py",
+        _NUMBERS,
+    ),
+    "parsing/urdf/loaded.py": ("tests/parsing/urdf/test_loaded_objects.py",),
+    "model/configuration.py": (
+        "tests/model/test_joints.py",
+        "tests/api/test_description.py",
+        "tests/engine/test_fast_path.py",
+        "tests/model/test_conventions.py",
+        "tests/simulation/test_rheonomic_samples.py",
+        "tests/oracle/test_many_types.py",
+    ),
+    "model/joints/": (
+        "tests/model/test_joints.py",
+        "tests/qa/test_nasty_frames.py",
+        "tests/model/test_conventions.py",
+        "tests/model/test_tree.py",
+    ),
+    "model/order.py": ("tests/service/client/test_names.py",),
+    "simulation/contact_points.py": ("tests/simulation/test_contact.py", "tests/simulation/test_ground_reactions.py"),
+    "simulation/contact/cones.py": ("tests/simulation/test_cones.py", "tests/simulation/test_contact.py"),
+    "simulation/contact/rigid.py": ("tests/simulation/test_contact.py", "tests/oracle/test_contact.py"),
+    "simulation/contact/supports.py": ("tests/simulation/test_contact.py", "tests/service/answers/test_contacts.py"),
+    "simulation/contact/steps.py": ("tests/simulation/test_contact.py", "tests/service/answers/test_contacts.py"),
+    "simulation/contact/ground_reactions.py": (
+        "tests/simulation/test_ground_reactions.py",
+        "tests/service/server/test_bounds.py",
+    ),
+    "simulation/contact/cone_program.py": ("tests/simulation/test_ground_reactions.py",),
+    "simulation/stability.py": ("tests/simulation/test_stability.py",),
+    "simulation/stepping.py": (
+        "tests/simulation/test_stability.py",
+        "tests/control/test_plant_core.py",
+        "tests/simulation/test_integrators.py",
+        "tests/control/test_plant_truth.py",
+        "tests/oracle/test_felt_contacts.py",
+    ),
+    "simulation/integrators/stick_slip.py": ("tests/simulation/test_stick_slip.py",),
+    "model/steps.py": ("tests/simulation/test_integrators.py", _NUMBERS),
+    "model/description.py": ("tests/parsing/test_places.py", "tests/model/test_joints.py", *_READING),
+    "parsing/places.py": ("tests/parsing/test_places.py", *_READING),
+    "parsing/quantities.py": (
+        "tests/parsing/test_quantities.py",
+        *_READING,
+        "tests/parsing/urdf/test_loaded_objects.py",
+    ),
+    "parsing/report.py": ("tests/parsing/test_report.py",),
+    "model/building.py": _TREE,
+    "model/composite.py": (
+        "tests/model/test_tree.py",
+        "tests/model/test_mimic.py",
+        "tests/parsing/test_report.py",
+        "tests/engine/test_robot.py",
+    ),
+    "model/tree.py": _TREE,
+    "model/welding.py": _TREE,
+    "parsing/urdf/reader.py": (
+        *_READING,
+        "tests/parsing/urdf/test_warnings.py",
+        "tests/parsing/urdf/test_mutilated.py",
+    ),
+    "control/plant/plant.py": (*_PLANT, "tests/graph/nodes/test_hardware.py"),
+    "control/plant/safety.py": ("tests/control/test_safety.py", *_PLANT, "tests/graph/nodes/test_hardware.py"),
+    "control/plant/actuators.py": ("tests/control/test_plant_truth.py",),
+    "control/closed_loop.py": ("tests/control/test_closed_loop.py",),
+    "control/plant/encoders.py": ("tests/control/test_plant_truth.py", "tests/oracle/test_sensors.py"),
+    "control/plant/simulated.py": (
+        *_PLANT,
+        "tests/graph/nodes/test_plant_services.py",
+        "tests/oracle/test_felt_contacts.py",
+    ),
+    "control/command.py": ("tests/control/test_command_interfaces.py", "tests/control/test_arming.py"),
+    "control/command_values.py": (
+        "tests/control/test_safety.py",
+        "tests/control/test_command_interfaces.py",
+        "tests/control/test_arming.py",
+    ),
+    "control/commander.py": (
+        "tests/graph/nodes/test_set_while_running.py",
+        "tests/control/test_goal_tolerances.py",
+        "tests/graph/launch/test_panda_controllers.py",
+        "tests/control/test_command_interfaces.py",
+    ),
+    "control/plant/drive.py": ("tests/control/test_command_interfaces.py",),
+    "control/plant/driver.py": ("tests/control/test_driver.py", "tests/graph/nodes/test_hardware.py"),
+    "control/goal_feedback.py": ("tests/control/test_joint_goals.py", "tests/control/test_goal_tolerances.py"),
+    "control/plant/hardware.py": ("tests/control/test_driver.py", "tests/graph/nodes/test_hardware.py"),
+    "control/joint_states.py": (
+        "tests/control/test_joint_states.py",
+        "tests/graph/nodes/test_robot_state_publisher.py",
+    ),
+    "control/joint_states_heard.py": ("tests/control/test_joint_states.py",),
+    "control/laws/reference_command.py": ("tests/control/test_laws_in_numbers.py", "tests/control/test_arming.py"),
+    "control/dry_run.py": ("tests/control/test_law.py", "tests/control/test_laws.py"),
+    "control/plant/set_points.py": ("tests/control/test_command_interfaces.py",),
+    "control/arming.py": ("tests/control/test_arming.py",),
+    "control/references/trajectory.py": ("tests/control/test_trajectory.py", "tests/control/test_joint_goals.py"),
+    "control/laws/admittance.py": _LAWS,
+    "control/laws/cartesian_impedance.py": (
+        "tests/control/test_laws_in_numbers.py",
+        "tests/control/test_cartesian_impedance.py",
+    ),
+    "control/laws/collision_stop.py": _LAWS,
+    "control/laws/computed_torque.py": (
+        "tests/control/test_laws_in_numbers.py",
+        "tests/control/test_computed_torque.py",
+        "tests/control/test_law.py",
+    ),
+    "control/following.py": (
+        "tests/control/test_law.py",
+        "tests/control/test_computed_torque.py",
+        "tests/control/test_joint_goals.py",
+    ),
+    "control/gains.py": _LAWS,
+    "control/laws/gravity_compensation.py": _LAWS,
+    "control/references/goal_tolerances.py": ("tests/control/test_goal_tolerances.py",),
+    "control/references/joint_goals.py": ("tests/control/test_joint_goals.py", "tests/control/test_timed_goals.py"),
+    "control/laws/joint_impedance.py": _LAWS,
+    "control/law.py": ("tests/control/test_law.py",),
+    "control/laws/momentum_observer.py": _LAWS,
+    "control/goal_following.py": ("tests/control/test_joint_goals.py", "tests/control/test_goal_tolerances.py"),
+    "hil/": ("tests/hil/test_checks.py", "tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),
+    "hil/faults.py": ("tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),
+    "hil/value_faults.py": ("tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),
+    "hil/channel.py": ("tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),
+    "hil/lockstep.py": ("tests/hil/test_lockstep.py",),
+    "hil/proxy.py": ("tests/hil/test_proxy.py",),
+    "hil/message_log.py": ("tests/hil/test_message_log.py", "tests/hil/test_lockstep.py"),
+    "hil/measures.py": ("tests/hil/test_measures.py", "tests/hil/test_checks.py"),
+    "hil/checks.py": ("tests/hil/test_checks.py", "tests/hil/test_measures.py"),
+    "hil/signals.py": ("tests/hil/test_checks.py", "tests/hil/test_lockstep.py"),
+    "messages/": ("tests/messages/test_messages.py", "tests/graph/bags/test_bags.py"),
+    "graph/middleware/graph.py": ("tests/graph/middleware/test_graph.py", "tests/graph/middleware/test_node.py"),
+    "graph/middleware/lifecycle.py": _NODE,
+    "graph/middleware/pacing.py": ("tests/graph/middleware/test_pacing.py", "tests/support/test_realtime.py"),
+    "graph/middleware/publisher.py": _NODE,
+    "graph/middleware/services.py": _NODE,
+    "graph/middleware/settable_parameters.py": _NODE,
+    "graph/middleware/subscription.py": _NODE,
+    "graph/middleware/timers.py": _NODE,
+    "bags/": _BAG,
+    "graph/bags/comparing.py": _REQUESTS,
+    "graph/bags/pinocchio_engine.py": ("tests/graph/bags/test_engines.py",),
+    "graph/bags/requests.py": _REQUESTS,
+    "graph/bags/verify.py": _REQUESTS,
+    "dds/": ("tests/graph/test_dds.py", "tests/graph/nodes/test_ros2_bridge.py"),
+    "engine/overlay.py": _OVERLAYS,
+    "engine/overlaid.py": _OVERLAYS,
+    "parsing/structure.py": (*_READING, "tests/parsing/urdf/test_loaded_objects.py"),
+    "parsing/unit_checks.py": ("tests/parsing/urdf/test_units.py",),
+    "parsing/unread.py": (
+        "tests/parsing/urdf/test_habits.py",
+        "tests/parsing/urdf/test_reading.py",
+        "tests/parsing/urdf/test_faults.py",
+    ),
+    "parsing/floating_base.py": ("tests/parsing/urdf/test_habits.py",),
+    "simulation/": (
+        "tests/simulation/test_simulate.py",
+        "tests/simulation/test_simulate_loads.py",
+        "tests/simulation/test_midpoint.py",
+    ),
+    "simulation/integrators/adaptive.py": (
+        "tests/simulation/test_adaptive.py",
+        "tests/simulation/test_task.py",
+        "tests/simulation/test_simulate_loads.py",
+        "tests/simulation/test_simulate.py",
+        "tests/service/answers/test_remote_motion.py",
+    ),
+    "simulation/divergence.py": (
+        "tests/simulation/test_divergence.py",
+        "tests/simulation/test_simulate.py",
+        "tests/simulation/test_simulate_loads.py",
+        "tests/simulation/test_midpoint.py",
+    ),
+    "simulation/mujoco/engine.py": ("tests/oracle/test_mujoco_plant.py",),
+    "simulation/integrators/explicit.py": ("tests/simulation/test_integrators.py", "tests/control/test_plant_core.py"),
+    "simulation/task.py": (
+        "tests/simulation/test_task.py",
+        "tests/simulation/test_simulate.py",
+        "tests/simulation/test_simulate_loads.py",
+        "tests/service/answers/test_remote_motion.py",
+        "tests/service/answers/test_computations.py",
+    ),
+    "simulation/integrators/implicit_midpoint.py": (
+        "tests/simulation/test_simulation.py",
+        "tests/simulation/test_midpoint.py",
+        "tests/simulation/test_simulate.py",
+    ),
+    "simulation/rheonomic/systems.py": (
+        "tests/simulation/test_rheonomic_loads.py",
+        "tests/simulation/test_rheonomic_samples.py",
+        "tests/theory/test_particles.py",
+    ),
+    "simulation/simulate.py": (
+        "tests/simulation/test_simulation.py",
+        "tests/simulation/test_simulate.py",
+        "tests/simulation/test_simulate_loads.py",
+        "tests/simulation/test_midpoint.py",
+    ),
+    "simulation/parts.py": ("tests/simulation/test_parts.py", "tests/service/answers/test_remote_motion.py"),
+    "simulation/rheonomic/prescribed.py": (
+        "tests/simulation/test_rheonomic_samples.py",
+        "tests/service/answers/test_rheonomic.py",
+    ),
+    "simulation/rheonomic/task.py": (
+        "tests/simulation/test_rheonomic_samples.py",
+        "tests/simulation/test_rheonomic_loads.py",
+    ),
+    "simulation/rheonomic/parts.py": (
+        "tests/service/answers/test_rheonomic.py",
+        "tests/simulation/test_rheonomic_samples.py",
+    ),
+    "simulation/rheonomic/sampled.py": ("tests/simulation/test_rheonomic_samples.py",),
+    "formulations/verification.py": ("tests/theory/test_verification.py",),
+    "formulations/cost.py": ("tests/service/server/test_bounds.py",),
+    "simulation/cost.py": ("tests/service/server/test_bounds.py",),
+}
+"""Test files by module; of a module that is not named, those of its folder."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """module: relative to the package. stages: test files, in order. shaping: its mutants make other kernels."""
+
+    module: str
+    stages: tuple[str, ...]
+    shaping: bool
+
+    @property
+    def path(self) -> Path:
+        """The source."""
+        return PACKAGE / self.module
+
+    @property
+    def name(self) -> str:
+        """As it is imported."""
+        return "dyn_service." + self.module.removesuffix(".py").replace("/", ".")
+
+
+def plans(parts: list[str]) -> list[Plan]:
+    """One per module with anything in it, of the named parts or modules; all parts where none is named.
+
+    Raises:
+        ValueError: There is no such part or module; names it.
+    """
+    found: list[Plan] = []
+    for part in parts or list(PARTS):
+        for place in PARTS.get(part, (part,)):
+            path = PACKAGE / place
+            if not path.exists():
+                raise ValueError(f"there is no part or module '{part}'; the parts are {', '.join(PARTS)}")
+            files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+            found += [_plan(str(file.relative_to(PACKAGE))) for file in files if file.name != "__init__.py"]
+    return found
+
+
+def _plan(module: str) -> Plan:
+    folder = module.rpartition("/")[0] + "/"
+    stages = STAGES.get(module) or STAGES.get(folder)
+    if stages is None:
+        raise ValueError(f"no tests are named for {module}: add them to STAGES in qa/mutations/plan.py")
+    return Plan(module, stages, module.startswith(SHAPING))

@@ -1,0 +1,170 @@
+"""One nasty robot through every query: the form its certificate chose, and how wrong that is beside the tree as given.
+
+`of_graphs` interprets the kernels' graphs, which is quick; `of_kernels` takes the machine code of a `Robot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dyn_service.api.named import marks
+from dyn_service.api.queries import QUERIES
+from dyn_service.api.spec import BY_NAME, Variant
+from dyn_service.engine.robot import Robot
+from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
+from dyn_service.kernels.certify import certified, rounded_at_random
+from dyn_service.kernels.frames import kernel_tree
+from dyn_service.kernels.graph import trace
+from dyn_service.kernels.signature import Operand
+from qa.nasty.measure import Expected, states
+from qa.nasty.reference import Array, ExactRobot
+from tests.terms.interpreting import interpreted
+
+QUICK = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name) and row.bodies == "chosen")
+"""The queries whose kernels are made in frames of our choice."""
+
+LINKS = tuple(row.name for row in QUERIES.values() if hasattr(Expected, row.name) and row.bodies != "chosen")
+"""The queries on the tree as given, whose kernels can only be compiled wrongly."""
+
+Asked = tuple[str, bool]
+"""A query, and whether external wrenches act: with them it has kernels of its own."""
+
+
+def _asked(queries: Sequence[str]) -> tuple[Asked, ...]:
+    """The queries without wrenches, then those that take some with them."""
+    return (*((q, False) for q in queries), *((q, True) for q in queries if "wrenches" in QUERIES[q].inputs))
+
+
+IN_FRAMES = _asked(QUICK)
+"""All that is asked in frames of our choice."""
+
+ON_LINKS = _asked(LINKS)
+"""All that is asked of the tree as given."""
+
+NOT_MEASURED = (
+    "constraint_bases",  # no kernel: numbers of the file alone, orthonormal to rounding (tests of the constraints)
+    "neutral",  # no kernel: zeros and ones
+    "random_configuration",  # no kernel: random numbers
+    "topology",  # no kernel: names and whole numbers
+)
+"""The rows of the table without a reference: their answers depend on no state and are not compiled."""
+
+
+class Finding(NamedTuple):
+    """error: of the kernel that is used. given: the largest of the same sweep on the tree as given, rounded in sixteen
+    ways: one way may be lucky. refused: the certificate's figure for a form that was not used, or None. acted: with
+    external wrenches.
+    """
+
+    query: str
+    method: str
+    error: float
+    given: float
+    refused: float | None
+    acted: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """How much worse than as given, where that is worse than some roundings."""
+        return self.error / max(self.given, 1e-15)
+
+
+class Case(NamedTuple):
+    """A robot at several states, with the true answers."""
+
+    robot: Robot
+    exact: ExactRobot
+    given: list[dict[str, Any]]
+    expected: list[Expected]
+    acted: list[Expected]
+
+
+@lru_cache(maxsize=1)
+def case(xml: str, seed: int) -> Case:
+    """The last one is kept with what was computed for it."""
+    exact = ExactRobot(xml)
+    given = states(exact, seed)
+    expected, acted = ([Expected(exact, state, acted=acted) for state in given] for acted in (False, True))
+    return Case(Robot.from_urdf(xml), exact, given, expected, acted)
+
+
+def of_graphs(xml: str, seed: int, asked: Iterable[Asked] = IN_FRAMES) -> list[Finding]:
+    """Findings of the queries in every method."""
+    return [finding for query, wrenches in asked for finding in _of_graphs(case(xml, seed), query, wrenches)]
+
+
+def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
+    row = QUERIES[query]
+    expected = at.acted if wrenches else at.expected
+    for method in row.kernels:
+        signature = at.robot.signature(row, method, Variant(wrenches))
+        if row.bodies != "chosen":  # one form, and its graph is the function as given
+            as_given = trace(kernel_tree(at.robot.tree, row.bodies), signature)
+            kernel, refused = interpreted(as_given), None
+        else:
+            kernel, certificate, as_given = certified(at.robot.tree, signature, interpreted)
+            refused = certificate.refused
+        inputs = [
+            _pushed(at, row.links)
+            if operand.name == "wrenches"
+            else np.array([_as_taken(at.robot, operand, state[operand.name]) for state in at.given])
+            for operand in signature.inputs
+        ]
+        names = [operand.name for operand in signature.outputs]
+        answers = kernel(*inputs)
+        answers = answers if isinstance(answers, tuple) else (answers,)
+        runs = rounded_at_random(as_given.function, inputs)
+        error = _worst(expected, query, method, names, answers)
+        ways = [_worst(expected, query, method, names, [r[..., k] for r in runs]) for k in range(runs[0].shape[-1])]
+        yield Finding(query, method, error, max(ways), refused, wrenches)
+
+
+def _as_taken(robot: Robot, operand: Operand, value: Any) -> Any:
+    """What a kernel takes for what is given by name."""
+    return marks(operand.kind, value, robot.link_names, "", "") if operand.kind in BY_NAME else value
+
+
+def _pushed(at: Case, links: bool) -> Array:
+    """The states' wrenches as kernels take them, (states, links or bodies, 6)."""
+    robot = at.robot
+    found = []
+    for state in at.given:
+        rotation = robot.link_poses(state["q"]).rotation
+        acting = link_wrenches(state["wrenches"], lambda name, _: robot.link_names.index(name), lambda R=rotation: R)
+        found.append(on_links(acting, robot.tree) if links else on_bodies(acting, robot.bodies))
+    return np.array(found)
+
+
+def of_kernels(xml: str, seed: int, asked: Iterable[Asked]) -> dict[tuple[str, str, bool], float]:
+    """Errors of the machine code by query, method and whether external wrenches act, asked for as users ask.
+
+    Every kernel has a certificate, and it holds.
+    """
+    at = case(xml, seed)
+    found: dict[tuple[str, str, bool], float] = {}
+    for query, wrenches in asked:
+        row = QUERIES[query]
+        for state, expected in zip(at.given, at.acted if wrenches else at.expected, strict=True):
+            inputs = {name: state[name] for name in row.inputs if name in state and (wrenches or name != "wrenches")}
+            for method in row.kernels:
+                answers = at.robot.evaluate(query, inputs, {row.selector: method} if row.selector else {})
+                error = expected.error(query, method, answers)
+                found[query, method, wrenches] = max(error, found.get((query, method, wrenches), 0.0))
+        for method in row.kernels:
+            certificate = at.robot.certificates[at.robot.signature(row, method, Variant(wrenches)).name]
+            assert certificate.holds, (seed, certificate)
+    return found
+
+
+def _worst(
+    expected: Sequence[Expected], query: str, method: str, names: Sequence[str], answers: Sequence[Any]
+) -> float:
+    """answers: per output (states, ...)."""
+    return max(
+        at.error(query, method, {name: array[k] for name, array in zip(names, answers, strict=True)})
+        for k, at in enumerate(expected)
+    )

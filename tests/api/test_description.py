@@ -1,0 +1,82 @@
+"""What a client is told of a robot is enough to stand in for it: the same joints, limits, topology, sizes."""
+
+from __future__ import annotations
+
+import json
+from itertools import cycle
+
+import msgspec
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, Robot
+from dyn_service.api.description import RobotDescription
+from dyn_service.model import conventions
+from dyn_service.service.client.core import RemoteDescribed
+from tests.conftest import URDF
+from tests.random_robots import MANY_TYPES, random_urdf
+
+ROBOTS = {
+    **{
+        path.stem: (str(path), root)
+        for path, root in zip(sorted(URDF.glob("*.urdf")), cycle(("fixed", "planar")), strict=False)
+    },
+    **{f"tree {seed}": (random_urdf(seed, types=MANY_TYPES), "floating") for seed in range(6)},
+}
+
+
+@pytest.fixture(params=ROBOTS, scope="module")
+def pair(request: pytest.FixtureRequest) -> tuple[Robot, RemoteDescribed]:
+    """A robot, and what a client makes of its description as JSON has it."""
+    source, root = ROBOTS[request.param]
+    robot = Robot.from_urdf(source, root=root)  # type: ignore[arg-type]
+    told = json.loads(json.dumps(robot.description.to_dict()))
+    return robot, RemoteDescribed(msgspec.convert(told, RobotDescription))
+
+
+def test_joints_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> None:
+    """Planes, axes and pitches too: positions convert and move alike, to the last bit."""
+    here, there = (each.configuration for each in pair)
+    assert here.names == there.names
+    for one, other in zip(here.joints, there.joints, strict=True):
+        assert type(one) is type(other)
+        assert all((x == y).all() for x, y in zip(one.numbers, other.numbers, strict=True))
+    q, v = pair[0].random_configuration(seed=1), np.linspace(-1.0, 1.0, here.nv)
+    assert (here.integrate(q, v) == there.integrate(q, v)).all()
+    assert conventions.to_ros(here, q, v) == conventions.to_ros(there, q, v)
+
+
+def test_limits_and_names_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> None:
+    here, there = pair
+    for name in ("lower", "upper", "velocity", "effort"):
+        assert (getattr(here.limits, name) == getattr(there.limits, name)).all()
+    for name in ("name", "nq", "nv", "joint_names", "all_joint_names", "link_names", "fingerprint", "description"):
+        assert getattr(here, name) == getattr(there, name)
+
+
+def test_joints_are_the_topology(pair: tuple[Robot, RemoteDescribed]) -> None:
+    robot, described = pair
+    tree, joints = robot.tree, {joint.child: joint for joint in described.description.joints}
+    for k, link in enumerate(tree.links):
+        if tree.joints[k]:
+            assert joints[link].name == tree.joints[k]
+            assert joints[link].parent == (tree.links[tree.parent[k]] if tree.parent[k] >= 0 else None)
+            assert joints[link].type == tree.inboard[k].type
+        else:
+            assert link not in joints
+    assert tuple(joint.name for joint in described.description.joints) == robot.all_joint_names
+
+
+def test_sizes_are_those_of_the_answers(pair: tuple[Robot, RemoteDescribed]) -> None:
+    """Every symbol of the table is a size."""
+    robot, described = pair
+    sizes = described.description.sizes
+    assert {
+        s for row in QUERIES.values() for spec in row.outputs.values() for s in spec.shape if isinstance(s, str)
+    } <= {*sizes.__struct_fields__}
+    with pytest.raises(KeyError):
+        sizes["nothing"]
+    assert robot.link_poses(robot.neutral()).position.shape == (sizes["nl"], 3)
+    assert len(robot.all_joint_names) == sizes["nj"]
+    assert len(robot.tree.moving_joints) == sizes["nm"]
+    assert robot.tree.nr == sizes["nr"]

@@ -1,0 +1,136 @@
+"""The public names, what importing them brings along, and what the base install can do without."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+import dyn_service
+from dyn_service import AsyncClient, Client, RemoteRobot, Robot, RobotQueries, errors
+from dyn_service.service.protocol.administration import ADMINISTRATION
+from tests.conftest import ROOT
+
+HERE = {
+    "acting",
+    "bare",
+    "bodies",
+    "certificates",
+    "asked",
+    "evaluate",
+    "from_file",
+    "from_text",
+    "from_urdf",
+    "as_described",
+    "gravity",
+    "lead",
+    "has_kernel",
+    "load_kernel",
+    "overlaid",
+    "overlay_of",
+    "share",
+    "massless_joint",
+    "prepare",
+    "receipt",
+    "signature",
+    "singular_joint",
+    "sizes",
+    "tree",
+    "with_payload",
+}
+"""What only a robot in this process has: its files, trees and kernels."""
+
+ENGINE = ("casadi", "llvmlite", "scipy", "defusedxml", "typer", "rich", "yaml", "matplotlib")
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_all_names_resolve() -> None:
+    assert len(set(dyn_service.__all__)) == len(dyn_service.__all__)
+    for name in dyn_service.__all__:
+        assert getattr(dyn_service, name) is not None
+    assert set(dyn_service.__all__) <= set(dir(dyn_service))
+    with pytest.raises(AttributeError, match="has no attribute 'Roboter'"):
+        _ = dyn_service.Roboter
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse((ROOT / "dyn_service" / "__init__.py").read_text())
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dyn_service")
+        for alias in node.names
+    }
+    assert imported == set(dyn_service.__all__) - {"__version__"}
+
+
+def test_all_errors_are_public() -> None:
+    kinds = {
+        n for n, k in vars(errors).items() if isinstance(k, type) and issubclass(k, errors.DynError) and n[0] != "_"
+    }
+    assert kinds <= set(dyn_service.__all__)
+
+
+def test_importing_the_package_brings_nothing_along() -> None:
+    loaded = run("import sys, dyn_service; print(*[m for m in sys.modules if m.startswith(('dyn_', 'numpy', 'zmq'))])")
+    assert loaded == "dyn_service"
+
+
+def test_clients_bring_no_engine_along() -> None:
+    code = "import sys; from dyn_service import Client, AsyncClient, connect, Wrench, DynError; print(*sys.modules)"
+    modules = {name.partition(".")[0] for name in run(code).split()} & set(ENGINE)
+    assert modules == set()
+    inner = [name for name in run(code).split() if name.startswith("dyn_service.")]
+    allowed = ("client", "protocol", "api", "errors", "suggestions", "connect")
+    # And how positions move; not the trees and the files they come from.
+    joints = {"model", "model.arrays", "model.configuration", "model.joints", "model.inertia", "model.description"}
+    joints |= {"model.order", *(f"model.joints.{name}" for name in ("base", "axial", "free", "rotations"))}
+    others = [name.removeprefix("dyn_service.") for name in inner if name.split(".")[1] not in allowed]
+    assert set(others) <= joints
+
+
+def test_robot_without_the_server_extra_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["defusedxml"] = sys.modules["defusedxml.ElementTree"] = None
+import dyn_service
+try:
+    dyn_service.Robot
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert "pip install 'dyn_service[server]'" in run(code)
+
+
+def test_table_is_what_clients_offer() -> None:
+    administration = {name for name, entry in ADMINISTRATION.items() if not entry.names_robot}
+    administration |= {"unload_robot", "overlay_robot"}
+    for client in (Client, AsyncClient):
+        offered = {n for n in vars(client) if not n.startswith("_") and callable(getattr(client, n))}
+        assert offered - {"exchange"} == {"ask", "run", "close", "robot", *administration}
+
+
+def test_both_robots_offer_the_same() -> None:
+    """What `connect` gives may be asked anything that is public on either side, but for what is a place's own."""
+    for kind, own in ((RemoteRobot, {"client", "with_timeout"}), (Robot, HERE)):
+        assert {name for name in dir(kind) if not name.startswith("_")} - set(dir(RobotQueries)) == own
+
+
+def test_administration_is_answered_by_the_server() -> None:
+    from dyn_service.service.protocol.limits import RequestLimits
+    from dyn_service.service.server.administration.metrics import Metrics
+    from dyn_service.service.server.answering.administration import Administrator
+    from dyn_service.service.server.answering.registry import Registry
+
+    metrics = Metrics()
+    administrator = Administrator(
+        Registry([], RequestLimits().max_robots, metrics), metrics, RequestLimits(), allow_load=True
+    )
+    assert {*administrator._answers, *administrator._changes} == set(ADMINISTRATION)

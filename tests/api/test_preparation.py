@@ -1,0 +1,93 @@
+"""What is prepared is what a first call would compile: all of it, and nothing else."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, Contact, InvalidArgumentError, Robot
+from dyn_service.api.preparation import PURPOSES, chosen
+from dyn_service.service.server.settings import ServerSettings
+from dyn_service.simulation.simulate import Integrator, Method
+from tests.conftest import URDF
+
+
+@pytest.fixture
+def fresh() -> Robot:
+    return Robot.from_urdf(URDF / "scara.urdf")
+
+
+def made(robot: Robot) -> set[str]:
+    return set(robot._library._made)
+
+
+def rows(kernels: set[str]) -> set[str]:
+    return {name.partition("-")[0] for name in kernels}
+
+
+def prepared(purpose: str) -> set[str]:
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    told: list[str] = []
+    robot.prepare([purpose], progress=lambda name, seconds: told.append(name))
+    assert set(told) == made(robot)
+    assert len(told) == len(set(told)) == len(chosen([purpose]))
+    return made(robot)
+
+
+def test_verify_compiles_what_is_prepared(fresh: Robot) -> None:
+    state = np.full(fresh.nv, 0.3)
+    fresh.verify(state, state, state)
+    assert made(fresh) == prepared("verify")
+
+
+def test_simulate_compiles_what_is_prepared(fresh: Robot) -> None:
+    state = np.full(fresh.nv, 0.3)
+    for integrator in get_args(Integrator):
+        for method in get_args(Method):
+            fresh.simulate(state, state, dt=1e-3, steps=1, integrator=integrator, method=method)
+    held = Contact(fresh.link_names[-1], rigid=True)
+    fresh.simulate(state, state, dt=1e-3, steps=1, contacts=held)
+    asked, ready = made(fresh), prepared("simulate")
+    assert asked <= ready
+    assert rows(asked) == rows(ready)  # of each row every method is made
+
+
+def test_contact_dynamics_compiles_what_is_prepared(fresh: Robot) -> None:
+    state = np.full(fresh.nv, 0.3)
+    fresh.contact_dynamics(state, state, state, Contact(fresh.link_names[-1]))
+    asked, ready = made(fresh), prepared("contact_dynamics")
+    assert asked <= ready
+    assert rows(asked) == rows(ready)
+
+
+def test_rheonomic_motions_compile_what_is_prepared(fresh: Robot) -> None:
+    state = np.full(fresh.nv - 1, 0.3)
+    fresh.simulate_rheonomic({fresh.joint_names[0]: lambda t: (0.0, 0.0, 0.0)}, state, state, dt=1e-3, steps=1)
+    assert made(fresh) == prepared("simulate_rheonomic")
+
+
+def test_control_is_the_default(fresh: Robot) -> None:
+    fresh.prepare()
+    assert made(fresh) == prepared("control")
+    assert set(PURPOSES["control"]) == {name for name, row in QUERIES.items() if row.control}
+
+
+def test_a_query_by_its_name(fresh: Robot) -> None:
+    fresh.prepare(["forward_dynamics", "energy"])
+    assert made(fresh) == {"forward_dynamics-articulated", "forward_dynamics-mass_matrix", "energy"}
+
+
+def test_a_name_that_is_none(fresh: Robot) -> None:
+    with pytest.raises(InvalidArgumentError, match="purposes and names of queries, found 'verfy'; they are control, "):
+        fresh.prepare(["verfy"])
+    with pytest.raises(InvalidArgumentError, match="found 'verfy'"):
+        ServerSettings(prepare=["verfy"])
+
+
+@pytest.mark.parametrize(
+    ("prepare", "purposes"), [(True, list(PURPOSES)), (False, []), (["control", "energy"], ["control", "energy"])]
+)
+def test_what_a_server_prepares(prepare: bool | list[str], purposes: list[str]) -> None:
+    assert ServerSettings(prepare=prepare).purposes == purposes

@@ -1,0 +1,122 @@
+"""The table is what its methods say: each asks its own row, with its own arguments, here and awaited."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries
+from dyn_service.api.results import ConstraintForces, Energy, SegmentLoads, Trajectory
+from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
+from tools import awaited
+
+
+class Recorded:
+    """What a method asked."""
+
+    def __init__(self, row: str, arguments: dict[str, Any]) -> None:
+        self.row, self.arguments = row, arguments
+
+
+def recording(base: type) -> Any:
+    """A robot of that kind which hands back what it is asked."""
+
+    def ask(self: Any, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Recorded:
+        inputs, options = QUERIES[row].arguments(given, others)
+        return Recorded(row, inputs | options)
+
+    def compute(self: Any, row: str, **arguments: Any) -> Recorded:
+        return Recorded(row, arguments)
+
+    async def ask_awaited(self: Any, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Recorded:
+        return ask(self, row, given, others)
+
+    async def compute_awaited(self: Any, row: str, **arguments: Any) -> Recorded:
+        return compute(self, row, **arguments)
+
+    plain = base in (RobotQueries, GaitQueries)
+    asking = (ask, compute) if plain else (ask_awaited, compute_awaited)
+    found: Any = type("Recording", (base,), dict(zip(("_ask", "_compute"), asking, strict=True)))
+    found.__abstractmethods__ = frozenset()
+    return found.__new__(found)
+
+
+ROWS = [*QUERIES.values(), *COMPUTATIONS.values()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("is_async", [False, True], ids=["here", "awaited"])
+def test_each_method_asks_its_own_row(row: Query | Computation, is_async: bool) -> None:
+    of_robot = hasattr(RobotQueries, row.name)
+    here, there = (RobotQueries, AsyncRobotQueries) if of_robot else (GaitQueries, AsyncGaitQueries)
+    method = getattr(recording(there if is_async else here), row.name)
+    values = {name: object() for name in inspect.signature(method).parameters}
+    asked = asyncio.run(method(**values)) if is_async else method(**values)
+    assert asked.row == row.name
+    assert asked.arguments == values
+    # What is left out gets the default of the table.
+    required = {n: values[n] for n, p in inspect.signature(method).parameters.items() if p.default is p.empty}
+    asked = asyncio.run(method(**required)) if is_async else method(**required)
+    if isinstance(row, Query):
+        assert tuple(asked.arguments.get(n) for n in row.parameters if n not in required) == row.defaults
+
+
+def test_awaited_methods_are_written_from_the_table() -> None:
+    written = ast.dump(ast.parse(awaited.PATH.read_text(encoding="utf-8")))
+    assert ast.dump(ast.parse(awaited.render())) == written, "python -m tools.awaited brings it up to date"
+
+
+@pytest.mark.parametrize("row", COMPUTATIONS.values(), ids=lambda row: row.name)
+def test_computations_name_functions_that_take_their_arguments(row: Computation) -> None:
+    taken = inspect.signature(row.function("run")).parameters
+    settled = {*row.of_kind("payload"), *row.of_kind("overlay")}  # with these it is settled before who answers
+    assert set(row.parameters) - settled - {row.leaves_out} <= set(taken)
+    if row.parts is not None:
+        parts = inspect.signature(row.function("parts")).parameters
+        keywords = any(p.kind is p.VAR_KEYWORD for p in parts.values())
+        assert keywords or set(row.parameters) <= set(parts)
+        assert callable(row.function("part"))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_help_shows_shapes_and_units(row: Query | Computation) -> None:
+    """Of each input and output, under the method's own name for it, in process, remote and awaited."""
+    of_robot = hasattr(RobotQueries, row.name)
+    for kind in (RobotQueries, AsyncRobotQueries) if of_robot else (GaitQueries, AsyncGaitQueries):
+        text = inspect.getdoc(getattr(kind, row.name)) or ""
+        taken, _, given = text.partition("\nOutputs:\n")
+        declared = [(taken, name, row.inputs[key]) for name, key in row.parameters.items() if key in row.inputs]
+        declared += [(given, name, spec) for name, spec in row.outputs.items()]
+        for part, name, spec in declared:
+            lines = part.partition("\nInputs:\n")[2] if part is taken else part
+            (line,) = [line for line in lines.splitlines() if line.startswith(f"    {name}: ")]
+            assert spec.unit in line
+            assert spec.text in line
+            named = spec.kind in ("wrenches", "payload", "contacts", "overlay", "link", "directions")
+            assert named or f"({', '.join(map(str, ('...', *spec.shape)))})" in line
+        assert all(f"    {name}: {label.text}" in given.splitlines() for name, label in row.labels.items())
+
+
+def test_repr_of_a_result_gives_shapes_units_and_first_entries() -> None:
+    """Whatever its size; an output that is None has no line."""
+    wrench = np.arange(48_000.0).reshape(1000, 8, 6)
+    names = tuple(f"j{k}" for k in range(8))
+    assert repr(ConstraintForces(names, wrench, wrench[..., 0], wrench)).splitlines() == [
+        "ConstraintForces(",
+        "    joints: 8 names, ('j0', 'j1', 'j2', 'j3', 'j4', 'j5', ...)",
+        "    wrench: (1000, 8, 6) N m, N: 0, 1, 2, 3, ...",
+        "    actuation: (1000, 8) N m | N: 0, 6, 12, 18, ...",
+        "    constraint: (1000, 8, 6) N m, N: 0, 1, 2, 3, ...)",
+    ]
+    moved = Trajectory(np.array([0.0, 0.5]), np.full((2, 1), np.pi), np.zeros((2, 0)))
+    assert repr(moved) == (
+        "Trajectory(\n    t: (2,) s: 0, 0.5\n    q: (2, 1) rad | m: 3.142, 3.142\n    v: (2, 0) rad/s | m/s: )"
+    )
+    forces = np.zeros((3, 2, 3))  # a named tuple unpacks as before
+    assert repr(SegmentLoads(forces, forces)).startswith("SegmentLoads(\n    force: (3, 2, 3) N: 0, 0, 0, 0, ...")
+    assert "total: 2 J" in repr(Energy(*map(np.float64, (1.0, 1.0, 2.0, 0.0))))

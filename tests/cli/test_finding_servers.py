@@ -1,0 +1,89 @@
+"""`dyn call` and `dyn metrics` beside what runs: which server is meant, and which nodes are whose."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dyn_service.cli import finding
+from dyn_service.cli.main import app
+from dyn_service.cli.node import app as node_app
+from dyn_service.errors import FailedPreconditionError, UnavailableError
+from dyn_service.graph.middleware.graph import NodeEntry, Registration, announce_launch, new_token
+from dyn_service.graph.middleware.topics import RUNTIME_DIR
+
+Launched = Callable[..., Path]
+ELSEWHERE = "tcp://127.0.0.1:9"
+"""Where nobody answers."""
+
+
+@pytest.fixture
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launched]:
+    """Launches with a node each, as other terminals find them; nothing listens at the usual endpoint."""
+    monkeypatch.delenv(RUNTIME_DIR, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(finding, "DEFAULT_ENDPOINT", ELSEWHERE)
+    with ExitStack() as held:
+
+        def make(folder: str, name: str, *answers_at: str) -> Path:
+            made = tmp_path / folder
+            made.mkdir(mode=0o700, exist_ok=True)
+            announce_launch(made)
+            entry = NodeEntry(name, os.getpid(), new_token(), answers_at=answers_at)
+            held.enter_context(closing(Registration(made, entry)))
+            return made
+
+        yield make
+
+
+def test_the_one_server_of_the_running_launch_is_meant(launched: Launched) -> None:
+    assert finding.find_server(None) == ELSEWHERE
+    launched("one", "/plant")
+    assert finding.find_server(None) == ELSEWHERE
+    launched("one", "/server", "ipc:///one/dynamics", "tcp://127.0.0.1:7001")
+    assert finding.find_server(None) == "ipc:///one/dynamics"
+    assert finding.find_server("tcp://127.0.0.1:8") == "tcp://127.0.0.1:8"
+
+
+def test_several_are_told_apart(launched: Launched) -> None:
+    one = launched("one", "/server", "ipc:///one/dynamics")
+    two = launched("two", "/arms/server", "ipc:///two/dynamics")
+    with pytest.raises(FailedPreconditionError) as caught:
+        finding.find_server(None)
+    assert str(caught.value) == (
+        f"2 servers are running, name one: --server ipc:///two/dynamics (/arms/server in {two}); "
+        f"--server ipc:///one/dynamics (/server in {one})"
+    )
+
+
+def test_one_beside_a_launch_counts_too(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dyn serve` is no node; it is looked for where it is by default."""
+    with socket.create_server(("127.0.0.1", 0)) as usual:
+        endpoint = f"tcp://127.0.0.1:{usual.getsockname()[1]}"
+        monkeypatch.setattr(finding, "DEFAULT_ENDPOINT", endpoint)
+        launched("one", "/server", endpoint)
+        assert finding.find_server(None) == endpoint  # the launch's own listens there
+        launched("two", "/server", "ipc:///two/dynamics")
+    with socket.create_server(("127.0.0.1", 0)) as usual:
+        endpoint = f"tcp://127.0.0.1:{usual.getsockname()[1]}"
+        monkeypatch.setattr(finding, "DEFAULT_ENDPOINT", endpoint)
+        with pytest.raises(FailedPreconditionError, match=rf"3 servers are running.*--server {endpoint} \(by itself\)"):
+            finding.find_server(None)
+
+
+def test_a_call_asks_it(launched: Launched) -> None:
+    launched("one", "/server", "tcp://127.0.0.1:10")
+    with pytest.raises(UnavailableError, match=r"no server answers at tcp://127\.0\.0\.1:10"):
+        CliRunner().invoke(app, ["call", "health", "--timeout", "0.05"], catch_exceptions=False)
+
+
+def test_nodes_of_one_name_are_listed_with_their_folders(launched: Launched) -> None:
+    one, _, two = launched("one", "/plant"), launched("one", "/controller"), launched("two", "/plant")
+    done = CliRunner().invoke(node_app, ["list"], catch_exceptions=False)
+    assert done.output.splitlines() == ["/controller", f"/plant  {one}", f"/plant  {two}"]

@@ -1,0 +1,156 @@
+"""`dyn new controller`: what it writes is checked and run as its owner would."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dyn_service.cli.scaffolding import check_name, new_package
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.schema import read_launch_file
+from tests.conftest import ROOT
+from tests.graph.launches import Launched
+
+NAME = "soft_arm"
+FILES = [
+    "README.md", "pyproject.toml", "soft_arm/__init__.py", "soft_arm/controller.py",
+    "soft_arm/launch/soft_arm.launch.yaml", "tests/test_soft_arm.py",
+]  # fmt: skip
+
+
+def dyn(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "dyn_service", *words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as the command writes it."""
+    folder = tmp_path_factory.mktemp("new")
+    done = dyn("new", "controller", NAME, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert sorted(lines[:6]) == sorted(f"{NAME}/{file}" for file in FILES)
+    assert f"the law    {NAME}/{NAME}/controller.py" in lines
+    return folder / NAME
+
+
+def test_its_own_tests_pass(package: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=package,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "term", ["self.model.gravity_forces", "self.model.mass_matrix", "w * w", "2.0 * d", "state.v", "reference.v"]
+)
+def test_its_tests_are_red_where_a_term_is_lost(
+    package: Path, pendulum: Robot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    """The tests that its owner begins with can fail."""
+    shutil.copytree(package, tmp_path / NAME)
+    law = tmp_path / NAME / NAME / "controller.py"
+    whole = law.read_text("utf-8")
+    assert f" {term}" in whole.replace("(", " ")
+    law.write_text(whole.replace(term, f"0.0 * {term}"), "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path / NAME))
+    spec = importlib.util.spec_from_file_location("its_tests", tmp_path / NAME / "tests" / f"test_{NAME}.py")
+    its_tests = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(its_tests)
+        made = its_tests.SoftArm(its_tests.SoftArmParameters(natural_frequency=10.0, damping_ratio=0.7), pendulum)
+        with pytest.raises(AssertionError):
+            its_tests.test_each_term_of_the_law(pendulum, made)
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
+            del sys.modules[name]
+
+
+def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_path: Path) -> None:
+    for file in FILES:
+        text = (package / file).read_text("utf-8")
+        assert not re.search(r"law_?name", text.replace("law_names", ""), re.IGNORECASE), file
+    project = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["entry-points"]["dyn_service.nodes"] == {NAME: f"{NAME}.controller:NODE"}
+    launch = package / NAME / "launch" / f"{NAME}.launch.yaml"
+    given = {"natural_frequency": "8.0", "trajectory": "hold", "rate_hz": "250.0", "clock": "lockstep", "substeps": "2"}
+    plan = make_plan(read_launch_file(launch), {**given, "engine": "mujoco", "rearm": "false"}, folder=tmp_path)
+    *_, plant, controller = plan.processes
+    assert {name: plant.parameters[name] for name in ("engine", "clock", "substeps")} == {
+        "engine": "mujoco", "clock": "lockstep", "substeps": 2,
+    }  # fmt: skip
+    assert [plant.parameters["state_rate_hz"], plant.parameters["control_rate_hz"]] == [250.0, 250.0]
+    assert (controller.parameters["rate_hz"], controller.parameters["rearm"]) == (250.0, False)
+    assert controller.kind.name == NAME
+    assert dict(controller.parameters)["natural_frequency"] == 8.0
+    assert [panel.section for panel in controller.kind.panels] == ["requests", "law", "loads"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("My-Arm", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
+                   "than 40, found 'My-Arm'"),
+        ("../arm", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
+                   "than 40, found '../arm'"),
+        ("", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
+             "than 40, found ''"),
+        ("lambda", "'lambda' is a word of Python's and no name for a package or node"),
+        ("json", "'json' is the name of an existing module: choose another"),
+        ("numpy", "'numpy' is the name of an existing module: choose another"),
+        ("dyn_service", "'dyn_service' is the name of an existing module: choose another"),
+    ],
+)  # fmt: skip
+def test_bad_names_are_refused(name: str, said: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_name(name)
+    assert str(caught.value) == said
+
+
+def test_nothing_is_written_over_and_no_folder_made_up(package: Path) -> None:
+    law = package / NAME / "controller.py"
+    before = law.read_bytes()
+    with pytest.raises(InvalidArgumentError, match=r"soft_arm' already exists, and nothing is overwritten$"):
+        new_package("controller", NAME, package.parent)
+    with pytest.raises(InvalidArgumentError, match=r"folder must be one that is there, found '.*/nowhere'"):
+        new_package("controller", "other", package / "nowhere")
+    assert law.read_bytes() == before
+    done = dyn("new", "controller", NAME, "--folder", str(package.parent), cwd=package)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: '{package}' already exists, and nothing is overwritten\n"
+
+
+@pytest.mark.slow
+def test_it_is_launched_and_reported(package: Path, tmp_path: Path) -> None:
+    launch, report = package / NAME / "launch" / f"{NAME}.launch.yaml", tmp_path / "report"
+    with Launched(launch, "--duration", "2", "--report", str(report), cwd=package) as run:
+        assert run.wait() == 0, run.text
+    content = json.loads((report / "report.json").read_text("utf-8"))
+    assert content["law"]["name"] == NAME
+    assert content["law"]["parameters"]["natural_frequency"] == 15.0
+    assert [one["name"] for one in content["law"]["signals"]["stretch"]] == ["hinge"]
+    assert content["tracking"]["samples"] > 0
+    assert f"<h3>{NAME}: stretch</h3>" in (report / "index.html").read_text("utf-8")

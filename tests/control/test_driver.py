@@ -1,0 +1,136 @@
+"""What a driver may give and raise, and what then becomes of the robot. No process, no socket."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from dyn_service.control.plant.driver import Driver, DriverError
+from dyn_service.control.plant.hardware import Motion, Reading
+from dyn_service.control.plant.plant import Plant
+from dyn_service.control.plant.safety import RUNNING, SafetySupervisor
+from dyn_service.engine.robot import Robot
+from dyn_service.graph.nodes.plant.parameters import PlantParameters, safety_settings
+from dyn_service.messages.dyn_service_msgs import JointCommand
+from tests.conftest import URDF
+
+ROBOT = Robot.from_urdf(URDF / "ur5e.urdf")
+AT = ROBOT.configuration
+STILL = np.zeros(6)
+NAN = np.array([0.0, 0.0, np.nan, 0.0, 0.0, 0.0])
+
+
+class Scripted:
+    """A robot that reads what it is told from its fifth reading on."""
+
+    simulated = False
+    configuration = AT
+
+    def __init__(self, read, first=lambda: Reading(STILL, STILL)) -> None:
+        self.script, self.first, self.readings = read, first, 0
+        self.written: list[bool] = []
+
+    def open(self) -> Reading:
+        return self.first()
+
+    def write(self, effort: np.ndarray, *, brakes: bool) -> None:
+        self.written.append(brakes)
+
+    def read(self) -> Reading:
+        self.readings += 1
+        return self.script() if self.readings > 4 else Reading(STILL, STILL)
+
+    def close(self) -> None:
+        raise OSError("it is gone")
+
+
+def under_command(robot: Scripted, cycles: int = 8, *, stale_cycles: int = 0, **changes) -> Plant:
+    """The plant after so many cycles under a controller that armed it once."""
+    settings = safety_settings(PlantParameters(robot="-", **changes), ROBOT.limits)
+    safety = SafetySupervisor(settings, AT.velocity_names, 1, ROBOT.fingerprint, lambda: np.eye(6))
+    plant = Plant(Driver(robot), ROBOT.limits, safety, 1e-3, stale_cycles)
+    for _ in range(cycles):
+        state = plant.publish()
+        arm = state.mode not in RUNNING and state.cause == "start"
+        answer = (1, state.seq, state.epoch, state.fingerprint, 1, state.name, [0.0] * 6)
+        plant.offer(JointCommand(*answer, arm=arm))
+        plant.advance(1)
+    return plant
+
+
+def test_a_reading_holds_the_true_motion_where_it_is_known_and_else_the_measured_one() -> None:
+    q, v = np.arange(6.0), np.arange(6.0, 12.0)
+    measured, true = Reading(q, v).motion, Reading(q, v, truth=Motion(v, q)).motion
+    np.testing.assert_array_equal([*measured, *true], [q, v, v, q])
+
+
+def test_a_sound_driver_is_let_through() -> None:
+    """Lists and whole numbers are numbers; what a driver writes into its own arrays later changes nothing."""
+    own = np.ones(6)
+    robot = Scripted(lambda: Reading([1] * 6, own, np.full(6, 2.0)))
+    plant = under_command(robot)
+    own[:] = np.nan
+    assert (plant.safety.mode, robot.written[-1]) == ("active", False)
+    assert (plant.q.tolist(), plant.v.tolist(), plant.effort.tolist()) == ([1.0] * 6, [1.0] * 6, [2.0] * 6)
+
+
+@pytest.mark.parametrize(
+    "reading", [Reading(NAN, STILL), Reading(STILL, NAN), Reading(STILL, STILL, NAN), Reading(STILL + np.inf, STILL)]
+)
+def test_what_is_no_number_stops_the_robot_and_is_given_to_nobody(
+    reading: Reading, caplog: pytest.LogCaptureFixture
+) -> None:
+    robot = Scripted(lambda: reading)
+    with caplog.at_level(logging.WARNING):
+        plant = under_command(robot)
+    assert (plant.safety.mode, plant.safety.cause) == ("stopped", "driver")
+    assert robot.written[-1] is True
+    state = plant.state()
+    assert np.isfinite([*state.position, *state.velocity, *state.effort]).all()
+    assert plant.counters.stale_readings == 4
+    assert [one.message for one in caplog.records] == ["the driver read numbers that are not finite: the robot stops"]
+
+
+def test_no_number_right_after_the_first_reading_leaves_that_one_standing() -> None:
+    stands = Reading(np.full(6, 0.25), STILL)
+    robot = Scripted(lambda: Reading(NAN, STILL), first=lambda: stands)
+    robot.readings = 4
+    plant = under_command(robot)
+    assert (plant.q.tolist(), plant.safety.cause) == ([0.25] * 6, "driver")
+
+
+@pytest.mark.parametrize("policy", ["brake", "damping", "zero"])
+def test_a_robot_that_is_no_longer_seen_is_stopped_by_its_brakes_under_any_policy(policy: str) -> None:
+    """Efforts -D v of a speed that nobody has measured are none; that it stopped is counted once."""
+    robot = Scripted(lambda: Reading(STILL, STILL, fresh=False))
+    plant = under_command(robot, 12, stale_cycles=3, safe_stop=policy)
+    assert (plant.safety.mode, plant.safety.cause, plant.safety.counters.stops["driver"]) == ("stopped", "driver", 1)
+    assert robot.written == 8 * [False] + 4 * [True]
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        (lambda: Reading(STILL[:5], STILL), "the driver's read gave q of shape (5,): expected 6 numbers"),
+        (lambda: Reading(STILL, STILL[:1]), "the driver's read gave v of shape (1,): expected 6 numbers"),
+        (lambda: Reading(STILL, STILL[None]), "the driver's read gave v of shape (1, 6): expected 6 numbers"),
+        (lambda: Reading(STILL, STILL, 0.0), "the driver's read gave effort of shape (): expected 6 numbers"),
+        (lambda: Reading(["a"] * 6, STILL), "the driver's read gave no numbers as q: expected 6"),
+        (lambda: Reading(STILL, STILL, fault="hot"), "gave the fault 'hot': expected 'velocity' or 'driver'"),
+        (lambda: None, "the driver's read gave NoneType: expected a Reading"),
+        (lambda: 1 / 0, "the driver failed in its read: ZeroDivisionError: division by zero (test_driver.py, line "),
+    ],
+)
+def test_what_is_no_reading_ends_the_loop_in_one_sentence(script, sentence: str) -> None:
+    with pytest.raises(DriverError) as caught:
+        under_command(Scripted(script))
+    assert sentence in str(caught.value)
+
+
+def test_a_driver_that_begins_with_no_numbers_is_not_begun_with(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor does what its `close` raises hide why."""
+    with pytest.raises(DriverError, match="the driver's first reading has numbers that are not finite"):
+        under_command(Scripted(lambda: None, first=lambda: Reading(NAN, STILL)))
+    assert "the driver failed in its close" in caplog.text

@@ -1,0 +1,504 @@
+"""Goals as motions: what they pass, what they keep to, why they are refused; and what becomes of them on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.control.dry_run import rehearse
+from dyn_service.control.goal_following import KEPT, TrajectoryFollowing
+from dyn_service.control.law import RobotState
+from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.references.goal_tolerances import Tolerances
+from dyn_service.control.references.joint_goals import (
+    GoalError,
+    MotionLimits,
+    _spline_rates,
+    motion_limits,
+    plan,
+)
+from dyn_service.control.references.trajectory import Piecewise, Reference, from_wire
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.graph.nodes.controllers.trajectory_following import goals_of
+from dyn_service.messages.builtin_interfaces import Duration
+from dyn_service.messages.dyn_service_msgs import GoalStatus
+from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
+from tests.conftest import URDF
+
+FREE = np.full(2, np.inf)
+LIMITS = MotionLimits(-3.0 * np.ones(2), 3.0 * np.ones(2), np.array([1.0, 2.0]), 4.0 * np.ones(2), 40.0 * np.ones(2))
+START = Reference(np.array([0.1, -0.2]), np.array([0.2, -0.1]), np.array([0.5, -0.4]))
+REST = Reference(np.zeros(2), np.zeros(2), np.zeros(2))
+POSITIONS = np.array([[0.4, 0.1], [0.2, 0.5], [-0.1, 0.3]])
+TIMES = (0.6, 1.1, 1.9)
+VELOCITIES = np.array([[0.1, 0.4], [-0.3, 0.2], [0.0, 0.0]])
+ACCELERATIONS = np.array([[-0.2, 0.3], [0.1, -0.5], [0.6, -0.7]])
+
+
+def goal(names, positions, times=None, velocities=None, accelerations=None) -> JointTrajectory:
+    points = []
+    for k, position in enumerate(positions):
+        points.append(
+            JointTrajectoryPoint(
+                list(position),
+                [] if velocities is None else list(velocities[k]),
+                [] if accelerations is None else list(accelerations[k]),
+                time_from_start=Duration() if times is None else Duration.from_seconds(times[k]),
+            )
+        )
+    return JointTrajectory(joint_names=list(names), points=points)
+
+
+def timed(arm: Robot, *, velocities=None, accelerations=None) -> Piecewise:
+    given = goal(arm.joint_names, POSITIONS, TIMES, velocities, accelerations)
+    return plan(given, START, arm.configuration, LIMITS)
+
+
+def jumps(motion: Piecewise) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The largest steps of q, v, a at the inner knots."""
+    before, after = (motion.sample(motion.knots[1:-1] + by) for by in (-1e-10, 1e-10))
+    return tuple(np.abs(b - a).max() for b, a in zip(before, after, strict=True))
+
+
+def is_one_motion(motion: Piecewise) -> None:
+    """Its velocity and acceleration are the rates of what stands before them, by differences of 1e-4 s."""
+    t = np.linspace(0.01, motion.duration_s - 0.01, 57)
+    t = t[np.abs(t[:, None] - motion.knots).min(axis=1) > 2e-4]
+    later, earlier, here = motion.sample(t + 1e-4), motion.sample(t - 1e-4), motion.sample(t)
+    np.testing.assert_allclose((later.q - earlier.q) / 2e-4, here.v, atol=1e-6)
+    np.testing.assert_allclose((later.v - earlier.v) / 2e-4, here.a, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("velocities", "accelerations"), [(None, None), (VELOCITIES, None), (VELOCITIES, ACCELERATIONS)]
+)
+def test_a_timed_goal_passes_its_points_when_it_should(arm: Robot, velocities, accelerations) -> None:
+    motion = timed(arm, velocities=velocities, accelerations=accelerations)
+    is_one_motion(motion)
+    begun, there = motion.sample(0.0), motion.sample(np.array(TIMES) - 1e-12)
+    np.testing.assert_allclose(begun.q, START.q, atol=1e-12)
+    np.testing.assert_allclose(begun.v, START.v, atol=1e-12)
+    np.testing.assert_allclose(there.q, POSITIONS, atol=1e-10)
+    np.testing.assert_allclose(there.v[-1], 0.0, atol=1e-10)
+    if velocities is not None:
+        np.testing.assert_allclose(there.v, VELOCITIES, atol=1e-10)
+    if accelerations is not None:
+        np.testing.assert_allclose(begun.a, START.a, atol=1e-12)
+        np.testing.assert_allclose(there.a, ACCELERATIONS, atol=1e-9)
+    step_q, step_v, step_a = jumps(motion)
+    assert max(step_q, step_v) < 1e-8
+    assert (step_a < 1e-7) == (velocities is None or accelerations is not None)  # cubics of given speeds do jump
+    after = motion.sample(5.0)
+    assert np.array_equal(np.stack(after[1:]), np.zeros((2, 2)))
+    np.testing.assert_allclose(after.q, POSITIONS[-1], atol=1e-12)
+
+
+def test_order_of_joints_is_by_name_and_the_wire_keeps_all(arm: Robot) -> None:
+    turned = goal(arm.joint_names[::-1], POSITIONS[:, ::-1], TIMES, VELOCITIES[:, ::-1])
+    motion, plain = plan(turned, START, arm.configuration, LIMITS), timed(arm, velocities=VELOCITIES)
+    t = np.linspace(0.0, 2.0, 9)
+    read = from_wire(motion.to_wire()).sample(t)
+    assert all(np.array_equal(a, b) for a, b in zip(read, plain.sample(t), strict=True))
+
+
+def test_without_times_it_takes_the_least_time_within_its_limits(arm: Robot) -> None:
+    """Far enough to come to each limit: T = d/v + v/a + a/j, the jerk-limited move from rest to rest."""
+    motion = plan(goal(arm.joint_names, [[2.0, 0.5]]), REST, arm.configuration, LIMITS)
+    assert motion.duration_s == pytest.approx(2.0 / 1.0 + 1.0 / 4.0 + 4.0 / 40.0, rel=1e-9)
+    is_one_motion(motion)
+    jerks = np.abs(6.0 * motion.coefficients[:, 3])
+    assert jerks.max() == pytest.approx(40.0, rel=1e-9)
+    times = np.linspace(0.0, motion.duration_s, 500)
+    found = motion.sample(times)
+    assert (np.abs(found.v).max(axis=0) <= LIMITS.velocity * (1.0 + 1e-9)).all()
+    assert (np.abs(found.a).max(axis=0) <= LIMITS.acceleration * (1.0 + 1e-9)).all()
+    assert np.abs(found.v[:, 0]).max() == pytest.approx(1.0, rel=1e-9)
+    np.testing.assert_allclose(motion.sample(9.0).q, [2.0, 0.5], atol=1e-9)
+
+
+def test_a_way_on_which_the_acceleration_is_just_reached_is_found(arm: Robot) -> None:
+    """d = 2 a^3 / j^2, less a rounding: at the border of two kinds of profile ruckig finds none."""
+    limits = MotionLimits(LIMITS.lower, LIMITS.upper, 10.0 * np.ones(2), 5.0 * np.ones(2), 50.0 * np.ones(2))
+    begin = Reference(np.full(2, 0.4000000000000001), np.zeros(2), np.zeros(2))
+    motion = plan(goal(arm.joint_names, [[0.3, 0.3]]), begin, arm.configuration, limits)
+    assert motion.duration_s == pytest.approx(4.0 * 5.0 / 50.0, rel=1e-6)  # four times to full acceleration, or from it
+    np.testing.assert_allclose(motion.sample(9.0).q, 0.3, atol=1e-9)
+
+
+@pytest.mark.parametrize("then", [[], [[0.3, 0.2]]])
+def test_a_goal_that_is_where_it_stands_is_reached(arm: Robot, then: list) -> None:
+    motion = plan(goal(arm.joint_names, [[0.0, 0.0], *then]), REST, arm.configuration, LIMITS)
+    np.testing.assert_allclose(motion.sample(5.0).q, then[0] if then else [0.0, 0.0], atol=1e-12)
+    assert (motion.duration_s > 0.1) is bool(then)
+    assert np.isfinite(np.stack(motion.sample(np.linspace(0.0, 1.0, 9)))).all()
+
+
+def test_points_without_times_are_stopped_at_or_passed(arm: Robot) -> None:
+    stopping = plan(goal(arm.joint_names, POSITIONS), START, arm.configuration, LIMITS)
+    is_one_motion(stopping)
+    np.testing.assert_allclose(np.stack(stopping.sample(0.0)), np.stack(START), atol=1e-9)
+    near = np.abs(stopping.sample(stopping.knots).q[:, None] - POSITIONS).max(axis=2).argmin(axis=0)
+    assert np.abs(stopping.sample(stopping.knots[near]).v).max() < 1e-9
+    step_q, step_v, step_a = jumps(stopping)
+    assert max(step_q, step_v) < 1e-8
+    assert step_a < 1e-7
+    passing = plan(goal(arm.joint_names, POSITIONS, None, VELOCITIES), START, arm.configuration, LIMITS)
+    near = np.abs(passing.sample(passing.knots).q[:, None] - POSITIONS).max(axis=2).argmin(axis=0)
+    np.testing.assert_allclose(passing.sample(passing.knots[near] - 1e-12).v, VELOCITIES, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"names": ["hinge"]}, "a goal's joints must be the robot's, {joints}, found hinge"),
+        ({"positions": []}, "a goal must have points, found none"),
+        ({"positions": [[0.0]]}, "points[0].positions must be 2 numbers, found 1"),
+        ({"positions": [[], [], []]}, "points[0].positions must be 2 numbers, found 0"),
+        ({"positions": [[0.0, np.nan]]}, "points[0].positions must be finite numbers"),
+        ({"velocities": [[0.1], [], []]}, "points[0].velocities must be 2 numbers, found 1"),
+        ({"accelerations": ACCELERATIONS}, "points with accelerations must have velocities too"),
+        ({"times": (0.5, 0.5, 0.9)}, "times of points must grow from 0 or above, or all be 0, found 0.5, 0.5, 0.9 s"),
+        ({"times": (-0.1, 0.5, 0.9)}, "times of points must grow from 0 or above, or all be 0, found -0.1, 0.5, 0.9 s"),
+        ({"times": (0.0, 0.5, 0.9)},
+         "points[0], of time 0, is 0.3 off from where joint '{first}' is to be now, the tolerance of its path is 0.05"),
+        ({"velocities": [*VELOCITIES[:2], [0.1, 0.0]]}, "the last point's velocities must be 0: the motion ends there"),
+        ({"positions": [[3.5, 0.0]], "times": (9.0,)},
+         "at 6.75 s joint '{first}' would have the position 3.053, its limits are -3 and 3"),
+        ({"positions": [[2.5, 0.0]], "times": (2.0,)},
+         "at 0.375 s joint '{first}' would have the velocity 1.168/s, its limits are -1 and 1"),
+        # no number can say such a motion, and what is no number is beyond no limit
+        ({"positions": [[1e308, 0.0]], "times": (1.0,)},
+         "its points are too far apart for their times: the motion would not be finite"),
+        ({"positions": [[0.0, 0.0]] * 2001, "times": range(1, 2002)},
+         "a goal must have at most 2000 points, found 2001"),
+        ({"positions": [[0.0, 0.0]] * 101, "times": None},
+         "a goal without times must have at most 100 points, found 101"),
+        ({"times": None, "velocities": [[5.0, 0.0], *VELOCITIES[1:]]},
+         "points[0] cannot be reached within the limits of velocity, acceleration and jerk from where the motion is "
+         "before it"),
+    ],
+)  # fmt: skip
+def test_goals_that_are_refused(arm: Robot, changes: dict, said: str) -> None:
+    given = {"names": arm.joint_names, "positions": POSITIONS, "times": TIMES, **changes}
+    start = given.pop("start", START)
+    with pytest.raises(GoalError) as caught:
+        plan(goal(**given), start, arm.configuration, LIMITS, near=0.05)
+    expected = said.format(joints=", ".join(arm.joint_names), first=arm.joint_names[0])
+    assert str(caught.value) == expected
+
+
+def test_a_spline_through_many_points_solves_its_equations() -> None:
+    random = np.random.default_rng(5)
+    for count in (2, 3, 4, 5, 8, 9, 301):
+        q, h, first = random.normal(size=(count, 2)), random.uniform(1e-3, 10.0, (count - 1, 1)), np.array([0.3, -0.2])
+        matrix, right = np.eye(count), np.zeros_like(q)
+        right[0] = first
+        slope = np.diff(q, axis=0) / h
+        for k in range(1, count - 1):
+            before, after = h[k - 1, 0], h[k, 0]
+            matrix[k, k - 1 : k + 2] = after, 2.0 * (before + after), before
+            right[k] = 3.0 * (after * slope[k - 1] + before * slope[k])
+        expected = np.linalg.solve(matrix, right)
+        # the diagonal is twice the sum of the others: rounding does not grow from row to row
+        np.testing.assert_allclose(_spline_rates(q, h, first), expected, rtol=0.0, atol=1e-13 * np.abs(slope).max())
+
+
+def test_limits_are_for_joints_with_one_way_to_move(arm: Robot) -> None:
+    flying = Robot.from_urdf(URDF / "pendulum.urdf", root="floating")
+    with pytest.raises(
+        InvalidArgumentError, match="goals are for joints with one way to move: 'root_joint' has several"
+    ):
+        motion_limits(flying.configuration, flying.limits, 0.5, FREE, FREE)
+    with pytest.raises(InvalidArgumentError, match=r"velocity_share must be above 0 and at most 1, found 1\.5"):
+        motion_limits(arm.configuration, arm.limits, 1.5, FREE, FREE)
+    found = motion_limits(arm.configuration, arm.limits, 0.5, FREE, FREE)
+    assert np.array_equal(found.velocity, 0.5 * arm.limits.speeds)
+
+
+def following(arm: Robot, *goals, path=0.05, end=0.01, late_s=0.2) -> TrajectoryFollowing:
+    inside = ComputedTorque(arm, *gains(40.0, 1.0, 2))
+    tolerances = Tolerances(np.full(2, path), np.full(2, end), late_s)
+    return TrajectoryFollowing(inside, arm.configuration, LIMITS, tolerances, goals)
+
+
+def test_the_error_that_is_shown_is_from_the_robot_to_the_reference(arm: Robot) -> None:
+    """Whose sign says where the robot lags."""
+    law = following(arm)
+    at_rest = np.zeros(2)
+    law.reset(RobotState(0.0, at_rest, at_rest, at_rest))
+    law.update(RobotState(0.01, np.array([0.02, -0.01]), at_rest, at_rest), Reference(at_rest, at_rest, at_rest), 0.01)
+    np.testing.assert_allclose(law.signals()["error"], [-0.02, 0.01], rtol=1e-12)
+
+
+def test_goals_are_followed_one_after_the_other(arm: Robot) -> None:
+    first = goal(arm.joint_names, [[0.3, -0.2]])
+    second = goal(arm.joint_names, [[0.1, 0.2]], (0.5,))
+    law = following(arm, first, second)
+    run = rehearse(law, arm, 2.2)
+    assert [one.state for one in law.goals] == ["succeeded", "succeeded"]
+    assert law.notes() == ["goal 1 succeeded", "goal 2 succeeded"]
+    assert law.notes() == []
+    np.testing.assert_allclose(run.q[-1], [0.1, 0.2], atol=1e-4)
+    assert np.abs(run.error).max() < 2e-3  # jerk that jumps, through 2 ms
+    goals, progress = run.signals["goal"], run.signals["progress"]
+    assert sorted(set(goals)) == [0.0, 1.0, 2.0]
+    assert (np.diff(progress[goals == 1.0]) >= 0.0).all()
+    assert progress[goals == 1.0].max() > 0.99
+    # the reference is the goal's own motion, from the state at which it began
+    alone = plan(first, REST, arm.configuration, LIMITS)
+    begun = run.t[run.updated[int(np.argmax(goals == 1.0))]]
+    np.testing.assert_allclose(run.reference[100], alone.sample(run.t[100] - begun).q, atol=1e-9)
+
+
+class Interrupted(TrajectoryFollowing):
+    """One that gets another goal while it moves."""
+
+    def update(self, state, reference, dt):
+        if self.coming is not None and state.measured.t >= 0.3:
+            coming, self.coming = self.coming, None
+            with contextlib.suppress(GoalError):
+                self.offer(coming)
+        return super().update(state, reference, dt)
+
+
+def test_another_goal_takes_over_without_a_jump(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[1.5, -0.5]]), goal(arm.joint_names, [[1.0, 1.0]]))
+    law.__class__ = Interrupted
+    law.coming = goal(arm.joint_names, [[-0.2, 0.3]])
+    run = rehearse(law, arm, 2.5)
+    assert [one.state for one in law.goals] == ["preempted", "preempted", "succeeded"]
+    assert law.notes() == [*(f"goal {k} preempted: another goal came" for k in (1, 2)), "goal 3 succeeded"]
+    np.testing.assert_allclose(run.q[-1], [-0.2, 0.3], atol=1e-4)
+    # in 1 ms positions move by velocity, velocities by acceleration, no more
+    steps = np.diff(run.reference, axis=0)
+    assert np.abs(steps).max() < 1.01e-3 * 2.0
+    assert np.abs(np.diff(steps, axis=0)).max() < 1.01e-6 * 4.0 + 1e-7
+
+
+def test_a_goal_that_is_none_leaves_the_one_that_is_followed(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]))
+    rehearse(law, arm, 0.1)
+    with pytest.raises(GoalError, match="a goal's joints must be the robot's"):
+        law.offer(goal(["x", "y"], [[0.0, 0.0]]))
+    assert [one.state for one in law.goals] == ["following"]
+    beyond = following(arm, goal(arm.joint_names, [[9.0, 0.0]], (9.0,)))
+    run = rehearse(beyond, arm, 0.2)
+    assert beyond.goals[0].state == "aborted"  # of the file, taken before it was known from where it begins
+    assert beyond.goals[0].reason.endswith("its limits are -3 and 3")
+    assert np.abs(run.q).max() < 1e-9
+
+
+def test_a_goal_beyond_the_limits_puts_nothing_aside(arm: Robot) -> None:
+    """What is followed is followed on, watched, to its end; what waits comes after it."""
+    first, second = ([[0.1, -0.05]], (0.5,)), ([[0.05, 0.05]], (0.3,))
+    law = following(arm, goal(arm.joint_names, *first), goal(arm.joint_names, *second))
+    law.__class__ = Interrupted
+    law.coming = goal(arm.joint_names, [[9.0, 0.0]], (9.0,))
+    run = rehearse(law, arm, 0.95)
+    assert [one.state for one in law.goals] == ["succeeded", "succeeded"]
+    (told,) = [one for one in law.events() if one.state == "rejected"]
+    assert (told.number, told.error_code) == (0, GoalStatus.INVALID_GOAL)
+    assert told.error_string.endswith("its limits are -3 and 3")
+    np.testing.assert_allclose(run.q[-1], [0.05, 0.05], atol=1e-3)
+
+
+def test_goals_may_come_all_day(arm: Robot) -> None:
+    law = following(arm)
+    state = RobotState(0.0, np.zeros(2), np.zeros(2), np.zeros(2))
+    law.reset(state)
+    law.update(state, REST, 1e-3)
+    for k in range(3 * KEPT):
+        law.offer(goal(arm.joint_names, [[0.1, 0.0]], (9.0,)))
+        if k % 2:
+            law.update(state, REST, 1e-3)
+    assert len(law.goals) <= KEPT + 2
+    assert (law.goals[-1].number, law.goals[-1].state) == (3 * KEPT, "following")
+    assert law.signals()["goal"] == 1.5 * KEPT
+
+
+def test_a_goal_that_needs_a_library_that_is_not_there_ends_nothing(
+    arm: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (2.0,)))
+    rehearse(law, arm, 0.1)
+    monkeypatch.setitem(sys.modules, "ruckig", None)
+    with pytest.raises(FailedPreconditionError, match="a goal without times needs 'ruckig', which is not installed"):
+        law.offer(goal(arm.joint_names, [[0.1, 0.0]]))
+    assert [one.state for one in law.goals] == ["following"]
+
+
+def test_an_error_that_is_no_number_reaches_no_goal(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.1, 0.0]], (0.5,)))
+    zero = np.zeros(2)
+    law.reset(RobotState(0.0, zero, zero, zero))
+    for t in (0.0, 0.1, 0.2):
+        law.update(RobotState(t, zero, zero, zero), REST, 0.1)
+    with np.errstate(invalid="ignore"):
+        law.update(RobotState(0.9, np.array([np.nan, 0.0]), zero, zero), REST, 0.1)
+    assert [one.state for one in law.goals] == ["aborted"]
+
+
+def test_a_push_on_the_way_aborts_and_it_stands_there(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[1.0, 0.0]]), path=0.02)
+    run = rehearse(law, arm, 2.2, push=lambda t, q, v: [120.0 * (0.4 < t < 0.6), 0.0])
+    found = law.goals[0]
+    assert found.state == "aborted"
+    assert re.fullmatch(r"joint 'joint_[12]' is 0.02\d+ off on the way, the tolerance is 0.02", found.reason)
+    assert np.abs(run.v[-1]).max() < 1e-3
+    assert run.q[-1, 0] < 0.9
+
+
+def test_a_goal_that_is_not_reached_in_time_is_said(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.001)
+    rehearse(law, arm, 1.6, push=lambda t, q, v: [10.0, 0.0])
+    found = law.goals[0]
+    assert found.state == "aborted"
+    said = re.search(r"([0-9.]+) s after its end, the tolerance is 0.001", found.reason)
+    assert said is not None, found.reason
+    assert 0.2 < float(said[1]) < 0.2 + 2 * 0.002  # the first update after the time it has
+
+
+def test_a_goal_has_its_time_to_the_last_of_it(arm: Robot) -> None:
+    """Begun at 0.25 s, over at 0.75 s; within another 0.25 s it may still come, that moment too."""
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (0.5,)), path=np.inf, end=0.01, late_s=0.25)
+    states = []
+    for k in range(6):
+        here = RobotState(0.25 * k, np.zeros(2), np.zeros(2), np.zeros(2))
+        if k == 0:
+            law.reset(here)
+        law.update(here, REST, 0.25)
+        states.append(law.goals[0].state)
+    assert states == ["waiting", "following", "following", "following", "following", "aborted"]
+    assert law.goals[0].reason == f"joint '{arm.joint_names[0]}' is 0.3 off 0.5 s after its end, the tolerance is 0.01"
+
+
+def test_the_joint_that_is_beyond_its_tolerance_is_named_though_another_that_may_is_farther_off(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.01, late_s=0.0)
+    law.tolerances.goal[:] = [np.inf, 0.001]
+    rehearse(law, arm, 1.6, push=lambda t, q, v: [60.0, 10.0])
+    assert np.abs(law.feedback.error[0]) > np.abs(law.feedback.error[1])
+    assert re.fullmatch(
+        rf"joint '{arm.joint_names[1]}' is [0-9.]+ off [0-9.]+ s after its end, the tolerance is 0.001",
+        law.goals[0].reason,
+    )
+
+
+def test_one_that_was_never_reset_stays_where_the_robot_is(arm: Robot) -> None:
+    here = RobotState(0.5, np.array([0.3, -0.2]), np.zeros(2), np.zeros(2))
+    law = following(arm)
+    law.update(here, Reference(here.q, here.v, here.v), 0.002)
+    assert not law.feedback.error.any()
+    assert law.motion() is None
+
+
+def test_after_an_outage_goals_begin_anew(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.6, 0.0]]))
+    rehearse(law, arm, 0.2)
+    (before,) = law.goals
+    run = rehearse(law, arm, 2.0, q=[0.1, 0.0])
+    assert (before.state, before.reason) == ("aborted", "the robot was not under command")
+    assert [one.state for one in law.goals] == ["succeeded"]
+    other = law.offer(goal(arm.joint_names, [[0.2, 0.1]]))
+    rehearse(law, arm, 0.1)
+    assert (other.state, other.reason) == ("aborted", "the robot was not under command")
+    np.testing.assert_allclose(run.q[-1], [0.6, 0.0], atol=1e-4)
+
+
+def test_goals_of_a_file(arm: Robot, tmp_path: Path) -> None:
+    first, second = arm.joint_names
+    path = tmp_path / "goals.yaml"
+    text = (
+        f"- joint_names: [{first}, {second}]\n  points:\n    - {{positions: [0.1, 0], time_from_start: {{sec: 2}}}}\n"
+    )
+    path.write_text(text, "utf-8")
+    (found,) = goals_of(path, arm.configuration)
+    assert found.points[0].time_from_start.seconds() == 2.0
+    path.write_text(text + "- joint_names: [x]\n  points: []\n", "utf-8")
+    with pytest.raises(InvalidArgumentError, match=r"goals.yaml:4: .*a goal's joints must be the robot's"):
+        goals_of(path, arm.configuration)
+
+
+def test_what_becomes_of_goals_goes_out_in_ros_words(arm: Robot) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.3, -0.2]]))
+    rehearse(law, arm, 1.5)
+    told = law.events()
+    # the first is told anew at each state at which the robot is armed: once before, once at the first of the run
+    assert [(one.number, one.state) for one in told][-3:] == [(1, "accepted"), (1, "executing"), (1, "succeeded")]
+    assert {one.error_code for one in told} == {GoalStatus.SUCCESSFUL}
+    took_s = told[-1].header.stamp.seconds() - told[-2].header.stamp.seconds()
+    assert took_s == pytest.approx(law._motion[0].duration_s, abs=0.003)  # a period and its rounding
+    assert law.events() == []
+    with pytest.raises(GoalError):
+        law.offer(goal(("q1", "elsewhere"), [[0.0, 0.0]]))
+    with pytest.raises(GoalError):
+        law.offer(goal(arm.joint_names, []))
+    with pytest.raises(GoalError, match="its limits are -3 and 3"):
+        law.offer(goal(arm.joint_names, [[9.0, 0.0]]))
+    rehearse_on(law, arm)
+    assert [(one.number, one.state, one.error_code) for one in law.events()] == [
+        (0, "rejected", GoalStatus.INVALID_JOINTS),
+        (0, "rejected", GoalStatus.INVALID_GOAL),
+        (0, "rejected", GoalStatus.INVALID_GOAL),
+    ]
+    law._settled = False  # as after the plant was taken over: from where it begins is not known yet
+    law.offer(goal(arm.joint_names, [[9.0, 0.0]]))
+    for _ in range(2):
+        rehearse_on(law, arm)
+    assert [(one.number, one.state, one.error_code) for one in law.events()] == [
+        (2, "accepted", GoalStatus.SUCCESSFUL),
+        (2, "aborted", GoalStatus.INVALID_GOAL),
+    ]
+
+
+def rehearse_on(law: TrajectoryFollowing, arm: Robot) -> None:
+    """One more update, where it stands."""
+    motion, begun_s = law._motion
+    here = motion.sample(10.0)
+    law.update(RobotState(begun_s + 10.0, here.q, here.v, np.zeros(2)), here, 0.002)
+
+
+class Canceled(TrajectoryFollowing):
+    """One that is asked to end its goals while it moves."""
+
+    ended: list[int] | None = None
+
+    def update(self, state, reference, dt):
+        if self.ended is None and state.measured.t >= 0.3:
+            self.ended = self.cancel()
+        return super().update(state, reference, dt)
+
+
+def test_canceled_goals_end_and_the_robot_comes_to_rest_under_command(arm: Robot) -> None:
+    """All of them, with their numbers; the reference goes on from where it is, with its velocity."""
+    law = following(arm, goal(arm.joint_names, [[1.5, -0.5]]), goal(arm.joint_names, [[1.0, 1.0]]))
+    law.__class__ = Canceled
+    run = rehearse(law, arm, 2.0)
+    assert law.ended == [1, 2]
+    assert [one.state for one in law.goals] == ["canceled", "canceled"]
+    assert law.notes()[-2:] == ["goal 1 canceled: it was asked to", "goal 2 canceled: it was asked to"]
+    moving = run.v[np.searchsorted(run.t, 0.3)]
+    assert np.abs(moving).max() > 0.1
+    assert np.abs(run.v[-1]).max() < 1e-3
+    assert np.abs(np.diff(run.reference, axis=0)).max() < 3e-3  # a step of 1 ms, of joints at up to 2 rad/s: no jump
+    assert np.abs(run.error).max() < 5e-3
+    assert law.cancel() == []
+
+
+def pushed(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
+    return [40.0 * (0.3 < t < 0.4), 0.0]
+
+
+@pytest.mark.parametrize(("push", "said"), [(None, "succeeded"), (pushed, "aborted")])
+def test_the_reason_of_an_abort_has_its_number(arm: Robot, push, said: str) -> None:
+    law = following(arm, goal(arm.joint_names, [[0.5, -0.4]]))
+    rehearse(law, arm, 1.5, push=push)
+    last = law.events()[-1]
+    assert last.state == said
+    assert last.error_code == (GoalStatus.PATH_TOLERANCE_VIOLATED if push else GoalStatus.SUCCESSFUL)
+    assert ("off on the way, the tolerance is 0.05" in last.error_string) is (push is not None)

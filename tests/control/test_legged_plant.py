@@ -1,0 +1,128 @@
+"""A plant on legs: its base has neither motor nor brake, its feet hold, and a shipped Solo12 stands and walks."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.control.plant.plant import Plant
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.parameters import PlantParameters, integrator_of
+from dyn_service.messages.dyn_service_msgs import JointCommand
+from tests.conftest import URDF
+from tests.counting import calls_of
+
+G = 9.81
+BENT = np.array([0.0, 0.8, -1.6] * 2 + [0.0, -0.8, 1.6] * 2)
+FEET = [{"link": f"{leg}_foot", "radius": 0.016} for leg in ("FL", "FR", "HL", "HR")]
+
+
+@pytest.fixture(scope="module")
+def solo() -> Robot:
+    return Robot.from_urdf(URDF / "solo12.urdf", root="floating")
+
+
+def plant(robot: Robot, height: float, **changes: object) -> Plant:
+    q = [0.0, 0.0, height, 0.0, 0.0, 0.0, 1.0, *BENT.tolist()]
+    return make_plant(robot, PlantParameters(robot="-", initial_position=q, **changes), session=1)  # type: ignore[arg-type]
+
+
+def sinks(robot: Robot, one: Plant) -> float:
+    """m/s, of the centre of mass."""
+    of = robot.system_momentum(one.q, one.v, frame="world")
+    return float(-of.momentum[0, 5] / of.mass[0])
+
+
+@pytest.mark.parametrize(("integrator", "order"), [("rk4", 0.0), ("semi_implicit_euler", 1.0), ("stick_slip", 1.0)])
+def test_brakes_hold_the_joints_and_the_base_falls(solo: Robot, integrator: str, order: float) -> None:
+    one = plant(solo, 1.0, integrator=integrator)
+    one.robot.set_state(one.q, np.where(np.arange(18) == 8, 2.0, 0.0))
+    one.look()
+    began = sinks(solo, one)  # a leg moves
+    one.advance(200)
+    fallen = G * 0.2**2 / 2 + order * G * 0.2 * 1e-3 / 2  # Euler's steps are half a step ahead
+    assert sinks(solo, one) - began == pytest.approx(G * 0.2, rel=2e-4)
+    assert one.q[9] == pytest.approx(BENT[2] + 2.0 * 0.05, abs=2e-3)  # from 2 rad/s to rest within 0.1 s
+    assert np.array_equal(np.delete(one.q[7:], 2), np.delete(BENT, 2))
+    assert not one.v[6:].any()
+    still = plant(solo, 1.0, integrator=integrator)
+    still.advance(200)
+    assert still.q[2] == pytest.approx(1.0 - fallen, abs=1e-9)
+    assert still.safety.armable(still.v)  # nothing could slow the base: its speed keeps no one from taking it over
+
+
+def test_in_its_brakes_it_stands_on_its_feet(solo: Robot) -> None:
+    one = plant(solo, 0.2389, contacts=FEET)
+    one.advance(500)
+    assert one.q[2] == pytest.approx(0.2389, abs=2e-3)
+    assert np.abs(one.v).max() < 1e-3
+    assert np.array_equal(one.q[7:], BENT)
+
+
+def test_efforts_on_the_base_are_ignored_and_not_counted_as_cut(solo: Robot) -> None:
+    one = plant(solo, 1.0, control_rate_hz=20.0)
+    state = one.publish()
+    effort = [0.0, 0.0, 100.0] + [0.0] * 15
+    command = JointCommand(1, state.seq, state.epoch, state.fingerprint, 1, state.name, effort, arm=True)
+    assert one.offer(command)
+    one.advance(100)
+    assert sinks(solo, one) == pytest.approx(G * 0.1, rel=2e-4)
+    assert (one.safety.counters.clipped, one.safety.saturated.any()) == (0, np.False_)
+    assert one.effort[2] == 0.0
+
+
+def test_sensors_in_all_feet_cost_less_than_the_step(solo: Robot, tmp_path: Path) -> None:
+    """Four force/torque sensors and an IMU, each sampled in each step of 1 ms: 1100 calls before the short way."""
+    legs = "".join(f"  {leg}: {{joint: {leg}_ankle, rate_hz: 1000.0}}\n" for leg in ("FL", "FR", "HL", "HR"))
+    path = tmp_path / "sensors.yaml"
+    path.write_text(f"robot: solo12\nforce_torque:\n{legs}imus:\n  trunk: {{link: base_link, rate_hz: 1000.0}}\n")
+    steps = {}
+    for sensors in ("", str(path)):
+        one = plant(solo, 0.2389, contacts=FEET, sensors=sensors)
+        one.advance(200)  # on its feet; kernels are there
+        steps[sensors] = calls_of(partial(one.advance, 1))
+    assert steps[str(path)] - steps[""] <= 300
+    readings = one.robot.measuring.readings  # type: ignore[attr-defined]
+    forces = [readings[leg].value[:3] for leg in ("FL", "FR", "HL", "HR")]
+    assert np.linalg.norm(forces, axis=1) == pytest.approx(np.full(4, 6.0), abs=0.2)  # N: they carry 2.5 kg
+
+
+def test_a_base_that_is_driven_is_held_by_its_brakes(solo: Robot) -> None:
+    one = plant(solo, 1.0, undriven=[])
+    one.advance(100)
+    assert one.q[2] == 1.0
+    with pytest.raises(InvalidArgumentError, match="undriven: no joint 'root'"):
+        plant(solo, 1.0, undriven=["root"])
+
+
+def test_with_contacts_steps_are_those_whose_feet_hold() -> None:
+    """On a slope that should hold: a brick in steps of stick_slip stays, to a micrometre; rk4's friction creeps."""
+    brick = Robot.from_urdf(
+        '<robot name="brick"><link name="body"><inertial><mass value="2"/><inertia ixx="0.01" ixy="0" ixz="0" '
+        'iyy="0.01" iyz="0" izz="0.01"/></inertial></link></robot>',
+        root="floating",
+    )
+    normal = [-math.sin(0.3), 0.0, math.cos(0.3)]
+    c, s = math.cos(-0.15), math.sin(-0.15)
+    corners = [
+        {"link": "body", "point": [x, y, -0.05], "normal": normal, "friction": 0.6}
+        for x in (-0.1, 0.1)
+        for y in (-0.1, 0.1)
+    ]
+    strays = {}
+    for integrator in ("auto", "rk4"):
+        q = [0.0499 * x for x in normal] + [0.0, s, 0.0, c]
+        p = PlantParameters(robot="-", contacts=corners, integrator=integrator, initial_position=q)  # type: ignore[arg-type]
+        one = make_plant(brick, p, session=1)
+        one.advance(100)
+        began = one.q[0]
+        one.advance(600)
+        strays[integrator_of(p)] = abs(one.q[0] - began)
+    assert strays["stick_slip"] < 1e-6
+    assert strays["rk4"] > 1e-3

@@ -1,0 +1,242 @@
+"""Overlays on trees, by hand and without a kernel: every number an overlay says, and every overlay that trees say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
+from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.building import tree_of
+from dyn_service.model.description import Description, rooted
+from dyn_service.model.tree import Tree
+from dyn_service.model.welding import weld
+from dyn_service.parsing.urdf.reader import read_text
+
+
+def link(name: str, mass: float) -> str:
+    body = f'<inertial><origin xyz="0.1 0 0"/><mass value="{mass}"/>' if mass else ""
+    inertia = '<inertia ixx="0.02" iyy="0.03" izz="0.04" ixy="0" ixz="0" iyz="0"/></inertial>' if mass else ""
+    return f'<link name="{name}">{body}{inertia}</link>'
+
+
+def joint(name: str, kind: str, parent: str, child: str, xyz: str = "0 0 1", more: str = "") -> str:
+    limit = '<limit lower="-1" upper="1" effort="9" velocity="9"/>'
+    return (
+        f'<joint name="{name}" type="{kind}"><origin xyz="{xyz}"/><parent link="{parent}"/><child link="{child}"/>'
+        f'<axis xyz="0 0 1"/>{"" if kind == "fixed" else limit}{more}</joint>'
+    )
+
+
+def described(multiplier: float = 2.0, tool: float = 0.5, at: str = "0 0 1") -> Description:
+    """A base, an arm with a tool welded to it, a slide, and a gear that follows the arm's joint at 2 q + 0.3."""
+    mimic = f'<mimic joint="turn" multiplier="{multiplier}" offset="0.3"/>'
+    return read_text(
+        '<robot name="r">'
+        + link("base", 1.0)
+        + link("arm", 2.0)
+        + link("tool", tool)
+        + link("sled", 3.0)
+        + link("gear", 1.0)
+        + joint("turn", "revolute", "base", "arm", at)
+        + joint("weld", "fixed", "arm", "tool", "0.5 0 0")
+        + joint("slide", "prismatic", "arm", "sled")
+        + joint("follow", "revolute", "base", "gear", more=mimic)
+        + "</robot>"
+    )
+
+
+def trees(description: Description, **numbers: Mapping[str, float]) -> AlteredTrees:
+    """Of a description whose joints have these numbers: by part, then by joint."""
+    joints = [
+        replace(each, **{part: of[each.name] for part, of in numbers.items() if each.name in of})
+        for each in description.joints
+    ]
+    tree = tree_of(replace(description, joints=tuple(joints)))
+    return AlteredTrees(tree, weld(tree), np.array([0.0, 0.0, -9.81]))
+
+
+def said(overlay: Overlay, of: AlteredTrees | None = None) -> AlteredTrees:
+    of = of or trees(described())
+    return altered(of.tree, of.weld, overlay, "overlay")
+
+
+def index(tree: Tree, name: str) -> int:
+    return tree.links.index(name)
+
+
+def test_a_payload_is_added_about_the_common_centre() -> None:
+    """2 kg at 0.1 m and 2 kg at 0.3 m: 4 kg at 0.2 m, and of each 2 * 0.1^2 across; then all with the tool."""
+    found = said(Overlay(Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02]))))
+    arm = found.tree.inertia[index(found.tree, "arm")]
+    assert arm.mass == 4.0
+    np.testing.assert_allclose(arm.com, [0.2, 0.0, 0.0], atol=1e-16)
+    np.testing.assert_allclose(arm.about_com, np.diag([0.03, 0.08, 0.1]), atol=1e-16)
+    body = found.weld.tree.inertia[found.weld.tree.links.index("arm")]
+    assert body.mass == 4.5
+    np.testing.assert_allclose(body.com, [(4.0 * 0.2 + 0.5 * 0.6) / 4.5, 0.0, 0.0], atol=1e-15)
+    assert found.gravity is None
+    alone = trees(described())
+    again = carrying(alone.tree, alone.weld, Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02])), "p")
+    assert again.weld.tree.fingerprint == found.weld.tree.fingerprint
+    assert again.tree.fingerprint == found.tree.fingerprint
+
+
+def test_payloads_on_one_link_add_up_on_what_is_said_of_it() -> None:
+    found = said(Overlay([Payload("sled", 1.0), Payload("sled", 2.0)], {"sled": Inertial(5.0)}))
+    assert found.tree.inertia[index(found.tree, "sled")].mass == 8.0
+    assert found.weld.tree.inertia[found.weld.tree.links.index("sled")].mass == 8.0
+
+
+def test_numbers_of_joints_stand_at_their_own() -> None:
+    """Of each kind; the follower's rest is told from where it stands with its leader at zero."""
+    given = {"damping": 1.0, "friction": 2.0, "friction_width": 3.0, "armature": 4.0, "stiffness": 5.0, "rest": 6.0}
+    for name, rest in (("turn", 6.0), ("slide", 6.0), ("follow", 5.7)):
+        found = said(Overlay(joints={name: JointNumbers(**given)})).tree  # type: ignore[arg-type]
+        own = trees(described()).tree
+        at = found.moving_joints.index(name)
+        values = [array[at] for array in found.passive.arrays]
+        np.testing.assert_allclose(values, [1.0, 2.0, 3.0, 4.0, 5.0, rest], rtol=1e-15)
+        for array, before in zip(found.passive.arrays, own.passive.arrays, strict=True):
+            np.testing.assert_array_equal(np.delete(array, at), np.delete(before, at))
+    many = said(Overlay(joints={"turn": JointNumbers([1.0, 2.0]), "slide": JointNumbers([[3.0]])})).tree
+    assert many.passive.damping[..., many.moving_joints.index("turn")].tolist() == [[1.0, 2.0]]
+    assert many.passive.damping[..., many.moving_joints.index("slide")].tolist() == [[3.0, 3.0]]
+
+
+def test_what_is_locked_does_nothing_by_itself() -> None:
+    own = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
+    found = said(Overlay(locked=["turn"]), own)
+    assert found.tree.locked_joints == found.weld.tree.locked_joints == {"turn"}
+    by_name = dict(zip(found.tree.moving_joints, found.tree.passive.damping.tolist(), strict=True))
+    assert by_name == {"turn": 0.0, "slide": 2.0, "follow": 0.0}
+
+
+EDGES: list[tuple[Any, bool]] = [
+    (np.diag([1.0, 1.0, 2.0 + 1.9e-3]), True),  # the second moment along z is -0.95e-3 of the largest
+    (np.diag([1.0, 1.0, 2.0 + 4.5e-3]), False),
+    (50.0 * np.diag([1.0, 1.0, 2.0 + 1.9e-3]), True),
+    (50.0 * np.diag([1.0, 1.0, 2.0 + 4.5e-3]), False),
+    (np.diag([1.0, 0.5, 0.5 - 0.9e-3]), True),
+    (np.diag([1.0, 0.5, 0.5 - 2.2e-3]), False),
+    (np.array([[1.0, 0.1 + 5e-13, 0.0], [0.1, 1.0, 0.0], [0.0, 0.0, 1.0]]), True),
+    (np.array([[1.0, 0.1 + 5e-12, 0.0], [0.1, 1.0, 0.0], [0.0, 0.0, 1.0]]), False),
+    (1e6 * np.array([[1.0, 0.1 + 5e-13, 0.0], [0.1, 1.0, 0.0], [0.0, 0.0, 1.0]]), True),
+    (np.zeros((3, 3)), True),
+    (1e-300 * np.eye(3), True),
+    (1e90 * np.eye(3), True),
+    ([np.eye(3), np.zeros((3, 3))], True),
+    ([np.eye(3), np.diag([1.0, 1.0, 2.1])], False),
+]
+
+
+@pytest.mark.parametrize(("inertia", "taken"), EDGES, ids=range(len(EDGES)))
+def test_inertias_that_a_body_can_have(inertia: Any, taken: bool) -> None:
+    """Three printed digits and the rounding of one that was turned are allowed for, and no more."""
+    overlay = Overlay(links={"sled": Inertial(inertia=inertia)})
+    if taken:
+        found = said(overlay).tree
+        np.testing.assert_array_equal(found.inertia[index(found, "sled")].about_com, inertia)
+        return
+    with pytest.raises(InvalidArgumentError) as caught:
+        said(overlay)
+    assert caught.value.path == "overlay.links.sled.inertia"
+
+
+def test_bodies_beyond_the_range_of_doubles() -> None:
+    for overlay, place in (
+        (Overlay(Payload("sled", 1e60, (1e30, 0.0, 0.0))), "overlay.payloads"),
+        (Overlay(links={"sled": Inertial(1e60, (1e30, 0.0, 0.0))}), "overlay.links.sled"),
+        (Overlay([Payload("sled", 1.0), Payload("sled", 1e200, (1e200, 0.0, 0.0))]), "overlay.payloads[1]"),
+    ):
+        with pytest.raises(InvalidArgumentError, match="about the link's origin is") as caught:
+            said(overlay)
+        assert caught.value.path == place
+
+
+def test_the_overlay_of_others_says_what_differs() -> None:
+    """Masses, dampings and rests of both others along an axis, the follower's rest as its own file counts it."""
+    own = trees(described())
+    one = trees(described(), damping={"turn": 1.0}, rest={"follow": 0.7}, stiffness={"follow": 4.0})
+    two = trees(described(tool=0.75), rest={"follow": 0.2, "slide": -0.5}, stiffness={"slide": 2.0})
+    found = differing(own, [one, two])
+    assert list(found.links) == ["tool"]
+    assert found.links["tool"].mass.tolist() == [0.5, 0.75]  # type: ignore[union-attr]
+    assert found.links["tool"].com is found.links["tool"].inertia is None
+    values = {
+        name: {each.name: value.tolist() for each in fields(given) if (value := getattr(given, each.name)) is not None}
+        for name, given in found.joints.items()
+    }
+    assert values["turn"] == {"damping": [1.0, 0.0]}
+    assert values["slide"] == {"rest": [0.0, -0.5], "stiffness": [0.0, 2.0]}
+    assert values["follow"]["stiffness"] == [4.0, 0.0]
+    np.testing.assert_allclose(values["follow"]["rest"], [0.7, 0.2], rtol=1e-15)
+    assert found.gravity is None
+    assert found.locked == []
+    again = said(found, own)
+    for k, other in enumerate((one, two)):
+        np.testing.assert_allclose(again.tree.one((k,)).passive.rest, other.tree.passive.rest, atol=1e-16)
+        assert again.weld.tree.one((k,)).inertia[0].mass == other.weld.tree.inertia[0].mass
+    lighter = own._replace(gravity=np.array([0.0, 0.0, -1.6]))
+    assert differing(own, [lighter]).gravity.tolist() == [[0.0, 0.0, -1.6]]  # type: ignore[union-attr]
+
+
+def test_others_that_no_overlay_makes() -> None:
+    own = trees(described())
+    locked, sliding = (said(Overlay(locked=[name]), own)._replace(gravity=own.gravity) for name in ("turn", "slide"))
+    many = said(Overlay(Payload("arm", [1.0, 2.0])), own)._replace(gravity=own.gravity)
+    cases: list[tuple[AlteredTrees, list[AlteredTrees], str, str]] = [
+        (own, [trees(described(multiplier=3.0))], "joint 'follow' is of type revolute on another link, or f", "[0]"),
+        (own, [own, trees(described(at="0 0 2"))], "joint 'turn' stands, or moves, otherwise", "[1]"),
+        (own, [own, trees(described(tool=0.0))], "link 'tool' of robot 'r' has no mass in some", ""),
+        (own, [own, many], r"numbers have leading axes \(2,\)", "[1]"),
+        (own, [locked, own], "joint 'turn' is not locked, unlike that of 'r'", "[1]"),
+        (own, [own, locked], "joint 'turn' is locked, unlike that of 'r'", "[1]"),
+        (own, [locked, sliding], "joint 'slide' is locked, unlike that of 'r'", "[1]"),
+        (locked, [own], "its joint 'turn' is not locked", "[0]"),
+    ]
+    for mine, others, why, place in cases:
+        with pytest.raises(InvalidArgumentError, match=why) as caught:
+            differing(mine, others)
+        assert caught.value.path == f"others{place}"
+    massless = trees(described(tool=0.0))
+    found = differing(massless, [own, own]).links["tool"]
+    assert found.mass.tolist() == [0.5, 0.5]  # type: ignore[union-attr]
+    with pytest.raises(InvalidArgumentError, match="link 'tool' of robot 'r' has no mass in some and mass in others"):
+        differing(massless, [own, massless])
+    for each in (own, massless):
+        same = differing(each, [each])
+        assert (same.links, same.joints, same.locked, same.gravity) == ({}, {}, [], None)
+
+
+def test_the_overlay_of_locked_ones_says_the_lock_alone() -> None:
+    """Not the numbers of joints that do nothing by themselves; and each lock that is not this robot's already."""
+    own = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
+    locked = said(Overlay(locked=["turn"]), own)._replace(gravity=own.gravity)
+    found = differing(own, [locked, locked])
+    assert (found.locked, found.joints) == (["turn"], {})
+    both = said(Overlay(locked=["slide"]), locked)._replace(gravity=own.gravity)
+    assert differing(locked, [both]).locked == ["slide"]
+    assert differing(own, []).locked == []
+
+
+def test_one_number_of_a_joint_with_several_ways() -> None:
+    floating = rooted(described(), "floating")
+    own = trees(floating)
+    (root,) = [name for name in own.tree.moving_joints if name not in ("turn", "slide", "follow")]
+    found = said(Overlay(joints={root: JointNumbers(damping=2.0, friction_width=[0.1, 0.2])}), own)
+    assert found.tree.passive.damping[:6].tolist() == [2.0] * 6
+    assert found.tree.passive.damping[6:].tolist() == [0.0] * 3
+    assert found.tree.passive.width[..., :6].tolist() == [[0.1] * 6, [0.2] * 6]
+    for part in ("stiffness", "armature"):
+        with pytest.raises(InvalidArgumentError) as caught:
+            said(Overlay(joints={root: JointNumbers(**{part: 1.0})}), own)
+        assert caught.value.path == f"overlay.joints.{root}.{part}"
+    for name in ("nothing", "weld"):
+        with pytest.raises(NotFoundError, match=f"has no joint '{name}' that moves"):
+            said(Overlay(joints={name: JointNumbers(1.0)}), own)

@@ -1,0 +1,997 @@
+"""Overlays: every row of the table with one is that row of the robot whose description says the same."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service.api.queries import (
+    COMPUTATIONS,
+    QUERIES,
+    Contact,
+    Inertial,
+    JointNumbers,
+    Overlay,
+    Payload,
+)
+from dyn_service.api.spec import EVERY_PART, Variant
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.formulations.verification import residuals
+from dyn_service.kernels import symbols
+from dyn_service.kernels.certify import certified, drawn_numbers
+from dyn_service.kernels.making import listening
+from dyn_service.model import composite
+from dyn_service.model.inertia import BodyInertia, above
+from dyn_service.parsing.urdf.reader import read
+from tests.conftest import URDF
+from tests.mimics import drawn as led
+from tests.overlays import CASES, GRAVITY, ROWS, State, apart, drawn, fixed, numbers, of_free, options
+from tests.passive import restless
+from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreted, interpreted_robot
+from tests.wide import wide
+
+PANDA_JOINTS = URDF.parent / "config" / "panda_joints.yaml"
+
+ROBOTS: dict[str, Callable[[], Robot]] = {
+    "fixed": lambda: Robot.from_urdf(URDF / "ur5e.urdf"),
+    "floating": lambda: restless(random_urdf(7, movable=5), 2, root="floating"),
+    "planar": lambda: restless(random_urdf(4, movable=5), 1, root="planar"),
+    "panda": lambda: Robot.from_urdf(URDF / "panda.urdf", joints=PANDA_JOINTS),
+    "all types": lambda: restless(random_urdf(3, movable=6, types=MANY_TYPES), 1),
+    "following": lambda: Robot(led(read(random_urdf(5, movable=8)), 2, 0.6)),
+}
+
+
+@cache
+def robot(name: str) -> Robot:
+    return interpreted_robot(ROBOTS[name]())
+
+
+def panda() -> Robot:
+    return robot("panda")
+
+
+@pytest.mark.parametrize("name", wide(ROBOTS, {"floating", "following"}.__contains__))
+def test_every_row_is_that_of_the_edited_robot(name: str) -> None:
+    """In every method, in body and world axes, with a wrench; of a robot whose joints follow others too."""
+    mine = robot(name)
+    edit = drawn(mine, 1)
+    other = interpreted_robot(Robot(edit.description))
+    state = State(mine, 2)
+    for row, method in CASES:
+        given = state.inputs(row)
+        weighed = {**given, "gravity": GRAVITY} if "gravity" in row.inputs else given
+        for option in options(row, method):
+            try:
+                theirs = numbers(other.evaluate(row.name, weighed, option), row)
+            except FailedPreconditionError:
+                with pytest.raises(FailedPreconditionError):
+                    mine.evaluate(row.name, {**given, "overlay": edit.overlay}, option)
+                continue
+            ours = numbers(mine.evaluate(row.name, {**given, "overlay": edit.overlay}, option), row)
+            for output, expected in theirs.items():
+                assert apart(ours[output], expected) < 1e-13, (row.name, method, output)
+
+
+OF_BODIES = {"branch_inertias": {"influence"}, "influence_operators": {"phi"}, "mass_matrix_steps": {"momenta"}}
+"""What belongs to one moving body, and that is another one where a joint is fixed; all of `newton_euler_blocks` is."""
+
+
+@pytest.mark.parametrize("name", wide(ROBOTS, {"floating", "following"}.__contains__))
+def test_locked_joints_are_fixed_ones(name: str) -> None:
+    """Every row's entries of the other joints; and what is said of those that are locked."""
+    mine = robot(name)
+    locked = [joint for joint in mine.joint_names[1::3] if joint != "root_joint"]
+    state = State(mine, 2, locked)
+    other = interpreted_robot(Robot(fixed(mine, state.q, locked)))
+    rest = state.without_locked(other)
+    overlay = Overlay(locked=locked)
+    for row, method in CASES:
+        if row.name == "newton_euler_blocks" or (method in row.alone and mine.tree.coupled):
+            continue
+        for option in options(row, method):
+            theirs = numbers(other.evaluate(row.name, rest.inputs(row), option), row)
+            whole = numbers(mine.evaluate(row.name, {**state.inputs(row), "overlay": overlay}, option), row)
+            ours = of_free(mine, other, row, whole)
+            for output in theirs.keys() - OF_BODIES.get(row.name, set()):
+                one, two = ours[output], theirs[output]
+                if output in ("actuation", "constraint"):  # of what is locked all is carried, as of what is fixed
+                    moving = [k for k, joint in enumerate(mine.all_joint_names) if joint in other.tree.moving_joints]
+                    one, two = one[moving], two[moving]
+                assert apart(one, two) < 1e-12, (row.name, method, output)
+            for output, spec in row.outputs.items():
+                if spec.shape == ("nv",) and row.name != "branch_inertias":
+                    assert (whole[output][..., ~state.free] == 0.0).all(), (row.name, output)
+
+
+def test_a_locked_joint_carries_its_load() -> None:
+    """Its effort is 0, and what its lock carries stands in the joints' loads: the effort that would hold it."""
+    mine = panda()
+    q, name = mine.random_configuration(seed=3), "panda_joint4"
+    still, k = np.zeros(mine.nv), mine.joint_names.index("panda_joint4")
+    overlay = Overlay(locked=[name])
+    held = mine.gravity_forces(q)[k]
+    assert abs(held) > 1.0
+    loads = mine.constraint_forces(q, still, mine.gravity_forces(q), joints=[name], overlay=overlay)
+    assert mine.gravity_forces(q, overlay=overlay)[k] == 0.0
+    assert loads.actuation[0] == pytest.approx(held, rel=1e-12)
+    M = mine.mass_matrix(q, overlay=overlay)
+    assert (M[k] == np.eye(mine.nv)[k]).all()
+    assert (M[:, k] == np.eye(mine.nv)[k]).all()
+
+
+def test_followers_are_locked_with_their_leader() -> None:
+    mine = panda()
+    q = mine.random_configuration(seed=1)
+    tau = np.ones(mine.nv)
+    a = mine.forward_dynamics(q, 0 * tau, tau, overlay=Overlay(locked=["panda_finger_joint1"]))
+    assert a[-1] == 0.0
+    assert np.abs(a[:-1]).min() > 0.0
+
+
+LEADS = {
+    "mass": (4, 1),
+    "com": (1, 3, 3),
+    "inertia": (4, 1, 3, 3),
+    "damping": (3,),
+    "carried": (4, 1),
+    "gravity": (4, 3, 3),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_leading_axes_broadcast_like_any_other(row: Any) -> None:
+    """Each array of an overlay with other axes, against one robot after the other."""
+    mine = robot("floating")
+    rng = np.random.default_rng(5)
+    base = np.diag([0.03, 0.04, 0.05])
+    arrays = {
+        "mass": rng.uniform(1.0, 2.0, LEADS["mass"]),
+        "com": rng.uniform(-0.1, 0.1, LEADS["com"]),
+        "inertia": base * rng.uniform(1.0, 2.0, (4, 1, 1, 1)),
+        "damping": rng.uniform(0.5, 2.0, LEADS["damping"]),
+        "carried": rng.uniform(1.0, 2.0, LEADS["carried"]),
+        "gravity": rng.normal(size=LEADS["gravity"]),
+    }
+    link, other = mine.link_names[2], mine.link_names[-1]
+
+    def overlay(**given: Any) -> Overlay:
+        return Overlay(
+            Payload(other, given["carried"], (0.1, 0.0, 0.0)),
+            {link: Inertial(given["mass"], given["com"], given["inertia"])},
+            {mine.joint_names[1]: JointNumbers(damping=given["damping"])},
+            gravity=given["gravity"],
+        )
+
+    own_axes = {"com": 1, "inertia": 2, "gravity": 1}
+    state = State(mine, 3)
+    whole = numbers(mine.evaluate(row.name, {**state.inputs(row), "overlay": overlay(**arrays)}), row)
+    for index in np.ndindex(4, 3):
+        spread = {
+            name: np.broadcast_to(x, (4, 3, *x.shape[x.ndim - own_axes.get(name, 0) :]))[index]
+            for name, x in arrays.items()
+        }
+        alone = numbers(mine.evaluate(row.name, {**state.inputs(row), "overlay": overlay(**spread)}), row)
+        for output, expected in alone.items():
+            core = expected.ndim
+            found = np.broadcast_to(whole[output], (4, 3, *whole[output].shape[whole[output].ndim - core :]))[index]
+            np.testing.assert_allclose(
+                found, expected, rtol=1e-14, atol=1e-14 * max(np.abs(expected).max(initial=0), 1)
+            )
+
+
+def test_a_view_is_the_robot_with_the_overlay() -> None:
+    """To the last bit, in every row; overlays over it add to what it is."""
+    mine = panda()
+    edit = drawn(mine, 4)
+    view, state = mine.overlaid(edit.overlay), State(mine, 1)
+    assert (view.name, view.joint_names, view.link_names) == (mine.name, mine.joint_names, mine.link_names)
+    for row in ROWS:
+        if row.alone == frozenset(row.kernels):
+            continue
+        one = numbers(view.evaluate(row.name, state.inputs(row)), row)
+        two = numbers(mine.evaluate(row.name, {**state.inputs(row), "overlay": edit.overlay}), row)
+        for output in two:
+            np.testing.assert_array_equal(one[output], two[output])
+    brick = Payload("panda_hand", 0.5, (0.0, 0.1, 0.0))
+    both = Overlay([*edit.overlay.payloads, brick], edit.overlay.links, edit.overlay.joints, gravity=GRAVITY)  # type: ignore[misc,list-item]
+    q = state.q
+    assert apart(view.with_payload(brick).gravity_forces(q), mine.gravity_forces(q, overlay=both)) < 1e-14
+    assert apart(view.gravity_forces(q, overlay=Overlay(brick)), mine.gravity_forces(q, overlay=both)) < 1e-14
+    assert apart(view.gravity_forces(q, gravity=(0, 0, 0), passive=False), np.zeros(mine.nv)) == 0.0
+
+
+def test_a_view_says_what_it_is() -> None:
+    mine = panda()
+    damped = Overlay(joints={"panda_joint1": JointNumbers(stiffness=3.0)})
+    view = mine.overlaid(damped)
+    assert set(view.description.passive) == {*mine.description.passive, "springs"}
+    others = [
+        Overlay(locked=["panda_joint1"]),
+        Overlay(gravity=(0.0, 0.0, -1.6)),
+        Overlay(Payload("panda_hand", 1.0)),
+        Overlay(Payload("panda_hand", [1.0, 2.0])),
+        Overlay(Payload("panda_hand", [1.0, 2.5])),
+        damped,
+    ]
+    prints = [mine.overlaid(each).fingerprint for each in others]
+    assert len({mine.fingerprint, *prints}) == 7
+    assert prints[-1] == view.fingerprint == pickle.loads(pickle.dumps(view)).fingerprint
+    assert mine.overlaid(others[1]).description.gravity == (0.0, 0.0, -1.6)
+    assert mine.overlaid(damped, name="sprung").name == "sprung"
+
+
+def test_pickled_views_answer_the_same() -> None:
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    view = mine.overlaid(drawn(mine, 3).overlay)
+    again = pickle.loads(pickle.dumps(view))
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    assert (again.inverse_dynamics(q, v, a) == view.inverse_dynamics(q, v, a)).all()
+
+
+class Heard:
+    """The kernels that were made."""
+
+    def __init__(self) -> None:
+        self.kernels: list[str] = []
+
+    def begun(self, kernel: str) -> None:
+        self.kernels.append(kernel)
+
+    def ended(self) -> None:
+        pass
+
+
+@contextmanager
+def heard() -> Any:
+    listener = Heard()
+    with listening(listener):
+        yield listener.kernels
+
+
+def test_one_kernel_for_all_numbers() -> None:
+    """Compiled: a second value, a lock, a payload, a view, no friction: nothing is made for any of them."""
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    link, joint = mine.link_names[-1], mine.joint_names[0]
+    row = QUERIES["inverse_dynamics"]
+    assert not mine.has_kernel(row, "", Variant(overlay=True))
+    with heard() as first:
+        mine.inverse_dynamics(q, v, a, overlay=Overlay())
+    assert [name.split(" ")[0] for name in first] == ["inverse_dynamics-overlay"]
+    assert mine.has_kernel(row, "", Variant(overlay=True))
+    assert not mine.has_kernel(row)
+    still = v * (0.0, 1.0)
+    with heard() as later:
+        for overlay, rate in (
+            (Overlay(Payload(link, 2.0)), v),
+            (Overlay(links={link: Inertial(mass=[1.0, 2.0])}), v),
+            (Overlay(joints={joint: JointNumbers(friction=2.0, stiffness=1.0)}), v),
+            (Overlay(locked=[joint]), still),
+        ):
+            one = mine.inverse_dynamics(q, rate, still, overlay=overlay)
+            assert (mine.overlaid(overlay).inverse_dynamics(q, rate, still) == one).all()
+            mine.overlaid(overlay).inverse_dynamics(q, rate, still, passive=False)
+        mine.with_payload(Payload(link, 2.0)).inverse_dynamics(q, v, a)
+    assert not later
+
+
+def test_who_asks_for_no_overlay_pays_for_none() -> None:
+    """Of one state, of a batch and by the general way: no line of what overlays are is run."""
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    mine.inverse_dynamics(q, v, a)
+    called: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        mine.inverse_dynamics(q, v, a)
+        of_one = len(called)
+        mine.inverse_dynamics(np.stack([q] * 5), v, a)
+        mine.evaluate("inverse_dynamics", {"q": q, "v": v, "a": a})
+    finally:
+        sys.setprofile(None)
+    assert of_one <= 6
+    assert not [name for name in called if "overla" in Path(name).name and name != __file__]
+
+
+def test_two_threads_with_an_overlay_each() -> None:
+    """On one robot, of which nothing is compiled yet: each gets what it asked for, to the last bit."""
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    found: list[list[Any]] = [[], [], [], []]
+
+    def ask(k: int) -> None:
+        overlay = Overlay(Payload(mine.link_names[-1], k + 1.0), gravity=(0.0, 0.0, -float(k)))
+        view = mine.overlaid(overlay)
+        for _ in range(100):
+            found[k] += [mine.inverse_dynamics(q, v, a, overlay=overlay), view.inverse_dynamics(q, v, a)]
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(len(found))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {len(each) for each in found} == {200}
+    assert all(np.array_equal(each, answers[0]) for answers in found for each in answers)
+    assert len({float(answers[0][0]) for answers in found}) == 4
+
+
+def test_short_ways_give_the_same_bits() -> None:
+    """A single state of a view goes into the kernel at once; a batch, a list, a wrench go around."""
+    mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    view = mine.overlaid(drawn(mine, 5).overlay)
+    q, v, a = np.random.default_rng(0).normal(size=(3, 7, 2))
+    whole = view.inverse_dynamics(q, v, a)
+    assert "inverse_dynamics" in view._calls
+    for k in range(7):
+        assert view._calls["inverse_dynamics"]((q[k], v[k], a[k]), QUERIES["inverse_dynamics"].defaults) is not None
+        assert (view.inverse_dynamics(q[k], v[k], a[k]) == whole[k]).all()
+        assert (view.inverse_dynamics(q[k].tolist(), v[k], a[k]) == whole[k]).all()
+    many = mine.overlaid(Overlay(Payload(mine.link_names[-1], np.arange(1.0, 8.0))))
+    for k in range(7):
+        one = mine.overlaid(Overlay(Payload(mine.link_names[-1], k + 1.0)))
+        assert (one.inverse_dynamics(q[k], v[k], a[k]) == many.inverse_dynamics(q, v, a)[k]).all()
+    locked = mine.overlaid(Overlay(locked=[mine.joint_names[0]]))
+    still = np.zeros(2)
+    for _ in range(2):
+        assert locked.inverse_dynamics(q[0], still, still)[0] == 0.0
+        with pytest.raises(InvalidArgumentError, match="which is locked, must be 0"):
+            locked.inverse_dynamics(q[0], v[0], a[0])
+
+
+MASSLESS = """<robot name="r">
+<link name="base"/><link name="between"/><link name="arm"><inertial><origin xyz="0.1 0 0"/><mass value="1"/>
+<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link><link name="tip"/>
+<joint name="a" type="revolute"><parent link="base"/><child link="between"/><axis xyz="0 0 1"/>
+<limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
+<joint name="b" type="revolute"><parent link="between"/><child link="arm"/><axis xyz="0 1 0"/>
+<limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
+<joint name="c" type="revolute"><parent link="arm"/><child link="tip"/><axis xyz="0 1 0"/>
+<limit lower="-1" upper="1" effort="1" velocity="1"/></joint></robot>"""
+
+
+@pytest.mark.parametrize("method", ["articulated", "mass_matrix"])
+def test_what_has_no_inertia_may_get_some_or_be_locked(method: Any) -> None:
+    """Never a division by zero: joint c moves nothing, and has an answer where its link has mass, or it is locked."""
+    mine = interpreted_robot(Robot.from_urdf(MASSLESS))
+    q, v, tau = np.random.default_rng(0).uniform(-0.5, 0.5, (3, 3))
+    with pytest.raises(FailedPreconditionError, match="joint 'c'"):
+        mine.forward_dynamics(q, v, tau, method=method)
+    with pytest.raises(FailedPreconditionError, match="joint 'c'"):
+        mine.forward_dynamics(q, v, tau, method=method, overlay=Overlay(Payload("arm", 1.0)))
+    with pytest.raises(FailedPreconditionError, match="joint 'c'"):  # of two robots one
+        mine.forward_dynamics(q, v, tau, method=method, overlay=Overlay(Payload("tip", 1.0, ([0, 0, 0], [0.1, 0, 0]))))
+    heavy = Overlay(Payload("tip", [1.0, 2.0], (0.1, 0.0, 0.0)))
+    a = mine.forward_dynamics(q, v, tau, method=method, overlay=heavy)
+    assert a.shape == (2, 3)
+    assert np.isfinite(a).all()
+    assert apart(mine.inverse_dynamics(q, v, a, overlay=heavy), np.array([tau, tau])) < 1e-12
+    lock = Overlay(locked=["c"])
+    v[2] = 0.0
+    with np.errstate(all="raise"):
+        a = mine.forward_dynamics(q, v, tau, method=method, overlay=lock)
+    assert np.isfinite(a).all()
+    assert a[2] == 0.0
+    assert apart(mine.inverse_dynamics(q, v, a, overlay=lock), tau * (1, 1, 0)) < 1e-12
+
+
+HAND = Payload("panda_hand", 1.0)
+FAULTS: list[tuple[str, Any, str]] = [
+    ("", 3.0, "overlay must be an Overlay, found float 3.0"),
+    (".links.hand", Overlay(links={"hand": Inertial(1.0)}), "robot 'panda' has no link 'hand'"),
+    (".links.panda_hand", Overlay(links={"panda_hand": 2.0}), "must be an Inertial, found float 2.0"),  # type: ignore[dict-item]
+    (".links", Overlay(links=[1]), "must be a map from names to Inertial, found list [1]"),  # type: ignore[arg-type]
+    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial(0.0)}), "must be a positive mass in kg, found 0"),
+    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial([1.0, -2.0])}), "found -2"),
+    (
+        ".links.panda_hand.mass",
+        Overlay(links={"panda_hand": Inertial(np.nan)}),
+        "must be a number, or an array of such",
+    ),
+    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial(True)}), "found bool True"),
+    (
+        ".links.panda_hand.com",
+        Overlay(links={"panda_hand": Inertial(com=(0.0, 1.0))}),
+        "must be finite numbers of shape (..., 3), found tuple (0.0, 1.0)",
+    ),
+    (
+        ".links.panda_hand.inertia",
+        Overlay(links={"panda_hand": Inertial(inertia=np.triu(np.ones((3, 3))))}),
+        "must be symmetric",
+    ),
+    (
+        ".links.panda_hand.inertia",
+        Overlay(links={"panda_hand": Inertial(inertia=np.diag([1.0, 1.0, -0.5]))}),
+        "principal moments -0.5, 1, 1: one of them is -0.5",
+    ),
+    (
+        ".links.panda_hand.inertia",
+        Overlay(links={"panda_hand": Inertial(inertia=[np.eye(3), np.diag([1.0, 1.0, 2.1])])}),
+        "principal moments 1, 1, 2.1: the largest exceeds the others' sum",
+    ),
+    (
+        ".links.panda_link8.mass",
+        Overlay(links={"panda_link8": Inertial(com=(0, 0, 1))}),
+        "must be said: the link has none",
+    ),
+    (".payloads", Overlay("brick"), "must be a Payload or a list of them, found str 'brick'"),  # type: ignore[arg-type]
+    (".payloads[1]", Overlay([HAND, 2]), "must be a Payload, found int 2"),  # type: ignore[list-item]
+    (".payloads.mass", Overlay(Payload("panda_hand", -1.0)), "must be a positive mass in kg, found -1"),
+    (".payloads[0].link", Overlay([Payload("hand", 1.0)]), "has no link 'hand'"),
+    (
+        ".joints.panda_joint9",
+        Overlay(joints={"panda_joint9": JointNumbers(1.0)}),
+        "has no joint 'panda_joint9' that moves",
+    ),
+    (
+        ".joints.panda_joint8",
+        Overlay(joints={"panda_joint8": JointNumbers(1.0)}),
+        "has no joint 'panda_joint8' that moves",
+    ),
+    (
+        ".joints.panda_joint1.damping",
+        Overlay(joints={"panda_joint1": JointNumbers(-1.0)}),
+        "must be at least 0, found -1",
+    ),
+    (
+        ".joints.panda_joint1.friction_width",
+        Overlay(joints={"panda_joint1": JointNumbers(friction_width=[1.0, 0.0])}),
+        "must be more than 0, found 0",
+    ),
+    (".locked[0]", Overlay(locked=["elbow"]), "has no joint 'elbow' that moves"),
+    (".locked", Overlay(locked="panda_joint1"), "must be a list of joints' names"),
+    (
+        ".locked[0]",
+        Overlay(locked=["panda_finger_joint2"]),
+        "follows 'panda_finger_joint1', and is locked where that is",
+    ),
+    (
+        ".joints.panda_joint1",
+        Overlay(joints={"panda_joint1": JointNumbers(1.0)}, locked=["panda_joint1"]),
+        "joint 'panda_joint1' is locked, and does nothing by itself: leave one of the two out",
+    ),
+    (
+        ".joints.panda_finger_joint2",
+        Overlay(joints={"panda_finger_joint2": JointNumbers(1.0)}, locked=["panda_finger_joint1"]),
+        "follows 'panda_finger_joint1', locked",
+    ),
+    (".gravity", Overlay(gravity=(0.0, 0.0)), "must be finite numbers of shape (..., 3)"),
+    (
+        ".links.panda_hand",
+        Overlay(links={"panda_hand": Inertial([1.0, 1e99], (0.0, 0.0, 10.0))}),
+        "the inertia about the link's origin is 1e+101 kg m^2, expected less than 1e+100",
+    ),
+    (
+        ".payloads",
+        Overlay(Payload("panda_hand", 1e200, (1e-60, 0.0, 0.0))),
+        "the first moment about the link's origin is 1e+140 kg m, expected less than 1e+100",
+    ),
+]
+
+
+@pytest.mark.parametrize(("place", "overlay", "message"), FAULTS, ids=range(len(FAULTS)))
+def test_faults(place: str, overlay: Any, message: str) -> None:
+    """The right error, with its path: of a row, of a computation, of a view."""
+    mine = panda()
+    still = np.zeros(mine.nv)
+    for ask, path in (
+        (lambda: mine.inverse_dynamics(still, still, still, overlay=overlay), f"inputs.overlay{place}"),
+        (lambda: mine.simulate(still, still, dt=1e-3, steps=1, overlay=overlay), f"overlay{place}"),
+        (lambda: mine.overlaid(overlay), f"overlay{place}"),
+    ):
+        with pytest.raises(DynError) as caught:
+            ask()
+        assert isinstance(caught.value, InvalidArgumentError | NotFoundError)
+        assert caught.value.path == path
+        assert message in str(caught.value)
+
+
+def test_contradictions() -> None:
+    mine = panda()
+    still = np.zeros(mine.nv)
+    given = (still, still, still)
+    weighed, damped = Overlay(gravity=GRAVITY), Overlay(joints={"panda_joint1": JointNumbers(1.0)})
+    cases: list[tuple[Callable[[], Any], str, str]] = [
+        (lambda: mine.inverse_dynamics(*given, gravity=GRAVITY, overlay=weighed), "inputs.overlay.gravity", "twice"),
+        (lambda: mine.verify(*given, gravity=GRAVITY, overlay=weighed), "overlay.gravity", "twice"),
+        (
+            lambda: mine.inverse_dynamics(*given, passive=False, overlay=damped),
+            "inputs.overlay.joints",
+            "passive=False",
+        ),
+        (
+            lambda: mine.simulate(still, still, dt=1e-3, steps=1, passive=False, overlay=damped),
+            "overlay.joints",
+            "passive=False",
+        ),
+        (
+            lambda: mine.inverse_dynamics(still, still, still, overlay=Overlay(HAND_LEADS)),
+            "inputs",
+            "do not broadcast against each other",
+        ),
+        (
+            lambda: mine.simulate_rheonomic(
+                {"panda_joint1": np.zeros((3, 3))}, still[1:], still[1:], dt=1e-3, steps=1, overlay=LOCKED
+            ),
+            "overlay.locked",
+            "prescribe them to stand still",
+        ),
+    ]
+    for ask, path, message in cases:
+        with pytest.raises(InvalidArgumentError, match=message) as caught:
+            ask()
+        assert caught.value.path == path
+    moving = still + (np.arange(mine.nv) == 2)
+    for row in ("inverse_dynamics", "link_motion", "body_recursion"):
+        for k in (1, 2):
+            states: list[Any] = [still, still, still]
+            states[k] = np.stack([still, moving])
+            with pytest.raises(
+                InvalidArgumentError, match="of joint 'panda_joint3', which is locked, must be 0, found 1"
+            ):
+                getattr(mine, row)(*states, overlay=LOCKED)
+    with pytest.raises(InvalidArgumentError, match="which is locked") as caught:
+        mine.simulate(still, moving, dt=1e-3, steps=1, overlay=LOCKED)
+    assert caught.value.path == "v0"
+
+
+HAND_LEADS = [Payload("panda_hand", [1.0, 2.0]), Payload("panda_link7", [1.0, 2.0, 3.0])]
+LOCKED = Overlay(locked=["panda_joint3"])
+
+
+def test_what_was_given_stays_its_own() -> None:
+    """A view holds copies: buffers that are filled anew change nothing of it, and stay as writeable as they were."""
+    mine = panda()
+    given = {
+        "mass": np.array([1.0, 2.0]),
+        "com": np.array([0.1, 0.0, 0.0]),
+        "inertia": 0.1 * np.eye(3),
+        "damping": np.array([1.0, 2.0]),
+        "gravity": np.array([0.0, 0.0, -1.6]),
+        "carried": np.array([0.0, 0.2, 0.0]),
+    }
+    overlay = Overlay(
+        Payload("panda_link7", 1.0, given["carried"]),
+        {"panda_hand": Inertial(given["mass"], given["com"], given["inertia"])},
+        {"panda_joint1": JointNumbers(given["damping"])},
+        gravity=given["gravity"],
+    )
+    q, v = mine.random_configuration(seed=1), np.ones(mine.nv)
+    view = mine.overlaid(overlay)
+    before = view.inverse_dynamics(q, v, v), composite.mass_matrix(view.tree, q)
+    for array in given.values():
+        array[...] = 7.0
+    assert np.array_equal(view.inverse_dynamics(q, v, v), before[0])
+    assert np.array_equal(composite.mass_matrix(view.tree, q), before[1])
+
+
+def test_leading_axes_of_a_view_and_of_what_is_laid_over_it() -> None:
+    """They broadcast, or are refused by name: of one link or two, as a payload of a motion too."""
+    mine = panda()
+    three, q = mine.overlaid(Overlay(Payload("panda_hand", [1.0, 2.0, 3.0]))), mine.neutral()
+    for link in ("panda_hand", "panda_link7"):
+        assert three.gravity_forces(q, overlay=Overlay(Payload(link, [[1.0], [2.0]]))).shape == (2, 3, mine.nv)
+        four = Payload(link, np.ones(4))
+        asks: list[tuple[Callable[[], Any], str]] = [
+            (lambda four=four: three.overlaid(Overlay(four)), "overlay.payloads.mass"),
+            (lambda four=four: three.with_payload(four), "payload.mass"),
+            (lambda four=four: three.gravity_forces(q, overlay=Overlay(four)), "overlay.payloads.mass"),
+            (
+                lambda four=four: three.simulate(q, 0 * q, dt=1e-3, steps=1, overlay=Overlay(four)),
+                "overlay.payloads.mass",
+            ),
+            (
+                lambda four=four: mine.simulate(
+                    q, 0 * q, dt=1e-3, steps=1, overlay=Overlay(Payload("panda_hand", [1.0, 2.0, 3.0])), payload=four
+                ),
+                "payload.mass",
+            ),
+        ]
+        for ask, what in asks:
+            with pytest.raises(InvalidArgumentError, match=rf"robot 'panda' \(3,\) and {what} \(4,\) do not broadcast"):
+                ask()
+
+
+def test_what_a_view_has_locked_gets_no_numbers() -> None:
+    """Nor its follower: they would act on a joint that stands still. In one overlay or over another."""
+    mine = panda()
+    view = mine.overlaid(Overlay(locked=["panda_joint3", "panda_finger_joint1"]))
+    for joint, why in (
+        ("panda_joint3", "is locked"),
+        ("panda_finger_joint1", "is locked"),
+        ("panda_finger_joint2", "follows 'panda_finger_joint1', locked"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"'{joint}' {why}, and does nothing by itself") as caught:
+            view.overlaid(Overlay(joints={joint: JointNumbers(stiffness=30.0, rest=1.0)}))
+        assert caught.value.path == f"overlay.joints.{joint}"
+    both = view.overlaid(Overlay(locked=["panda_joint1"], joints={"panda_joint2": JointNumbers(1.0)}))
+    assert both.tree.locked_joints == {"panda_joint1", "panda_joint3", "panda_finger_joint1"}
+
+
+def test_numbers_without_end_are_no_motion_of_a_locked_joint() -> None:
+    """NaN in, NaN out, at a joint that moves; at a locked one it is refused."""
+    view = panda().overlaid(LOCKED)
+    still = np.zeros(view.nv)
+    for value in (np.nan, np.inf):
+        v = np.array(still)
+        v[0] = value
+        assert not np.isfinite(view.inverse_dynamics(still, v, still)).all()
+        with pytest.raises(InvalidArgumentError, match="of joint 'panda_joint3', which is locked"):
+            view.inverse_dynamics(still, np.full(view.nv, value), still)
+
+
+def test_the_overlay_of_views_says_all_that_they_are() -> None:
+    """Gravity and locks too; what no overlay can say is refused."""
+    mine = panda()
+    edit = drawn(mine, 6)
+    others = [
+        mine.overlaid(Overlay(edit.overlay.payloads, gravity=(0.0, 0.0, g), locked=["panda_joint3"]))
+        for g in (-9.81, -1.6)
+    ]
+    said = mine.overlay_of(others)
+    assert list(said.locked) == ["panda_joint3"]
+    q, a = mine.random_configuration(seed=1), np.ones(mine.nv) * (np.arange(mine.nv) != 2)
+    found = mine.inverse_dynamics(q, a, a, overlay=said)
+    for k, other in enumerate(others):
+        assert apart(found[k], other.inverse_dynamics(q, a, a)) < 1e-14
+        alone = mine.overlay_of(other)
+        assert apart(mine.overlaid(alone).inverse_dynamics(q, a, a), other.inverse_dynamics(q, a, a)) < 1e-14
+    assert not any((mine.overlay_of([]).links, mine.overlay_of([]).joints, mine.overlay_of([]).locked))
+    assert others[0].overlay_of(others[0]).locked == []
+    many = mine.overlaid(Overlay(Payload("panda_hand", [1.0, 2.0])))
+    cases: list[tuple[Robot, Any, str]] = [
+        (mine, [mine, others[0]], r"joint 'panda_joint3' is locked, unlike that of 'panda'"),
+        (mine, [others[0], mine], r"joint 'panda_joint3' is not locked, unlike"),
+        (others[0], mine, r"joint 'panda_joint3' is not locked"),
+        (mine, many, r"numbers have leading axes \(2,\)"),
+        (mine, "panda", r"others\[0\] must be a Robot, found str 'p'"),
+    ]
+    for robot_, given, why in cases:
+        with pytest.raises(InvalidArgumentError, match=why):
+            robot_.overlay_of(given)
+
+
+def test_the_overlay_of_a_joint_that_moves_in_several_ways() -> None:
+    """A width that its file says is one for shifts and turns; the defaults are not, and no overlay says two."""
+    floating = robot("floating")
+    root = floating.joint_names[0]
+    of_width = floating.overlaid(Overlay(joints={root: JointNumbers(friction=1.0, friction_width=0.1)}))
+    again = floating.overlaid(floating.overlay_of(of_width))
+    assert np.array_equal(again.tree.passive.width, of_width.tree.passive.width)
+    with pytest.raises(InvalidArgumentError, match=f"joint '{root}' has a friction_width for each of its ways to move"):
+        of_width.overlay_of(floating)
+
+
+def test_numbers_that_are_left_out_stay() -> None:
+    """Of a link its mass alone; of a joint its damping alone; and both over a view that says others."""
+    mine = panda()
+    first = mine.tree.inertia[mine.link_names.index("panda_link3")]
+    view = mine.overlaid(Overlay(links={"panda_link3": Inertial(mass=9.0)}))
+    other = view.tree.inertia[mine.link_names.index("panda_link3")]
+    assert other.mass == 9.0
+    assert np.array_equal(other.com, first.com)
+    assert np.allclose(other.about_com, first.about_com, rtol=1e-15)
+    view = view.overlaid(Overlay(joints={"panda_joint2": JointNumbers(damping=3.0)}))
+    assert view.tree.inertia[mine.link_names.index("panda_link3")].mass == 9.0
+    assert view.tree.passive.damping.tolist() == [3.0 if k == 1 else d for k, d in enumerate(mine.tree.passive.damping)]
+    assert np.array_equal(view.tree.passive.friction, mine.tree.passive.friction)
+
+
+def test_a_mass_alone_leaves_the_axes_in_which_the_file_gave_the_inertia() -> None:
+    """The tree is that of the edited file, to the last bit: small moments keep their digits in these axes alone."""
+    text = (
+        '<robot name="rod"><link name="world"/><link name="rod"><inertial><origin xyz="0.1 0 0.3" rpy="0.3 0.7 -0.4"/>'
+        '<mass value="{}"/><inertia ixx="1e-9" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+        '<joint name="j" type="continuous"><parent link="world"/><child link="rod"/><axis xyz="1 0 0"/></joint></robot>'
+    )
+    view = Robot.from_urdf(text.format(1.0)).overlaid(Overlay(links={"rod": Inertial(mass=2.0)}))
+    edited = Robot.from_urdf(text.format(2.0)).tree.inertia[1]
+    mine = view.tree.inertia[1]
+    assert mine.centre is not None
+    assert edited.centre is not None
+    for one, other in zip(mine.centre, edited.centre, strict=True):
+        assert np.array_equal(one, other)
+    assert mine.centre[2].tolist() == np.diag([1e-9, 1.0, 1.0]).tolist()
+
+
+def test_formulations_agree_with_an_overlay() -> None:
+    """One robot, many, and with joints locked."""
+    for name, share in (("panda", 0.6), ("all types", 0.5)):
+        mine = robot(name)
+        rng = np.random.default_rng(0)
+        q, (v, a) = mine.random_configuration(seed=2), rng.normal(size=(2, mine.nv))
+        many = drawn(mine, 3, share).overlay
+        many = Overlay([*many.payloads, Payload(mine.link_names[-1], [1.0, 2.0])], many.links, many.joints)  # type: ignore[misc,list-item]
+        locked = [joint for joint in mine.joint_names[1::3] if joint not in many.joints]
+        for overlay in (many, Overlay(locked=locked)):
+            held = np.array([joint in overlay.locked for joint in mine.configuration.velocity_joints])
+            found = mine.verify(q, v * ~held, a * ~held, overlay=overlay)
+            assert len(found) == 14
+            assert max(float(x.max()) for x in found.values()) < 1e-11
+        with pytest.raises(InvalidArgumentError, match="gravity must be"):
+            residuals(mine, q, v, a, gravity=[1.0])
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "stick_slip", "implicit_midpoint", "adaptive"])
+def test_a_motion_of_many_robots_is_that_of_each(integrator: Any) -> None:
+    mine = panda()
+    masses, damping = [0.5, 1.0, 2.0], [0.1, 1.0, 3.0]
+
+    def overlay(m: Any, d: Any) -> Overlay:
+        return Overlay(Payload("panda_hand", m), joints={"panda_joint2": JointNumbers(damping=d, friction=d)})
+
+    start = (mine.random_configuration(seed=1), np.zeros(mine.nv))
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 4, "integrator": integrator}
+    many = mine.simulate(*start, overlay=overlay(masses, damping), **given)
+    assert many.q.shape == (3, 5, mine.nv)
+    bound = mine.overlaid(overlay(masses, damping)).simulate(*start, **given)
+    assert np.array_equal(bound.q, many.q)
+    for k in range(3):
+        one = mine.simulate(*start, overlay=overlay(masses[k], damping[k]), **given)
+        tolerance = 1e-9 if integrator == "adaptive" else 1e-14  # who shares steps makes others
+        assert apart(many.q[k], one.q) < tolerance
+        assert np.abs(many.v[k] - one.v).max() < (1e-9 if integrator == "adaptive" else 1e-12)
+    assert apart(many.v[0], many.v[2]) > 1e-3
+
+
+def test_contacts_and_stops_of_robots_that_rub_otherwise() -> None:
+    """Each with a friction of its own, the first with none, and a damping: what holds one joint is no other robot's."""
+    mine = panda()
+    start = (mine.random_configuration(seed=1), np.full(mine.nv, 0.2))
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 3, "position_limits": True, "integrator": "stick_slip"}
+    friction, damping = np.array([[0.0, 0.0], [0.1, 40.0], [3.0, 0.0]]), [0.0, 2.0, 1.0]
+
+    def overlay(f: Any, d: Any) -> Overlay:
+        numbers = {"panda_joint2": JointNumbers(friction=f[..., 0], damping=d)}
+        return Overlay(joints={**numbers, "panda_joint5": JointNumbers(friction=f[..., 1])})
+
+    many = mine.simulate(*start, overlay=overlay(friction, damping), **given)
+    for k in range(3):
+        one = mine.simulate(*start, overlay=overlay(friction[k], damping[k]), **given)
+        for name in ("q", "v", "stop_efforts", "work", "stored", "dissipated"):
+            assert apart(getattr(many, name)[k], getattr(one, name)) < 1e-12, name
+    held = mine.joint_names.index("panda_joint5")
+    assert many.v[1, -1, held] == 0.0 != many.v[0, -1, held]
+
+
+SUPPORTS: list[dict[str, Any]] = [
+    {"contacts": Contact("panda_hand", plane=(0.0, 0.0, 1.0)), "position_limits": True, "velocity_limits": True},
+    {"contacts": Contact("panda_hand", plane=(0.0, 0.0, 1.0), rigid=True)},
+    {"effort_limits": True},
+]
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "stick_slip"])
+@pytest.mark.parametrize("supports", SUPPORTS, ids=lambda given: next(iter(given)))
+def test_contacts_and_stops_of_many_robots(integrator: Any, supports: dict[str, Any]) -> None:
+    """Of as many robots as joints, or fewer, in any of their numbers: each moves as it does alone, on its account."""
+    mine = panda()
+    q, v = mine.neutral() + 0.05, np.linspace(-1.0, 1.0, mine.nv)
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 3, "integrator": integrator, **supports}
+
+    def overlay(numbers: np.ndarray) -> list[Overlay]:
+        joint = JointNumbers(damping=numbers, friction=numbers * (numbers > 1.0))
+        return [
+            Overlay(Payload("panda_hand", numbers)),
+            Overlay(joints={"panda_joint4": joint, "panda_joint6": joint}),
+            Overlay(gravity=numbers[..., None] * np.array([0.0, 3.0, -3.0])),
+        ]
+
+    for count in (2, mine.nv):
+        several = np.linspace(0.5, 2.0, count)
+        alone = [overlay(number) for number in several]
+        for which, many in enumerate(overlay(several)):
+            together = mine.simulate(q, v, overlay=many, **given)
+            for k in (0, count - 1):
+                one = mine.simulate(q, v, overlay=alone[k][which], **given)
+                for name, expected in vars(one).items():
+                    if name != "t" and expected is not None:
+                        found = getattr(together, name)[k]
+                        assert apart(found, expected) < (1e-12 if name in "qv" else 1e-9), (name, which)
+
+
+def test_held_points_of_many_robots() -> None:
+    mine = panda()
+    start, masses = (mine.neutral() + 0.05, np.zeros(mine.nv)), [0.5, 2.0]
+    ground = Contact("panda_hand", plane=(0.0, 0.0, 1.0))
+    found = mine.contact_dynamics(*start, np.zeros(mine.nv), ground, overlay=Overlay(Payload("panda_hand", masses)))
+    for k, mass in enumerate(masses):
+        alone = mine.contact_dynamics(*start, np.zeros(mine.nv), ground, overlay=Overlay(Payload("panda_hand", mass)))
+        assert apart(found.a[k], alone.a) < 1e-10
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip", "implicit_midpoint", "adaptive", "explicit_euler"])
+def test_what_is_locked_stands_still_in_motions(integrator: Any) -> None:
+    """To the last bit, under efforts, as samples or functions; the rest moves as with the joint fixed."""
+    mine = panda()
+    q, tau = mine.random_configuration(seed=4), np.full(mine.nv, 2.0)
+    names = ["panda_joint3", "panda_finger_joint1"]
+    overlay, given = Overlay(locked=names), {"dt": 1e-3, "steps": 4, "integrator": integrator}
+    other = interpreted_robot(Robot(fixed(mine, q, names)))
+    free = np.array([joint not in names for joint in mine.joint_names])
+    expected = other.simulate(q[free], np.zeros(free.sum()), tau[free], **given)
+    for efforts in (tau, np.tile(tau, (4, 1)), lambda t, q, v: tau):
+        motion = mine.simulate(q, np.zeros(mine.nv), efforts, overlay=overlay, **given)
+        assert (motion.q[:, ~free] == q[~free]).all()
+        assert (motion.v[:, ~free] == 0.0).all()
+        assert apart(motion.q[:, free], expected.q) < 1e-12
+        assert apart(motion.v[:, free], expected.v) < 1e-9
+
+
+def test_gravity_of_an_overlay_is_that_of_an_argument() -> None:
+    """In all that takes one; views too. Not in `verify`, whose answers are rounding under any."""
+    mine, moon = panda(), np.array([0.1, -0.2, -1.6])
+    q, v = mine.random_configuration(seed=1), np.full(mine.nv, 0.3)
+    foot, driven = Contact("panda_hand", rigid=True), mine.joint_names[0]
+    asked: dict[str, Callable[..., Any]] = {
+        "simulate": lambda of, **more: of.simulate(q, v, dt=1e-3, steps=5, **more).q,
+        "contact_dynamics": lambda of, **more: of.contact_dynamics(q, v, v, foot, **more).a,
+        "ground_reactions": lambda of, **more: of.ground_reactions(q, v, v, foot, undriven=[driven], **more).tau,
+        "simulate_rheonomic": lambda of, **more: (
+            of.simulate_rheonomic({driven: np.zeros((5, 3))}, q[1:], v[1:], dt=1e-3, steps=2, **more).q
+        ),
+    }
+    weighed = {name for name, row in COMPUTATIONS.items() if row.robot and row.first("gravity")}
+    assert asked.keys() == weighed - {"verify"}
+    for name, ask in asked.items():
+        said = ask(mine, gravity=moon)
+        assert not np.array_equal(said, ask(mine)), name
+        assert apart(ask(mine, overlay=Overlay(gravity=moon)), said) < 1e-12, name
+        assert np.array_equal(ask(mine.overlaid(Overlay(gravity=moon))), ask(mine, overlay=Overlay(gravity=moon))), name
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+def test_what_is_locked_beyond_its_range_meets_no_stop(integrator: Any) -> None:
+    """Its lock holds it, and no stop stores or takes anything; the joint beside it meets its own."""
+    mine = panda()
+    q = mine.neutral()
+    locked, beyond = mine.joint_names.index("panda_joint4"), mine.joint_names.index("panda_joint6")
+    q[locked], q[beyond] = mine.limits.upper[locked] + 0.1, mine.limits.upper[beyond] + 1e-3
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 5, "integrator": integrator}
+    overlay = Overlay(locked=["panda_joint4"])
+    motion = mine.simulate(q, np.zeros(mine.nv), overlay=overlay, position_limits=True, velocity_limits=True, **given)
+    assert (motion.stop_efforts[:, locked] == 0.0).all()
+    assert motion.stop_efforts[0, beyond] < -1.0
+    within = np.array(q)
+    within[locked] = mine.limits.upper[locked] - 0.1
+    other = mine.simulate(within, np.zeros(mine.nv), overlay=overlay, position_limits=True, **given)
+    assert motion.stored[0, 0] == other.stored[0, 0] > 0.0  # of the other's stop alone
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip", "implicit_midpoint", "adaptive"])
+def test_a_motion_with_a_gravity_for_each(integrator: Any) -> None:
+    """Gravity is the one number of an overlay that is no tree's: it makes as many robots as others do."""
+    mine = panda()
+    gravity = np.array([[[0.0, 0.0, -9.81]], [[1.0, 0.0, -1.6]], [[0.0, 0.0, 0.0]]])
+    start = (mine.random_configuration(seed=1), np.zeros(mine.nv))
+    given: dict[str, Any] = {"dt": 1e-3, "steps": 3, "integrator": integrator}
+    weighed = Overlay(Payload("panda_hand", [1.0, 2.0]), gravity=gravity)
+    many, bound = mine.simulate(*start, overlay=weighed, **given), mine.overlaid(weighed).simulate(*start, **given)
+    assert many.q.shape == (3, 2, 4, mine.nv)
+    assert np.array_equal(bound.q, many.q)
+    for k, mass in np.ndindex(3, 2):
+        alone = Overlay(Payload("panda_hand", mass + 1.0), gravity=gravity[k, 0])
+        tolerance = 1e-9 if integrator == "adaptive" else 1e-13
+        assert apart(many.q[k, mass], mine.simulate(*start, overlay=alone, **given).q) < tolerance
+    only = mine.simulate(*start, overlay=Overlay(gravity=gravity), **given)
+    assert only.q.shape == (3, 1, 4, mine.nv)
+    with pytest.raises(InvalidArgumentError, match=r"numbers \(4, 1\) and its gravity \(3, 1\) do not broadcast"):
+        mine.overlaid(Overlay(gravity=gravity)).simulate(
+            *start, overlay=Overlay(Payload("panda_hand", np.ones((4, 1)))), **given
+        )
+
+
+def test_every_computation_on_a_robot_takes_overlays() -> None:
+    for name, row in COMPUTATIONS.items():
+        assert bool(row.of_kind("overlay")) == row.robot, name
+    assert {row.name for row in QUERIES.values() if row.inputs} - {row.name for row in ROWS} == {
+        "imu",
+        "link_poses",
+        "integrate",
+        "difference",
+    }  # where things stand and how they move does not depend on numbers; gravity the first of these takes itself
+
+
+@pytest.mark.parametrize("name", wide(ROBOTS, {"floating", "following"}.__contains__))
+def test_certificates_hold_at_drawn_numbers(name: str) -> None:
+    mine = robot(name)
+    for query in ("inverse_dynamics", "forward_dynamics", "body_recursion", "equation_terms"):
+        row = QUERIES[query]
+        for method in row.kernels:
+            signature = mine.signature(row, method, Variant(overlay=True))
+            _, certificate, _ = certified(mine.tree, signature, interpreted)
+            assert certificate.holds, certificate
+            assert certificate.states >= 10
+
+
+def test_numbers_are_drawn_apart() -> None:
+    """The robot's own; others, with all that joints can do; and bare with joints locked."""
+    mine = robot("all types")
+    own, others, locked = drawn_numbers(mine.tree)
+    assert own is mine.tree
+    assert others.passive.acts == set(EVERY_PART)
+    for one, two in zip(own.inertia, others.inertia, strict=True):
+        assert two.mass != one.mass or one.mass == 0.0
+    assert not locked.passive.acts
+    assert locked.free is not None
+    assert 0.0 < locked.free.sum() < mine.nv
+
+
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "mass": lambda body: symbols.SymbolicInertia(body.mass * (1 + 1e-13), body.com, body.about_com),
+    "com": lambda body: symbols.SymbolicInertia(body.mass, body.com * (1 + 1e-13), body.about_com),
+    "inertia": lambda body: symbols.SymbolicInertia(body.mass, body.com, body.about_com * (1 + 1e-13)),
+}
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_certificates_find_what_is_a_little_off(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = robot("fixed")
+    right = symbols._inertia
+    monkeypatch.setattr(symbols, "_inertia", lambda given: WRONG[part](right(given)))
+    signature = mine.signature(QUERIES["inverse_dynamics"], "", Variant(overlay=True))
+    _, certificate, _ = certified(mine.tree, signature, interpreted)
+    assert not certificate.holds
+
+
+def test_one_overlay_for_other_robots() -> None:
+    """What differs, and nothing else; other places of joints are no overlay."""
+    mine = panda()
+    text = (URDF / "panda.urdf").read_text()
+    heavier = text.replace('<mass value="4.970684"/>', '<mass value="5.5"/>', 1)
+    assert heavier != text
+    others = [Robot.from_urdf(each, joints=PANDA_JOINTS) for each in (heavier, text)]
+    said = mine.overlay_of(others)
+    assert list(said.links) == ["panda_link1"]
+    assert said.links["panda_link1"].com is None
+    np.testing.assert_array_equal(said.links["panda_link1"].mass, [5.5, 4.970684])
+    assert said.joints == {}
+    one = mine.overlay_of(others[0])
+    assert one.links["panda_link1"].mass == 5.5
+    bare = mine.overlay_of(Robot.from_urdf(text))
+    assert set(bare.joints) == {name for name in mine.tree.moving_joints if "joint" in name and name in bare.joints}
+    assert mine.overlaid(bare).tree.passive.acts == frozenset()
+    moved = text.replace('<origin xyz="0 0 0.333"', '<origin xyz="0 0 0.334"', 1)
+    if moved == text:
+        moved = text.replace("0.333", "0.334", 1)
+    with pytest.raises(InvalidArgumentError, match="joint 'panda_joint1' stands, or moves, otherwise"):
+        mine.overlay_of([Robot.from_urdf(text), Robot.from_urdf(moved)])
+    with pytest.raises(InvalidArgumentError, match="its links are"):
+        mine.overlay_of(robot("fixed"))
+
+
+def test_pivots_are_of_matrices_above_a_bound() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(200, 3, 3))
+    A = A + A.mT
+    least = rng.normal(size=200)
+    assert np.array_equal(above(A, least), np.linalg.eigvalsh(A)[:, 0] > least)
+
+
+def test_bodies_of_many_robots_add_and_move_like_each() -> None:
+    rng = np.random.default_rng(0)
+    masses, coms = rng.uniform(1, 2, 5), rng.normal(size=(5, 3))
+    inertias = np.array([np.eye(3) * m for m in rng.uniform(1, 2, 5)])
+    R, p = np.linalg.qr(rng.normal(size=(3, 3)))[0], rng.normal(size=3)
+    other = BodyInertia.of_centre(0.5, np.ones(3), np.eye(3))
+    many = BodyInertia.of_centre(masses, coms, inertias).placed(R, p) + other
+    for k in range(5):
+        one = BodyInertia.of_centre(float(masses[k]), coms[k], inertias[k]).placed(R, p) + other
+        for part in ("mass", "moment", "about_origin", "com", "about_com", "matrix"):
+            np.testing.assert_allclose(getattr(many, part)[k], getattr(one, part), rtol=1e-15, atol=1e-15)

@@ -1,0 +1,214 @@
+"""Points of links as users ask for them: which link is an input like any other, and one kernel answers for all."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import Overlay, Wrench
+from dyn_service.api.queries import QUERIES
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.kernels.frames import kernel_tree
+from dyn_service.kernels.graph import trace
+from dyn_service.service.server.answering.service import Service
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
+
+TOOL = "tool0"
+
+
+@pytest.fixture(scope="module")
+def ur5e() -> Robot:
+    return Robot.from_urdf(URDF / "ur5e.urdf")
+
+
+@pytest.fixture(scope="module")
+def state(ur5e: Robot) -> tuple[np.ndarray, np.ndarray]:
+    return ur5e.random_configuration(seed=2), np.linspace(-1.0, 1.0, 6)
+
+
+def test_one_kernel_serves_every_link(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
+    q, v = state
+    there = ur5e.link_poses(q)
+    before = None
+    for k, link in enumerate(ur5e.link_names):
+        found = ur5e.point_motion(q, v, link)
+        np.testing.assert_allclose(found.rotation, there.rotation[k], atol=1e-15)
+        np.testing.assert_allclose(found.position, there.position[k], atol=1e-15)
+        made = {name for name in ur5e.certificates if name.startswith("point_motion")}
+        assert before in (None, made)
+        before = made
+
+
+def test_several_points_in_one_call(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
+    """Links' names have leading axes as numbers have."""
+    q, v = state
+    links, points = ["wrist_1_link", TOOL], np.random.default_rng(0).normal(size=(3, 1, 3))
+    both = ur5e.point_motion(q, v, links, point=points)
+    assert both.jacobian.shape == (3, 2, 6, 6)
+    for k in range(3):
+        for n, link in enumerate(links):
+            one = ur5e.point_motion(q, v, link, point=points[k, 0])
+            np.testing.assert_array_equal(both.jacobian[k, n], one.jacobian)
+            np.testing.assert_array_equal(both.bias[k, n], one.bias)
+    grid = ur5e.point_motion(np.tile(q, (5, 1, 1)), v, np.array(links))
+    assert grid.position.shape == (5, 2, 3)
+
+
+def test_bias_is_the_rest_of_the_rate(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
+    """d/dt of the velocity's entries is J a + bias in every frame: by central differences, to h^2 and eps / h."""
+    (q, v), a, h = state, np.array([0.3, -0.5, 0.7, 0.2, -0.9, 0.4]), 1e-6
+    for frame in ("world_aligned", "local", "world"):
+        at = ur5e.point_motion(q, v, TOOL, point=(0.1, 0.2, 0.3), frame=frame)
+        moved = (ur5e.integrate(q, v + s * h / 2 * a, [s * h]) for s in (1.0, -1.0))
+        after, before = (
+            ur5e.point_motion(p, v + s * h * a, TOOL, point=(0.1, 0.2, 0.3), frame=frame).velocity
+            for p, s in zip(moved, (1.0, -1.0), strict=True)
+        )
+        np.testing.assert_allclose((after - before) / (2 * h), at.jacobian @ a + at.bias, atol=1e-8)
+
+
+def test_a_wrench_on_the_point_accelerates_it_by_its_mobility(
+    ur5e: Robot, state: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """Omega F is what a wrench F adds to the point's acceleration, and Lambda undoes it: by forward dynamics."""
+    q, v = state
+    point, tau, F = (0.1, -0.2, 0.05), np.zeros(6), np.array([1.0, -2.0, 0.5, 4.0, 3.0, -6.0])
+    at = ur5e.point_motion(q, v, TOOL, point=point)
+    push = Wrench(TOOL, torque=F[:3], force=F[3:], point=point)
+    added = ur5e.forward_dynamics(q, v, tau, wrenches=push) - ur5e.forward_dynamics(q, v, tau)
+    space = ur5e.operational_space(q, TOOL, point=point)
+    scale = np.abs(at.jacobian @ added).max()
+    np.testing.assert_allclose(space.mobility @ F, at.jacobian @ added, atol=1e-11 * scale)
+    np.testing.assert_allclose(space.inertia @ (at.jacobian @ added), F, rtol=1e-9)
+
+
+def test_directions(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
+    """The inverse of a part of Omega, in the order of [omega; v] however they are named; zero elsewhere."""
+    space = ur5e.operational_space(state[0], TOOL, directions=("z", "x", "ry"))
+    few = [1, 3, 5]
+    np.testing.assert_allclose(
+        space.inertia[np.ix_(few, few)] @ space.mobility[np.ix_(few, few)], np.eye(3), atol=1e-12
+    )
+    others = [0, 2, 4]
+    assert not space.inertia[others].any()
+    assert not space.inertia[:, others].any()
+
+
+def test_where_it_cannot_move_there_is_no_inertia() -> None:
+    """In this process NaN, where the rest of a batch has its answers; the mobility is there."""
+    scara = Robot.from_urdf(URDF / "scara.urdf")
+    q = np.array([[0.3, 0.9, 0.05, 0.0], [0.3, 0.0, 0.05, 0.0]])
+    tool = scara.link_names[-1]
+    space = scara.operational_space(q, tool, directions=["x", "y", "z"])
+    assert np.isfinite(space.mobility).all()
+    assert np.isfinite(space.inertia[0]).all()
+    assert np.isnan(space.inertia[1]).all()  # stretched out
+    assert np.isnan(scara.operational_space(q, tool).inertia).all()
+    assert np.isnan(scara.operational_space(q, scara.link_names[0], directions=["x"]).inertia).all()
+
+
+def test_a_server_says_so() -> None:
+    service = Service([Robot.from_urdf(URDF / "scara.urdf")])
+    tool = service.robots["scara"].link_names[-1]
+    message: dict[str, Any] = {"v": 1, "id": 1, "query": "operational_space", "robot": "scara"}
+
+    def ask(**inputs: Any) -> Any:
+        payload = msgpack.packb({**message, "inputs": {"link": tool, **inputs}})
+        return msgpack.unpackb(service.handle(payload, perf_counter_ns()))
+
+    assert ask(q=[0.3, 0.9, 0.05, 0.0], directions=["x", "y", "z"])["ok"]
+    refused = ask(q=[[0.3, 0.9, 0.05, 0.0], [0.3, 0.0, 0.05, 0.0]], directions=["x", "y", "z"])["error"]
+    assert refused["code"] == "FAILED_PRECONDITION"
+    assert (
+        f"at state [1] of the batch: at this state link '{tool}' cannot move in all of the directions"
+        in (refused["message"])
+    )
+
+
+WRONG: dict[str, tuple[dict[str, Any], type[DynError], str, str]] = {
+    "a link that is not there": (
+        {"link": "tool9"},
+        NotFoundError,
+        "robot 'ur5e' has no link 'tool9'; its links are .*did you mean 'tool0'",
+        "inputs.link",
+    ),
+    "one of several": ({"link": [[TOOL, "hand"]]}, NotFoundError, "no link 'hand'", "inputs.link[0][1]"),
+    "a number": (
+        {"link": 3},
+        InvalidArgumentError,
+        "link must be a link's name, or lists of names .*int 3",
+        "inputs.link",
+    ),
+    "unequal lists": ({"link": [[TOOL], [TOOL, TOOL]]}, InvalidArgumentError, "lists of names", "inputs.link"),
+    "none": ({"link": None}, InvalidArgumentError, "needs the input 'link'", "inputs.link"),
+    "a text for directions": (
+        {"directions": "xy"},
+        InvalidArgumentError,
+        "directions must be a list of rx, ry, rz, x, y, z, found str 'xy'",
+        "inputs.directions",
+    ),
+    "no direction": ({"directions": []}, InvalidArgumentError, "found none", "inputs.directions"),
+    "another direction": ({"directions": ["x", "w"]}, InvalidArgumentError, "found 'w'", "inputs.directions"),
+    "links that do not fit": (
+        {"q": np.zeros((3, 6)), "link": [TOOL, TOOL]},
+        InvalidArgumentError,
+        r"the leading axes of q \(3,\), link \(2,\)",
+        "inputs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said(ur5e: Robot, case: str) -> None:
+    given, kind, words, path = WRONG[case]
+    with pytest.raises(kind, match=words) as caught:
+        ur5e.operational_space(**{"q": np.zeros(6), "link": TOOL, **given})
+    assert caught.value.path == path
+
+
+def test_locked_joints_move_nothing(state: tuple[np.ndarray, np.ndarray]) -> None:
+    (q, v), ur5e = state, interpreting(URDF / "ur5e.urdf")
+    locked = ur5e.joint_names[2]
+    overlay = Overlay(locked=[locked])
+    v = np.where(np.arange(6) == 2, 0.0, v)
+    J = ur5e.point_motion(q, v, TOOL, overlay=overlay).jacobian
+    assert not J[:, 2].any()
+    free = [0, 1, 3, 4, 5]
+    M = ur5e.mass_matrix(q)[np.ix_(free, free)]
+    found = ur5e.operational_space(q, TOOL, overlay=overlay)
+    np.testing.assert_allclose(found.mobility, J[:, free] @ np.linalg.solve(M, J[:, free].T), rtol=1e-10, atol=1e-10)
+    assert np.isnan(found.inertia).all()  # five joints
+
+
+def test_massless_branches_are_refused_and_still_have_places() -> None:
+    xml = (
+        '<robot name="bare"><link name="base"/><link name="arm"/><joint name="j" type="continuous">'
+        '<parent link="base"/><child link="arm"/><axis xyz="0 0 1"/></joint></robot>'
+    )
+    robot = interpreting(xml)
+    assert robot.point_motion([0.1], [2.0], "arm", point=(1, 0, 0)).velocity[2] == 2.0
+    with pytest.raises(FailedPreconditionError, match="no inertia along it"):
+        robot.operational_space([0.1], "arm", directions=["rz"])
+
+
+def operations(query: str, bodies: int) -> int:
+    """Of a random chain, skew in every joint."""
+    robot = Robot.from_urdf(random_urdf(5, movable=bodies, bushy=0.0, types=("revolute",)))
+    signature = robot.signature(QUERIES[query], "world_aligned")
+    return trace(kernel_tree(robot.tree, "links"), signature, shared=False).operations
+
+
+@pytest.mark.parametrize("query", ["point_motion", "operational_space"])
+def test_work_grows_with_the_bodies_and_no_faster(query: str) -> None:
+    """O(N): every ten bodies more cost the same. Fixed joints are drawn between them: that share varies."""
+    counts = [operations(query, bodies) for bodies in (10, 20, 40)]
+    first, then = (counts[1] - counts[0]) / 10, (counts[2] - counts[1]) / 20
+    assert 0.75 < then / first < 1.33
+    assert counts[0] > 0.5 * 10 * then

@@ -1,0 +1,111 @@
+"""Recorded answers of ours, asked of Pinocchio from the same file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service import Robot
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.graph.bags.pinocchio_engine import WITHIN, pinocchio
+from dyn_service.graph.bags.reader import BagReader
+from dyn_service.graph.bags.requests import REPLIES, REQUESTS
+from dyn_service.graph.bags.verify import Verification, replay, verify
+from dyn_service.graph.bags.writer import BagWriter
+from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
+from dyn_service.service.protocol.arrays import pack_array
+from dyn_service.service.protocol.messages import encode
+
+INERTIA = '<inertia ixx="0.02" ixy="0.001" ixz="0.002" iyy="0.03" iyz="0.003" izz="0.04"/>'
+
+
+def link(name: str, mass: float) -> str:
+    origin = '<origin xyz="0.1 -0.05 0.2" rpy="0.1 0.2 0.3"/>'
+    return f'<link name="{name}"><inertial>{origin}<mass value="{mass}"/>{INERTIA}</inertial></link>'
+
+
+def joint(name: str, kind: str, parent: str, child: str, more: str) -> str:
+    return (
+        f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>'
+        f'<origin xyz="0.2 0 0.1" rpy="0.3 0 0.2"/><axis xyz="0 0.6 0.8"/>{more}</joint>'
+    )
+
+
+LIMIT = '<limit lower="-2" upper="2" velocity="3" effort="9"/>'
+CRANE = (
+    '<robot name="crane"><link name="base"/>'
+    + link("tower", 3.0) + link("arm", 2.0) + link("hook", 1.0) + link("boom", 1.5)
+    + joint("turn", "continuous", "base", "tower", '<dynamics damping="0.7" friction="0.2"/>')
+    + joint("lift", "revolute", "tower", "arm", LIMIT + '<dynamics damping="0.3"/>')
+    + joint("slide", "prismatic", "arm", "hook", LIMIT)
+    + joint("fold", "revolute", "tower", "boom", LIMIT)
+    + "</robot>"
+)  # fmt: skip
+"""Branches, of which Pinocchio takes the other first; a joint without limits, which has two numbers there."""
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Questions on one state and on batches, with gravity of their own and without what joints do by themselves."""
+    path = tmp_path_factory.mktemp("bag") / "crane.mcap"
+    answer = replay([Robot.from_text(CRANE)])
+    rng = np.random.default_rng(5)
+    states = lambda *names: {name: pack_array(rng.normal(size=4), name) for name in names}
+    batch = {name: pack_array(rng.normal(size=(3, 4)), name) for name in ("q", "v", "a")}
+    track = states("q", "v", "q_ref", "v_ref", "a_ref") | {"kp": pack_array(np.full(4, 100.0), "kp"), "kd": 20.0}
+    asked = [
+        ("inverse_dynamics", states("q", "v", "a"), {}),
+        ("inverse_dynamics", batch | {"gravity": pack_array([1.0, 2.0, -3.0], "gravity")}, {"passive": False}),
+        ("forward_dynamics", states("q", "v", "tau"), {}),
+        ("mass_matrix", states("q"), {}),
+        ("bias_forces", states("q", "v"), {}),
+        ("gravity_forces", states("q"), {}),
+        ("computed_torque", track, {}),
+        ("link_poses", states("q"), {}),
+        ("inverse_dynamics", states("q", "v"), {}),
+    ]
+    with BagWriter(path) as writer:
+        for k, (query, inputs, options) in enumerate(asked):
+            request = encode({"v": 1, "id": k, "query": query, "robot": "crane", "inputs": inputs, "options": options})
+            writer.write(REQUESTS, ServerRequest(1, request), 2 * k)
+            reply = answer(request)
+            assert reply is not None
+            writer.write(REPLIES, ServerReply(1, reply), 2 * k + 1)
+    return path
+
+
+def held(bag: Path, text: str) -> Verification:
+    said: list[str] = []
+    with BagReader(bag) as reader:
+        found = verify(reader, pinocchio([Robot.from_text(text)], [text], said.append))
+    assert said == []
+    return found
+
+
+def test_pinocchio_says_the_same(bag: Path) -> None:
+    found = held(bag, CRANE)
+    assert {name: result.count for name, result in found.results.items()} == {
+        "inverse_dynamics": 2, "forward_dynamics": 1, "mass_matrix": 1, "bias_forces": 1, "gravity_forces": 1,
+        "computed_torque": 1,
+    }  # fmt: skip
+    assert found.left_out == {"no question for this engine": 2}
+    assert found.largest < 1e-3 * WITHIN  # 1e-12: four joints cost three or four digits at most
+
+
+def test_a_model_a_thousandth_heavier_is_found(bag: Path) -> None:
+    """In one link's mass: every question but those that it has no part in."""
+    found = held(bag, CRANE.replace('<mass value="1.0"/>', '<mass value="1.001"/>'))
+    for name, result in found.results.items():
+        assert result.worst is not None
+        assert 1e-5 < result.worst.difference.relative < 0.1, name
+
+
+def test_robots_that_pinocchio_has_otherwise_are_said() -> None:
+    said: list[str] = []
+    flying = Robot.from_text(CRANE, root="floating")
+    with pytest.raises(FailedPreconditionError, match="no robot that Pinocchio can take"):
+        pinocchio([flying], [CRANE, "<mujoco/>"], said.append)
+    assert "it has 10 degrees of freedom here, 4 in Pinocchio" in said[0]
+    assert "not the URDF file" in said[1]

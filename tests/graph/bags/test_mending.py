@@ -1,0 +1,166 @@
+"""What a bag has beside its messages, damaged and made anew from them; read by others' readers."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from mcap.opcode import Opcode
+from mcap.reader import make_reader
+from mcap.writer import Writer as McapWriter
+from rosbags.rosbag2 import Reader as Rosbag2Reader
+
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.graph.bags.mcap_records import Place, places
+from dyn_service.graph.bags.reader import BagReader
+from dyn_service.graph.bags.repair import Mended, mend
+from dyn_service.graph.bags.writer import BagWriter
+from dyn_service.messages.std_msgs import String
+from tests.graph.bags.test_bags import T0, write
+
+SUMMARY = (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX, Opcode.ATTACHMENT_INDEX, Opcode.METADATA_INDEX)
+NO_CHECKSUM = struct.pack("<I", 0)
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("bag") / "leg.mcap", 60, chunk_bytes=2048)
+
+
+def records(path: Path) -> tuple[list[Place], list[Place], Place]:
+    """Those of the data, those of the summary, the footer."""
+    with path.open("rb") as stream:
+        *found, footer = places(stream, path)
+    end = next(k for k, place in enumerate(found) if place.opcode == Opcode.DATA_END)
+    return found[:end], found[end + 1 :], footer
+
+
+def read(path: Path) -> list[object]:
+    """All messages, their topics and times: by our reader, rosbags' and mcap's, which say the same."""
+    with BagReader(path) as reader:
+        assert reader.whole
+        ours = [(each.topic, each.log_time_ns) for each in reader.messages()]
+    with Rosbag2Reader(path) as theirs:
+        rosbags = [(connection.topic, time) for connection, time, _ in theirs.messages()]
+        counts = {each.topic: each.msgcount for each in theirs.connections}
+    with path.open("rb") as stream:
+        reader = make_reader(stream, validate_crcs=True)
+        summary = reader.get_summary()
+        assert summary is not None
+        assert summary.statistics is not None
+        assert summary.statistics.message_count == len(ours)
+        mcap = [(channel.topic, message.log_time, message.data) for _, channel, message in reader.iter_messages()]
+        files = [attachment.name for attachment in reader.iter_attachments()]
+    assert ours == rosbags == [(topic, time) for topic, time, _ in mcap]
+    assert counts == {topic: sum(one == topic for one, _ in ours) for topic in counts}
+    return [*mcap, *files]
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_a_summary_that_has_changed_is_made_anew(bag: Path, tmp_path: Path, checksum: bool) -> None:
+    """Whatever of it: a name, a place, a time; of a writer without checksums too. A sound one is left as it is."""
+    data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
+    _, summary, footer = records(bag)
+    if not checksum:
+        data[footer.end - 4 : footer.end] = NO_CHECKSUM
+    changed.write_bytes(data)
+    with pytest.raises(FailedPreconditionError, match="nothing to mend"):
+        mend(changed)
+    assert changed.read_bytes() == data
+    said = read(bag)
+    first = {place.opcode: place for place in summary if place.opcode in SUMMARY}
+    assert len(first) == len(SUMMARY)
+    for place in (*first.values(), footer) if checksum else first.values():
+        for at in (place.content, place.end - 1):
+            data[at] ^= 0x04
+            changed.write_bytes(data)
+            data[at] ^= 0x04
+            assert mend(changed) == Mended(0, True, 0)
+            assert read(changed) == said
+            with pytest.raises(FailedPreconditionError, match="nothing to mend"):
+                mend(changed)
+
+
+def test_a_length_that_has_changed_loses_no_message(bag: Path, tmp_path: Path) -> None:
+    """Then what follows in the summary is not found any more, and the file has no end."""
+    data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
+    _, summary, _ = records(bag)
+    data[summary[0].start + 3] ^= 0x40
+    changed.write_bytes(data)
+    assert not mend(changed).ended
+    assert read(changed) == read(bag)
+
+
+def test_an_index_behind_a_chunk_is_made_anew(bag: Path, tmp_path: Path) -> None:
+    data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
+    inner, _, _ = records(bag)
+    indices = [place for place in inner if place.opcode == Opcode.MESSAGE_INDEX]
+    for place in (indices[0], indices[len(indices) // 2], indices[-1]):
+        for at in (place.content, place.content + 2, place.end - 1):
+            data[at] ^= 0x04
+            changed.write_bytes(data)
+            data[at] ^= 0x04
+            assert mend(changed) == Mended(0, True, 1)
+            assert read(changed) == read(bag)
+
+
+def test_a_chunk_that_has_changed_is_not_mended(bag: Path, tmp_path: Path) -> None:
+    """Its messages are not known to be right, and nothing is done."""
+    data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
+    inner, summary, _ = records(bag)
+    chunk = next(place for place in inner if place.opcode == Opcode.CHUNK)
+    data[chunk.content + chunk.length // 2] ^= 0x10
+    data[summary[0].content] ^= 0x04
+    changed.write_bytes(data)
+    with pytest.raises(InvalidArgumentError, match=f"the chunk at byte {chunk.start} is damaged"):
+        mend(changed)
+    assert changed.read_bytes() == data
+
+
+def test_the_files_of_others_are_whole_to_it(tmp_path: Path) -> None:
+    """mcap's own writer with and without what it may leave out; a bag that has no message."""
+    for k, options in enumerate(({}, {"use_chunking": False}, {"use_statistics": False, "use_summary_offsets": False},
+                                 {"enable_crcs": False, "repeat_channels": False})):  # fmt: skip
+        path = tmp_path / f"{k}.mcap"
+        with path.open("wb") as stream:
+            writer = McapWriter(stream, **options)
+            writer.start(profile="ros2")
+            schema = writer.register_schema("std_msgs/msg/String", "ros2msg", b"string data\n")
+            for topic in ("/a", "/b"):
+                channel = writer.register_channel(topic, "cdr", schema)
+                for time in (5, 3, 4):
+                    writer.add_message(channel, time, b"\0\1\0\0\1\0\0\0\0", time)
+            writer.finish()
+        with pytest.raises(FailedPreconditionError, match="nothing to mend"):
+            mend(path)
+    with BagWriter(tmp_path / "empty.mcap"):
+        pass
+    with pytest.raises(FailedPreconditionError, match="nothing to mend"):
+        mend(tmp_path / "empty.mcap")
+
+
+def test_what_an_own_end_says_has_a_checksum(bag: Path, tmp_path: Path) -> None:
+    """That of a bag which was cut off and mended: a name that changes in it later is found."""
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(bag.read_bytes()[:-60])
+    mend(cut)
+    data = bytearray(cut.read_bytes())
+    _, summary, _ = records(cut)
+    data[summary[0].content + 4] ^= 0x04
+    cut.write_bytes(data)
+    with pytest.raises(InvalidArgumentError, match="its summary has changed; dyn bag mend makes it anew"):
+        BagReader(cut)
+
+
+def test_one_that_is_cut_off_within_the_last_index_is_ended(tmp_path: Path) -> None:
+    path, cut = tmp_path / "a.mcap", tmp_path / "b.mcap"
+    with BagWriter(path) as bag:
+        for topic in "ab":
+            bag.write(f"/{topic}", String(topic), T0)
+    inner, _, _ = records(path)
+    assert [place.opcode for place in inner[-2:]] == [Opcode.MESSAGE_INDEX] * 2
+    cut.write_bytes(path.read_bytes()[: inner[-1].content + 3])
+    lost = inner[-1].content + 3 - inner[-2].start
+    assert mend(cut) == Mended(lost, False, 0)
+    assert read(cut) == read(path)

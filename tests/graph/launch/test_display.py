@@ -1,0 +1,115 @@
+"""What the launcher shows of nodes: the columns that their kinds declare."""
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from dyn_service.graph.launch.display import _table, plain_line
+from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
+from dyn_service.graph.launch.process import ProcessState
+from dyn_service.graph.middleware.node_kind import Column, NodeKind
+from dyn_service.graph.middleware.telemetry import Facts, Stats
+from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.nodes.registry import Registry
+
+STATS = {
+    "server": {"answered": 9, "refused": 0, "rate_hz": 502.4},
+    "plant": {"step_rate_hz": 999.9, "mode": "stopped", "cause": "missed", "overruns": 3, "slipped": 0, "stops": 1},
+    "controller": {"rate_hz": 499.6, "deadline_misses": 2, "lost": 0, "error_rms": 1.2e-6, "error_max": 3e-6,
+                   "round_trip_p50_us": 150.2, "round_trip_p99_us": 300.7},
+}  # fmt: skip
+
+
+@pytest.fixture
+def supervisor() -> SimpleNamespace:
+    """A launch of our nodes, each as a launcher planned it."""
+    registry, board = Registry(), Board()
+    processes = []
+    for name, values in STATS.items():
+        plan = ProcessPlan(name, (), "", kind=registry.find("dyn_service", name))
+        processes.append(
+            SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=int(name == "controller"), pid=7)
+        )
+        board.take(Stats(name, 1, values))
+    found = SimpleNamespace(processes=processes, board=board, running_s=12.3, plan=None)
+    plan_anew(found)
+    return found
+
+
+def plan_anew(supervisor: SimpleNamespace) -> None:
+    """Lets the launch be planned as its processes are."""
+    supervisor.plan = LaunchPlan(Path("x"), {}, tuple(process.plan for process in supervisor.processes))
+
+
+LINE = (
+    "12 s | server ready, rate 502 Hz | plant ready, rate 1000 Hz, 3 overruns, 1 stops, stopped (missed) | "
+    "controller ready, rate 500 Hz, round trip p50/p99 150/301 us, missed 2, lost 0, error rms/max 1.2e-06/3.0e-06, "
+    "restarts 1"
+)
+
+
+def test_plain_line(supervisor: SimpleNamespace) -> None:
+    assert plain_line(supervisor) == LINE
+
+
+def shown(supervisor: SimpleNamespace, width: int) -> list[str]:
+    """The table on a screen of that width, line by line."""
+    screen = io.StringIO()
+    console = Console(file=screen, width=width)
+    console.print(_table("panda_computed_torque.launch.yaml", supervisor, console))
+    lines = [line.rstrip() for line in screen.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    return [line for line in lines if line]
+
+
+def test_columns_of_the_table(supervisor: SimpleNamespace) -> None:
+    lines = shown(supervisor, 120)
+    assert lines[0] == "panda_computed_torque.launch.yaml  12 s"
+    labels = ["node", "state", "pid", "rate", "round trip p50/p99", "missed", "lost", "error rms/max", "restarts"]
+    assert lines[1].split() == " ".join(labels).split()
+
+
+@pytest.mark.parametrize("width", [120, 100, 80, 60, 40])
+def test_nothing_that_matters_is_cut(supervisor: SimpleNamespace, width: int) -> None:
+    for process in supervisor.processes:
+        if process.plan.name == "controller":
+            process.plan = ProcessPlan("left/controller_of_the_arm", (), "", kind=process.plan.kind)
+            supervisor.board.take(Stats(process.plan.name, 1, STATS["controller"]))
+    plan_anew(supervisor)
+    lines = shown(supervisor, width)
+    text = " ".join(" ".join(lines).split())
+    for what in ("left/controller_of_the_arm", "150/301 us", "1.2e-06/3.0e-06", "plant: 3 overruns, 1 stops, stopped"):
+        assert what in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    assert text.count("ready") == 3
+
+
+def test_what_does_not_fit_is_told_in_paragraphs(supervisor: SimpleNamespace) -> None:
+    lines = shown(supervisor, 78)
+    assert "pid" not in lines[1].split()
+    assert lines[-1] == "plant: 3 overruns, 1 stops, stopped (missed)"
+    lines = shown(supervisor, 50)
+    assert "server ready  rate 502 Hz" in lines
+    assert lines[-1] == "plant: 3 overruns, 1 stops, stopped (missed)"
+
+
+def test_ours_as_executables_are_told_by_their_role(supervisor: SimpleNamespace) -> None:
+    for process in supervisor.processes:
+        process.plan = ProcessPlan(process.plan.name, (), "")
+        supervisor.board.take(Facts(process.plan.name, 1, {"role": process.plan.name}))
+    plan_anew(supervisor)
+    assert plain_line(supervisor) == LINE
+
+
+def test_columns_of_other_nodes(supervisor: SimpleNamespace) -> None:
+    columns = (Column("level", lambda stats: f"{stats['level']} m"), Column("bad", lambda stats: str(stats["none"])))
+    kind = NodeKind("tank", object, lambda node: None, columns=columns)
+    plans = [ProcessPlan("tank", (), "", kind=kind), ProcessPlan("unknown", (), "")]
+    supervisor.processes = [SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=0, pid=7) for plan in plans]
+    plan_anew(supervisor)
+    supervisor.board.take(Stats("tank", 1, {"level": 4}))
+    supervisor.board.take(Stats("unknown", 1, {"rate_hz": 5.0, "lost": 3}))
+    assert plain_line(supervisor) == "12 s | tank ready, level 4 m, bad ? | unknown ready, rate 5 Hz"

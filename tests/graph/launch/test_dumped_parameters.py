@@ -1,0 +1,88 @@
+"""What `dyn param dump` prints is taken again by the launch that it came from: `params:=FILE`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.schema import read_launch_file
+from tests.conftest import ROOT
+from tests.graph.launches import Launched
+
+PLANT = "launch: [{node: {pkg: dyn_service, exec: plant, name: arm, param: [{name: robot, value: panda}, RATE]}}]"
+
+
+def plan(folder: Path, params: str):
+    file, given = folder / "a.launch.yaml", folder / "given.yaml"
+    file.write_text(PLANT.replace("RATE", "{name: rate_hz, value: 250.0}"), "utf-8")
+    given.write_text(params, "utf-8")
+    return make_plan(read_launch_file(file), {"params": str(given)}, folder=folder).processes[0]
+
+
+def test_a_parameter_file_is_taken_last(tmp_path: Path) -> None:
+    """With the empty paths that a dump has: they were taken for the folder of the file, and `'.' is no file`."""
+    found = plan(tmp_path, "/arm: {ros__parameters: {rate_hz: 125.0, sensors: '', joints: '', mjcf: '', driver: ''}}")
+    assert (found.parameters["rate_hz"], found.parameters["robot"], found.parameters["sensors"]) == (125.0, "panda", "")
+    # shipped robots are known by their names in parameter files too: they were taken for files of its folder
+    assert plan(tmp_path, "arm: {ros__parameters: {robot: ur5e}}").parameters["robot"] == "ur5e"
+    assert found.command.index("--params-file") > found.command.index("rate_hz:=250.0")
+
+
+def test_one_for_no_node_of_the_launch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"section 'leg' is for none of the launch's nodes: /arm"):
+        plan(tmp_path, "leg: {ros__parameters: {rate_hz: 125.0}}")
+    with pytest.raises(InvalidArgumentError, match="rate_hz"):
+        plan(tmp_path, "arm: {ros__parameters: {rate_hz: fast}}")
+
+
+def test_a_file_that_declares_such_an_argument_keeps_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.launch.yaml"
+    plant = "{node: {pkg: dyn_service, exec: plant, param: [{name: robot, value: $(var params)}]}}"
+    file.write_text(f"launch: [{{arg: {{name: params}}}}, {plant}]", "utf-8")
+    (found,) = make_plan(read_launch_file(file), {"params": "panda"}, folder=tmp_path).processes
+    assert found.parameters["robot"] == "panda"
+
+
+@pytest.mark.slow
+def test_a_whole_launch_is_dumped_and_started_again(tmp_path: Path) -> None:
+    words = ("robot:=pendulum", "controller:=joint_impedance", "clock:=lockstep", "rate_hz:=100.0")
+    with tempfile.TemporaryDirectory() as runtime:
+        environment = {"XDG_RUNTIME_DIR": runtime}
+
+        def dyn(*asked: str) -> str:
+            return subprocess.run(
+                [sys.executable, "-P", "-m", "dyn_service", *asked],
+                env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+                capture_output=True, text=True, timeout=120, check=True,
+            ).stdout  # fmt: skip
+
+        def dumped(*more: str) -> dict[str, str]:
+            with Launched(Path("robot"), *words, *more, env=environment) as launch:
+                launch.wait_line("ready: 3 processes")
+                if not more:
+                    dyn("param", "set", "/controller", "stiffness", "33.5", "--timeout", "60")
+                found = {
+                    node: dyn("param", "dump", f"/{node}", "--timeout", "60")
+                    for node in ("server", "plant", "controller")
+                }
+                assert launch.stop() == 0, launch.text
+            return found
+
+        first = dumped()
+        assert first["controller"].startswith(f"# left to the launch: endpoint: ipc://{runtime}")
+        assert "stiffness: 33.5\n" in first["controller"]
+        file = tmp_path / "all.yaml"
+        file.write_text("".join(first.values()), "utf-8")
+        again = dumped(f"params:={file}")
+
+    def values(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith("#")]
+
+    assert {node: values(text) for node, text in again.items()} == {node: values(text) for node, text in first.items()}

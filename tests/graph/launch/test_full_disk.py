@@ -1,0 +1,260 @@
+"""A disk that is full, a terminal that is gone: the robot's processes go on, and what is lost is said."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.graph.launch import logs
+from dyn_service.graph.launch.logs import Logs
+from dyn_service.graph.launch.plan import LaunchPlan
+from dyn_service.graph.launch.report import clear_report, write_report
+from dyn_service.graph.launch.screen import Screen
+from dyn_service.graph.launch.supervisor import Outcome
+from dyn_service.graph.middleware.telemetry import Rows
+from dyn_service.graph.middleware.telemetry_store import Board
+from tests.conftest import ROOT
+from tests.graph.launch import test_hung
+from tests.graph.launches import Launched, pendulum
+
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
+DISK_KIB = 256
+
+
+def can_mount() -> bool:
+    """Whether this user may mount a small disk that nobody else sees."""
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/mnt"], capture_output=True
+        )
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
+
+
+needs_disk = pytest.mark.skipif(not can_mount(), reason="this user may not mount a disk of his own")
+MOUNT = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size="$1"k tmpfs "$2" && shift 2 && exec "$@"', "sh")
+"""Before a command: it sees a small disk of its own at a place."""
+
+
+@needs_disk
+@pytest.mark.parametrize("free_kib", [0, 100])
+def test_a_full_disk_under_the_report_stops_nothing(tmp_path: Path, free_kib: int) -> None:
+    """Our nodes, with the disk full from the start, under their kernels too, or after a few log lines and with no room
+    for the recording.
+    """
+    disk, file, left = tmp_path / "disk", tmp_path / "a.launch.yaml", tmp_path / "left"
+    disk.mkdir()
+    chatter = f"sh -c 'i=0; while [ $i -lt 20000 ]; do echo line $i of many; i=$((i+1)); done; touch {left}; sleep 60'"
+    talks = "  - executable: {name: talker, cmd: " + json.dumps(chatter.replace("$", "\\$")) + ", output: log}\n"
+    file.write_text(pendulum() + talks, "utf-8")
+    script = tmp_path / "run.sh"
+    # the launch in the private mount namespace, and then what it left, for that goes with the namespace
+    script.write_text(
+        f"head -c {(DISK_KIB - free_kib) * 1024} /dev/zero > {disk}/filler 2>/dev/null\n"
+        f'"$@"; status=$?; rm {disk}/filler; cp -r {disk} {tmp_path}/kept; exit $status\n',
+        "utf-8",
+    )
+    with Launched(
+        file, "--duration", "4", "--report", f"{disk}/report",
+        prefix=(*MOUNT, str(DISK_KIB), str(disk), "sh", str(script)),
+        env={} if free_kib else {"DYN_SERVICE_CACHE": f"{disk}/kernels"},
+    ) as launch:  # fmt: skip
+        assert launch.wait() == 1, launch.text
+    assert left.exists()  # the process that wrote the lines did not end for it
+    full = "No space left on device"
+    said = [line for line in launch.lines if "logs cannot be written" in line]
+    assert said == [f"[launch] logs cannot be written to '{disk}/report/logs': {full}; the launch goes on"]
+    assert "[launch] stopped: 4 s are over" in launch.lines
+    assert launch.lines[-1].partition(";")[0] == "[launch] status 1: not clean, 4 s are over"
+    assert any(line.startswith("[launch] not clean: the log of talker lacks ") for line in launch.lines)
+    assert f"[launch] not clean: recording.npz could not be written: {full}" in launch.lines
+    assert not any("restart" in line or "was killed" in line for line in launch.lines)
+    assert any(line.startswith("[launch] requests: ") and ", 0 lost" in line for line in launch.lines)
+    kept = {path.name for path in (tmp_path / "kept" / "report").iterdir()}
+    assert not {name for name in kept if name.endswith(".part")}
+    assert "recording.npz" not in kept
+    if "report.json" in kept:  # whole, and it says what is lacking
+        found = json.loads((tmp_path / "kept" / "report" / "report.json").read_text("utf-8"))
+        assert any("the log of talker lacks" in fault for fault in found["outcome"]["faults"])
+    assert ("report.json" in kept) is (
+        f"[launch] not clean: report.json could not be written: {full}" not in launch.text
+    )
+
+
+ROOM_AGAIN = """
+import subprocess, sys
+from pathlib import Path
+from dyn_service.graph.launch import logs
+folder = Path(sys.argv[1])
+said = []
+filler = folder / "filler"
+filler.write_bytes(bytes(60 * 1024))
+kept = logs.Logs(folder / "logs", said.append)
+for k in range(2000):
+    kept.write("a/talker", f"line {k}")
+lines = (folder / "logs" / "a.talker.log").read_text("utf-8").splitlines()
+assert 0 < len(lines) < 1000, len(lines)
+assert len(said) == 1, said
+filler.unlink()
+assert kept.close() == []
+lines = (folder / "logs" / "a.talker.log").read_text("utf-8").splitlines()
+assert lines == [f"line {k}" for k in range(2000)]  # no line was lost, none is torn
+print("well")
+"""
+
+
+@needs_disk
+def test_when_there_is_room_again_what_waited_is_written(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*MOUNT, "64", str(tmp_path), sys.executable, "-c", ROOM_AGAIN, str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.stdout == "well\n", done.stderr
+
+
+def test_what_does_not_fit_into_memory_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "KEPT_BYTES", 100)
+    monkeypatch.setattr(logs, "RETRY_S", 0.0)
+    place = tmp_path / "logs"
+    place.touch()  # a file where the folder should be
+    said: list[str] = []
+    kept = Logs(place, said.append)
+    for k in range(50):
+        kept.write("talker", f"line {k}")
+    assert said == [f"logs cannot be written to {str(place)!r}: File exists; the launch goes on"]
+    place.unlink()
+    kept.write("talker", "at last")
+    kept.write("talker", "and on")
+    assert kept.close() == ["the log of talker lacks 36 lines: File exists"]
+    lines = (place / "talker.log").read_text("utf-8").splitlines()
+    assert lines == [
+        *(f"line {k}" for k in range(14)),
+        "... 36 lines are lacking here: File exists",
+        "at last",
+        "and on",
+    ]
+
+
+def test_logs_that_are_never_written_are_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "logs").touch()
+    kept = Logs(tmp_path / "logs", lambda line: None)
+    kept.write("talker", "one")
+    kept.write("talker", "two")
+    assert kept.close() == ["the log of talker lacks 2 lines: File exists"]
+    nowhere = Logs(None, lambda line: None)
+    nowhere.write("talker", "one")
+    assert nowhere.close() == []
+
+
+@pytest.mark.parametrize("way", ["full", "closed"])
+def test_an_output_that_takes_nothing_stops_nothing(tmp_path: Path, way: str) -> None:
+    report, left = tmp_path / "report", tmp_path / "left"
+    file = tmp_path / "a.launch.yaml"
+    file.write_text(f"launch:\n  - executable: {{name: talker, cmd: sh -c 'echo a; sleep 1; echo b; touch {left}'}}\n")
+    if way == "full":
+        sink, cause = os.open("/dev/full", os.O_WRONLY), "No space left on device"
+    else:
+        source, sink = os.pipe()
+        os.close(source)
+        cause = "Broken pipe"
+    try:
+        launch = Launched(file, "--report", str(report), stdout=sink)
+    finally:
+        os.close(sink)
+    with launch:
+        assert launch.wait() == 1, launch.text
+    assert left.exists()
+    assert launch.lines == [f"error: the output cannot be written: {cause}; the launch goes on without it"]
+    assert (report / "logs" / "talker.log").read_text("utf-8") == "a\nb\n"
+    notices = (report / "logs" / "launch.log").read_text("utf-8").splitlines()
+    assert notices[0] == "ready: 1 processes"
+    assert notices[-1] == "stopped: every process is done"
+    outcome = json.loads((report / "report.json").read_text("utf-8"))["outcome"]
+    assert (outcome["exit_code"], outcome["faults"]) == (1, [f"the output could not be written: {cause}"])
+
+
+def test_an_output_that_fails_at_the_very_end_is_in_the_status(tmp_path: Path) -> None:
+    file = tmp_path / "a.launch.yaml"
+    file.write_text("launch:\n  - executable: {cmd: 'true', output: log}\n")
+    with open("/dev/full", "w") as full, Launched(file, stdout=full.fileno()) as launch:
+        assert launch.wait() == 1
+
+
+def test_signs_that_a_terminal_does_not_have_are_no_fault() -> None:
+    below = io.BytesIO()
+    screen = Screen(io.TextIOWrapper(below, encoding="ascii", write_through=True))
+    assert screen.write("2 µs\n") == 5
+    screen.drain()
+    assert (screen.fault, below.getvalue()) == (None, b"2 ?s\n")
+
+
+def test_an_output_that_stands_still_holds_nothing_up(tmp_path: Path) -> None:
+    """A pipe that nobody reads: a node still hangs, is noticed, and all ends."""
+    moody = tmp_path / "moody.launch.yaml"
+    words = "many words of no interest to anybody"
+    chatter = f"  - executable: {{name: talker, cmd: sh -c 'yes {words} | head -n 20000; sleep 60'}}\n"
+    text = test_hung.moody(tmp_path, ", heartbeat_timeout: 1.0", mood="hang").read_text("utf-8")
+    nodes = text.index("  - node: {exec: moody.py, name: moody")
+    moody.write_text(text[:nodes] + chatter + text[nodes:], "utf-8")
+    source, sink = os.pipe()
+    with Launched(moody, "--report", str(tmp_path / "report"), stdout=sink) as launch:
+        os.close(sink)
+        try:
+            assert launch.wait() == 1, launch.text
+            assert launch.text == ""
+            assert os.read(source, 1 << 20).startswith(f"[talker] {words}\n".encode())
+        finally:
+            os.close(source)
+    outcome = json.loads((tmp_path / "report" / "report.json").read_text("utf-8"))["outcome"]
+    assert outcome["reason"] == "moody hung, without a heartbeat for 1.0 s, and was killed"
+    assert re.fullmatch(r"the output lacks \d+ lines, which it did not take in time", outcome["faults"][-1])
+
+
+def test_a_report_is_whole_or_not_there(tmp_path: Path) -> None:
+    """With files limited to 4 KiB: the recording and its like are lacking, the rest stands and says so."""
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from tests.graph.launch.test_full_disk import small_report\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); small_report(Path(sys.argv[1]))"
+    )
+    folder = tmp_path / "report"
+    folder.mkdir()
+    for name in ("report.json", "recording.npz", "index.html"):
+        (folder / name).write_text("of an earlier launch")
+    subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, check=True, timeout=240)
+    assert [path.name for path in folder.iterdir()] == ["report.json"]
+    outcome = json.loads((folder / "report.json").read_text("utf-8"))["outcome"]
+    files = ("recording.npz", "index.html")
+    assert outcome["faults"] == [f"{name} could not be written: File too large" for name in files]
+    assert outcome["exit_code"] == 1
+
+
+def small_report(folder: Path) -> None:
+    """Writes the report of a run with 80 kB of recording."""
+    board = Board()
+    board.take(Rows("n", 1, "c", ["t"], np.arange(10_000, dtype="<f8").tobytes()))
+    clear_report(folder)
+    write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), board, Outcome("done"))
+
+
+def test_who_says_nothing_has_a_log_all_the_same(tmp_path: Path) -> None:
+    kept = Logs(tmp_path / "logs", lambda line: None)
+    kept.begin(["launch", "arm/plant"])
+    assert {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()} == {
+        "launch.log": "",
+        "arm.plant.log": "",
+    }
+    kept.write("arm/plant", "a word")
+    assert kept.close() == []
+    assert (tmp_path / "logs" / "arm.plant.log").read_text() == "a word\n"

@@ -1,0 +1,322 @@
+"""Launch files to plans: what they mean, and each fault with its file, line and place."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.graph.launch import show_arguments
+from dyn_service.graph.launch.plan import LaunchPlan
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.support.documents import ConfigurationError
+from tests.phrases import in_our_words
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def plan(tmp_path: Path):
+    """Plans a launch file given as text."""
+
+    def make(text: str, /, **arguments: str) -> LaunchPlan:
+        path = tmp_path / "test.launch.yaml"
+        path.write_text(text, encoding="utf-8")
+        scratch = tmp_path / "scratch"
+        scratch.mkdir(exist_ok=True)
+        return make_plan(read_launch_file(path), arguments, environment={"HOME": "/home/arm"}, folder=scratch)
+
+    return make
+
+
+def fault_of(plan, text: str, **arguments: str) -> str:
+    """The fault as text, its folder left out."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        plan(text, **arguments)
+    file = getattr(caught.value, "file", None)
+    assert in_our_words(str(caught.value))
+    return str(caught.value).replace(file, Path(file).name, 1) if file else str(caught.value)
+
+
+def test_arguments_and_order(plan) -> None:
+    made = plan(
+        """
+launch:
+  - arg: {name: rate, default: 500}
+  - arg: {name: half, default: "$(var rate)/2"}
+  - executable: {cmd: "echo $(var half) 'two words'", args: more, name: first}
+  - executable: {cmd: sleep 1, env: [{name: A, value: $(env HOME)}], respawn: true, respawn_delay: 0.5}
+  - executable: {cmd: sleep 2}
+""",
+        rate="100",
+    )
+    assert made.arguments == {"rate": "100", "half": "100/2"}
+    assert [process.name for process in made.processes] == ["first", "sleep", "sleep-2"]
+    assert made.processes[0].command == ("echo", "100/2", "two words", "more")
+    assert made.processes[1].env == {"A": "/home/arm"}
+    assert made.processes[1].respawn
+    assert made.processes[1].respawn_delay_s == 0.5
+
+
+def test_node_becomes_a_ros_command_line(plan) -> None:
+    made = plan(
+        """
+launch:
+  - push_ros_namespace: {namespace: lab}
+  - node:
+      pkg: my_robot
+      exec: driver
+      name: left
+      namespace: arm
+      args: --fast
+      remap: [{from: joint_states, to: /all/joint_states}]
+      param:
+        - {name: gains.kp, value: 3.0}
+        - {name: gains, param: [{name: kd, value: 1e-3}, {name: active, value: true}]}
+        - {name: who, value: $(env HOME)}
+"""
+    )
+    (node,) = made.processes
+    assert node.name == "lab/arm/left"
+    assert node.reports
+    assert node.command == (
+        sys.executable, "-P", "-m", "my_robot.nodes.driver", "--fast", "--ros-args",
+        "-r", "__node:=left", "-r", "__ns:=/lab/arm", "-r", "joint_states:=/all/joint_states",
+        "-p", "gains.kp:=3.0", "-p", 'gains:={"kd": 0.001, "active": true}', "-p", 'who:="/home/arm"',
+    )  # fmt: skip
+    assert node.parameters == {"gains": {"kp": 3.0, "kd": 0.001, "active": True}, "who": "/home/arm"}
+
+
+def test_conditions_scopes_and_includes(plan, tmp_path: Path) -> None:
+    (tmp_path / "inner.launch.yaml").write_text(
+        "launch: [{arg: {name: word}}, {executable: {cmd: echo $(var word), name: inner}}]", encoding="utf-8"
+    )
+    made = plan(
+        """
+launch:
+  - let: {name: x, value: outer}
+  - group:
+      - let: {name: x, value: inside}
+      - executable: {cmd: echo $(var x), name: grouped}
+  - group:
+      if: $(equals $(var x) inside)
+      children: [{executable: {cmd: never}}]
+  - group:
+      scoped: false
+      children: [{let: {name: y, value: kept}}]
+  - executable: {cmd: "echo $(var x) $(var y)", name: after, unless: "false"}
+  - include: {file: inner.launch.yaml, arg: [{name: word, value: given}]}
+  - include: {file: inner.launch.yaml, let: [{name: word, value: again}], arg: [{name: word, value: not}]}
+"""
+    )
+    assert [(p.name, *p.command[1:]) for p in made.processes] == [
+        ("grouped", "inside"),
+        ("after", "outer", "kept"),
+        ("inner", "given"),
+        ("inner-2", "again"),
+    ]
+
+
+def test_parameters_of_own_nodes_are_typed_and_later_ones_win(plan, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("/**: {ros__parameters: {robot: a.urdf, rate_hz: 100.0}}", encoding="utf-8")
+    (tmp_path / "a.urdf").touch()
+    (tmp_path / "b.yaml").write_text(
+        "other: {ros__parameters: {rate_hz: 1.0}}\nplant: {ros__parameters: {rate_hz: $(var r), substeps: 2}}",
+        encoding="utf-8",
+    )
+    made = plan(
+        """
+launch:
+  - let: {name: r, value: "200.0"}
+  - node:
+      pkg: dyn_service
+      exec: plant
+      param:
+        - {from: $(dirname)/a.yaml}
+        - {from: $(dirname)/b.yaml, allow_substs: true}
+        - {name: substeps, value: 4}
+  - node: {pkg: dyn_service, exec: controller, name: other}
+"""
+    )
+    assert made.processes[0].name == "plant"
+    assert made.processes[0].parameters == {"robot": f"{tmp_path}/a.urdf", "rate_hz": 200.0, "substeps": 4}
+
+
+EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1", "test.launch.yaml:1: expected a map with the one key 'launch', a list of actions"),
+        ("launch: 5", "test.launch.yaml:1: launch: expected a list of actions, got a number"),
+        ("launch:\n  - sleep", "test.launch.yaml:2: launch[0]: expected an action, a map with one key, got text"),
+        (
+            "launch:\n  - nod: {pkg: a}",
+            "test.launch.yaml:2: launch[0]: unknown action 'nod'; did you mean 'node'?",
+        ),
+        (
+            "launch:\n  - timer: {period: 5}",
+            "test.launch.yaml:2: launch[0]: unknown action 'timer'; known here: arg, executable, group, include, let, "
+            "node, push-ros-namespace, push_ros_namespace",
+        ),
+        (
+            "launch:\n  - executable:\n      cmd: sleep 1\n      respawm: true",
+            "test.launch.yaml:4: launch[0].executable.respawm: unknown key 'respawm'; did you mean 'respawn'?",
+        ),
+        (
+            "launch:\n  - node: {pkg: p, exec: e, param: [{name: a, valu: 1}]}",
+            "test.launch.yaml:2: launch[0].node.param[0].valu: unknown key 'valu'; did you mean 'value'?",
+        ),
+        (
+            "launch:\n  - node: {exec: e}",
+            "test.launch.yaml:2: launch[0].node: missing 'pkg': the package of the node, or a Python file as 'exec'",
+        ),
+        (
+            "launch:\n  - executable: {cmd: [sleep]}",
+            "test.launch.yaml:2: launch[0].executable.cmd: expected true or false or a whole number or a number or "
+            "text, found a list",
+        ),
+        (
+            "launch:\n  - group:\n      - arg: {name: a, default: b}\n      - lett: {}",
+            "test.launch.yaml:4: launch[0].group[1]: unknown action 'lett'; did you mean 'let'?",
+        ),
+        ("launch:\n  - arg: {name: a}\n" + EXECUTABLE,
+         "test.launch.yaml:2: launch[0].arg: launch argument 'a' has no default: give a:=VALUE"),
+        ("launch:\n  - arg: {name: a, default: x, choice: [{value: y}]}\n" + EXECUTABLE,
+         "test.launch.yaml:2: launch[0].arg: launch argument 'a' is 'x': expected one of y"),
+        ("launch:\n  - executable:\n      cmd: echo $(var b)",
+         "test.launch.yaml:3: launch[0].executable.cmd: variable 'b' is not set at this point; none are known here"),
+        ("launch:\n  - executable: {cmd: sleep, respawn_delay: soon}",
+         "test.launch.yaml:2: launch[0].executable.respawn_delay: expected a number, got 'soon'"),
+        ("launch:\n  - executable: {cmd: sleep, respawn_delay: -1}",
+         "test.launch.yaml:2: launch[0].executable.respawn_delay: expected a number of at least 0, got -1"),
+        ("launch:\n  - executable: {cmd: sleep, respawn: sometimes}",
+         "test.launch.yaml:2: launch[0].executable.respawn: 'sometimes' is not a condition: expected true or false"),
+        ("launch:\n  - executable: {cmd: sleep, on_exit: explode}",
+         "test.launch.yaml:2: launch[0].executable.on_exit: expected 'shutdown', got 'explode'"),
+        ("launch:\n  - executable: {cmd: \"echo 'a\"}",
+         "test.launch.yaml:2: launch[0].executable.cmd: cannot be split into words: No closing quotation"),
+        ("launch:\n  - executable: {cmd: ''}", "test.launch.yaml:2: launch[0].executable.cmd: the command is empty"),
+        ("launch: []", "test.launch.yaml:1: launch: the launch starts no process"),
+        ("launch:\n  - node: {pkg: dyn_service, exec: plan}",
+         "test.launch.yaml:2: launch[0].node.exec: package 'dyn_service' has no node 'plan'; did you mean 'plant'?"),
+        ("launch:\n  - node: {pkg: os; ls, exec: e}", "test.launch.yaml:2: launch[0].node.pkg: 'os; ls' is not a name"),
+        ("launch:\n  - node:\n      pkg: dyn_service\n      exec: plant\n      param:\n"
+         "        - {name: robot, value: r}\n        - {name: rate_hz, value: fast}",
+         "test.launch.yaml:7: launch[0].node.param[1]: parameter 'rate_hz': expected a number, found text"),
+        ("launch:\n  - node: {pkg: dyn_service, exec: plant, param: [{name: robot, value: r}, {name: rate, value: 1}]}",
+         "test.launch.yaml:2: launch[0].node.param[1]: parameter 'rate': unknown key 'rate'; did you mean 'rate_hz'?"),
+        ("launch:\n  - node: {pkg: dyn_service, exec: plant}",
+         "test.launch.yaml:2: launch[0].node.param: parameter 'robot' must be given"),
+        ("launch:\n  - node: {pkg: p, exec: e, param: [{value: 1}]}",
+         "test.launch.yaml:2: launch[0].node.param[0]: expected either 'from' or 'name'"),
+        ("launch:\n  - node: {pkg: p, exec: e, param: [{name: a}]}",
+         "test.launch.yaml:2: launch[0].node.param[0]: parameter 'a' has no value"),
+        ("launch:\n  - include: {file: test.launch.yaml, arg: [{name: b, value: c}], let: [{name: a, value: c}]}\n"
+         "  - arg: {name: b}",
+         "test.launch.yaml:2: launch[0].include.let[0]: test.launch.yaml declares no argument 'a'; known here: b"),
+        ("launch:\n  - include: {file: test.launch.yaml}",
+         "test.launch.yaml:1: launch files include each other more than 16 deep"),
+        ("launch:\n  - arg: {name: a, name: b}", "test.launch.yaml:2: launch[0].arg: key 'name' stands twice"),
+        ("launch: [", "test.launch.yaml:1: not YAML: expected the node content, but found '<stream end>'"),
+    ],
+)  # fmt: skip
+def test_fault(plan, text: str, message: str) -> None:
+    assert fault_of(plan, text) == message
+
+
+def test_unknown_argument_lists_the_declared_ones(plan) -> None:
+    text = "launch:\n  - arg: {name: a, default: 1}\n  - arg: {name: b}\n" + EXECUTABLE
+    assert fault_of(plan, text, b="2", c="3") == "unknown launch argument 'c'; declared are: a (default '1'), b"
+
+
+def test_misspelt_argument_names_the_nearest(plan) -> None:
+    text = "launch:\n  - arg: {name: gravity, default: 1}\n" + EXECUTABLE
+    assert fault_of(plan, text, gravty="2").endswith("(default '1'); did you mean 'gravity'?")
+
+
+def test_fault_in_a_parameter_file_names_that_file(plan, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("plant:\n  ros__parameters:\n    robot: r\n    substeps: 1.5\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        plan("launch: [{node: {pkg: dyn_service, exec: plant, param: [{from: $(dirname)/p.yaml}]}}]")
+    assert str(caught.value) == (
+        f"{tmp_path}/p.yaml:4: plant.ros__parameters.substeps: parameter 'substeps': "
+        "expected a whole number, found a fraction"
+    )
+
+
+def test_missing_files(plan, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"file '.*nothing.yaml' cannot be read: No such file"):
+        read_launch_file(tmp_path / "nothing.yaml")
+    found = fault_of(plan, "launch: [{node: {pkg: p, exec: e, param: [{from: /nowhere/p.yaml}]}}]")
+    assert found == (
+        "test.launch.yaml:1: launch[0].node.param[0].from: file '/nowhere/p.yaml' cannot be read: "
+        "No such file or directory"
+    )
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "launch").glob("*.launch.yaml")), ids=lambda path: path.name)
+def test_the_launch_files_here_are_sound(path: Path, tmp_path: Path) -> None:
+    made = make_plan(read_launch_file(path), {}, folder=tmp_path)
+    names = [process.name.rpartition("/")[2] for process in made.processes]
+    assert names[0] == "server"
+    assert names[1:] == ["plant", "controller"] * (len(names) // 2)
+    assert len(names) >= 3
+    for process in made.processes:
+        files = process.parameters.get("robots", [])
+        if process.name.endswith("plant"):  # a controller's robot is a name
+            files = [process.parameters["robot"]]
+        assert all(Path(name).is_file() for name in files)
+
+
+def test_arguments_are_shown_and_nothing_is_started(tmp_path: Path) -> None:
+    path = tmp_path / "a.launch.yaml"
+    path.write_text(
+        """
+launch:
+  - arg: {name: robot, description: path of the URDF}
+  - arg: {name: where, default: $(endpoint dynamics)}
+  - arg: {name: way, default: a, choice: [{value: a}, {value: b}], description: which}
+  - executable: {cmd: touch started}
+"""
+    )
+    own = [
+        "robot: path of the URDF", "    must be given",
+        "where", "    default: $(endpoint dynamics)",
+        "way: which", "    default: a", "    one of: a, b",
+    ]  # fmt: skip
+    assert show_arguments(path) == own
+    outer = tmp_path / "outer.launch.yaml"
+    outer.write_text(
+        """
+launch:
+  - arg: {name: extra, default: 1}
+  - group:
+      - include: {file: $(dirname)/a.launch.yaml, arg: [{name: robot, value: r.urdf}]}
+  - include: {file: "$(var extra).yaml"}
+"""
+    )
+    assert show_arguments(outer) == [
+        "extra", "    default: 1", *own[2:],
+        "and what $(var extra).yaml declares, whose place depends on arguments",
+    ]  # fmt: skip
+    outer.write_text("launch: [executable: {cmd: touch started}]")
+    assert show_arguments(outer) == ["it declares no arguments"]
+    assert not (tmp_path / "started").exists()
+
+
+def test_endpoints_are_in_the_launchs_folder_and_the_present_namespace(plan, tmp_path: Path) -> None:
+    made = plan(
+        """
+launch:
+  - let: {name: outside, value: $(endpoint dynamics)}
+  - push_ros_namespace: {namespace: lab}
+  - executable: {cmd: echo $(var outside) $(endpoint dynamics) $(endpoint /all)}
+"""
+    )
+    folder = tmp_path / "scratch"
+    assert made.processes[0].command[1:] == (
+        f"ipc://{folder}/dynamics", f"ipc://{folder}/lab.dynamics", f"ipc://{folder}/all",
+    )  # fmt: skip

@@ -1,0 +1,172 @@
+"""What is wrong with a launch is said before anything starts, once, with its file and line, and status 2."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dyn_service.cli import main as cli
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.support.arguments import parse_arguments
+from dyn_service.support.documents import ConfigurationError
+from tests.phrases import in_our_words
+
+LAUNCH = """
+launch:
+  - node: {pkg: dyn_service, exec: plant, name: plant, param: [{from: PLANT}, {name: robot, value: panda}]}
+  - node: {pkg: dyn_service, exec: controller, name: control, param: [{from: BOTH}]}
+"""
+SECTION = "  ros__parameters:\n    rate_hz: 250.0\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "plant.yaml").write_text(f"plant:\n{SECTION}")
+    (tmp_path / "both.yaml").write_text(f"/**:\n{SECTION}control:\n{SECTION}")
+    text = LAUNCH.replace("PLANT", str(tmp_path / "plant.yaml")).replace("BOTH", str(tmp_path / "both.yaml"))
+    (tmp_path / "a.launch.yaml").write_text(text)
+    return tmp_path
+
+
+def fault(folder: Path) -> str:
+    with pytest.raises(InvalidArgumentError) as caught:
+        make_plan(read_launch_file(folder / "a.launch.yaml"), {}, folder=folder)
+    assert in_our_words(str(caught.value))
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_files_that_fit_are_taken(folder: Path) -> None:
+    made = make_plan(read_launch_file(folder / "a.launch.yaml"), {}, folder=folder)
+    assert [process.parameters["rate_hz"] for process in made.processes] == [250.0, 250.0]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        (
+            "plant.yaml",
+            f"controller:\n{SECTION}",
+            "a.launch.yaml:3: launch[0].node.param[0].from: plant.yaml has no section for /plant, "
+            "but some for controller",
+        ),
+        (
+            "plant.yaml",
+            f"plant:\n{SECTION}contrl:\n{SECTION}",
+            "plant.yaml:4: contrl: section 'contrl' is for none of the launch's nodes: /plant, /control; "
+            "did you mean 'control'?",
+        ),
+        (
+            "both.yaml",
+            f"/**:\n{SECTION}arm:\n  plant:\n  {SECTION.replace('    ', '      ')}",
+            "both.yaml:5: arm.plant: section 'arm/plant' is for none of the launch's nodes: /plant, /control; "
+            "did you mean '/plant'?",
+        ),
+        (
+            "plant.yaml",
+            f"plant:\n{SECTION}    joints: gone.yaml\n",
+            "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': there is no file 'gone.yaml'",
+        ),
+        (
+            "plant.yaml",
+            f"plant:\n{SECTION}    joints: .\n",
+            "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': '{folder}' is no file",
+        ),
+        (
+            "both.yaml",
+            "/**:\n  ros__parameters:\n    rate_hz: -5.0\n",
+            "both.yaml:3: /**.ros__parameters.rate_hz: parameter 'rate_hz': expected a number above 0, found -5",
+        ),
+        (
+            "plant.yaml",
+            "plant:\n  ros__parameters:\n    safe_stop: brak\n",
+            "plant.yaml:3: plant.ros__parameters.safe_stop: parameter 'safe_stop': "
+            "expected one of brake, damping, zero, found 'brak'; did you mean 'brake'?",
+        ),
+    ],
+)
+def test_faults_of_parameter_files(folder: Path, file: str, text: str, said: str) -> None:
+    (folder / file).write_text(text)
+    assert fault(folder).replace(str(folder), "{folder}") == said
+
+
+@pytest.mark.parametrize(
+    ("robot", "said"),
+    [
+        ("pnda", "parameter 'robot': there is no robot 'pnda', neither a file nor a shipped one"),
+        ("/gone.urdf", "parameter 'robot': there is no file '/gone.urdf'"),
+    ],
+)
+def test_a_robot_that_is_not_there(folder: Path, robot: str, said: str) -> None:
+    path = folder / "a.launch.yaml"
+    path.write_text(path.read_text().replace("value: panda", f"value: {robot}"))
+    assert f"a.launch.yaml:3: launch[0].node.param[1]: {said}" in fault(folder)
+
+
+def test_relative_paths_begin_where_the_node_will_be(folder: Path) -> None:
+    path = folder / "a.launch.yaml"
+    (folder / "robot.urdf").touch()
+    path.write_text(path.read_text().replace("value: panda", "value: robot.urdf"))
+    assert "there is no file 'robot.urdf'" in fault(folder)
+    path.write_text(path.read_text().replace("name: plant,", f"name: plant, cwd: {folder},"))
+    make_plan(read_launch_file(path), {}, folder=folder)
+
+
+def test_a_node_by_itself_refuses_the_file_of_another(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no section is for /plnt"):
+        parse_arguments(["--ros-args", "--params-file", str(folder / "plant.yaml")], default_name="plnt")
+
+
+def test_it_is_one_line_and_status_2(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "plant.yaml").write_text("plant:\n  ros__parameters:\n    rate_hz: fast\n")
+    monkeypatch.setattr(sys, "argv", ["dyn", "launch", str(folder / "a.launch.yaml"), "--duration", "1"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    said, err = capsys.readouterr()
+    assert (end.value.code, said) == (2, "")
+    place = f"{folder}/plant.yaml:3: plant.ros__parameters.rate_hz"
+    assert err == f"error: {place}: parameter 'rate_hz': expected a number, found text\n"
+
+
+LEFT_OUT = {
+    "a node": "  - node: {pkg: dyn_service, exec: plant, name: $(var called), if: false, param: [{from: gone.yaml}]}\n",
+    "a node by its program": "  - node: {pkg: dyn_service, exec: spare, unless: true, namespace: /}\n",
+    "in a group": "  - group:\n"
+    "      if: false\n"
+    "      children:\n"
+    "        - let: {name: inner, value: sp}\n"
+    "        - node: {pkg: x, exec: y, name: $(var inner)are}\n",
+    "in a file": "  - include: {file: b.launch.yaml, if: false, arg: [{name: it, value: spare}]}\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("action", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_a_section_may_be_for_a_node_that_is_left_out(folder: Path, action: str) -> None:
+    """In a file of several nodes' parameters, one of which is not started this time; a stranger is still a fault."""
+    (folder / "b.launch.yaml").write_text(
+        "launch:\n  - arg: {name: it}\n  - include: {file: b.launch.yaml, if: false, arg: [{name: it, value: spare}]}\n"
+        "  - node: {pkg: dyn_service, exec: plant, name: $(var it), unless: false}\n"
+    )
+    file, both = folder / "a.launch.yaml", folder / "both.yaml"
+    file.write_text(LAUNCH.replace("launch:", "launch:\n  - let: {name: called, value: spare}")
+                    .replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(both)) + action)  # fmt: skip
+    both.write_text(f"/**:\n{SECTION}spare:\n{SECTION}")
+    assert [process.name for process in make_plan(read_launch_file(file), {}, folder=folder).processes] == [
+        "plant", "control",
+    ]  # fmt: skip
+    both.write_text(f"/**:\n{SECTION}spair:\n{SECTION}")
+    assert "both.yaml:4: spair: section 'spair' is for none of the launch's nodes" in fault(folder)
+
+
+@pytest.mark.parametrize(
+    "broken", ["include: {file: gone.launch.yaml, if: false}", "let: {name: a, value: $(var b), if: 0}"]
+)
+def test_what_cannot_be_read_in_what_is_left_out_is_no_fault(folder: Path, broken: str) -> None:
+    file = folder / "a.launch.yaml"
+    file.write_text(f"{file.read_text()}  - {broken}\n")
+    assert len(make_plan(read_launch_file(file), {}, folder=folder).processes) == 2

@@ -1,0 +1,151 @@
+"""A stop of the plant is not passed over: the launch's last line says it, and no launcher undoes it by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.run import _at_end
+from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.graph.middleware.discovery import Discovery
+from dyn_service.graph.middleware.listening import listening
+from dyn_service.graph.middleware.stop import Stop
+from dyn_service.graph.middleware.telemetry import Facts, Stats
+from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.nodes.plant import report as plant_report
+from dyn_service.messages import decode as decode_message
+from dyn_service.messages import ros_type
+from dyn_service.messages.dyn_service_msgs import PlantState
+from tests.graph.launches import Launched, pendulum, wait_for
+
+ONE_PLANT = "launch: [{node: {pkg: dyn_service, exec: plant, name: arm, param: [{name: robot, value: panda}]}}]"
+STOPPED = {
+    "stops": 39,
+    "stops_missed": 38,
+    "stops_velocity": 1,
+    "armed": 40,
+    "steps": 1000,
+    "active_steps": 910,
+    "commands": 800,
+}
+
+
+@pytest.mark.parametrize(
+    ("stats", "said"),
+    [
+        (STOPPED, ["arm: safe stops: 39 (38 missed, 1 velocity), armed 40 times"]),
+        (
+            {**STOPPED, "commands": 41},
+            [
+                "arm: safe stops: 39 (38 missed, 1 velocity), armed 40 times; "
+                "commands came further apart than the plant holds one, 0.02 s: its control_rate_hz is to be the "
+                "controller's rate"
+            ],
+        ),
+        ({**STOPPED, "stops": 0}, []),
+        (
+            {"steps": 1000, "active_steps": 500, "saturated.a": 465, "saturated.b.x": 100, "refused_stale": 3},
+            [
+                "arm: commands cut to the effort limit: a 93.0 %, b.x 20.0 % of the time under command; "
+                "3 commands were too late"
+            ],
+        ),
+        (
+            {
+                "steps": 10000,
+                "active_steps": 10,
+                **{f"out_of_range.j{k}": k for k in range(7)},
+                "held_back.j2": 10,
+                "motor_saturated.j1": 2000,
+            },
+            [
+                "arm: efforts held back by their rate: j2 100.0 % of the time under command; "
+                "motors at their own limit: j1 20.0 % of the time; "
+                "positions beyond their limits: j6 under 0.1 %, j5 under 0.1 %, j4 under 0.1 %, j3 under 0.1 % "
+                "and 2 more of the time"
+            ],
+        ),
+        ({}, []),
+    ],
+)
+def test_what_the_last_line_says(tmp_path: Path, stats: dict[str, float | int | str], said: list[str]) -> None:
+    file = tmp_path / "a.launch.yaml"
+    file.write_text(ONE_PLANT, "utf-8")
+    plan = make_plan(read_launch_file(file), {}, folder=tmp_path)
+    board = Board()
+    board.take(Facts("arm", 1, {"hold_s": 0.02}))
+    board.take(Stats("arm", 1, stats))
+    assert _at_end(plan, board) == said
+
+
+@pytest.mark.slow
+def test_a_launch_whose_plant_stopped_says_so_last(tmp_path: Path) -> None:
+    """Though nothing died, and its status is 0. What the plant does is heard on its topic: the launcher says it every
+    five seconds.
+    """
+    file = tmp_path / "a.launch.yaml"
+    file.write_text(pendulum(controller="heartbeat_timeout: 0,"), "utf-8")
+    with tempfile.TemporaryDirectory() as runtime, Launched(file, env={"XDG_RUNTIME_DIR": runtime}) as launch:
+        launch.wait_line("ready: 3 processes")
+        discovery, newest = Discovery({"XDG_RUNTIME_DIR": runtime}), ("", "")
+        with listening("/plant_state", ros_type(PlantState), discovery, pytest.fail) as heard:
+
+            def state() -> tuple[str, str]:
+                nonlocal newest
+                while (frame := heard.take_frame()) is not None:
+                    said = decode_message(PlantState, frame)
+                    newest = said.mode, said.cause
+                return newest
+
+            wait_for(lambda: state()[0] == "active", launch.text)
+            controller = launch.nodes()["controller"]
+            os.kill(controller, signal.SIGSTOP)
+            wait_for(lambda: state() == ("stopped", "missed"), launch.text)
+            os.kill(controller, signal.SIGCONT)
+            wait_for(lambda: state()[0] == "active", launch.text)
+        assert launch.stop() == 0, launch.text
+    assert launch.lines[-1].startswith("[launch] not clean, ")
+    assert "; plant: safe stops: " in launch.lines[-1]
+    assert "missed" in launch.lines[-1]
+
+
+@pytest.mark.slow
+def test_a_controller_that_was_started_again_takes_over_only_with_rearm(tmp_path: Path) -> None:
+    file = tmp_path / "a.launch.yaml"
+    text = pendulum(controller="respawn_max_retries: 1,").replace(
+        "{name: rearm, value: true}", "{name: rearm, value: false}"
+    )
+    file.write_text(text, "utf-8")
+    with Launched(file) as launch:
+        launch.wait_line("server ready")
+        os.kill(launch.nodes()["controller"], signal.SIGKILL)
+        assert launch.wait() == 1
+    refusal = "the plant is stopped (missed), and rearm is off: a controller that the launcher has started again"
+    assert any(refusal in line for line in launch.lines), launch.text
+    assert "armed 1 times" in launch.lines[-1]
+
+
+def test_what_the_live_table_says_of_a_strained_plant() -> None:
+    """The worst joint of each kind, before what else there is: the table may be narrow."""
+    stats = {"steps": 100, "active_steps": 50, "saturated.a": 5, "saturated.b": 40, "overruns": 2, "refused_stale": 1}
+    notes = plant_report.COLUMNS[-1].text({**stats, "mode": "active"})
+    assert notes == "b cut 80.0 % +1, 2 overruns, 1 stale commands"
+
+
+def test_a_node_that_fails_while_it_prepares_goes_on_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within `at_once` a stop ends the process; after a fault in it, one that the node asks for itself does not."""
+    ended: list[int] = []
+    monkeypatch.setattr("dyn_service.graph.middleware.stop.os._exit", ended.append)
+    stop = Stop()
+    with pytest.raises(ValueError, match="no file"), stop.at_once():
+        raise ValueError("no file")
+    stop.request()
+    assert (stop.requested, ended) == (True, [])
+    with stop.at_once():
+        stop.request(signal.SIGINT)
+    assert ended == [128 + signal.SIGTERM, 128 + signal.SIGINT]

@@ -1,0 +1,286 @@
+"""Supervision with real processes: order, readiness, restarts, deaths, stopping, and that nothing is left behind."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.launch import launch_file
+from dyn_service.graph.launch import orphan_cleanup as reaper
+from dyn_service.graph.launch.runtime import private_runtime
+
+REPOSITORY = Path(__file__).parents[3]
+PATIENCE_S = 240.0
+"""Far longer than anything here takes; only a hang runs into it."""
+
+
+def python(body: str) -> str:
+    """A command line that runs Python code."""
+    return f'{sys.executable} -I -S -c "{body}"'
+
+
+SLEEPS = python("import time; time.sleep(60)")
+
+
+def polite(up: Path) -> str:
+    """Says `bye` when it gets SIGINT; makes the file `up` once it is able to."""
+    return python(
+        "import signal, sys, time; signal.signal(2, lambda *_: (print('bye', flush=True), sys.exit(0)));"
+        f"open('{up}', 'w'); time.sleep(60)"
+    )
+
+
+def deaf(up: Path) -> str:
+    """Ignores SIGINT and SIGTERM; makes the file `up` once it does."""
+    return python(
+        f"import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; open('{up}', 'w'); time.sleep(60)"
+    )
+
+
+def when(*files: Path) -> str:
+    """An action that ends the launch once the files are there."""
+    test = " && ".join(f"[ -e {file} ]" for file in files)
+    return action("trigger", f"sh -c 'until {test}; do sleep 0.02; done'", on_exit="shutdown")
+
+
+class Launch:
+    """Runs a launch file in this process and keeps what it printed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.screen = io.StringIO()
+
+    def __call__(self, text: str, **options) -> int:
+        path = self.folder / "test.launch.yaml"
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        console = Console(file=self.screen, force_terminal=False, width=200)
+        return launch_file(path, console=console, **options)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.screen.getvalue().splitlines()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    return Launch(tmp_path)
+
+
+def action(name: str, command: str, **keys) -> str:
+    """An `executable` action."""
+    more = "".join(f", {key}: {value}" for key, value in keys.items())
+    return f"  - executable: {{name: {name}, cmd: {quoted(command)}{more}}}\n"
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_for(condition, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_runs_until_its_time_is_over(launch: Launch) -> None:
+    assert launch("launch:\n" + action("sleeper", SLEEPS), duration_s=0.3) == 0
+    assert launch.lines[0] == "[launch] ready: 1 processes"
+    assert launch.lines[-1] == "[launch] stopped: 0.3 s are over"
+
+
+def test_stops_in_reverse_order(launch: Launch, tmp_path: Path) -> None:
+    up = [tmp_path / "first-up", tmp_path / "second-up"]
+    text = "launch:\n" + action("first", polite(up[0])) + action("second", polite(up[1])) + when(*up)
+    assert launch(text, duration_s=PATIENCE_S) == 0
+    assert [line for line in launch.lines if "bye" in line] == ["[second] bye", "[first] bye"]
+
+
+def test_a_launch_whose_processes_are_done_is_done(launch: Launch) -> None:
+    assert launch("launch:\n" + action("a", "true") + action("b", "sh -c 'sleep 0.2; echo done'")) == 0
+    assert "[b] done" in launch.lines
+    assert launch.lines[-1] == "[launch] stopped: every process is done"
+
+
+def test_a_death_ends_the_launch(launch: Launch) -> None:
+    text = "launch:\n" + action("other", SLEEPS) + action("mortal", "sh -c 'sleep 0.2; exit 3'")
+    assert launch(text, duration_s=PATIENCE_S) == 1
+    assert launch.lines[-1] == "[launch] status 1: mortal exited with status 3"
+    assert sum("mortal exited with status 3" in line for line in launch.lines) == 1
+    assert any("test.launch.yaml:3: launch[1].executable" in line for line in launch.lines)
+
+
+def test_an_end_may_be_what_is_waited_for(launch: Launch) -> None:
+    text = "launch:\n" + action("other", SLEEPS) + action("task", "sh -c 'sleep 0.2'", on_exit="shutdown")
+    assert launch(text, duration_s=PATIENCE_S) == 0
+    assert launch.lines[-1] == "[launch] stopped: task is done"
+
+
+def test_respawn(launch: Launch, tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    counting = (
+        rf"sh -c 'echo x >> {tmp_path}/count; [ \$(wc -l < {tmp_path}/count) -lt 3 ] && exit 7; touch {up}; sleep 60'"
+    )
+    text = "launch:\n" + action("phoenix", counting, respawn="true", respawn_delay=0.05) + when(up)
+    assert launch(text, duration_s=PATIENCE_S) == 1
+    assert (tmp_path / "count").read_text() == "x\nx\nx\n"
+    assert (
+        "[launch] not clean: phoenix was restarted 2 times: it exited with status 7, exited with status 7"
+        in launch.lines
+    )
+    assert "[launch] phoenix: exited with status 7; restart 1 in 0.1 s" in launch.lines
+
+
+def test_respawn_has_a_limit(launch: Launch) -> None:
+    text = "launch:\n" + action("hopeless", "sh -c 'exit 7'", respawn="true", respawn_max_retries=2)
+    assert launch(text, duration_s=PATIENCE_S) == 1
+    assert (
+        "[launch] status 1: hopeless exited with status 7 after 2 restarts, the most that are allowed" in launch.lines
+    )
+
+
+def test_what_cannot_be_started(launch: Launch) -> None:
+    assert launch("launch:\n" + action("missing", "/nowhere/program")) == 1
+    assert "[launch] status 1: missing cannot start '/nowhere/program': No such file or directory" in launch.lines
+
+
+def test_a_node_that_never_gets_ready_is_given_up(launch: Launch) -> None:
+    text = """
+    launch:
+      - node:
+          pkg: dyn_service
+          exec: controller
+          respawn: true
+          param: [{name: endpoint, value: "tcp://127.0.0.1:9"}, {name: connect_timeout_s, value: 0.1}]
+    """
+    assert launch(text, duration_s=PATIENCE_S) == 1
+    assert "started 3 times, it was never ready" in launch.lines[-1]
+
+
+def test_what_a_node_was_told_is_at_fault_once(launch: Launch, tmp_path: Path) -> None:
+    robot = tmp_path / "robot.urdf"
+    robot.write_text("<robot name='r'>")
+    text = f"""
+    launch:
+      - node: {{pkg: dyn_service, exec: plant, respawn: true, param: [{{name: robot, value: {robot}}}]}}
+    """
+    assert launch(text, duration_s=PATIENCE_S) == 1
+    assert sum(str(robot) in line for line in launch.lines) == 1
+    assert launch.lines[-1] == "[launch] status 1: plant exited with status 2 before it was ready"
+    assert len(launch.lines) == 3, launch.lines  # its own, where it stands in the launch file, and the last
+
+
+def test_what_ignores_signals_is_killed(launch: Launch, tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    text = "launch:\n" + action("deaf", deaf(up), sigterm_timeout=0.2, sigkill_timeout=0.2) + when(up)
+    assert launch(text, duration_s=PATIENCE_S) == 1
+    assert "[launch] deaf: still there 0.2 s after SIGINT" in launch.lines
+    assert "[launch] not clean: deaf did not stop until it was killed" in launch.lines
+
+
+def test_children_of_processes_end_too(launch: Launch, tmp_path: Path) -> None:
+    text = "launch:\n" + action("parent", f"sh -c 'sleep 60 & echo $! > {tmp_path}/child; sleep 0.2'")
+    assert launch(text) == 0
+    wait_for(lambda: not alive(int((tmp_path / "child").read_text())), "the child is still there")
+
+
+def test_output_goes_to_the_log_of_the_report(launch: Launch, tmp_path: Path) -> None:
+    text = "launch:\n" + action("talker", "echo hello", output="log")
+    assert launch(text, report_dir=tmp_path / "report") == 0
+    assert not any("hello" in line for line in launch.lines)
+    assert (tmp_path / "report" / "logs" / "talker.log").read_text(encoding="utf-8") == "hello\n"
+
+
+def test_faults_show_before_anything_starts(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    started = "launch:\n" + action("a", f"touch {tmp_path}/started")
+    with pytest.raises(InvalidArgumentError, match="duration is -1: expected a positive number of seconds"):
+        launch(started, duration_s=-1)
+    with pytest.raises(InvalidArgumentError, match=r"report folder .* cannot be made: File exists"):
+        launch(started, report_dir=tmp_path / "taken")
+    with pytest.raises(InvalidArgumentError, match="unknown launch argument 'x'; declared are: none"):
+        launch(started, arguments={"x": "1"})
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.fixture
+def outside(tmp_path: Path):
+    """A launcher in a process of its own, with two processes whose ids are in files."""
+    path = tmp_path / "outside.launch.yaml"
+    body = "launch:\n"
+    for name in ("one", "two"):
+        written = f"echo $DYN_RUNTIME_DIR > {tmp_path}/{name}.dir; echo $$ > {tmp_path}/{name}"  # the id last
+        body += action(name, f"sh -c '{written}; sleep 60'")
+    path.write_text(body, encoding="utf-8")
+    code = f"from dyn_service.graph.launch import launch_file; raise SystemExit(launch_file({str(path)!r}))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        ids = [tmp_path / "one", tmp_path / "two"]
+        wait_for(lambda: all(p.exists() and p.read_text().endswith("\n") for p in ids), "the processes did not start")
+        yield process, [int(p.read_text()) for p in ids], Path((tmp_path / "one.dir").read_text().strip())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_signals_stop_everything(outside, number: signal.Signals) -> None:
+    process, pids, folder = outside
+    assert folder.is_dir()
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said
+    assert f"[launch] stopped: {number.name} came" in said
+    assert not any(alive(pid) for pid in pids)
+    assert not folder.exists()
+
+
+def test_nothing_is_left_when_the_launcher_is_killed(outside) -> None:
+    process, pids, folder = outside
+    process.kill()
+    wait_for(lambda: not any(alive(pid) for pid in pids), "processes were left behind")
+    wait_for(lambda: not folder.exists(), "the private folder was left behind")
+
+
+def test_the_private_folder_is_private() -> None:
+    with private_runtime() as runtime:
+        assert runtime.folder.stat().st_mode & 0o777 == 0o700
+        assert runtime.folder.stat().st_uid == os.getuid()
+    assert not runtime.folder.exists()
+
+
+def test_a_process_the_launcher_could_not_tell_of_ends_too(tmp_path: Path) -> None:
+    """It was started, and the launcher killed before it wrote a line about it."""
+    environment = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path / "private")}
+    other = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path / "private of another")}
+    told = subprocess.Popen([sys.executable, "-I", "-S", reaper.__file__], stdin=subprocess.PIPE, text=True)
+    untold, stranger = (
+        subprocess.Popen(["sleep", "60"], env=env, start_new_session=True) for env in (environment, other)
+    )
+    try:
+        told.communicate(f"dir {tmp_path / 'private'}\n", timeout=PATIENCE_S)
+        assert untold.wait(PATIENCE_S) == -signal.SIGTERM
+        assert stranger.poll() is None
+    finally:
+        for process in (untold, stranger):
+            process.kill()
+            process.wait()

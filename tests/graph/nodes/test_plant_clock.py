@@ -1,0 +1,193 @@
+"""What makes the plant's time pass: commands in lockstep, a multiple of the wall's clock. With its real sockets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service.control.joint_states import JointStates
+from dyn_service.control.plant.safety import RUNNING
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.stop import Stop
+from dyn_service.graph.middleware.telemetry import Telemetry
+from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters
+from dyn_service.graph.nodes.plant.loop import PlantLoop, steps_between_states
+from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.topics import PlantTopics
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.messages.rosgraph_msgs import Clock
+from dyn_service.support.arguments import NodeArguments, parse_arguments
+from dyn_service.support.parameters import NoParameters
+from tests.graph import launches
+from tests.graph.launches import Launched
+
+PATIENCE_S = 240.0
+
+
+class Commanding:
+    """Who commands a plant."""
+
+    def __init__(self, context: zmq.Context, folder: Path) -> None:
+        self.node = Node.alone("/commanding", NoParameters(), folder, context)
+        self.states = self.node.create_subscription(PlantState, "plant_state", queue=10_000)
+        self.clock = self.node.create_subscription(Clock, "/clock", queue=10_000)
+        self.commands = self.node.create_publisher(JointCommand, "joint_commands")
+
+    def until_heard(self, loop: PlantLoop) -> None:
+        """Until the plant hears the commands: one of no session is refused, and answers no state."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(loop.plant.safety.counters.refused.values()):
+            assert time.monotonic() < deadline
+            self.commands.publish(JointCommand(0, 0, 0, "", 1, (), []))
+            self.node.spin_once(0.01)
+
+    def state(self, wanted=lambda state: True) -> PlantState:
+        """The next state that is wanted."""
+        return self.next(self.states, wanted)
+
+    def next(self, heard, wanted=lambda message: True):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            self.node.spin_once()
+            message = heard.take()
+            if message is not None and wanted(message):
+                return message
+            if message is None:
+                heard.socket.poll(5)
+        raise AssertionError("nothing came")
+
+    def answer(self, state: PlantState, **changes) -> None:
+        fields = {
+            "session": state.session, "state_seq": state.seq, "epoch": state.epoch, "fingerprint": state.fingerprint,
+            "controller": 1, "name": state.name, "effort": [0.0], "arm": state.mode not in RUNNING,
+        }  # fmt: skip
+        self.commands.publish(JointCommand(**{**fields, **changes}))
+
+
+@contextmanager
+def at_work(robot: Robot, folder: Path, **changes) -> Iterator[tuple[Commanding, PlantLoop]]:
+    """A plant at work in a thread."""
+    folder.chmod(0o700)
+    context: zmq.Context = zmq.Context()
+    p = PlantParameters(robot="-", **changes)
+    node = Node(NodeArguments("plant"), p, Telemetry("/plant", context, None), context, Stop(), folder)
+    loop = PlantLoop(node, make_plant(robot, p, session=7), PlantTopics(node, p, JointStates.of(robot)))
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    commanding = Commanding(context, folder)
+    try:
+        commanding.until_heard(loop)
+        yield commanding, loop
+    finally:
+        node.stop.requested = True
+        thread.join()
+        commanding.node.close()
+        node.close()
+        context.destroy(linger=0)
+
+
+LOCKSTEP = {"clock": "lockstep", "control_rate_hz": 500.0, "initial_position": [0.3]}
+
+
+def test_in_lockstep_time_stands_until_the_newest_state_is_answered(pendulum: Robot, tmp_path: Path) -> None:
+    """Two steps for each answer; a state is sent again until it has one; an answer to an older one moves nothing."""
+    with at_work(pendulum, tmp_path, **LOCKSTEP) as (controller, loop):
+        first = controller.state()
+        assert [controller.state() == first for _ in range(3)] == [True] * 3
+        seen = []
+        for _ in range(20):
+            state = controller.state(lambda state: state.seq == 2 * len(seen))
+            seen.append(state.stamp)
+            controller.answer(state)
+        np.testing.assert_allclose(seen, 0.002 * np.arange(20), rtol=1e-12)
+        last = controller.state(lambda state: state.seq == 40)
+        controller.answer(state)  # once more
+        assert controller.state() == last
+        controller.answer(last, effort=[np.inf])  # an answer, though none that is taken
+        assert controller.state(lambda state: state.seq > 40).seq == 42
+        assert loop.plant.safety.counters.refused["not_finite"] == 1
+        assert controller.next(controller.clock).clock.nanoseconds() % 2_000_000 == 0
+
+
+def test_in_lockstep_a_controller_that_falls_silent_is_missed_at_the_same_step(pendulum: Robot, tmp_path: Path) -> None:
+    """However long the wall waits: twenty cycles of 2 ms after the command that was taken last. Then time stands."""
+    with at_work(pendulum, tmp_path, **LOCKSTEP, lockstep_patience_s=0.0) as (controller, loop):
+        for k in range(10):
+            controller.answer(controller.state(lambda state, k=k: state.seq == 2 * k))
+        loop._patience_s = 0.1  # from here on: before, a machine that is busy would have passed for silence
+        stopped = controller.state(lambda state: state.mode == "stopped" and state.armable)
+        assert (stopped.cause, stopped.since) == ("missed", pytest.approx(0.018 + 0.040))
+        assert controller.state() == stopped
+        assert loop.unanswered == 1
+        controller.answer(stopped)
+        assert controller.state(lambda state: state.seq > stopped.seq).mode in RUNNING
+
+
+def test_faster_is_so_many_times_the_walls_time(pendulum: Robot, tmp_path: Path) -> None:
+    """Counted by the loop's own deadlines: no time is measured here."""
+    with at_work(pendulum, tmp_path, clock="faster", speed=20.0, rate_hz=50.0) as (controller, loop):
+        assert controller.state(lambda state: state.seq >= 20).stamp >= 0.4
+        assert loop.pacer.period_s == pytest.approx(0.001)
+        assert controller.next(controller.clock).clock.nanoseconds() % 20_000_000 == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({}, 1),
+        ({"state_rate_hz": 250.0}, 4),
+        ({"control_rate_hz": 500.0}, 1),
+        ({"clock": "lockstep"}, 1),
+        ({"clock": "lockstep", "control_rate_hz": 500.0}, 2),
+        ({"clock": "lockstep", "control_rate_hz": 500.0, "state_rate_hz": 1000.0}, 1),
+    ],
+)
+def test_steps_from_state_to_state(changes: dict, steps: int) -> None:
+    assert steps_between_states(PlantParameters(robot="-", **changes)) == steps
+
+
+@pytest.mark.parametrize("name", ["control_rate_hz", "state_rate_hz"])
+def test_times_that_there_cannot_be(name: str) -> None:
+    """The error names the rate that was given."""
+    with pytest.raises(InvalidArgumentError, match=rf"a whole multiple of {name}, found 1000 and 300 Hz") as fault:
+        steps_between_states(PlantParameters(robot="-", clock="lockstep", **{name: 300.0}))
+    assert fault.value.path == name
+
+
+@pytest.mark.parametrize("kind", [PlantParameters, ControllerParameters])
+def test_no_rate_is_so_high_that_its_period_is_zero(kind: type) -> None:
+    """It was an error of a period, which nobody had given."""
+    with pytest.raises(
+        InvalidArgumentError, match=r"parameter 'rate_hz': expected a number of at most 1000000, found 1e\+308"
+    ):
+        parse_arguments(["robot:=none", "rate_hz:=1e308"], default_name="n").parameters.to(kind)
+
+
+@pytest.mark.slow
+def test_two_launches_in_lockstep_record_the_same_bits(tmp_path: Path) -> None:
+    """Three processes, one of them the server, under whatever else the machine does."""
+    tables = []
+    rate = "{name: control_rate_hz, value: 100.0}"
+    file = tmp_path / "lockstep.launch.yaml"
+    file.write_text(launches.pendulum().replace(rate, f"{rate}, {{name: clock, value: lockstep}}"), "utf-8")
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        with Launched(file, "--duration", "0.5", "--report", str(folder)) as launch:
+            assert launch.wait() == 0, launch.text
+        recording = np.load(folder / "recording.npz")
+        table, columns = recording["plant.plant"], list(recording["plant.plant.columns"])
+        under = np.flatnonzero(table[:, columns.index("mode")] == 1.0)  # until the controller was told to end
+        tables.append(np.delete(table[: under[-1] + 1], columns.index("session"), axis=1))
+    common = min(map(len, tables))
+    assert common > 100
+    assert np.array_equal(tables[0][:common], tables[1][:common])

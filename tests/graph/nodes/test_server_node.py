@@ -1,0 +1,276 @@
+"""A server is told the same in the same words, by `dyn serve --config` and by a launch file, and does so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service import Client, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.graph.launch.plan import ProcessPlan
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.graph.middleware import telemetry
+from dyn_service.graph.middleware.graph import Graph
+from dyn_service.graph.middleware.topics import RUNTIME_DIR
+from dyn_service.graph.nodes.server import NODE
+from dyn_service.service.protocol.administration import Role
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.settings import ServerSettings, read_settings
+from dyn_service.support.arguments import parse_arguments
+from dyn_service.support.realtime import Realtime
+from tests.conftest import ROOT, URDF
+
+WAIT_S = 240.0
+EVERYTHING = """
+server:
+  ros__parameters:
+    robots: [robots/pendulum.urdf]
+    joints: [joints.yaml]
+    root: planar
+    mimic: false
+    endpoints: ["tcp://127.0.0.1:0", "ipc://$(env WHERE)"]
+    allow_load: false
+    prepare: [control, energy]
+    workers: 1
+    limits: {max_waiting: 3, max_reply_bytes: 1000}
+    realtime: {freeze_collector: true}
+    keys: required
+    keys_folder: keys
+    audit: audit.jsonl
+"""
+
+
+def planned(tmp_path: Path, parameters: str, **node: str) -> ProcessPlan:
+    """The process that a launch file starts with these parameters."""
+    (tmp_path / "scratch").mkdir(exist_ok=True)
+    keys = "".join(f", {name}: {value}" for name, value in node.items())
+    file = tmp_path / "launch" / "a.launch.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"launch: [{{node: {{pkg: dyn_service, exec: server{keys}, param: [{parameters}]}}}}]", "utf-8")
+    plan = make_plan(
+        read_launch_file(file), {}, environment={"WHERE": f"{tmp_path}/socket"}, folder=tmp_path / "scratch"
+    )
+    return plan.processes[0]
+
+
+def as_the_node_reads_it(process: ProcessPlan) -> ServerSettings:
+    command = process.command[process.command.index("--ros-args") :]
+    return parse_arguments(command, default_name="server").parameters.to(NODE.parameters)
+
+
+@pytest.mark.parametrize("substitutions", [False, True])
+def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
+    file = tmp_path / "config" / "server.yaml"
+    (file.parent / "robots").mkdir(parents=True)
+    (file.parent / "robots" / "pendulum.urdf").touch()
+    (file.parent / "joints.yaml").touch()
+    text = EVERYTHING if substitutions else EVERYTHING.replace("$(env WHERE)", f"{tmp_path}/socket")
+    file.write_text(text, "utf-8")
+    allowed = ", allow_substs: true" if substitutions else ""
+    process = planned(tmp_path, f"{{from: {file}{allowed}}}")
+    expected = ServerSettings(
+        robots=[str(tmp_path / "config" / "robots" / "pendulum.urdf")],
+        joints=[str(tmp_path / "config" / "joints.yaml")],
+        root="planar",
+        mimic=False,
+        endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
+        allow_load=False,
+        prepare=["control", "energy"],
+        workers=1,
+        limits=RequestLimits(max_waiting=3, max_reply_bytes=1000),
+        realtime=Realtime(freeze_collector=True),
+        keys="required",
+        keys_folder=str(tmp_path / "config" / "keys"),
+        audit=str(tmp_path / "config" / "audit.jsonl"),
+    )
+    assert as_the_node_reads_it(process) == expected
+    assert msgspec.convert(process.parameters, ServerSettings) == expected
+    if not substitutions:
+        assert read_settings(file) == expected
+    for field in msgspec.structs.fields(ServerSettings):
+        assert getattr(expected, field.name) != getattr(ServerSettings(), field.name), f"{field.name} is not tried"
+
+
+def test_the_example_file_both_ways(tmp_path: Path) -> None:
+    file = ROOT / "config" / "server.yaml"
+    assert as_the_node_reads_it(planned(tmp_path, f"{{from: {file}}}")) == read_settings(file)
+
+
+def test_what_the_launch_file_says_comes_after_and_is_from_the_working_directory(tmp_path: Path) -> None:
+    file = ROOT / "config" / "server.yaml"
+    own = "{name: robots, value: [urdf/scara.urdf]}, {name: limits.max_robots, value: 2}"
+    settings = as_the_node_reads_it(planned(tmp_path, f"{{from: {file}}}, {own}"))
+    assert settings.robots == ["urdf/scara.urdf"]
+    assert settings.limits == RequestLimits(max_robots=2)
+    last = as_the_node_reads_it(planned(tmp_path, f"{own}, {{from: {file}}}"))
+    assert last == read_settings(file)
+
+
+def test_nothing_at_all_is_private(tmp_path: Path) -> None:
+    private = {"endpoints": [f"ipc://{tmp_path}/scratch/dynamics"], "allow_load": False}
+    assert as_the_node_reads_it(planned(tmp_path, "{name: root, value: fixed}")) == ServerSettings(**private)
+    below = as_the_node_reads_it(planned(tmp_path, "{name: root, value: fixed}", namespace="/left/arm"))
+    assert below.endpoints == [f"ipc://{tmp_path}/scratch/left.arm.dynamics"]
+
+
+def test_what_is_said_is_done(tmp_path: Path) -> None:
+    said = "{name: endpoints, value: ['tcp://127.0.0.1:0']}, {name: allow_load, value: true}"
+    settings = as_the_node_reads_it(planned(tmp_path, said))
+    assert (settings.endpoints, settings.allow_load) == (["tcp://127.0.0.1:0"], True)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        ("{name: endpoint, value: tcp://127.0.0.1:1}", "unknown key 'endpoint'; did you mean 'endpoints'?"),
+        ("{name: endpoints, value: [nowhere]}", "endpoint must look like"),
+        ("{name: prepare, value: [verfy]}", "did you mean 'verify'?"),
+        ("{name: limits, param: [{name: max_waiting, value: 0}]}", "must be positive"),
+    ],
+)
+def test_faults_are_found_before_anything_starts(tmp_path: Path, parameter: str, message: str) -> None:
+    with pytest.raises(Exception, match=r"a\.launch\.yaml:1: ") as caught:
+        planned(tmp_path, parameter)
+    assert message in str(caught.value)
+
+
+RUN_NODE = "import runpy\nrunpy.run_module('dyn_service.graph.nodes.server', run_name='__main__', alter_sys=True)"
+
+
+def run_node(tmp_path: Path, first: str = "", **parameters: Any) -> tuple[subprocess.Popen[str], zmq.Socket[bytes]]:
+    """The node as a launcher starts it, and the launcher's end of its telemetry. first: code that it runs before."""
+    launcher = zmq.Context.instance().socket(zmq.PULL)
+    launcher.rcvtimeo = int(WAIT_S * 1000)
+    launcher.bind(f"ipc://{tmp_path}/launcher")
+    words = [word for name, value in parameters.items() for word in ("-p", f"{name}:={json.dumps(value)}")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{first}\n{RUN_NODE}", "--ros-args", *words],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            telemetry.ENDPOINT: f"ipc://{tmp_path}/launcher",
+            telemetry.NODE: "server",
+            RUNTIME_DIR: str(tmp_path),
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process, launcher
+
+
+def test_the_node_does_as_it_is_told(tmp_path: Path) -> None:
+    process, launcher = run_node(
+        tmp_path,
+        robots=[str(URDF / "pendulum.urdf")],
+        endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
+        allow_load=False,
+        prepare=["gravity_forces"],
+        limits={"max_reply_bytes": 1000},
+    )
+    try:
+        facts = telemetry.decode(launcher.recv())
+        assert isinstance(facts, telemetry.Facts)
+        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Ready)
+        assert (facts.values["role"], list(facts.values["robots"])) == ("server", ["pendulum"])
+        assert len(facts.values["endpoints"]) == 2
+        assert [entry.answers_at for entry in Graph(tmp_path).nodes()] == [tuple(facts.values["endpoints"])]
+        for endpoint in facts.values["endpoints"]:
+            with Client(endpoint, timeout_s=WAIT_S) as client:
+                pendulum = client.robot("pendulum")
+                assert pendulum.gravity_forces(np.array([0.5])).shape == (1,)
+                with pytest.raises(ResourceExhaustedError, match="the limit is 1000"):
+                    pendulum.gravity_forces(np.zeros((1000, 1)))
+                with pytest.raises(PermissionDeniedError):
+                    client.unload_robot("pendulum")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+        assert said.startswith("pendulum: 1 kernels for gravity_forces in ")
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()
+
+
+def test_a_node_that_asks_for_keys_asks_itself_with_its_own(tmp_path: Path) -> None:
+    folder = KeyFolder(tmp_path / "keys")
+    file = folder.make("lab", Role.LOAD)
+    process, launcher = run_node(
+        tmp_path,
+        robots=[str(URDF / "pendulum.urdf")],
+        endpoints=["tcp://127.0.0.1:0"],
+        prepare=["gravity_forces"],
+        keys="required",
+        keys_folder=str(folder.folder),
+        audit=str(tmp_path / "audit.jsonl"),
+    )
+    try:
+        facts = telemetry.decode(launcher.recv())
+        assert isinstance(facts, telemetry.Facts)
+        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Ready)
+        (endpoint,) = facts.values["endpoints"]
+        with Client(endpoint, timeout_s=WAIT_S, keys=file) as client:
+            client.load_robot(URDF / "scara.urdf")  # by a worker, which has the serving process write it down
+            client.unload_robot("scara")
+            assert client.list_robots() == ["pendulum"]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+        lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+        assert [(line["who"], line["query"], line["robot"], line["outcome"]) for line in lines] == [
+            ("key lab", "load_robot", "scara", "ok"),
+            ("key lab", "unload_robot", "scara", "ok"),
+        ]
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.05, 0.2, 0.5])
+def test_a_signal_while_it_starts_to_listen_ends_it(tmp_path: Path, pause_s: float) -> None:
+    """Wherever between the making of its sockets and its first answer: it used to wait for that answer to the limit."""
+    process, launcher = run_node(
+        tmp_path,
+        "import dyn_service.service.server.transport.self_test\ndyn_service.server.proof._LIMIT_S = 1e6",
+        robots=[str(URDF / "pendulum.urdf")],
+        endpoints=[f"ipc://{tmp_path}/socket"],
+        prepare=["gravity_forces"],
+    )
+    try:
+        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Facts)
+        time.sleep(pause_s)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+        assert said.count("\n") == 1
+        assert not (tmp_path / "socket").exists()
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()
+
+
+def test_a_node_that_cannot_serve_says_why(tmp_path: Path) -> None:
+    process, launcher = run_node(tmp_path, endpoints=["tcp://127.0.0.1:0"], allow_load=False)
+    try:
+        fault = telemetry.decode(launcher.recv())
+        assert isinstance(fault, telemetry.Fault)
+        assert fault.message == "there is nothing to serve: name a robot's file"
+        assert process.wait(WAIT_S) == 2  # what it was told is wrong: a launcher does not start it again
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()

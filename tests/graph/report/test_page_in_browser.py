@@ -1,0 +1,99 @@
+"""The report's page in a browser: charts are drawn, and who looks closer at one looks closer at all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.graph.launch.page import Shown
+from dyn_service.graph.middleware.node_kind import Section
+from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.report.charts import Card, Chart, Line
+from tests.browser import browser, needs_browser
+from tests.graph.report.test_page import page_of, take_plant, written
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+COLOURS = """() => [...document.querySelectorAll('canvas')].map((canvas) => {
+  const seen = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  return new Set(new Uint32Array(seen.buffer)).size;
+})"""
+FIRST_TIMES = """() => [...document.querySelectorAll('.chart')].map((place) => place.getAttribute('data-shown'))"""
+
+
+def test_charts_are_drawn_and_zoom_together(tmp_path: Path) -> None:
+    board = Board()
+    take_plant(board, "plant", 9)
+    written(tmp_path, board)
+    with browser(color_scheme="dark") as page:
+        page.goto((tmp_path / "index.html").as_uri())
+        page.wait_for_function("document.querySelectorAll('canvas').length === 4")
+        assert min(page.evaluate(COLOURS)) > 10  # a blank canvas has one colour
+        assert page.evaluate(FIRST_TIMES) == ["0 2.999"] * 4
+        assert page.locator("#all-of-it").is_hidden()
+        page.locator("button[data-from]").first.click()  # the effort at its limit, from 1.5 to 1.8 s
+        page.wait_for_function("document.querySelector('.chart').getAttribute('data-shown') !== '0 2.999'")
+        assert page.evaluate(FIRST_TIMES) == ["1.4 1.9"] * 4
+        page.locator("#all-of-it").click()
+        assert page.evaluate(FIRST_TIMES) == ["0 2.999"] * 4
+        over = page.locator(".u-over").first
+        over.scroll_into_view_if_needed()
+        box = over.bounding_box()
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 20, steps=4)
+        page.mouse.up()
+        begin, end = (float(number) for number in page.evaluate(FIRST_TIMES)[3].split())
+        assert begin == pytest.approx(0.5 * 2.999, abs=0.02)  # a few pixels of some 350
+        assert end == pytest.approx(0.75 * 2.999, abs=0.02)
+        page.mouse.dblclick(box["x"] + 50, box["y"] + 20)
+        page.wait_for_function("document.querySelector('.chart').getAttribute('data-shown') === '0 2.999'")
+        assert page.evaluate(FIRST_TIMES) == ["0 2.999"] * 4
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.locator("#theme").click()
+        assert page.evaluate("document.documentElement.dataset.theme") == "light"
+        assert min(page.evaluate(COLOURS)) > 10
+        assert page.errors == []
+
+
+def test_it_fits_a_narrow_window(tmp_path: Path) -> None:
+    board = Board()
+    take_plant(board, "plant", 9)
+    written(tmp_path, board)
+    with browser(viewport={"width": 390, "height": 800}) as page:
+        page.goto((tmp_path / "index.html").as_uri())
+        page.wait_for_selector("canvas")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.evaluate("document.querySelector('.nodes').scrollWidth") <= 390
+        assert page.errors == []
+
+
+LEFT_EDGES = """() => {
+  window.leftEdges = [];
+  const fillText = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    const width = this.measureText(text).width;
+    const left = this.textAlign === 'right' ? x - width : this.textAlign === 'center' ? x - width / 2 : x;
+    const turned = this.getTransform().b !== 0;  // the label of the axis
+    if (!turned) window.leftEdges.push([text, left + this.getTransform().e]);
+    return fillText.apply(this, arguments);
+  };
+}"""
+
+
+def test_charts_below_the_window_are_drawn_and_no_tick_is_cut(tmp_path: Path) -> None:
+    """As a screenshot of the whole page has them. Ticks have a sign and up to six digits."""
+    t = np.linspace(0.0, 3.0, 500)
+    charts = [Chart(t, [Line("a", size * np.sin(k + t) + offset)], "y [m]", height=110)
+              for k in range(20) for size, offset in [(1e-4, -0.1234), (5e4, -2e5), (1e-7, 0.0)]]  # fmt: skip
+    section = Section({}, charts={"h": [Card(str(k), [chart]) for k, chart in enumerate(charts)]})
+    (tmp_path / "index.html").write_text(page_of([Shown("n", "p", section)]), "utf-8")
+    with browser(viewport={"width": 1280, "height": 400}) as page:
+        page.add_init_script(f"({LEFT_EDGES})()")
+        page.goto((tmp_path / "index.html").as_uri())
+        page.wait_for_function("document.querySelectorAll('canvas').length === 60")
+        page.wait_for_function("window.leftEdges.length > 180")
+        edges = page.evaluate("window.leftEdges")
+        assert min(left for _, left in edges) >= 0.0
+        assert {"-0.1234", "-150000", "5e-8"} & {text for text, _ in edges}
+        assert page.errors == []

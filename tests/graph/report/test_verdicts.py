@@ -1,0 +1,269 @@
+"""A run is clean if it met its bounds: report.json, the page, the last line and the exit status say the same of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dyn_service.control.plant.safety import ACTIVE, BRAKED, MODES
+from dyn_service.control.references.trajectory import PointToPoint
+from dyn_service.graph.launch import launch_file
+from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
+from dyn_service.graph.launch.report import write_report
+from dyn_service.graph.launch.run import _summary
+from dyn_service.graph.launch.supervisor import BUSY, NOT_CLEAN, Outcome, waiting_per_core
+from dyn_service.graph.middleware.node_kind import NodeKind, Panel
+from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats
+from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.registry import Registry
+from dyn_service.graph.report.verdicts import PlantBounds, Verdict
+from tests.graph.launches import Launched, pendulum
+from tests.trees import configuration
+
+JOINTS = ["lift", "turn"]
+QUIET = {"steps": 3000, "active_steps": 2000, "stopped_steps": 0, "stops": 0, "armed": 1, "slipped": 0,
+         "late_p50_us": 30.0, "late_p99_us": 60.0, "late_p99_9_us": 200.0, "late_max_us": 900.0}  # fmt: skip
+ASKED = {"sent": 1000, "answered": 1000, "lost": 0, "deadline_misses": 0}
+
+
+def run(
+    *,
+    error: tuple[float, float] = (0.0, 0.0),
+    way: tuple[float, float] = (1.0, -2.0),
+    plant: dict | None = None,
+    asked: dict | None = None,
+    bounds: dict | None = None,
+    clock: str = "real_time",
+    recorded: bool = True,
+    controller: bool = True,
+) -> Board:
+    """3 s of a plant: braked for 1 s, then on a reference that goes the way (m, rad), off it by half of the error (m,
+    rad), at 2 s by all of it.
+    """
+    at, board = configuration(JOINTS, ["prismatic", "revolute"]), Board()
+    facts = {"role": "plant", "joints": JOINTS, "session": 9, "configuration": at.to_wire(), "clock": clock}
+    board.take(Ready("plant", 1))
+    board.take(Facts("plant", 1, {**facts, **({"bounds": bounds} if bounds else {})}))
+    board.take(Stats("plant", 1, {**QUIET, **(plant or {})}))
+    motion = PointToPoint(np.zeros(2), np.zeros(2), np.array([way]), move_s=1.0, dwell_s=1.0)
+    t = np.arange(3000) / 1000.0
+    q = motion.sample(t - 1.0).q - np.outer(np.where(t == 2.0, 1.0, 0.5), error)
+    mode = np.where(t < 1.0, MODES.index(BRAKED), MODES.index(ACTIVE))
+    table = np.column_stack([t, np.full_like(t, 9.0), mode, q, np.zeros((3000, 4))])
+    columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
+    if recorded:
+        board.take(Rows("plant", 1, "plant", columns, np.ascontiguousarray(table, "<f8").tobytes()))
+    if controller:
+        reference = {"session": 9, "begin_s": 1.0, "joints": JOINTS, "motion": motion.to_wire()}
+        told = {"role": "controller", "deadline_s": 0.002, "law": "l", "late_share": 0.01, "reference": reference}
+        board.take(Facts("controller", 2, told))
+        board.take(Stats("controller", 2, {**ASKED, **(asked or {})}))
+    return board
+
+
+def judged(folder: Path, board: Board, **outcome: object) -> tuple[dict, str, str]:
+    """What report.json says of the outcome, the page's badge, and the launch's last line."""
+    plan, made = LaunchPlan(folder / "c.launch.yaml", {}, ()), Outcome("3 s are over", **outcome)  # type: ignore[arg-type]
+    write_report(folder, plan, board, made)
+    found = json.loads((folder / "report.json").read_text("utf-8"))["outcome"]
+    page = (folder / "index.html").read_text("utf-8")
+    for one in found["verdicts"]:
+        assert one["sentence"].replace("'", "&#x27;") in page
+    badge = re.search(r'<span class="badge (\w*)">([^<]+)<', page)
+    assert badge is not None
+    assert badge[2].startswith(found["verdict"])
+    assert badge[1] in {True: ("good", "warn"), False: ("bad",), None: ("warn",)}[found["clean"]]
+    lines = _summary(plan, board, made)
+    assert all(f"not clean: {one}" in lines for one in made.broken)
+    return found, page, lines[-1] if lines else ""
+
+
+def broken(found: dict) -> list[str]:
+    return [one["sentence"] for one in found["verdicts"] if one["passed"] is False]
+
+
+def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
+    found, _, last = judged(tmp_path, run(error=(0.0, 1e-3)), check=True)
+    assert found["clean"] is True
+    assert found["exit_code"] == 0
+    assert last.startswith("clean, 7 bounds met")
+    assert {one["what"]: one["bound"] for one in found["verdicts"]} == {
+        "late answers": 1.0, "safe stops": 0.0, "time under command": 99.0, "lateness": 10.0, "time lost": 1.0,
+        "time at limits": 1.0, "tracking error": 0.05,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"error": (0.0, 1.15)}, "tracking error 1.15 rad (turn at 2.00 s), allowed at most 0.05 rad"),
+        ({"error": (6e-3, 0.0)}, "tracking error 6e-3 m (lift at 2.00 s), allowed at most 5e-3 m"),
+        ({"plant": {"stops": 17, "stops_missed": 17}}, "safe stops 17 (17 missed), allowed at most 0"),
+        ({"plant": {"stopped_steps": 500}}, "time under command 80 %, allowed at least 99 %"),
+        ({"plant": {"armed": 0, "active_steps": 0}}, "time under command 0 %, allowed at least 99 %"),
+        (
+            {"plant": {"late_p99_9_us": 2e4, "late_max_us": 67e3}},
+            "lateness 20 ms (99.9 % of the periods; the latest 67 ms), allowed at most 10 ms",
+        ),
+        ({"plant": {"slipped": 1000}}, "time lost 25 %, allowed at most 1 %"),
+        ({"plant": {"saturated.turn": 200, "saturated.lift": 2}}, "time at limits 10 % (turn), allowed at most 1 %"),
+        ({"plant": {"out_of_range.lift": 60}}, "time at limits 2 % (lift), allowed at most 1 %"),
+        ({"asked": {"deadline_misses": 10, "lost": 1}}, "late answers 1.1 %, allowed at most 1 %"),
+    ],
+)  # fmt: skip
+def test_each_bound_alone_makes_it_not_clean(tmp_path: Path, change: dict, sentence: str) -> None:
+    found, _, last = judged(tmp_path, run(**change))
+    assert (found["clean"], found["exit_code"]) == (False, 0)  # the status is as it was, unless it is asked for
+    assert broken(found) == [sentence]
+    assert last.startswith("not clean, 1 of 7 bounds broken")
+    found, _, last = judged(tmp_path, run(**change), check=True)
+    assert found["exit_code"] == NOT_CLEAN == 3
+    assert last.startswith("status 3: not clean, 1 of 7 bounds broken")
+
+
+def test_a_robot_that_stands_still_under_a_small_motion_is_not_clean(tmp_path: Path) -> None:
+    """0.03 rad off is within 3 degrees, and all of a motion of 0.03 rad; beside one of 2 rad, or none, it is little."""
+    for way, allowed in ((2.0, 0.05), (0.1, 0.025), (0.03, 7.5e-3), (0.0, 0.05)):
+        found, _, _ = judged(tmp_path, run(way=(0.0, way), error=(0.0, 0.03)))
+        (tracking,) = [one for one in found["verdicts"] if one["what"] == "tracking error"]
+        assert tracking["bound"] == pytest.approx(allowed, rel=1e-3)
+        assert tracking["passed"] is (allowed == 0.05)
+
+
+def test_bounds_are_parameters(tmp_path: Path) -> None:
+    given = {"bounds": {"safe_stops": 20, "error_rad": 2.0, "error_share": 1.0}}
+    bounds = msgspec.to_builtins(msgspec.convert({"robot": "r", **given}, PlantParameters).bounds)
+    board = run(error=(0.0, 1.15), plant={"stops": 17}, bounds=bounds)
+    found, _, last = judged(tmp_path, board, check=True)
+    assert (found["clean"], found["exit_code"]) == (True, 0)
+    assert last.startswith("clean, 7 bounds met")
+    with pytest.raises(msgspec.ValidationError, match=r"bounds\.under_command"):
+        msgspec.convert({"robot": "r", "bounds": {"under_command": 1.5}}, PlantParameters)
+    boundless = dict.fromkeys(("error_rad", "error_m", "error_share"), math.inf)
+    found, _, last = judged(tmp_path, run(error=(0.0, 1.15), bounds=boundless))
+    assert [one["sentence"] for one in found["verdicts"] if one["passed"] is None] == [
+        "tracking error not judged (no bound)"
+    ]
+    assert last.startswith("clean, 6 bounds met")
+
+
+def test_what_was_not_judged_is_said(tmp_path: Path) -> None:
+    def unjudged(board: Board) -> tuple[bool | None, list[str]]:
+        found, _, _ = judged(tmp_path, board)
+        return found["clean"], [one["sentence"] for one in found["verdicts"] if one["passed"] is None]
+
+    late = "in lockstep nothing comes late"
+    assert unjudged(run(clock="lockstep", plant={"late_p99_9_us": 9e9}, asked={"deadline_misses": 900})) == (
+        True,
+        [f"late answers not judged ({late})", f"lateness not judged ({late})", f"time lost not judged ({late})"],
+    )
+    assert unjudged(run(controller=False, plant={"armed": 0, "active_steps": 0})) == (
+        True,
+        ["time under command not judged (nothing commanded the plant)",
+         "tracking error not judged (no reference was followed)"],
+    )  # fmt: skip
+    assert unjudged(run(recorded=False)) == (True, ["tracking error not judged (the plant's motion was not recorded)"])
+
+
+def test_where_nothing_was_judged_nothing_is_clean(tmp_path: Path) -> None:
+    found, page, _ = judged(tmp_path, Board())
+    assert (found["clean"], found["exit_code"], found["verdict"]) == (None, 0, "nothing judged")
+    assert "Nothing was judged: no node of this launch has bounds." in page
+    assert judged(tmp_path, Board(), check=True)[0]["exit_code"] == NOT_CLEAN
+
+
+def test_a_panel_that_failed_judged_nothing_and_is_not_clean(tmp_path: Path) -> None:
+    def broken_panel(node, board):
+        raise KeyError("speed")
+
+    kind = NodeKind("n", object, lambda node: None, panels=(Panel("speed", broken_panel),))
+    plan = LaunchPlan(tmp_path / "x.launch.yaml", {}, (ProcessPlan("n", (), "", kind=kind),), Registry())
+    board, outcome = Board(), Outcome("done")
+    board.take(Ready("n", 1))
+    write_report(tmp_path, plan, board, outcome)
+    assert outcome.clean is False
+    assert outcome.broken == ["n: speed is no number (its panel failed), allowed at most 0"]
+
+
+def test_a_fault_is_not_clean_whatever_was_measured(tmp_path: Path) -> None:
+    found, _, last = judged(tmp_path, run(), faults=["plant died"], check=True)
+    assert (found["clean"], found["exit_code"], found["verdict"]) == (False, 1, "not clean")
+    assert last.startswith("status 1: not clean, 3 s are over")
+
+
+def test_a_busy_machine_is_named_with_what_helps(tmp_path: Path) -> None:
+    late = {"late_p99_9_us": 2e4, "late_max_us": 67e3, "stops": 2}
+    found, page, _ = judged(tmp_path, run(plant=late), waiting=[3.0, 3.2])
+    said = (
+        "the machine was busy: the plant was 67 ms late; 3.1 other processes per core were waiting. clock:=lockstep "
+        "makes a run independent of that, rearm: true lets a controller go on after a stop"
+    )
+    assert found["busy"] == said
+    assert said in page
+    assert found["waiting_per_core"] == pytest.approx(3.1)
+    for board, waiting in (
+        (run(plant=late), 0.9 * BUSY),  # a quiet machine has no part in it
+        (run(plant=late), 0.0),  # nor has one of which nothing is known
+        (run(), 3.1),  # a run that is clean was not disturbed
+        (run(plant={"stops": 1}, clock="lockstep"), 3.1),  # nor is one in lockstep
+    ):
+        found, _, _ = judged(tmp_path, board, waiting=[waiting] if waiting else [])
+        assert found["busy"] is None
+
+
+def test_processes_that_wait_are_counted_from_proc(tmp_path: Path) -> None:
+    cores, file = os.cpu_count() or 1, tmp_path / "loadavg"
+    for text, waiting in (("", None), ("1.0 1.0 1.0 x/9 1", None), (f"9.0 9.0 9.0 {4 * cores}/200 77\n", 3.0),
+                          ("0.1 0.1 0.1 1/200 77\n", 0.0)):  # fmt: skip
+        file.write_text(text, "ascii")
+        assert waiting_per_core(file) == waiting
+    assert waiting_per_core(tmp_path / "none") is None
+
+
+def test_a_value_that_is_no_number_breaks_its_bound() -> None:
+    for least in (False, True):
+        verdict = Verdict("speed", math.nan, 1.0, "m/s", least=least)
+        assert verdict.passed is False
+        assert verdict.sentence.startswith("speed is no number, allowed at ")
+
+
+def test_check_is_for_launches_without_nodes_too(tmp_path: Path) -> None:
+    file, screen = tmp_path / "a.launch.yaml", io.StringIO()
+    file.write_text("launch: [{executable: {name: done, cmd: 'true'}}]", "utf-8")
+    assert launch_file(file, console=Console(file=screen, width=200)) == 0
+    assert launch_file(file, console=Console(file=screen, width=200), check=True) == NOT_CLEAN
+    assert screen.getvalue().splitlines()[-1] == "[launch] status 3: nothing judged"
+
+
+@pytest.mark.slow
+def test_the_command_says_whether_the_run_was_clean(tmp_path: Path) -> None:
+    """A pendulum, in lockstep, and one with 20 kg at its end of which its controller knows nothing."""
+    calm = pendulum().replace("{name: control_rate_hz", "{name: clock, value: lockstep}, {name: control_rate_hz")
+    assert calm != pendulum()
+    payload = "[{link: pendulum, mass: 20.0, com: [0.0, 0.0, -1.0]}]"
+    heavy = calm.replace("{name: clock", f"{{name: overlay, value: {{payloads: {payload}}}}}, {{name: clock")
+    for text, status in ((calm, 0), (heavy, NOT_CLEAN)):
+        file = tmp_path / "a.launch.yaml"
+        file.write_text(text, "utf-8")
+        with Launched(file, "--duration", "2", "--check", "--report", str(tmp_path / "report")) as launch:
+            assert launch.wait() == status, launch.text
+        outcome = json.loads((tmp_path / "report" / "report.json").read_text("utf-8"))["outcome"]
+        assert (outcome["exit_code"], outcome["clean"]) == (status, status == 0)
+        assert outcome["verdict"] in launch.lines[-1]
+        if status:
+            assert any(one.startswith("tracking error ") for one in broken(outcome)), launch.text
+
+
+def test_defaults_allow_what_they_say() -> None:
+    allowed = PlantBounds().errors(np.array([True, False]), np.array([1.0, 1.0]))
+    assert allowed.tolist() == [0.05, 0.005]

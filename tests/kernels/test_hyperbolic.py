@@ -1,0 +1,71 @@
+"""The kernels' hyperbolic tangent: to the last places, over all numbers, NaN as NaN and no warning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dyn_service.engine.robot import Robot
+from dyn_service.kernels.hyperbolic import ERROR
+from dyn_service.parsing.urdf.reader import read
+from tests.conftest import URDF
+
+flint = pytest.importorskip("flint")
+
+
+@pytest.fixture(scope="module")
+def pendulum() -> Robot:
+    """A joint whose friction is tanh v."""
+    described = read(URDF / "pendulum.urdf")
+    (joint,) = [joint for joint in described.joints if joint.moves.nv]
+    others = [each for each in described.joints if each is not joint]
+    return Robot(replace(described, joints=(*others, replace(joint, friction=1.0, friction_width=1.0))))
+
+
+def tanh(robot: Robot, x: np.ndarray) -> np.ndarray:
+    return robot.passive_forces(np.zeros(1), x[:, None]).friction[:, 0]
+
+
+def numbers() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    size = 4000
+    halves = np.log(2) / 4 * np.arange(1, 120, 2)  # where the reduction goes over from one whole to the next
+    return {
+        "ordinary": rng.uniform(-3, 3, size),
+        "small": 10.0 ** rng.uniform(-300, -1, size) * rng.choice([-1.0, 1.0], size),
+        "large": rng.uniform(-25, 25, size),
+        "at the seams": (halves[:, None] * (1 + 2e-16 * np.arange(-3, 4))).ravel(),
+        "subnormal": np.array([5e-324, -5e-324, 1e-310, 2.2250738585072014e-308]),
+        "ends": np.array([0.0, 19.0, 19.06, 19.07, 20.0, 20.1, 1e10, 1e300, np.inf, -np.inf]),
+    }
+
+
+@pytest.mark.parametrize("x", numbers().values(), ids=numbers())
+def test_against_two_hundred_bits(pendulum: Robot, x: np.ndarray) -> None:
+    found = tanh(pendulum, x)
+    with flint.ctx.workprec(200):
+        for ours, given in zip(found.tolist(), x.tolist(), strict=True):
+            exact = flint.arb(given).tanh() if np.isfinite(given) else flint.arb(np.sign(given))
+            apart = abs(float((flint.arb(ours) - exact).mid()))
+            assert apart <= ERROR * np.spacing(abs(float(exact.mid()))), given
+    assert np.all(np.abs(found) <= 1.0)
+
+
+def test_is_odd_and_keeps_the_sign_of_zero(pendulum: Robot) -> None:
+    x = np.concatenate(list(numbers().values()))
+    assert np.array_equal(tanh(pendulum, -x), -tanh(pendulum, x))
+
+
+def test_no_number_stays_none(pendulum: Robot) -> None:
+    """Warnings are errors here: a kernel that raised the invalid flag would fail."""
+    found = tanh(pendulum, np.array([np.nan, 0.5, -np.nan]))
+    assert np.isnan(found[[0, 2]]).all()
+    assert found[1] == pytest.approx(np.tanh(0.5), rel=1e-15)
+
+
+def test_alone_and_in_a_batch_to_the_last_bit(pendulum: Robot) -> None:
+    x = numbers()["ordinary"][:50]
+    single = [pendulum.passive_forces([0.0], [each]).friction[0] for each in x]
+    assert np.array_equal(single, tanh(pendulum, x))

@@ -1,0 +1,282 @@
+"""From one sort of file to another and back: the same robot, and in MuJoCo's hands its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.model.description import Description, Limit, rooted
+from dyn_service.parsing.conversion import convert, format_of, urdf_of, written
+from dyn_service.parsing.files import read_file, read_text
+from dyn_service.parsing.joint_files import with_joint_file
+from tests.conftest import ROBOTS, URDF
+from tests.oracle.example_robots import path_of
+from tests.oracle.mujoco_models import errors
+from tests.oracle.test_pinocchio import TOLERANCE, relative_error
+from tests.terms.interpreting import interpreted_robot
+from tests.wide import wide
+
+REAL = (
+    "anymal_b_simple_description/robots/anymal.urdf",
+    "iris_description/robots/iris.urdf",
+    "kinova_description/robots/kinova.urdf",
+    "panda_description/urdf/panda.urdf",
+    "solo_description/robots/solo12.urdf",
+    "talos_data/robots/talos_reduced.urdf",
+    "tiago_description/robots/tiago.urdf",
+    "z1_description/urdf/z1.urdf",
+)
+OWN = [path.stem for path in ROBOTS]
+HELD = '<link name="world"/><joint name="j" type="fixed"><parent link="world"/><child link="a"/></joint>'
+TO_THE_BIT = {"cart_pendulum", "double_pendulum", "panda", "pendulum", "scara", "upper_body", "ur5e"}
+"""Of our own robots those whose frames stand in quarter turns, which no way to write them rounds."""
+
+
+def described(name: str) -> Description:
+    if name == "panda":
+        return with_joint_file(read_file(URDF / "panda.urdf"), URDF.parent / "config" / "panda_joints.yaml")
+    return read_file(URDF / f"{name}.urdf" if name in OWN else path_of(name))
+
+
+def sized(robot: Robot) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(0)
+    limits = robot.limits
+    q = np.array([robot.configuration.random(rng, limits.lower, limits.upper) for _ in range(3)])
+    return q, *rng.normal(size=(2, 3, robot.nv))
+
+
+@pytest.mark.parametrize("way", ["sdf", "mjcf"])
+def test_any_file_is_urdf_for_who_reads_no_other(way: str, tmp_path: Path) -> None:
+    """A URDF file as it stands, with what it looks like; of others what is written of them."""
+    own = URDF / "ur5e.urdf"
+    assert urdf_of(own) == own.read_text(encoding="utf-8")
+    other = tmp_path / f"ur5e.{way}"
+    other.write_text(written(read_file(own), way)[0], encoding="utf-8")
+    assert [link.name for link in read_text(urdf_of(other)).links] == [link.name for link in read_file(other).links]
+    assert urdf_of(other).count("<robot ") == 1
+
+
+def test_the_format_is_the_named_one_or_else_that_of_the_name() -> None:
+    assert [format_of(f"a.{end}") for end in ("urdf", "mjcf", "xml", "SDF")] == ["urdf", "mjcf", "mjcf", "sdf"]
+    assert [format_of(path, "mjcf") for path in ("a.step", "a.sdf")] == ["mjcf", "mjcf"]
+    for path, format in (("a.step", None), ("sdf", None), ("a.sdf", "step")):
+        with pytest.raises(InvalidArgumentError):
+            format_of(path, format)
+
+
+def test_a_file_is_written_once_with_its_joint_file_and_root(tmp_path: Path) -> None:
+    out = tmp_path / "panda.mjcf"
+    given = {"root": "floating", "joints": URDF.parent / "config" / "panda_joints.yaml"}
+    convert(URDF / "panda.urdf", out, **given)  # type: ignore[arg-type]
+    back = {joint.name: joint for joint in read_file(out).joints}
+    assert sum(joint.type == "floating" for joint in back.values()) == 1
+    expected = [joint for joint in described("panda").joints if joint.moves.nv]
+    assert [back[joint.name].armature for joint in expected] == [joint.armature for joint in expected]
+    assert any(joint.armature for joint in expected)
+    text = out.read_text(encoding="utf-8")
+    with pytest.raises(InvalidArgumentError) as refused:
+        convert(URDF / "ur5e.urdf", out)
+    assert (refused.value.path, out.read_text(encoding="utf-8")) == ("target", text)
+    convert(URDF / "ur5e.urdf", out, force=True)
+    assert read_file(out).name == read_file(URDF / "ur5e.urdf").name
+
+
+@pytest.mark.parametrize(("held", "told"), [("", 1), (HELD, 0)], ids=["by nothing", "by a joint"])
+def test_a_root_that_nothing_holds_floats_in_sdf(held: str, told: int) -> None:
+    robot = read_text(f'<robot name="r"><link name="a"/>{held}</robot>')
+    assert sum("there it floats" in note.text for note in written(robot, "sdf")[1]) == told
+
+
+@pytest.mark.parametrize("way", ["urdf", "sdf", "mjcf"])
+def test_gravity_goes_along(way: str) -> None:
+    """URDF cannot say it, and a note says so."""
+    description = replace(described("ur5e"), gravity=(0.1, 0.0, -1.62))
+    text, notes = written(description, way)
+    told = any("gravity" in note.text for note in notes)
+    assert (told, read_text(text).gravity) == (
+        (True, (0.0, 0.0, -9.81)) if way == "urdf" else (False, (0.1, 0.0, -1.62))
+    )
+
+
+@pytest.mark.parametrize("name", wide([*OWN, *REAL], {*OWN, *REAL[::3]}.__contains__))
+@pytest.mark.parametrize("way", ["urdf", "sdf", "mjcf"])
+def test_there_and_back(way: str, name: str) -> None:
+    """What the format cannot say has a note; left out on both sides, the robots are the same."""
+    description = described(name)
+    text, notes = written(description, way)
+    back = read_text(text)
+    told = {
+        (note.element, word)
+        for note in notes
+        for word in ("spring", "armature", "width", "velocity")
+        if word in note.text
+    }
+    for joint in description.joints:
+        where = f"joint '{joint.name}'"
+        other = (
+            next(each for each in back.joints if each.name in (joint.name, f"{joint.name}_joint"))
+            if joint.moves.nv
+            else joint
+        )
+        for word, lost in {
+            "armature": joint.armature != other.armature,
+            "spring": (joint.stiffness, joint.rest) != (other.stiffness, other.rest),
+            "width": bool(joint.friction) and joint.friction_width != other.friction_width,
+        }.items():
+            assert lost <= ((where, word) in told or (way == "mjcf" and word == "width")), (where, word)
+        assert joint.damping == other.damping
+        assert joint.friction == other.friction
+    bare = tuple(
+        replace(joint, armature=0.0, stiffness=0.0, rest=0.0, friction_width=None) for joint in description.joints
+    )
+    bare_back = tuple(
+        replace(joint, armature=0.0, stiffness=0.0, rest=0.0, friction_width=None) for joint in back.joints
+    )
+    one = interpreted_robot(Robot(replace(description, joints=bare)))
+    other_robot = interpreted_robot(Robot(replace(back, joints=bare_back)))
+    renamed = {note.element for note in notes if "is called" in note.text}
+    assert len(one.joint_names) == len(other_robot.joint_names)
+    assert renamed or one.joint_names == other_robot.joint_names
+    q, v, a = sized(one)
+    ours, theirs = one.inverse_dynamics(q, v, a), other_robot.inverse_dynamics(q, v, a)
+    assert relative_error(theirs, ours) < 1e-13
+    if name in TO_THE_BIT and way != "mjcf":
+        assert np.array_equal(ours, theirs)
+        assert one.fingerprint == other_robot.fingerprint
+    assert {link for link in other_robot.link_names if not link.endswith("_link")} <= set(one.link_names) | {"world"}
+
+
+@pytest.mark.parametrize("name", [*OWN, *REAL])
+def test_in_the_hands_of_mujoco(name: str) -> None:
+    description = described(name)
+    text, _ = written(description, "mjcf")
+    try:
+        model = mujoco.MjModel.from_xml_string(text)
+    except ValueError as fault:
+        if "inertia" not in str(fault) and "mass" not in str(fault):
+            raise
+        pytest.skip(f"MuJoCo takes no such inertia: {fault}")
+    assert max(errors(text, model).values()) <= TOLERANCE
+    # And what MuJoCo says of it is what we say of the first file.
+    robot = interpreted_robot(
+        Robot(replace(description, joints=tuple(replace(j, friction=0.0) for j in description.joints)))
+    )
+    other = interpreted_robot(
+        Robot(replace(read_text(text), joints=tuple(replace(j, friction=0.0) for j in read_text(text).joints)))
+    )
+    q, v, a = sized(robot)
+    assert relative_error(other.inverse_dynamics(q, v, a), robot.inverse_dynamics(q, v, a)) < TOLERANCE
+
+
+def test_enough_of_them_are_taken() -> None:
+    taken = 0
+    for name in [*OWN, *REAL]:
+        try:
+            mujoco.MjModel.from_xml_string(written(described(name), "mjcf")[0])
+        except ValueError:
+            continue
+        taken += 1
+    assert taken >= 12
+
+
+def test_a_floating_root() -> None:
+    description = rooted(described("z1_description/urdf/z1.urdf"), "floating")
+    text, _ = written(description, "mjcf")
+    model = mujoco.MjModel.from_xml_string(text)
+    assert max(errors(text, model).values()) <= TOLERANCE
+    # To SDFormat it goes as what floats by itself.
+    again, notes = written(read_text(text), "sdf")
+    assert "floats by itself" in notes[0].text
+    one = interpreted_robot(Robot.from_text(text)).bare
+    other = interpreted_robot(Robot.from_text(again, root="floating")).bare
+    q, v, a = sized(other)
+    assert relative_error(one.inverse_dynamics(q, v, a), other.inverse_dynamics(q, v, a)) < 1e-12
+
+
+def test_joints_of_one_body_stay_so() -> None:
+    text = """<mujoco model="m"><worldbody><body name="b" pos="1 0 0" euler="10 20 30"><joint name="x" type="slide"
+      axis="1 0 0"/><joint name="y" axis="0 1 0" pos="0 0 0.3" ref="20"/><geom size="0.1" pos="0.2 0
+      0"/></body></worldbody> </mujoco>"""
+    again, _ = written(read_text(text), "mjcf")
+    model = mujoco.MjModel.from_xml_string(again)
+    assert (model.nbody, model.nv) == (2, 2)
+    assert max(errors(again, model).values()) <= TOLERANCE
+
+
+def test_a_link_without_mass_between_joints_that_stand_askew() -> None:
+    """In MuJoCo it is no body: both joints are the outer link's, in its axes."""
+    robot = read_text(
+        '<robot name="r"><link name="a"/><link name="b"/><link name="c"><inertial>'
+        '<origin xyz="0.1 0.2 0.3" rpy="1 2 3"/>'
+        '<mass value="1"/><inertia ixx="0.02" iyy="0.03" izz="0.04" ixy="0.004" ixz="-0.002" iyz="0.001"/>'
+        "</inertial></link>"
+        '<joint name="j" type="revolute"><origin xyz="1 0 0" rpy="0.3 0.2 0.1"/><parent link="a"/><child link="b"/>'
+        '<axis xyz="0 1 0"/></joint><joint name="k" type="prismatic"><origin xyz="0.1 0.2 0.3" rpy="1 2 3"/>'
+        '<parent link="b"/><child link="c"/><axis xyz="0 0.6 0.8"/></joint></robot>'
+    )
+    text, notes = written(robot, "mjcf")
+    assert any("link 'b' is no body there" in note.text for note in notes)
+    model = mujoco.MjModel.from_xml_string(text)
+    assert model.nbody == 3
+    assert max(errors(text, model).values()) <= TOLERANCE
+    one, other = (interpreted_robot(Robot(each)) for each in (robot, read_text(text)))
+    q, v, a = sized(one)
+    assert relative_error(other.inverse_dynamics(q, v, a), one.inverse_dynamics(q, v, a)) < 1e-13
+
+
+def test_springs_are_missed_in_urdf() -> None:
+    robot = read_text(
+        '<mujoco model="m"><worldbody><body><joint name="j" stiffness="3" springref="90"/><geom size="0.1"/></body>'
+        "</worldbody></mujoco>"
+    )
+    assert [note.text for note in written(robot, "urdf")[1]] == [
+        "its spring, stiffness 3 to rest 1.5708, is not in it: a joint file can say it"
+    ]
+    assert read_text(written(robot, "sdf")[0]).joints[0].rest == robot.joints[0].rest
+
+
+@pytest.mark.parametrize(("way", "kind"), [("mjcf", "screw"), ("sdf", "planar"), ("sdf", "floating")])
+def test_what_a_format_has_not(way: str, kind: str) -> None:
+    pitch = '<drake:screw_thread_pitch value="0.1"/>' if kind == "screw" else ""
+    robot = read_text(
+        f'<robot name="r"><link name="a"/><link name="b"/><link name="c"/><joint name="f" type="fixed"><parent '
+        f'link="a"/>'
+        f'<child link="b"/></joint><joint name="j" type="{kind}"><parent link="b"/><child link="c"/>'
+        f'<axis xyz="0 0 1"/>{pitch}</joint></robot>'
+    )
+    with pytest.raises(UnimplementedError, match=r"^joint 'j': "):
+        written(robot, way)
+    assert "<" in written(robot, "urdf")[0]
+
+
+def test_rotors_stay_in_sdf() -> None:
+    description = described("ur5e")
+    rotors = [0.1 * k if joint.moves.nv else 0.0 for k, joint in enumerate(description.joints)]
+    joints = [replace(joint, armature=rotor) for joint, rotor in zip(description.joints, rotors, strict=True)]
+    text, notes = written(replace(description, joints=tuple(joints)), "sdf")
+    assert [joint.armature for joint in read_text(text).joints if joint.moves.nv] == [
+        joint.armature for joint in joints if joint.moves.nv
+    ]
+    assert not any("armature" in note.text for note in notes)
+    idle = [replace(joint, limit=Limit(effort=0.0)) for joint in joints]
+    _, notes = written(replace(description, joints=tuple(idle)), "sdf")
+    assert sum("its armature" in note.text for note in notes) == sum(map(bool, rotors))
+
+
+def test_screws_and_balls_of_sdf() -> None:
+    robot = read_text(
+        '<robot name="r"><link name="a"/><link name="b"><inertial><mass value="1"/></inertial></link><link name="c">'
+        '<inertial><origin xyz="1 0 0"/><mass value="1"/></inertial></link><drake:joint name="s" type="screw">'
+        '<parent link="a"/><child link="b"/><axis xyz="0 0 1"/><drake:screw_thread_pitch value="0.25"/></drake:joint>'
+        '<drake:joint name="t" type="ball"><parent link="b"/><child link="c"/></drake:joint></robot>'
+    )
+    for way in ("sdf", "urdf"):
+        back = read_text(written(robot, way)[0])
+        assert Robot(back).fingerprint == Robot(robot).fingerprint or way == "sdf"
+        assert next(joint.pitch for joint in back.joints if joint.name == "s") == 0.25

@@ -1,0 +1,50 @@
+"""Numbers no file should have, in MJCF and SDFormat: a typed error or a robot, never a warning, a crash or a NaN."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import DynError
+from dyn_service.parsing.files import read_text
+from tests.parsing.test_mjcf import MODELS
+from tests.parsing.test_sdf import WAYS
+
+ODD = ("1e308", "-1e308", "1e-320", "0", "-0", "1e200", "1e154", "5e-324")
+TEXTS = {
+    name: text
+    for name, text in {**MODELS, **WAYS}.items()
+    if name in ("euler XYZ", "fullinertia", "ref and pos", "fromto", "shells", "balanceinertia", "settotalmass",
+                "boundmass", "xyaxes", "zaxis", "axisangle", "slides and a ball", "actuators with rotors", "springs",
+                "in the joint",
+                "degrees", "in another frame")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_number_in_its_turn(name: str) -> None:
+    text = TEXTS[name]
+    places = [found.span() for found in re.finditer(r"(?<=[\" >])-?[0-9]*\.?[0-9]+(?=[\" <])", text)]
+    assert len(places) > 5
+    refused = 0
+    for (start, end), odd in itertools.product(places, ODD):
+        changed = text[:start] + odd + text[end:]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                description = read_text(changed)
+            except DynError:
+                refused += 1
+                continue
+        for link in description.links:
+            own = link.inertial
+            assert own is None or all(np.isfinite(x).all() for x in (own.mass, own.com, own.rotation, own.inertia))
+        for joint in description.joints:
+            assert all(
+                np.isfinite(x).all() for x in (joint.xyz, joint.rotation, joint.axis, joint.armature, joint.damping)
+            )
+    assert refused

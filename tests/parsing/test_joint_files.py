@@ -1,0 +1,299 @@
+"""Joint files and transmissions: what they make of a robot's joints, and every way in which they do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service.api.queries import JointNumbers, Overlay
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
+from dyn_service.model.building import tree_of
+from dyn_service.model.description import Note
+from dyn_service.model.passive import LEAST_WIDTH, SHIFTING_WIDTH, TURNING_WIDTH
+from dyn_service.model.tree import Tree
+from dyn_service.parsing.joint_files import robot_of, with_joint_file
+from dyn_service.parsing.urdf.reader import read_text
+from dyn_service.support.documents import ConfigurationError
+from tests.conftest import URDF
+
+ARM = """<robot name="arm"><link name="a"/><link name="b"/><link name="c"/><link name="d"/><link name="e"/>
+<joint name="hinge" type="continuous"><parent link="a"/><child link="b"/><dynamics damping="0.5" friction="2"/></joint>
+<joint name="rail" type="prismatic"><parent link="b"/><child link="c"/><axis xyz="0 0 1"/></joint>
+<joint name="ball" type="spherical"><parent link="c"/><child link="d"/></joint>
+<joint name="glue" type="fixed"><parent link="d"/><child link="e"/></joint>
+{more}</robot>"""
+
+
+def file(folder: Path, text: str) -> Path:
+    path = folder / "joints.yaml"
+    path.write_text(text)
+    return path
+
+
+def arm(folder: Path, text: str, more: str = "") -> Tree:
+    described = read_text(ARM.format(more=more))
+    return tree_of(with_joint_file(described, file(folder, f"robot: arm\njoints:\n{text}")))
+
+
+def test_numbers_stand_where_they_belong(tmp_path: Path) -> None:
+    """What is left out stays as the robot's file has it; a joint with several ways to move does the same in each."""
+    text = """\
+  rail: {damping: 3, friction: 4, friction_width: 0.5, armature: 6, stiffness: 7, rest: -8}
+  hinge: {friction: 0.25}
+  ball: {damping: 9, rotor_inertia: 2.0e-3, gear_ratio: -10}
+"""
+    tree = arm(tmp_path, text)
+    at = {name: tree.configuration.velocity_joints.index(name) for name in ("hinge", "rail", "ball")}
+    h, r, b = at["hinge"], at["rail"], slice(at["ball"], at["ball"] + 3)
+    own = tree.passive
+    assert [array[h] for array in own.arrays] == [0.5, 0.25, TURNING_WIDTH, 0, 0, 0]
+    assert [array[r] for array in own.arrays] == [3, 4, 0.5, 6, 7, -8]
+    assert own.damping[b].tolist() == [9, 9, 9]
+    assert np.allclose(own.armature[b], 0.2, rtol=1e-15)
+    assert SHIFTING_WIDTH < TURNING_WIDTH
+
+
+def test_a_rotor_takes_the_reduction_of_the_robots_file(tmp_path: Path) -> None:
+    more = (
+        '<transmission name="t"><type>transmission_interface/SimpleTransmission</type><joint name="hinge"/>'
+        '<actuator name="m"><mechanicalReduction> 50 </mechanicalReduction></actuator></transmission>'
+    )
+    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4}", more)
+    assert tree.passive.armature[0] == 2e-4 * 50**2
+    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4, gear_ratio: 10}", more)
+    assert tree.passive.armature[0] == 2e-4 * 10**2
+
+
+def test_the_least_width_of_friction_is_a_step() -> None:
+    """At rest nothing rubs, and whatever moves has all of it against it."""
+    described = read_text(ARM.format(more=""))
+    joints = [replace(joint, friction_width=LEAST_WIDTH) for joint in described.joints if joint.name == "hinge"]
+    robot = Robot(replace(described, joints=(*joints, *described.joints[1:])))
+    for rate, rubs in ((0.0, 0.0), (1e-9, 2.0), (-1.0, -2.0)):
+        v = np.zeros(robot.nv)
+        v[robot.configuration.velocity_joints.index("hinge")] = rate
+        felt = robot.passive_forces(robot.neutral(), v).friction
+        assert sorted(felt) == sorted([rubs, *np.zeros(robot.nv - 1)])
+
+
+def test_the_receipt_says_what_acts_and_where_it_is_from(tmp_path: Path) -> None:
+    path = file(tmp_path, "robot: arm\njoints:\n  rail: {stiffness: 7, rest: 0.5}\n")
+    robot = Robot.from_urdf(ARM.format(more=""), joints=path)
+    assert robot.receipt.of_kind("acting") == (
+        Note("acting", "joint 'hinge'", "damping 0.5 N m s/rad; friction 2 N m, smoothed over 0.1 rad/s", 2),
+        Note("acting", "joint 'rail'", "a spring of 7 N/m to 0.5 m", 3),
+    )
+    assert Note("changed", "joint 'rail'", f"stiffness, rest as {path}:3 says", 3) in robot.receipt.notes
+    assert robot.bare.receipt.of_kind("acting") == ()
+
+
+FAULTS = [
+    ("no joint of that name", "  hing: {damping: 1}", 3, "joints.hing",
+     "the robot has no joint 'hing'; did you mean 'hinge'?"),
+    ("a fixed joint", "  glue: {damping: 1}", 3, "joints.glue", "joint 'glue' is fixed, expected one that moves"),
+    ("another key", "  hinge: {dampin: 1}", 3, "joints.hinge.dampin", "unknown key 'dampin'; did you mean 'damping'?"),
+    ("a word", "  hinge: {damping: much}", 3, "joints.hinge.damping", "expected a number or nothing, found text"),
+    ("negative", "  rail: {}\n  hinge: {friction: -1}", 4, "joints.hinge.friction",
+     "expected a finite number, at least 0, found -1"),
+    ("not a number", "  hinge: {armature: .nan}", 3, "joints.hinge.armature",
+     "expected a finite number, at least 0, found nan"),
+    ("endless", "  hinge: {rest: .inf}", 3, "joints.hinge.rest", "expected a finite number, found inf"),
+    ("no width", "  hinge: {friction_width: 0}", 3, "joints.hinge.friction_width",
+     "expected a width of at least 1e-300, found 0"),
+    ("next to no width", "  hinge: {friction_width: 1.0e-310}", 3, "joints.hinge.friction_width",
+     "expected a width of at least 1e-300, found 1e-310"),
+    ("a spring in a ball", "  ball:\n    stiffness: 2", 4, "joints.ball.stiffness",
+     "a spring acts along one way to move, and a joint of type spherical has 3"),
+    ("a gear alone", "  hinge: {gear_ratio: 5}", 3, "joints.hinge.gear_ratio",
+     "expected a rotor_inertia with the gear_ratio, found none"),
+    ("a rotor alone", "  hinge: {rotor_inertia: 5}", 3, "joints.hinge.rotor_inertia",
+     "expected a gear_ratio beside it, found none, and no <transmission> of the robot's file says one"),
+    ("both", "  hinge: {rotor_inertia: 5, gear_ratio: 1, armature: 5}", 3, "joints.hinge.rotor_inertia",
+     "expected an armature or a rotor_inertia, found both"),
+    ("beyond all", "  hinge: {rotor_inertia: 1, gear_ratio: 1.0e+200}", 3, "joints.hinge.rotor_inertia",
+     "behind a gear of 1e+200 it makes an armature of inf, expected a finite one"),
+    ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", "key 'hinge' stands twice"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "path", "message"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
+def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, path: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        arm(tmp_path, text)
+    fault = caught.value
+    assert (fault.message, fault.path, fault.line) == (message, path, line)
+    assert fault.file == str(tmp_path / "joints.yaml")
+    assert str(fault).startswith(f"{fault.file}:{line}: {path}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("robot: leg\njoints: {}\n", "the file is for robot 'leg', the robot is 'arm'"),
+        ("joints: {}\n", "missing key 'robot'"),
+        ("- robot\n", "expected a map, found a list"),
+        ("robot: [\n", "not YAML"),
+        ("robot: arm\njoints:\n  \0: {}\n", "not YAML: character U\\+0000 is none of it"),
+        ("robot: 2001-06-31\n", "not YAML: no timestamp can be made of it: day is out of range"),
+        ("? 0b_\n: arm\n", "not YAML: no int can be made of it"),
+        ("robot: !!bool maybe\n", "not YAML: no bool can be made of it"),
+        ("robot: !!int ''\n", "not YAML: no int can be made of it"),
+        ("robot: !!timestamp x\n", "not YAML: no timestamp can be made of it"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        with_joint_file(read_text(ARM.format(more="")), file(tmp_path, text))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"nowhere\.yaml"):
+        Robot.from_urdf(ARM.format(more=""), joints=tmp_path / "nowhere.yaml")
+
+
+def test_the_example_fits_its_robot() -> None:
+    """Every joint of the arm rubs and turns a rotor, as published; the gripper does not."""
+    path = URDF.parent / "config" / "panda_joints.yaml"
+    assert robot_of(path) == "panda"
+    robot = Robot.from_urdf(URDF / "panda.urdf", joints=path)
+    own = robot.tree.passive
+    assert own.acts == {"friction", "armature"}
+    arms = [name.startswith("panda_joint") for name in robot.tree.moving_joints]
+    assert (own.friction > 0).tolist() == (own.armature > 0).tolist() == arms
+    phi_1 = [0.54615, 0.87224, 0.64068, 1.2794, 0.83904, 0.30301, 0.56489]
+    phi_2 = [5.1181, 9.0657, 10.136, 5.5903, 8.3469, 17.133, 10.336]
+    assert np.allclose(own.friction[arms], np.array(phi_1) / 2, rtol=1e-12)
+    assert np.allclose(own.width[arms], 2 / np.array(phi_2), rtol=1e-5)
+
+
+def test_springs_of_balls_are_refused_without_a_file() -> None:
+    described = read_text(ARM.format(more=""))
+    joints = tuple(replace(joint, stiffness=1.0) if joint.name == "ball" else joint for joint in described.joints)
+    with pytest.raises(UrdfError, match="a spring acts along one way to move") as caught:
+        tree_of(replace(described, joints=joints))
+    assert (caught.value.element, caught.value.line) == ("joint 'ball'", 4)
+
+
+def actuated(inner: str, joints: str = '<joint name="hinge"/>') -> str:
+    return f'<transmission name="t">{joints}<actuator name="m">{inner}</actuator></transmission>'
+
+
+ROTOR = '<drake:rotor_inertia value="0.02"/>'
+
+
+@pytest.mark.parametrize(
+    ("more", "armature"),
+    [
+        (actuated(f'{ROTOR}<drake:gear_ratio value="10"/>'), 0.02 * 10**2),
+        (actuated(f"{ROTOR}<mechanicalReduction>10</mechanicalReduction>"), 0.02 * 10**2),
+        (actuated(f'{ROTOR}<drake:gear_ratio value="10"/><mechanicalReduction>3</mechanicalReduction>'), 0.02 * 10**2),
+        (
+            actuated(ROTOR, '<joint name="hinge"><mechanicalReduction>-4</mechanicalReduction></joint>'),
+            0.02 * 4**2,
+        ),
+        (actuated(ROTOR), 0.02),
+        (actuated(ROTOR) * 2, 0.04),
+    ],
+    ids=["Drake's", "ROS's", "both", "in the joint", "no gear", "two motors"],
+)
+def test_rotors_of_transmissions(more: str, armature: float) -> None:
+    robot = Robot.from_urdf(ARM.format(more=more))
+    assert robot.tree.passive.armature.tolist() == [armature, *[0.0] * (robot.nv - 1)]
+    assert [note.element for note in robot.receipt.notes if note.text.startswith("rotor inertia 0.02")] == [
+        "transmission 't'"
+    ] * more.count("<transmission")
+    assert "armature" in robot.receipt.of_kind("acting")[0].text
+
+
+def test_a_transmission_without_a_gear_takes_away_none() -> None:
+    gear = actuated("<mechanicalReduction>10</mechanicalReduction>")
+    (joint,) = (each for each in read_text(ARM.format(more=gear + actuated(""))).joints if each.name == "hinge")
+    assert joint.reduction == 10.0
+    robot = Robot.from_urdf(ARM.format(more=gear + actuated("<mechanicalReduction>-3</mechanicalReduction>")))
+    (note,) = [note for note in robot.receipt.of_kind("doubted") if note.element == "transmission 't'"]
+    assert note.text == "a gear of -3 at joint 'hinge', which has one of 10 already: the last is remembered"
+
+
+def test_the_receipt_says_both_units_of_what_turns_and_shifts(tmp_path: Path) -> None:
+    said = file(tmp_path, "robot: plate\njoints:\n  slide: {damping: 1, friction: 2}")
+    (note,) = Robot.from_urdf(PLATE.format(more=""), joints=said).receipt.of_kind("acting")
+    assert note.text == "damping 1 N s/m and N m s/rad; friction 2 N and N m, smoothed over 0.01 m/s and 0.1 rad/s"
+
+
+PLATE = """<robot name="plate"><link name="a"/><link name="b"><inertial><mass value="1"/>
+<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="slide" type="planar"><parent link="a"/><child link="b"/></joint>{more}</robot>"""
+
+
+def test_what_turns_and_shifts_has_no_armature(tmp_path: Path) -> None:
+    """In no file, and no overlay; with one, p = M v would not be kept where nothing acts."""
+    why = "an armature is felt along one way to move or in turning, and a joint of type planar does more"
+    gear = actuated(ROTOR, '<joint name="slide"/>')
+    robot = Robot.from_urdf(PLATE.format(more=gear))
+    assert f"{why}: its rotor inertia is not used" in [note.text for note in robot.receipt.of_kind("doubted")]
+    with pytest.raises(ConfigurationError, match=why):
+        Robot.from_urdf(PLATE.format(more=""), joints=file(tmp_path, "robot: plate\njoints:\n  slide: {armature: 1}"))
+    with pytest.raises(InvalidArgumentError, match=why) as caught:
+        robot.mass_matrix(np.zeros(3), overlay=Overlay(joints={"slide": JointNumbers(armature=1.0)}))
+    assert caught.value.path == "inputs.overlay.joints.slide.armature"
+
+
+NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in them"
+
+
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        (actuated("<mechanicalReduction>10</mechanicalReduction>"), ("dropped", "robot 'arm'", NO_ROTOR)),
+        (actuated("", ""), ("dropped", "robot 'arm'", NO_ROTOR)),
+        (
+            actuated("<mechanicalReduction>${r}</mechanicalReduction>"),
+            ("doubted", "transmission 't'",
+             "<mechanicalReduction>: '${r}' is a xacro expression, expected URDF: run xacro first: not used"),
+        ),
+        (
+            actuated("<mechanicalReduction/>"),
+            ("doubted", "transmission 't'",
+             "<mechanicalReduction>: expected a plain decimal number, found '': not used"),
+        ),
+        (
+            actuated('<drake:rotor_inertia value="-1"/>'),
+            ("doubted", "transmission 't'", "the rotor inertia is -1 kg m^2, expected zero or more: not used"),
+        ),
+        (
+            actuated(f"{ROTOR}<mechanicalReduction>-1e200</mechanicalReduction>"),
+            ("doubted", "transmission 't'",
+             "rotor inertia 0.02 kg m^2 behind a gear of -1e+200: armature inf, expected a finite one: not used"),
+        ),
+        (
+            actuated(ROTOR, '<joint name="hinge"/><joint name="rail"/>'),
+            ("doubted", "transmission 't'",
+             "it drives 'hinge', 'rail', expected one joint that moves, by one actuator: its rotor inertia "
+             "is not used"),
+        ),
+        (
+            actuated(ROTOR, '<joint name="elbow"/>'),
+            ("doubted", "transmission 't'",
+             "it drives 'elbow', expected one joint that moves, by one actuator: its rotor inertia is not used"),
+        ),
+        (
+            actuated(ROTOR, '<joint name="glue"/>'),
+            ("doubted", "transmission 't'",
+             "it drives 'glue', expected one joint that moves, by one actuator: its rotor inertia is not used"),
+        ),
+    ],
+    ids=[
+        "a gear alone", "no joint", "xacro", "empty", "negative", "beyond all", "a differential", "another joint",
+        "a fixed joint",
+    ],
+)  # fmt: skip
+def test_what_of_transmissions_is_not_used(more: str, note: tuple[str, str, str]) -> None:
+    """None refuses the robot, and none acts."""
+    described = read_text(ARM.format(more=more))
+    told = [(each.kind, each.element, each.text) for each in described.notes]
+    assert note in told
+    assert not tree_of(described).passive.armature.any()

@@ -1,0 +1,116 @@
+"""Masses of MJCF's meshes and thin ellipsoids, against MuJoCo's own compiler; the files are made here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+import trimesh
+
+from dyn_service.errors import UrdfError
+from dyn_service.model.description import Description
+from dyn_service.parsing import files as reading
+from dyn_service.support.optional import MissingLibraryError
+
+HEAD = '<compiler meshdir="parts"/><asset><mesh name="m" file="m.{ending}" {mesh}/></asset>'
+BODY = '<worldbody><body name="b"><joint/><geom type="mesh" mesh="m" {geom}/></body></worldbody>'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With parts/m.stl and parts/m.obj: two boxes that overlap, so that each way of reckoning has another result."""
+    first, second = trimesh.creation.box((0.2, 0.3, 0.5)), trimesh.creation.box((0.3, 0.1, 0.4))
+    first.apply_translation((0.1, 0.05, 0.02))
+    second.apply_translation((0.25, -0.1, 0.1))
+    whole = trimesh.util.concatenate([first, second])
+    (tmp_path / "parts").mkdir()
+    for ending in ("stl", "obj"):
+        whole.export(tmp_path / "parts" / f"m.{ending}")
+    return tmp_path
+
+
+def made(folder: Path, mesh: str = "", geom: str = "", ending: str = "stl", head: str = HEAD) -> Path:
+    file = folder / "robot.xml"
+    file.write_text(f'<mujoco model="m">{head.format(ending=ending, mesh=mesh)}{BODY.format(geom=geom)}</mujoco>')
+    return file
+
+
+def compare(description: Description, file: Path) -> None:
+    model = mujoco.MjModel.from_xml_path(str(file))
+    own = next(link.inertial for link in description.links if link.name == "b")
+    assert own is not None
+    turn = np.empty(9)
+    mujoco.mju_quat2Mat(turn, model.body_iquat[1])
+    R = turn.reshape(3, 3)
+    # Its principal moments are good to rounding, its axes to 1e-7: the iteration that finds them stops there.
+    expected = R @ np.diag(model.body_inertia[1]) @ R.T
+    assert own.mass == pytest.approx(model.body_mass[1], rel=1e-10)
+    np.testing.assert_allclose(own.com, model.body_ipos[1], atol=1e-12)
+    np.testing.assert_allclose(own.rotation @ own.inertia @ own.rotation.T, expected, atol=1e-7 * expected.max())
+    np.testing.assert_allclose(np.linalg.eigvalsh(own.inertia), np.sort(model.body_inertia[1]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("ending", ["stl", "obj"])
+@pytest.mark.parametrize("mode", ["", 'inertia="legacy"', 'inertia="exact"', 'inertia="convex"', 'inertia="shell"'])
+def test_every_way_of_reckoning(folder: Path, mode: str, ending: str) -> None:
+    file = made(folder, mode, 'density="500" pos="0.1 0.2 0.3" quat="1 2 0 -1"', ending)
+    compare(reading.read_file(file), file)
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    ['scale="1 2 3"', 'scale="1 2 -1"', 'refpos="0.1 0.2 -0.1"', 'refquat="1 0 2 1"',
+     'scale="0.5 1 2" refpos="0.1 0 0.3" refquat="1 0 2 1" inertia="convex"',
+     'scale="0.5 1 2" refpos="0.1 0 0.3" refquat="1 0 2 1" inertia="shell"'],
+)  # fmt: skip
+def test_scale_and_reference_frame(folder: Path, mesh: str) -> None:
+    file = made(folder, mesh, 'mass="2.5"')
+    compare(reading.read_file(file), file)
+
+
+def test_classes_names_and_asset_folders(folder: Path) -> None:
+    head = '<compiler assetdir="parts"/><default><mesh scale="2 2 2"/></default><asset><mesh file="m.stl"/></asset>'
+    file = made(folder, head=head)
+    compare(reading.read_file(file), file)
+
+
+def test_a_thin_ellipsoid(tmp_path: Path) -> None:
+    file = tmp_path / "robot.xml"
+    shape = '<geom type="ellipsoid" size="0.1 0.25 0.4" shellinertia="true" density="3"/>'
+    file.write_text(f'<mujoco model="m"><worldbody><body name="b"><joint/>{shape}</body></worldbody></mujoco>')
+    compare(reading.read_file(file), file)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "cause"),
+    [
+        ("nowhere.stl", "there is no file 'nowhere.stl' in the mesh folder"),
+        ("https://example.org/m.stl", "the mesh 'https://example.org/m.stl': expected the path of a .stl or .obj file"),
+        ("m.dae", "the mesh 'm.dae': expected the path of a .stl or .obj file"),
+        ("broken.stl", "the mesh has no volume"),
+        ("broken.obj", "the mesh 'broken.obj' cannot be read"),
+        ("flat.obj", "the mesh has no volume"),
+    ],
+)
+def test_meshes_that_cannot_be_weighed(folder: Path, mesh: str, cause: str) -> None:
+    (folder / "parts/broken.stl").write_bytes(b"solid nothing")
+    (folder / "parts/broken.obj").write_text("v 0 0 0\nf 1 2 3\n")
+    (folder / "parts/flat.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n")
+    head = f'<compiler meshdir="parts"/><asset>\n<mesh name="m" file="{mesh}" inertia="exact"/></asset>'
+    with pytest.raises(UrdfError) as caught:
+        reading.read_file(made(folder, head=head))
+    assert cause in str(caught.value)
+    assert (caught.value.line, caught.value.element) == (2, "mesh 'm'")
+
+
+def test_text_opens_no_mesh(folder: Path) -> None:
+    with pytest.raises(UrdfError, match="text opens none"):
+        reading.read_text(made(folder).read_text())
+
+
+def test_without_the_library_the_error_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.support.optional.find_spec", lambda module: None)
+    with pytest.raises(MissingLibraryError, match=r"the mass of a mesh needs 'trimesh'.*dyn_service\[view\]"):
+        reading.read_file(made(folder))

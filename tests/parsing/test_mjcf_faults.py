@@ -1,0 +1,366 @@
+"""MJCF that is refused: each fault with its file, line and element; and what is told of what does not act."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mujoco
+import pytest
+
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError, ResourceExhaustedError, UrdfError
+from dyn_service.parsing.files import read_file, read_text
+from dyn_service.parsing.xml_elements import ReadLimits
+from tests.oracle.mujoco_models import errors
+from tests.oracle.test_pinocchio import TOLERANCE
+
+BALL = '<geom size="0.1" pos="0.1 0 0"/>'
+
+
+def made(body: str, head: str = "", tail: str = "") -> str:
+    return f'<mujoco model="m">\n{head}\n<worldbody>\n{body}\n</worldbody>\n{tail}\n</mujoco>'
+
+
+def jointed(joint: str = "", geom: str = BALL, **parts: str) -> str:
+    return made(f'<body name="b">\n<joint name="j" {joint}/>\n{geom}\n</body>', **parts)
+
+
+FAULTS = {
+    '<mujoco model="m"/>': "<text>:1: robot 'm': there is no <worldbody>, expected one",
+    "<mujoco>": "<text>:1: malformed XML: the text ends early, column 9; <mujoco> of line 1 is still open",
+    '<!DOCTYPE a [<!ENTITY b "c">]><mujoco/>': "<text>:1: found a document type declaration (<!DOCTYPE>), "
+                                               "expected none",
+    made('<joint name="j"/>'): "<text>:4: worldbody joint: <joint> of the world, expected one of a body",
+    made('<body name="b"><joint/><inertial pos="0 0 0" diaginertia="1 1 1"/></body>'):
+        "<text>:4: link 'b' inertial: the attribute 'mass' is missing",
+    made('<body name="b"><joint/><inertial mass="1" diaginertia="1 1 1"/></body>'):
+        "<text>:4: link 'b' inertial: the attribute 'pos' is missing",
+    made('<body name="b"><joint/><inertial pos="0 0 0" mass="-1" diaginertia="1 1 1"/></body>'):
+        "<text>:4: link 'b' inertial: the mass is -1 kg, expected zero or more",
+    made('<body name="b"><joint/><inertial pos="0 0 0" mass="1"/></body>'):
+        "<text>:4: link 'b' inertial: there is no diaginertia and no fullinertia, expected one of them",
+    made('<body name="b"><inertial pos="0 0 0" mass="1" quat="0 1 0 0" fullinertia="1 1 1 0 0 0"/></body>'):
+        "<text>:4: link 'b' inertial: there are both a fullinertia and an orientation, expected one of them",
+    made('<body name="b"><inertial pos="0 0" mass="1" diaginertia="1 1 1"/></body>'):
+        "<text>:4: link 'b' inertial: attribute 'pos': expected 3 numbers, found 2 in '0 0'",
+    made('<body name="b" quat="0 0 0 0"/>'):
+        "<text>:4: link 'b': attribute 'quat': the quaternion is zero, expected a rotation",
+    made('<body name="b" euler="1 2 3" zaxis="1 0 0"/>'):
+        "<text>:4: link 'b': there are zaxis and euler, expected one way in which it is turned",
+    made('<body name="b" xyaxes="1 0 0 2 0 0"/>'):
+        "<text>:4: link 'b' xyaxes: the axis is (0, 0, 0), expected a direction: its length is zero",
+    made('<body name="b" euler="1 2 3"/>', '<compiler eulerseq="xyw"/>'):
+        "<text>:2: robot 'm' compiler: attribute 'eulerseq': expected three of x, y, z, X, Y, Z, found 'xyw'",
+    made("", '<compiler coordinate="global"/>'):
+        "<text>:2: robot 'm' compiler: coordinate is 'global', which MuJoCo itself no longer reads, expected 'local'",
+    made("", '<compiler angle="grad"/>'):
+        "<text>:2: robot 'm' compiler: attribute 'angle': expected radian, degree, found 'grad'; did you mean "
+        "'radian'?",
+    jointed('axis="0 0 0"'): "<text>:5: joint 'j' axis: the axis is (0, 0, 0), expected a direction: its length "
+                             "is zero",
+    jointed('type="hing"'):
+        "<text>:5: joint 'j': attribute 'type': expected hinge, slide, ball, free, found 'hing'; did you mean 'hinge'?",
+    jointed('damping="nan"'):
+        "<text>:5: joint 'j': attribute 'damping': expected a plain decimal number, found 'nan'",
+    jointed('armature="1e999"'):
+        "<text>:5: joint 'j': attribute 'armature': the number '1e999' is too large for a double",
+    jointed('damping="-1"'): "<text>:5: joint 'j': the damping is -1, expected zero or more",
+    jointed('armature="-1"'): "<text>:5: joint 'j': the armature is -1, expected zero or more",
+    jointed('frictionloss="-1"'): "<text>:5: joint 'j': the frictionloss is -1, expected zero or more",
+    jointed('limited="true"'): "<text>:5: joint 'j': limited is true and there is no range, expected one",
+    jointed('range="0 1"', head='<compiler autolimits="false"/>'):
+        "<text>:5: joint 'j': there is a range and no limited, which <compiler autolimits=\"false\"> asks for",
+    jointed('class="soft"', head='<default><default class="soften"/></default>'):
+        "<text>:5: joint 'j': there is no default class 'soft'; did you mean 'soften'?",
+    jointed(head='<default><default/></default>'):
+        "<text>:2: default: there is no class, expected one for defaults that stand in others",
+    jointed(head='<default><default class="a"/><default class="a"/></default>'):
+        "<text>:2: default: the class 'a' is already defined, expected unique names",
+    jointed(geom='<geom type="mesh" mesh="x"/>'):
+        "<text>:6: link 'b' geom: there is no mesh 'x' in <asset>",
+    jointed(geom='<geom type="box" mesh="x"/>'):
+        "<text>:6: link 'b' geom: the mass of a box with a mesh is not read: give its body an <inertial>",
+    jointed(geom='<geom type="box" size="1 2"/>'):
+        "<text>:6: link 'b' geom: attribute 'size': a box has 3 that are more than 0, found 1 2",
+    jointed(geom='<geom size="-1"/>'):
+        "<text>:6: link 'b' geom: attribute 'size': a sphere has 1 that are more than 0, found -1",
+    jointed(geom='<geom size="1" mass="-2"/>'): "<text>:6: link 'b' geom: the mass is -2, expected zero or more",
+    jointed(geom='<geom size="1" density="-2"/>'): "<text>:6: link 'b' geom: the density is -2, expected zero or more",
+    jointed(geom='<geom type="capsule" size="0.1" fromto="1 1 1 1 1 1"/>'):
+        "<text>:6: link 'b' geom: attribute 'fromto': the two points are the same, expected two",
+    made('<body name="a"><body name="b"><freejoint/></body></body>'):
+        "<text>:4: link 'b': a free joint of a body that hangs on another or has more joints, expected one in "
+        "the world, and "
+        "no other joint beside it",
+    made('<body name="b"/><body name="b"/>'): "<text>:4: link 'b': a link of this name is already defined on "
+                                              "line 4, expected "
+        "unique names",
+    made('<body name="world"/>'): "<text>:4: link 'world': a link of this name is already defined, expected "
+                                  "unique names",
+    made('<body name="a"><joint name="j"/></body><body name="b"><joint name="j"/></body>'):
+        "<text>:4: joint 'j': a joint of this name is already defined on line 4, expected unique names",
+    made('<body name="b"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/><inertial pos="0 0 0" mass="1" '
+         'diaginertia="1 1 1"/></body>'): "<text>:4: link 'b' inertial: a second <inertial>, the first on line "
+                                          "4, expected one",
+    made('<replicate count="2.5"><body/></replicate>'):
+        "<text>:4: <replicate>: attribute 'count': expected a whole number of at least 1, found 2.5",
+    made('<frame scale="2"><body/></frame>'):
+        "<text>:4: worldbody frame: attribute 'scale' is not read, expected a frame without it",
+    made('<include file="a.xml"/>'):
+        "<text>:4: include: asks for the file 'a.xml', and text opens no file: expected one without includes, "
+        "such as dyn "
+        "convert makes",
+    jointed(tail='<equality><joint joint1="j" joint2="k"/></equality>'):
+        "<text>:9: equality <joint>: there is no joint 'k'",
+    jointed(tail='<actuator><motor joint="j" gear="a"/></actuator>'):
+        "<text>:9: actuator <motor>: attribute 'gear': expected a plain decimal number, found 'a'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_fault(text: str) -> None:
+    with pytest.raises(UrdfError) as caught:
+        read_text(text)
+    assert str(caught.value) == FAULTS[text]
+
+
+TOLD = {
+    jointed('stiffness="1 2 3"'): ("joint 'j'", "stiffness: its quadratic and cubic parts do not act"),
+    jointed('springdamper="1 1" stiffness="3" damping="2"'): ("joint 'j'", "neither spring nor damping acts"),
+    jointed('stiffness="3" springyield="1"'): ("joint 'j'", "springyield"),
+    jointed('type="ball" stiffness="3"'): ("joint 'j'", "a spring of 3"),
+    jointed('type="ball" range="0 1"'): ("joint 'j'", "the range of a ball joint's turn"),
+    jointed('actuatorfrcrange="-1 2"'): ("joint 'j'", "the range of efforts -1 to 2"),
+    jointed('type="free" armature="1"'): ("joint 'j'", "armature 1 of a free joint does not act"),
+    made(f'<body name="b" gravcomp="1"><joint/>{BALL}</body>'): ("link 'b'", "gravcomp 1"),
+    made('<body name="b" mocap="true"/>'): ("link 'b'", "a mocap body"),
+    made(f'<body name="b"><freejoint align="true"/>{BALL}</body>'): ("joint 'joint_0'", "align"),
+    made(f'<body name="b"><freejoint/>{BALL}</body>', '<compiler alignfree="true"/>'): ("joint 'joint_0'", "align"),
+    made('<body name="b"><geom type="mesh" mesh="x"/></body>'): ("link 'b' geom", "the body does not move"),
+    jointed(tail='<tendon><spatial name="t"/></tendon>'): ("tendon 't'", "its forces do not act"),
+    jointed(tail='<equality><weld body1="b"/></equality>'): ("equality <weld>", "moves freely"),
+    jointed(tail='<equality><joint joint1="j"/></equality>'): ("equality <joint>", "it holds joint 'j' still"),
+    jointed(tail='<equality><joint joint1="j" joint2="j"/></equality>'): ("equality <joint>", "which it is to follow"),
+    jointed(tail='<equality><joint joint1="j" active="false"/></equality>'): ("equality <joint>", "it is not active"),
+    jointed(tail='<actuator><motor name="a" joint="j" gear="3"/></actuator>'): ("actuator 'a'", "on joint 'j', gear 3"),
+    jointed(tail='<actuator><motor joint="j" armature="3" gear="1e160"/></actuator>'): ("actuator <motor>",
+        "its armature does not act: not one finite number"),
+    jointed(tail='<actuator><general site="s" armature="3"/></actuator>'): ("actuator <general>", "its armature "
+        "does not act"),
+    jointed(tail='<extension><plugin plugin="p"/></extension>'): ("extension", "<plugin>"),
+    jointed(tail='<option wind="1 0 0"/>'): ("option", "wind"),
+    jointed(tail='<option viscosity="1"/>'): ("option", "viscosity"),
+    jointed(tail='<option><flag damper="disable"/></option>'): ("option flag", "damper disabled"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TOLD)
+def test_what_does_not_act_is_told(text: str) -> None:
+    element, words = TOLD[text]
+    notes = [note for note in read_text(text).notes if note.kind in ("reported", "dropped")]
+    assert [note.element for note in notes if words in note.text] == [element]
+    assert all(note.line for note in notes)
+
+
+def test_nothing_goes_without_a_word() -> None:
+    """Every element and attribute that MuJoCo knows is read, or has a note."""
+    text = made(
+        '<body name="b" user="1"><joint name="j" margin="1" dumping="3"/><geom '
+        'size="0.1"/><site/><camera/><light/></body>',
+        "<custom/><visual/><statistic/><size/><asset><mesh/><mesh/></asset><zzz/>",
+        "<contact><pair/></contact><sensor><clock/></sensor><keyframe><key/></keyframe>",
+    )
+    notes = [(note.kind, note.text) for note in read_text(text).notes]
+    for words in (
+        "custom",
+        "visual",
+        "statistic",
+        "size",
+        "2 looks and shapes",
+        "contact",
+        "sensor",
+        "keyframe",
+        "zzz",
+    ):
+        assert any(words in said and kind == "dropped" for kind, said in notes), words
+    assert ("doubted", "1 attribute 'dumping' of <joint> is not used; did you mean 'damping'?") in notes
+    misspelt = read_text(made('<Body name="b"><joint name="j"/></Body><body name="c"/>')).notes
+    assert any("1 <Body> element in <worldbody> is not used" in note.text for note in misspelt)
+
+
+def test_one_joint_follows_another() -> None:
+    text = made(
+        f'<body><joint name="j" ref="0.5" type="slide"/>{BALL}</body><body><joint name="k" ref="0.25" '
+        f'type="slide"/>{BALL}</body>',
+        tail='<equality><joint joint1="j" joint2="k" polycoef="0.1 3"/></equality>',
+    )
+    mimic = next(joint.mimic for joint in read_text(text).joints if joint.name == "j")
+    assert mimic is not None
+    assert (mimic.joint, mimic.multiplier, mimic.offset) == ("k", 3.0, pytest.approx(0.5 + 0.1 - 3 * 0.25))
+
+
+def test_names_like_those_of_what_has_none() -> None:
+    text = made(f'<body name="body_2"><joint name="joint_1"/>{BALL}<body><joint/>{BALL}</body></body>')
+    description = read_text(text)
+    assert [link.name for link in description.links] == ["world", "body_2", "body_2_2"]
+    assert [joint.name for joint in description.joints] == ["joint_1", "joint_1_2"]
+
+
+def test_limits_in_radians() -> None:
+    joint = read_text(jointed('range="-90 180" actuatorfrcrange="-7 7"')).joints[0]
+    assert joint.limit is not None
+    assert (joint.limit.lower, joint.limit.upper) == (
+        pytest.approx(-1.5707963267948966),
+        pytest.approx(3.141592653589793),
+    )
+    assert joint.limit.effort == 7.0
+    assert read_text(jointed('range="-1 1"', head='<compiler angle="radian"/>')).joints[0].limit.lower == -1.0  # type: ignore[union-attr]
+    assert read_text(jointed('range="-1 1" limited="false"')).joints[0].limit is None
+
+
+def test_a_robot_in_several_files(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "arm.xml").write_text(
+        '<mujocoinclude><body name="b" pos="0 0 1"><include file="deeper.xml"/><include '
+        'file="parts/joint.xml"/></body></mujocoinclude>'
+    )
+    (tmp_path / "parts" / "deeper.xml").write_text(f"<mujoco>{BALL}</mujoco>")
+    (tmp_path / "parts" / "joint.xml").write_text('<mujoco>\n<joint name="j" axis="1 2 3" springyield="1"/></mujoco>')
+    main = tmp_path / "main.xml"
+    main.write_text('<mujoco><worldbody><include file="parts/arm.xml"/></worldbody></mujoco>')
+    description = read_file(main)
+    assert [joint.name for joint in description.joints] == ["j"]
+    told = next(note for note in description.notes if "springyield" in note.text)
+    assert told.element == f"{tmp_path / 'parts' / 'joint.xml'}:2: joint 'j'"
+    assert description.joints[0].line == 0
+    model = mujoco.MjModel.from_xml_path(str(main))
+    assert max(errors(main, model).values()) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"main.xml": '<mujoco>\n<include file="main.xml"/></mujoco>'}, ":2: include: the file 'main.xml' is "
+            "included a second"),
+        ({"main.xml": '<mujoco><include file="a.xml"/></mujoco>', "a.xml": '<mujoco><include file="b.xml"/></mujoco>',
+          "b.xml": '<mujoco><include file="a.xml"/></mujoco>'}, "{at}/b.xml:1: include: the file 'a.xml' is "
+              "included a second"),
+        ({"main.xml": '<mujoco><include file="no.xml"/></mujoco>'}, "there is no file 'no.xml' to include"),
+        ({"main.xml": "<mujoco><include/></mujoco>"}, "the attribute 'file' is missing"),
+        ({"main.xml": '<mujoco><include file="a.xml"/></mujoco>', "a.xml": "<robot/>"}, "the root element is "
+            "'robot', expected <mujoco>"),
+        ({"main.xml": '<mujoco><include file="a.xml"/></mujoco>', "a.xml": '<!DOCTYPE a [<!ENTITY b SYSTEM '
+            '"/etc/passwd">]><mujoco/>'},
+         "{at}/a.xml:1: found a document type declaration"),
+        ({"main.xml": '<mujoco><include file="."/></mujoco>'}, "is a directory; expected a robot's file"),
+        ({"main.xml": '<mujoco>\n<include file="' + 5000 * "a" + '"/></mujoco>'}, "main.xml:2: include: cannot include "
+            "'aaaa"),
+        ({"main.xml": '<mujoco><worldbody><include file="a.xml"/></worldbody></mujoco>', "a.xml": '<mujoco>\n\n'
+          '<body name="x" quat="0 0 0 0"/></mujoco>'},
+         "{at}/a.xml:3: link 'x': attribute 'quat'"),
+    ],
+)  # fmt: skip
+def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DynError) as caught:
+        read_file(tmp_path / "main.xml")
+    assert words.replace("{at}", str(tmp_path)) in str(caught.value)
+
+
+def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop.xml").symlink_to("loop.xml")
+    (tmp_path / "main.xml").write_text('<mujoco>\n<include file="loop.xml"/></mujoco>')
+    with pytest.raises(UrdfError, match=r"main.xml:2: include: cannot include 'loop.xml': .*symbolic links"):
+        read_file(tmp_path / "main.xml")
+
+
+def test_limits_hold_for_all_files_together(tmp_path: Path) -> None:
+    body = f"<mujoco>{'<body/>' * 40}</mujoco>"
+    for k in range(3):
+        (tmp_path / f"{k}.xml").write_text(body)
+    main = tmp_path / "main.xml"
+    main.write_text(
+        "<mujoco><worldbody>" + "".join(f'<include file="{k}.xml"/>' for k in range(3)) + "</worldbody></mujoco>"
+    )
+    assert len(read_file(main).links) == 121
+    for limits in (ReadLimits(elements=100), ReadLimits(size=len(body) * 2), ReadLimits(links=100)):
+        with pytest.raises(ResourceExhaustedError):
+            read_file(main, limits=limits)
+
+
+def test_chains_of_hundreds_of_bodies() -> None:
+    """They stand in each other, deeper than elements of URDF ever do; deeper than that is refused."""
+
+    def chain(n: int) -> str:
+        return made("".join(f'<body><joint axis="0 {k % 2} 1"/>{BALL}' for k in range(n)) + "</body>" * n)
+
+    assert len(read_text(chain(900)).joints) == 900
+    with pytest.raises(ResourceExhaustedError, match="nested more than 1000 deep"):
+        read_text(chain(1000))
+
+
+def test_no_link_without_need() -> None:
+    """Where a joint slides is all the same, and one at its body's origin needs none either."""
+    for joint, links in (('type="slide" pos="1 2 3"', 2), ('pos="0 0 0"', 2), ('pos="1 2 3"', 3)):
+        assert len(read_text(jointed(joint)).links) == links
+
+
+def test_a_walking_robot_that_is_free() -> None:
+    legs = "".join(f'<body name="foot_{k}"><joint name="h{k}"/><joint name="k{k}"/>{BALL}</body>' for k in range(2))
+    free = read_text(made(f'<body name="trunk"><freejoint/>{BALL}{legs}</body>'))
+    held = read_text(made(f'<body name="trunk">{BALL}{legs}</body>'))
+    assert not any("seems to walk" in note.text for note in free.notes)
+    assert any("seems to walk" in note.text for note in held.notes)
+
+
+def test_it_is_a_robot_like_any_other() -> None:
+    robot = Robot.from_text(jointed('axis="0 1 0" damping="3"'))
+    assert robot.joint_names == ("j",)
+    assert robot.receipt.of_kind("acting")[0].text == "damping 3 N m s/rad"
+    assert not [note for note in robot.receipt.of_kind("doubted") if "no mass" in note.text]
+
+
+def test_bounds_that_are_kept_change_nothing_and_say_nothing() -> None:
+    text = (
+        '<mujoco><compiler boundmass="2" boundinertia="0.01"/><worldbody><body><joint/>'
+        '<inertial pos="0 0 0" mass="2" diaginertia="0.01 0.02 0.02"/></body></worldbody></mujoco>'
+    )
+    assert not [note for note in read_text(text).notes if "raised" in note.text]
+    raised = [
+        note.text for note in read_text(text.replace('"2" bound', '"2.5" bound').replace("0.01 ", "0.005 ")).notes
+    ]
+    assert [text for text in raised if "raised" in text] == [
+        "mass 2 raised to 2.5 kg by boundmass",
+        "moments of inertia raised to 0.01 kg m^2 by boundinertia",
+    ]
+
+
+def test_copies_are_counted_before_they_are_made() -> None:
+    """A thousand of a thousand of a thousand would be a billion elements."""
+    text = made('<replicate count="1000">' * 3 + "<body/>" + "</replicate>" * 3)
+    with pytest.raises(ResourceExhaustedError, match="more than 50000 elements"):
+        read_text(text)
+
+
+def test_names_of_copies() -> None:
+    text = made('<replicate count="10" sep="_" offset="1 0 0"><body name="b"><joint name="j"/></body></replicate>')
+    assert [link.name for link in read_text(text).links[1:]] == [f"b_{k:02d}" for k in range(10)]
+
+
+def test_one_error_lists_the_faults_of_bodies_shapes_and_joints() -> None:
+    text = made(
+        '<body name="a"><joint name="j" axis="0 0 0"/><geom size="0.1" mass="-1"/></body>\n'
+        '<body name="b"><joint name="k" type="screw"/><geom size="-0.1"/></body>'
+    )
+    with pytest.raises(UrdfError) as caught:
+        read_text(text)
+    assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+        ["<text>:4", "link 'a' geom"],
+        ["<text>:5", "link 'b' geom"],
+        ["<text>:4", "joint 'j' axis"],
+        ["<text>:5", "joint 'k'"],
+    ]
+    with pytest.raises(UrdfError) as caught:
+        read_text(made('<body name="a" pos="0"/>\n<body name="b"><composite/></body>'))
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["link 'a'", "link 'b' composite"]

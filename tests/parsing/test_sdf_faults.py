@@ -1,0 +1,245 @@
+"""SDFormat that is refused, each fault with its file, line and element; and what is told of what does not act."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dyn_service.errors import DynError, ResourceExhaustedError, UrdfError
+from dyn_service.parsing.files import read_file, read_text
+from dyn_service.parsing.xml_elements import ReadLimits
+
+LINKS = '<link name="a"/>\n<link name="b"/>'
+
+
+def made(*parts: str, version: str = "1.11") -> str:
+    inside = "\n".join(parts)
+    return f'<sdf version="{version}"><model name="m">\n{inside}\n</model></sdf>'
+
+
+def jointed(
+    axis: str = "<axis><xyz>0 0 1</xyz></axis>", kind: str = "revolute", version: str = "1.11", more: str = ""
+) -> str:
+    joint = f'<joint name="j" type="{kind}"><parent>a</parent><child>b</child>{axis}</joint>'
+    return made(LINKS, joint, more, version=version)
+
+
+FAULTS = {
+    '<sdf version="1.9"/>': "<text>:1: sdf: found 0 models, expected one",
+    '<sdf/>': "<text>:1: sdf: found 0 models, expected one",
+    '<sdf version="x"><model name="m"/></sdf>': "<text>:1: sdf: attribute 'version': expected one such as 1.9",
+    '<sdf version="1.9"><model name="a"/><model name="b"/></sdf>': "<text>:1: sdf: found 2 models ('a', 'b'), "
+        "expected one",
+    '<sdf version="1.9"><model/></sdf>': "<text>:1: model: the name is '', expected one that is not blank",
+    made(): "<text>:1: robot 'm': there are no links, expected at least one",
+    made("<link/>"): "<text>:2: link: the name is '', expected one that is not blank",
+    made('<link name="a"/><link name="a"/>'): "<text>:2: link 'a': the name is already that of link 'a' on line "
+                                              "2, expected another",
+    made('<link name="a"/><joint name="a" type="fixed"><parent>a</parent><child>b</child></joint>'):
+        "<text>:2: joint 'a': the name is already that of link 'a' on line 2, expected another",
+    made('<link name="world"/>'): "<text>:2: link 'world': the name is already that of robot 'm' on line 1, "
+                                  "expected another",
+    made(LINKS): "<text>:3: link 'b': no joint leads to this link: found 2 root links ('a', 'b'), expected one",
+    made('<link name="a"><pose>1 2 3</pose></link>'):
+        "<text>:2: link 'a' pose: attribute 'pose': expected 6 numbers, found 3 in '1 2 3'",
+    made('<link name="a"><pose>1 2 3 nan 0 0</pose></link>'):
+        "<text>:2: link 'a' pose: attribute 'pose': expected 6 plain decimal numbers, found '1 2 3 nan 0 0'",
+    made('<link name="a"><pose rotation_format="matrix">1 2 3 0 0 0</pose></link>'):
+        "<text>:2: link 'a' pose: attribute 'rotation_format': expected euler_rpy or quat_xyzw, found 'matrix'",
+    made('<link name="a"><pose rotation_format="quat_xyzw">1 2 3 0 0 0 0</pose></link>'):
+        "<text>:2: link 'a' pose: attribute 'quat_xyzw': (0, 0, 0, 0) is zero, expected a rotation",
+    made('<link name="a"><pose/><pose/></link>'): "<text>:2: link 'a': there are 2 <pose> elements, the first "
+                                                  "on line 2, expected one",
+    made(f'<link name="a"><pose>{"1" * 300}</pose></link>'):
+        "<text>:2: link 'a' pose: <pose> has 200 characters or more, expected numbers or a word",
+    made('<link name="a"><pose relative_to="c"/></link>'): "<text>:2: link 'a': there is no link, joint, frame "
+                                                           "or model 'c'",
+    made('<link name="a"><pose relative_to="b"/></link><link name="b"><pose relative_to="a"/></link>'):
+        "<text>:2: link 'a': the frames stand in each other in a loop, 'a' -> 'b' -> 'a', expected none",
+    made('<link name="a"/><frame name="f" attached_to="g"/><frame name="g" attached_to="f"/>'):
+        "<text>:2: frame 'f': the frames stand in each other in a loop, 'f' -> 'g' -> 'f', expected none",
+    made('<link name="a"/><frame name="f" attached_to="g"><pose relative_to="a"/></frame><frame name="g" '
+         'attached_to="f"><pose '
+         'relative_to="a"/></frame>'):
+        "<text>:2: frame 'f': the frames are attached to each other in a loop, 'f' -> 'g' -> 'f', expected none",
+    made('<link name="a"><inertial><mass>-1</mass></inertial></link>'):
+        "<text>:2: link 'a' inertial: the mass is -1 kg, expected zero or more",
+    made('<link name="a"><inertial><mass>1e999</mass></inertial></link>'):
+        "<text>:2: link 'a' inertial mass: attribute 'mass': the number '1e999' is too large for a double",
+    made('<link name="a"><inertial auto="true"/></link>'):
+        "<text>:2: link 'a' inertial: its inertia is to be that of its collisions, and they weigh nothing",
+    made('<link name="a"><inertial auto="true"/><collision name="c"><geometry><plane/></geometry></collision></link>'):
+        "<text>:2: link 'a' inertial collision: its inertia is asked of a shape that is not read, expected one "
+        "of sphere, capsule, "
+        "ellipsoid, cylinder, box, mesh",
+    made('<link name="a"><inertial auto="true"/><collision '
+         'name="c"><geometry><sphere><radius>0</radius></sphere></geometry>'
+         "</collision></link>"): "<text>:2: link 'a' inertial collision: <sphere>: expected sizes that are more than 0",
+    made('<link name="a"><gravity>perhaps</gravity></link>'):
+        "<text>:2: link 'a': <gravity>: expected true or false, found 'perhaps'",
+    jointed(kind="revolut"): "<text>:4: joint 'j': the type 'revolut' is unknown, expected fixed, revolute, "
+                             "continuous, prismatic, "
+        "ball, screw, universal, revolute2; did you mean 'revolute'?",
+    jointed(""): "<text>:4: joint 'j': there is no <axis> element, expected one",
+    jointed(kind="universal"): "<text>:4: joint 'j': there is no <axis2> element, expected one",
+    jointed("<axis><xyz>0 0 0</xyz></axis>"):
+        "<text>:4: joint 'j' axis: the axis is (0, 0, 0), expected a direction: its length is zero",
+    jointed('<axis><xyz expressed_in="c">0 0 1</xyz></axis>'):
+        "<text>:4: joint 'j' axis: there is no link, joint, frame or model 'c'",
+    jointed(kind="screw"): "<text>:4: joint 'j': there is no <screw_thread_pitch> element, expected one: the "
+                           "thread's pitch in m "
+        "per turn",
+    made(LINKS, '<joint name="j" type="fixed"><parent>a</parent></joint>'):
+        "<text>:4: joint 'j': there is no <parent> or no <child>, expected both",
+    made(LINKS, '<joint name="j" type="fixed"><parent>c</parent><child>b</child></joint>'):
+        "<text>:4: joint 'j' parent: there is no link, joint, frame or model 'c'",
+    made(LINKS, '<joint name="j" type="fixed"><parent>a</parent><child>a</child></joint>'):
+        "<text>:4: joint 'j': the parent and the child are the same link 'a', expected two links",
+    made('<include><uri>a.sdf</uri></include>'):
+        "<text>:2: include: asks for 'a.sdf', and text opens no file: expected one without includes, such as "
+        "dyn convert makes",
+    '<!DOCTYPE a [<!ENTITY b "c">]><sdf version="1.9"/>': "<text>:1: found a document type declaration "
+                                                          "(<!DOCTYPE>), expected none",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_fault(text: str) -> None:
+    with pytest.raises(UrdfError) as caught:
+        read_text(text)
+    assert str(caught.value) == FAULTS[text]
+
+
+TOLD = {
+    jointed(more='<joint name="g" type="gearbox"><parent>a</parent><child>b</child></joint>'): (
+        "joint 'g'",
+        "a gearbox",
+    ),
+    jointed(more='<joint name="k" type="fixed"><parent>a</parent><child>b</child></joint>'): (
+        "joint 'k'",
+        "closes a loop",
+    ),
+    jointed(more='<plugin name="p"/>'): ("robot 'm'", "1 plugin"),
+    jointed().replace('"b"/>', '"b"><gravity>false</gravity></link>'): ("link 'b'", "gravity is off"),
+    jointed().replace('"b"/>', '"b"><velocity_decay/></link>'): ("link 'b'", "velocity_decay"),
+    jointed().replace('"b"/>', '"b"><inertial><fluid_added_mass><xx>3</xx></fluid_added_mass></inertial></link>'): (
+        "link 'b' inertial",
+        "<fluid_added_mass>",
+    ),
+}
+
+
+@pytest.mark.parametrize("text", TOLD)
+def test_what_does_not_act_is_told(text: str) -> None:
+    element, words = TOLD[text]
+    notes = [note for note in read_text(text).notes if note.kind == "reported"]
+    assert [(note.element, words in note.text) for note in notes] == [(element, True)]
+    assert notes[0].line
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"main.sdf": made("<include><uri>main.sdf</uri></include>")}, "the file 'main.sdf' is included in itself"),
+        (
+            {
+                "main.sdf": made("<include><uri>a.sdf</uri></include>"),
+                "a.sdf": made("<include><uri>b.sdf</uri></include>"),
+                "b.sdf": made("<include><uri>a.sdf</uri></include>"),
+            },
+            "b.sdf:2: include: the file 'a.sdf' is included in itself",
+        ),
+        ({"main.sdf": made("<include><uri>a%00</uri></include>")}, ":2: include: cannot include 'a\\x00'"),
+        ({"main.sdf": made("<include><uri>.</uri></include>")}, ":2: include: '.' is not looked for"),
+        (
+            {"main.sdf": made("<include><uri>..</uri></include>")},
+            ":2: include: there is no file 'model.sdf' to include",
+        ),
+        ({"main.sdf": made("<include><uri>no.sdf</uri></include>")}, "there is no file 'no.sdf' to include"),
+        (
+            {"main.sdf": made("<include><uri>model://arm</uri></include>")},
+            "there is no model 'model://arm' in the folders of",
+        ),
+        ({"main.sdf": made("<include><uri>model://a%00</uri></include>")}, "there is no model 'model://a%00'"),
+        ({"main.sdf": made("<include/>")}, "'' is not looked for"),
+        ({"main.sdf": made('<include merge="true"><uri>a.sdf</uri></include>')}, "merge is not read"),
+        (
+            {"main.sdf": made("<include><uri>a.sdf</uri></include>"), "a.sdf": "<robot/>"},
+            "a.sdf:1: robot: found 0 models",
+        ),
+        (
+            {
+                "main.sdf": made("<include><uri>a.sdf</uri></include>"),
+                "a.sdf": '<sdf><model name="a"><link/></model></sdf>',
+            },
+            "a.sdf:1: link: the name is ''",
+        ),
+    ],
+)
+def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DynError) as caught:
+        read_file(tmp_path / "main.sdf")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inside", "words"),
+    [
+        (
+            "<dynamics><dampng>3</dampng></dynamics>",
+            "1 <dampng> element in <dynamics> is not used; did you mean <damping>?",
+        ),
+        ("<limit><lowr>3</lowr></limit>", "1 <lowr> element in <limit> is not used; did you mean <lower>?"),
+        (
+            '<mimic joint="j"><offst>3</offst></mimic>',
+            "1 <offst> element in <mimic> is not used; did you mean <offset>?",
+        ),
+    ],
+)
+def test_what_is_misspelt_is_doubted(inside: str, words: str) -> None:
+    text = jointed().replace("</axis>", f"{inside}</axis>").replace('joint="j"', 'joint="i"')
+    assert inside.replace('"j"', '"i"') in text
+    assert words in [note.text for note in read_text(text).notes if note.kind == "doubted"]
+    weighed = jointed().replace(
+        '"b"/>', '"b"><inertial><mas>3</mas><inertia><ixxx>2</ixxx></inertia></inertial></link>'
+    )
+    said = [note.text for note in read_text(weighed).notes]
+    for tag in ("<mas>", "<ixxx>"):
+        assert any(tag in text for text in said)
+
+
+def test_limits() -> None:
+    for limits in (
+        ReadLimits(links=1),
+        ReadLimits(joints=0),
+        ReadLimits(elements=5),
+        ReadLimits(depth=3),
+        ReadLimits(size=50),
+    ):
+        with pytest.raises(ResourceExhaustedError):
+            read_text(jointed(), limits=limits)
+
+
+def test_one_error_lists_the_faults_of_links_and_joints() -> None:
+    mass = "<inertial><mass>-1</mass></inertial>"
+    with pytest.raises(UrdfError) as caught:
+        read_text(
+            '<sdf version="1.9"><model name="m"><link name="a"><pose>0 0</pose></link>\n'
+            '<link name="b"/>\n<joint name="j" type="revolute"><parent>a</parent></joint></model></sdf>'
+        )
+    assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+        ["<text>:1", "link 'a' pose"],
+        ["<text>:3", "joint 'j'"],
+    ]
+    with pytest.raises(UrdfError) as caught:
+        read_text(
+            f'<sdf version="1.9"><model name="m">\n<link name="a">{mass}</link>\n<link name="b">{mass}</link>'
+            '<joint name="j" type="fixed"><parent>a</parent><child>b</child></joint></model></sdf>'
+        )
+    assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+        ["<text>:2", "link 'a' inertial"],
+        ["<text>:3", "link 'b' inertial"],
+    ]

@@ -1,0 +1,646 @@
+"""Malformed robots: each must be refused with one error that names the file, the line, the element and the cause.
+
+Every message is written out in full, so that a message which gets vaguer or points elsewhere fails.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyn_service.errors import (
+    DynError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UrdfError,
+    from_wire,
+)
+from dyn_service.parsing import xml_elements as markup
+from dyn_service.parsing.places import MOST_FAULTS
+from dyn_service.parsing.urdf.reader import ReadLimits, read, read_file, read_text
+
+LINKS = '<link name="base"/>\n<link name="arm"/>'
+INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
+
+
+def robot(body: str, attributes: str = 'name="r"') -> str:
+    """A robot whose body begins on line 2."""
+    return f"<robot {attributes}>\n{body}\n</robot>"
+
+
+def link(inner: str) -> str:
+    """A robot of one link, whose content begins on line 3."""
+    return robot(f'<link name="base">\n{inner}\n</link>')
+
+
+def inertial(inner: str) -> str:
+    """A robot of one link with an inertial, whose content begins on line 4."""
+    return link(f"<inertial>\n{inner}\n</inertial>")
+
+
+def joint(inner: str, kind: str = "revolute", attributes: str = 'name="r"') -> str:
+    """Two links and a joint on line 4 with its parent on 5, its child on 6 and the rest from line 7."""
+    ends = '<parent link="base"/>\n<child link="arm"/>'
+    return robot(f'{LINKS}\n<joint name="j" type="{kind}">\n{ends}\n{inner}\n</joint>', attributes)
+
+
+def graph(links: list[str], *joints: tuple[str, str, str]) -> str:
+    """Links one per line from line 2, then fixed joints (name, parent, child) one per line."""
+    lines = [f'<link name="{name}"/>' for name in links]
+    lines += [
+        f'<joint name="{name}" type="fixed"><parent link="{parent}"/><child link="{child}"/></joint>'
+        for name, parent, child in joints
+    ]
+    return robot("\n".join(lines))
+
+
+VERSION_1_1 = 'name="r" version="1.1"'
+MIMICS_IN_A_LOOP = robot(
+    '<link name="a"/><link name="b"/><link name="c"/>\n'
+    '<joint name="j" type="revolute"><parent link="a"/><child link="b"/><mimic joint="k"/></joint>\n'
+    '<joint name="k" type="revolute"><parent link="b"/><child link="c"/><mimic joint="j"/></joint>'
+)
+
+TYPES = "fixed, revolute, continuous, prismatic, screw, planar, spherical, ball or floating"
+
+# fmt: off
+# name; source; line, element, cause: the error's text is `<text>:line: element: cause`
+FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
+    ("empty text", ' \n',
+     None, None, "there is no text, expected an XML document"),
+    ("text that is no XML", "panda",
+     1, None, "malformed XML: syntax error, column 1"),
+    ("mismatched tag", '<robot name="r">\n<link name="base">\n</robot>',
+     3, None, "malformed XML: mismatched tag, column 3; <link> of line 2 is still open"),
+    ("cut off in an element", '<robot name="r">\n<link name="base">\n<inertial>\n',
+     4, None, "malformed XML: the text ends early, column 1; <inertial> of line 3 is still open"),
+    ("cut off in a tag", '<robot name="r">\n<link name="ba',
+     2, None, "malformed XML: unclosed token, column 1; <robot> of line 1 is still open"),
+    ("two root elements", robot('<link name="base"/>') + '\n<robot name="s"/>',
+     4, None, "malformed XML: junk after document element, column 1"),
+    ("attribute twice", robot('<link name="base" name="hand"/>'),
+     2, None, "malformed XML: duplicate attribute, column 19; <robot> of line 1 is still open"),
+    ("attribute without quotes", robot('<link name=base/>'),
+     2, None, "malformed XML: not well-formed (invalid token), column 12; <robot> of line 1 is still open"),
+    ("undeclared entity", robot('<link name="&base;"/>'),
+     2, None, "malformed XML: undefined entity, column 1; <robot> of line 1 is still open"),
+    ("document type", '<?xml version="1.0"?>\n<!DOCTYPE robot SYSTEM "http://example.org/r.dtd">\n<robot name="r"/>',
+     2, None, "found a document type declaration (<!DOCTYPE>), expected none"),
+    ("document type without anything", '<!DOCTYPE robot>\n<robot name="r"><link name="base"/></robot>',
+     1, None, "found a document type declaration (<!DOCTYPE>), expected none"),
+    ("entity bomb", '<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n<robot name="&b;"/>',
+     1, None, "found a document type declaration (<!DOCTYPE>), expected none"),
+    ("external entity", '\n<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>\n<robot name="&x;"/>',
+     2, None, "found a document type declaration (<!DOCTYPE>), expected none"),
+    ("declaration after a blank line counts lines", '\n\n<?xml version="1.0"?>\n<robot>\n<link name="base"/></robot>',
+     4, "robot", "the attribute 'name' is missing"),
+    ("comment alone", "<!-- a robot -->\n",
+     2, None, "malformed XML: no element found, column 1"),
+    ("not UTF-8 after a blank line", b'\n<robot name="\xe9"/>',
+     2, None, "expected UTF-8 text, found the byte 0xe9"),
+    ("not UTF-8", b'<robot name="r">\n<link name="\xe9"/>\n</robot>',
+     2, None, "expected UTF-8 text, found the byte 0xe9"),
+    ("UTF-16", robot('<link name="base"/>').encode("utf-16"),
+     1, None, "expected UTF-8 text, found the byte 0xff, the text looks like UTF-16"),
+    ("lone surrogate", robot('<link name="\ud800"/>'),
+     2, None, "expected text, found the lone surrogate U+D800"),
+    ("another root", '<model name="r"/>',
+     1, None, "the root element is 'model', expected <robot>"),
+    ("SDFormat", '<?xml version="1.0"?>\n<sdf version="1.7"><model name="r"/></sdf>',
+     2, None, "the root element is <sdf>: this is SDFormat, which Robot.from_file reads; expected URDF "
+     "with the root <robot>"),
+    ("MJCF", '<mujoco model="r"/>',
+     1, None, "the root element is <mujoco>: this is MuJoCo's MJCF, which Robot.from_file reads; expected URDF "
+     "with the root <robot>"),
+    ("xacro file of macros", robot('<xacro:include filename="arm.xacro"/>\n<xacro:arm prefix="left"/>'),
+     1, "robot", ("there are no <link> elements, expected at least one; line 2: <xacro:include> element in <robot> is "
+                  "not used; what xacro makes of it is missing: run xacro first if it matters")),
+    ("link that a macro would make", robot(f'{LINKS}\n<xacro:tool/>\n<joint name="j" type="fixed">\n'
+                                           '<parent link="arm"/><child link="tool"/></joint>'),
+     5, "joint 'j'", ("the child 'tool' is not a link of the robot; line 4: <xacro:tool> element in <robot> is not "
+                      "used; what xacro makes of it is missing: run xacro first if it matters")),
+    ("misspelt link", robot('<link name="base"/>\n<lnik name="arm"/>\n<joint name="j" type="fixed">\n'
+                            '<parent link="base"/><child link="arm"/></joint>'),
+     4, "joint 'j'", ("the child 'arm' is not a link of the robot; line 3: <lnik> element in <robot> is not used; "
+                      "did you mean <link>?")),
+    ("misspelt joint", robot(f'{LINKS}\n<jiont name="j" type="fixed"><parent link="base"/><child link="arm"/></jiont>'),
+     3, "link 'arm'", ("no joint leads to this link: found 2 root links ('base', 'arm'), expected one; line 4: "
+                       "<jiont> element in <robot> is not used; did you mean <joint>?")),
+    ("misspelt mass", inertial('<mas value="1"/>'),
+     3, "link 'base' inertial", ("there is no <mass> element, expected one; line 4: <mas> element in <inertial> "
+                                 "is not used; did you mean <mass>?")),
+    ("misspelt attribute", inertial('<mass vlaue="1"/>'),
+     4, "link 'base' inertial mass", ("the attribute 'value' is missing; line 4: attribute 'vlaue' of <mass> is not "
+                                      "used; did you mean 'value'?")),
+    ("misspelt type", robot(LINKS + '\n<joint name="j" typ="fixed"><parent link="base"/><child link="arm"/></joint>'),
+     4, "joint 'j'", ("the attribute 'type' is missing; line 4: attribute 'typ' of <joint> is not used; did you mean "
+                      "'type'?")),
+    ("misspelt parent", robot(LINKS + '\n<joint name="j" type="fixed">\n<parrent link="base"/>'
+                                      '<child link="arm"/></joint>'),
+     4, "joint 'j'", ("there is no <parent> element, expected one; line 5: <parrent> element in <joint> is not used; "
+                      "did you mean <parent>?")),
+    ("misspelt in another link", robot('<link name="base"><intertial/></link>\n<link name="arm"><inertial/></link>'),
+     3, "link 'arm' inertial", "there is no <mass> element, expected one"),
+    ("xacro expression as a number", inertial('<mass value="${m}"/>'),
+     4, "link 'base' inertial mass",
+     "attribute 'value': '${m}' is a xacro expression, expected URDF: run xacro first"),
+    ("xacro expression as a name", robot('<link name="$(arg prefix)base"/>'),
+     2, "link", "attribute 'name': '$(arg prefix)base' is a xacro expression, expected URDF: run xacro first"),
+    ("robot without links", robot('<joint name="j" type="fixed"/>'),
+     1, "robot", "there are no <link> elements, expected at least one"),
+    ("robot without name", '<robot>\n<link name="base"/>\n</robot>',
+     1, "robot", "the attribute 'name' is missing"),
+    ("robot with blank name", robot('<link name="base"/>', 'name=" "'),
+     1, "robot", "the name is ' ', expected one that is not blank"),
+    ("robot's name with a newline", '\n<robot name="a&#10;b"><link name="base"/></robot>',
+     2, "robot", "the name 'a\\nb' has the character U+000A, expected printable ones"),
+    ("robot's name with a tab", '\n<robot name="a&#9;b"><link name="base"/></robot>',
+     2, "robot", "the name 'a\\tb' has the character U+0009, expected printable ones"),
+    ("robot's name with an override", '\n<robot name="a\u202eb"><link name="base"/></robot>',
+     2, "robot", "the name 'a\\u202eb' has the character U+202E, expected printable ones"),
+    ("robot's name with a line separator", '\n<robot name="a\u2028b"><link name="base"/></robot>',
+     2, "robot", "the name 'a\\u2028b' has the character U+2028, expected printable ones"),
+    ("joint's name with a terminal sequence", robot(LINKS + '\n<joint name="j\x9b2J" type="fixed"/>'),
+     4, "joint", "the name 'j\\x9b2J' has the character U+009B, expected printable ones"),
+    ("link without name", robot('<link name="base"/>\n<link/>'),
+     3, "link", "the attribute 'name' is missing"),
+    ("link with empty name", robot('<link name=""/>'),
+     2, "link", "the name is '', expected one that is not blank"),
+    ("link with an endless name", robot(f'<link name="{"x" * 257}"/>'),
+     2, "link", "the name has 257 characters, expected at most 256"),
+    ("two links of one name", robot(LINKS + '\n<link name="base"/>'),
+     4, "link 'base'", "a link of this name is already defined on line 2, expected unique names"),
+    ("misspelt in another joint",
+     joint('<limits lower="0"/>').replace("</robot>", '<joint name="k" type="fixed"/>\n</robot>'),
+     9, "joint 'k'", "there is no <parent> element, expected one"),
+    ("two inertials", link('<inertial><mass value="1"/></inertial>\n<inertial><mass value="2"/></inertial>'),
+     4, "link 'base'", "there are 2 <inertial> elements, the first on line 3, expected one"),
+    ("inertial without mass", inertial(INERTIA),
+     3, "link 'base' inertial", "there is no <mass> element, expected one"),
+    ("two masses", inertial('<mass value="1"/>\n<mass value="2"/>'),
+     5, "link 'base' inertial", "there are 2 <mass> elements, the first on line 4, expected one"),
+    ("mass without value", inertial('<mass/>'),
+     4, "link 'base' inertial mass", "the attribute 'value' is missing"),
+    ("mass empty", inertial('<mass value=""/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found ''"),
+    ("mass negative", inertial('<mass value="-0.5"/>'),
+     4, "link 'base' inertial mass", "the mass is -0.5 kg, expected zero or more"),
+    ("mass NaN", inertial('<mass value="nan"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found 'nan'"),
+    ("mass infinite", inertial('<mass value="inf"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found 'inf'"),
+    ("mass overflows", inertial('<mass value="1e999"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': the number '1e999' is too large for a double"),
+    ("mass with underscore", inertial('<mass value="1_000"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '1_000'"),
+    ("mass hexadecimal", inertial('<mass value="0x10"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '0x10'"),
+    ("mass with unit", inertial('<mass value="2 kg"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '2 kg'"),
+    ("mass with decimal comma", inertial('<mass value="1,5"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '1,5'"),
+    ("mass of two numbers", inertial('<mass value="1 2"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a number, found 2 in '1 2'"),
+    ("mass in digits of another script", inertial('<mass value="\u0661"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '\u0661'"),
+    ("mass of very many digits", inertial(f'<mass value="{"1" * 2000}"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a number, found 2000 characters"),
+    ("message cannot carry a terminal sequence", inertial('<mass value="\x9b2J"/>'),
+     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '\\x9b2J'"),
+    ("inertia lacks a moment", inertial('<mass value="1"/>\n<inertia ixx="1" ixy="0" ixz="0" iyy="1" izz="1"/>'),
+     5, "link 'base' inertial inertia", "the attribute 'iyz' is missing"),
+    ("inertia NaN", inertial('<mass value="1"/>\n' + INERTIA.replace('izz="1"', 'izz="NaN"')),
+     5, "link 'base' inertial inertia", "attribute 'izz': expected a plain decimal number, found 'NaN'"),
+    ("two inertias", inertial('<mass value="1"/>\n' + INERTIA + '\n' + INERTIA),
+     6, "link 'base' inertial", "there are 2 <inertia> elements, the first on line 5, expected one"),
+    ("inertial origin of two numbers", inertial('<origin xyz="0 1"/>\n<mass value="1"/>'),
+     4, "link 'base' inertial origin", "attribute 'xyz': expected 3 numbers, found 2 in '0 1'"),
+    ("joint without name", robot(LINKS + '\n<joint type="fixed"/>'),
+     4, "joint", "the attribute 'name' is missing"),
+    ("joint with blank name", robot(LINKS + '\n<joint name="\t" type="fixed"/>'),
+     4, "joint", "the name is ' ', expected one that is not blank"),
+    ("two joints of one name", graph(["a", "b", "c"], ("j", "a", "b"), ("j", "b", "c")),
+     6, "joint 'j'", "a joint of this name is already defined on line 5, expected unique names"),
+    ("joint without type", robot(LINKS + '\n<joint name="j"/>'),
+     4, "joint 'j'", "the attribute 'type' is missing"),
+    ("joint of unknown type", joint("", "hinge"),
+     4, "joint 'j'", f"the type 'hinge' is unknown, expected {TYPES}"),
+    ("type in capitals", joint("", "Revolute"),
+     4, "joint 'j'",
+     f"the type 'Revolute' is unknown, expected {TYPES}; did you mean 'revolute'?"),
+    ("misspelt joint type", joint("", "continous"),
+     4, "joint 'j'",
+     f"the type 'continous' is unknown, expected {TYPES}; did you mean 'continuous'?"),
+    ("misspelt type of several ways to move", joint("", "Floating"),
+     4, "joint 'j'",
+     f"the type 'Floating' is unknown, expected {TYPES}; did you mean 'floating'?"),
+    ("joint without parent", robot(LINKS + '\n<joint name="j" type="fixed">\n<child link="arm"/>\n</joint>'),
+     4, "joint 'j'", "there is no <parent> element, expected one"),
+    ("joint without child", robot(LINKS + '\n<joint name="j" type="fixed">\n<parent link="base"/>\n</joint>'),
+     4, "joint 'j'", "there is no <child> element, expected one"),
+    ("parent without link",
+     robot(LINKS + '\n<joint name="j" type="fixed">\n<parent name="base"/>\n<child link="arm"/>\n</joint>'),
+     5, "joint 'j' parent", "the attribute 'link' is missing"),
+    ("child with empty link",
+     robot(LINKS + '\n<joint name="j" type="fixed">\n<parent link="base"/>\n<child link=""/>\n</joint>'),
+     6, "joint 'j' child", "the name is '', expected one that is not blank"),
+    ("two parent elements", joint('<parent link="arm"/>'),
+     7, "joint 'j'", "there are 2 <parent> elements, the first on line 5, expected one"),
+    ("two child elements", joint('<child link="base"/>'),
+     7, "joint 'j'", "there are 2 <child> elements, the first on line 6, expected one"),
+    ("undeclared world that makes no tree", graph(["a", "b", "c"], ("j", "world", "b")),
+     5, "joint 'j'", "the parent 'world' is not a link of the robot"),
+    ("undeclared world that is a child too", graph(["a", "b"], ("j", "world", "a"), ("k", "a", "world")),
+     4, "joint 'j'", "the parent 'world' is not a link of the robot\n"
+                     "<text>:5: joint 'k': the child 'world' is not a link of the robot"),
+    ("undeclared world as a child", graph(["a"], ("j", "a", "world")),
+     3, "joint 'j'", "the child 'world' is not a link of the robot"),
+    ("undeclared world beside another fault", graph(["a", "b"], ("j", "world", "a"), ("k", "a", "bb"), ("l", "a", "b")),
+     4, "joint 'j'", "the parent 'world' is not a link of the robot\n"
+                     "<text>:5: joint 'k': the child 'bb' is not a link of the robot"),
+    ("undeclared World", graph(["a", "b"], ("j", "World", "a"), ("k", "a", "b")),
+     4, "joint 'j'", "the parent 'World' is not a link of the robot"),
+    ("undeclared world beside a declared one", graph(["World", "a"], ("j", "world", "a")),
+     4, "joint 'j'", "the parent 'world' is not a link of the robot; did you mean 'World'?"),
+    ("undeclared parent", graph(["a", "b"], ("j", "map", "a"), ("k", "a", "b")),
+     4, "joint 'j'", "the parent 'map' is not a link of the robot"),
+    ("unknown child with a near name", graph(["shoulder", "elbow"], ("j", "shoulder", "elbo")),
+     4, "joint 'j'", "the child 'elbo' is not a link of the robot; did you mean 'elbow'?"),
+    ("own parent", graph(["a", "b", "c"], ("j", "a", "a")),
+     5, "joint 'j'", "the parent and the child are the same link 'a', expected two links"),
+    ("two parents", graph(["a", "b", "c"], ("j", "a", "c"), ("k", "b", "c")),
+     6, "joint 'k'", "the link 'c' already is the child of joint 'j' on line 5, expected one parent per link"),
+    ("loop of all links", graph(["a", "b", "c"], ("j", "a", "b"), ("k", "b", "c"), ("l", "c", "a")),
+     5, "joint 'j'", "the links form a loop, 'b' -> 'c' -> 'a' -> 'b', expected a tree"),
+    ("loop beside the tree", graph(["a", "b", "c"], ("j", "b", "c"), ("k", "c", "b")),
+     5, "joint 'j'", "the links form a loop, 'c' -> 'b' -> 'c', expected a tree"),
+    ("loop of many links",
+     graph([str(i) for i in range(12)], *((f"j{i}", str(i), str((i + 1) % 12)) for i in range(12))),
+     14, "joint 'j0'",
+     ("the links form a loop, '1' -> '2' -> '3' -> '4' -> '5' -> '6' -> '7' -> '8' -> (4 more) -> '1', "
+      "expected a tree")),
+    ("two roots", graph(["a", "b", "c"], ("j", "a", "b")),
+     4, "link 'c'", "no joint leads to this link: found 2 root links ('a', 'c'), expected one"),
+    ("many roots", graph(list("abcdefgh")),
+     3, "link 'b'",
+     "no joint leads to this link: found 8 root links ('a', 'b', 'c', 'd', 'e', 'f' and 2 more), expected one"),
+    ("two origins", joint('<origin xyz="0 0 0"/>\n<origin xyz="0 0 1"/>'),
+     8, "joint 'j'", "there are 2 <origin> elements, the first on line 7, expected one"),
+    ("origin with commas", joint('<origin xyz="0, 0, 1"/>'),
+     7, "joint 'j' origin", "attribute 'xyz': expected 3 plain decimal numbers, found '0, 0, 1'"),
+    ("origin of four numbers", joint('<origin xyz="0 0 0 1"/>'),
+     7, "joint 'j' origin", "attribute 'xyz': expected 3 numbers, found 4 in '0 0 0 1'"),
+    ("origin with infinite angle", joint('<origin rpy="0 0 -inf"/>'),
+     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0 -inf'"),
+    ("origin with broken exponent", joint('<origin rpy="0 0 1e"/>'),
+     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0 1e'"),
+    ("numbers parted by a no-break space", joint('<origin rpy="0 0\u00a01"/>'),
+     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0\\xa01'"),
+    ("quaternion in URDF 1.0", joint('<origin quat_xyzw="0 0 0 1"/>'),
+     7, "joint 'j' origin", 'attribute \'quat_xyzw\' is of URDF 1.1, expected rpy, or <robot version="1.1">'),
+    ("quaternion beside rpy", joint('<origin rpy="0 0 0" quat_xyzw="0 0 0 1"/>', attributes=VERSION_1_1),
+     7, "joint 'j' origin", "there are both rpy and quat_xyzw, expected one of them"),
+    ("quaternion zero", joint('<origin quat_xyzw="0 0 0 0"/>', attributes=VERSION_1_1),
+     7, "joint 'j' origin", "attribute 'quat_xyzw': (0, 0, 0, 0) is zero, expected a rotation"),
+    ("quaternion of three numbers", joint('<origin quat_xyzw="0 0 1"/>', attributes=VERSION_1_1),
+     7, "joint 'j' origin", "attribute 'quat_xyzw': expected 4 numbers, found 3 in '0 0 1'"),
+    ("two axes", joint('<axis xyz="1 0 0"/>\n<axis xyz="0 1 0"/>'),
+     8, "joint 'j'", "there are 2 <axis> elements, the first on line 7, expected one"),
+    ("two axes, one of them without a number", joint('<axis xyz="1 0 0"/>\n<axis xyz="z"/>'),
+     8, "joint 'j'", "there are 2 <axis> elements, the first on line 7, expected one"),
+    ("three axes, the last another", joint('<axis xyz="1 0 0"/>\n<axis xyz="1 0 0"/>\n<axis xyz="0 1 0"/>'),
+     8, "joint 'j'", "there are 3 <axis> elements, the first on line 7, expected one"),
+    ("axis zero", joint('<axis xyz="0 0 0"/>'),
+     7, "joint 'j' axis", "the axis is (0, 0, 0), expected a direction: its length is zero"),
+    ("axis nearly zero", joint('<axis xyz="0 1e-12 0"/>', "prismatic"),
+     7, "joint 'j' axis", "the axis is (0, 1e-12, 0), expected a direction: its length is zero"),
+    ("axis without xyz", joint('<axis/>'),
+     7, "joint 'j' axis", "the attribute 'xyz' is missing"),
+    ("axis with blank xyz", joint('<axis xyz=" "/>', "prismatic"),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found ' '"),
+    ("axis of two numbers", joint('<axis xyz="1 0"/>', "continuous"),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 numbers, found 2 in '1 0'"),
+    ("axis NaN", joint('<axis xyz="NaN 0 0"/>'),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found 'NaN 0 0'"),
+    ("axis as a word", joint('<axis xyz="z"/>'),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found 'z'"),
+    ("axis of a fixed joint malformed", joint('<axis xyz="0 0"/>', "fixed"),
+     7, "joint 'j' axis", "attribute 'xyz': expected 3 numbers, found 2 in '0 0'"),
+    ("screw without a pitch", joint("", "screw"),
+     4, "joint 'j'", "there is no <drake:screw_thread_pitch> element, expected one: the thread's pitch in m per turn"),
+    ("screw with a pitch of no value", joint('<drake:screw_thread_pitch/>', "screw"),
+     7, "joint 'j' drake:screw_thread_pitch", "the attribute 'value' is missing"),
+    ("screw with a pitch as a word", joint('<drake:screw_thread_pitch value="fine"/>', "screw"),
+     7, "joint 'j' drake:screw_thread_pitch",
+     "attribute 'value': expected a plain decimal number, found 'fine'"),
+    ("two limits", joint('<limit lower="0"/>\n<limit upper="1"/>'),
+     8, "joint 'j'", "there are 2 <limit> elements, the first on line 7, expected one"),
+    ("limit infinite", joint('<limit lower="-inf" upper="1"/>'),
+     7, "joint 'j' limit", "attribute 'lower': expected a plain decimal number, found '-inf'"),
+    ("limit overflows", joint('<limit velocity="-1e400"/>'),
+     7, "joint 'j' limit", "attribute 'velocity': the number '-1e400' is too large for a double"),
+    ("two dynamics", joint('<dynamics/>\n<dynamics damping="1"/>'),
+     8, "joint 'j'", "there are 2 <dynamics> elements, the first on line 7, expected one"),
+    ("damping as a word", joint('<dynamics damping="high"/>'),
+     7, "joint 'j' dynamics", "attribute 'damping': expected a plain decimal number, found 'high'"),
+    ("friction empty", joint('<dynamics friction=""/>'),
+     7, "joint 'j' dynamics", "attribute 'friction': expected a plain decimal number, found ''"),
+    ("mimic without joint", joint('<mimic multiplier="2"/>'),
+     7, "joint 'j' mimic", "the attribute 'joint' is missing"),
+    ("mimic of itself", joint('<mimic joint="j"/>'),
+     4, "joint 'j' mimic", "the joint follows itself, expected another joint"),
+    ("mimic with bad multiplier", joint('<mimic joint="k" multiplier="two"/>'),
+     7, "joint 'j' mimic", "attribute 'multiplier': expected a plain decimal number, found 'two'"),
+    ("mimics in a loop", MIMICS_IN_A_LOOP,
+     3, "joint 'j' mimic", "the joints follow each other in a loop, 'j' -> 'k' -> 'j', expected one that leads"),
+]
+
+# fmt: on
+
+
+@pytest.mark.parametrize(("source", "line", "element", "cause"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
+def test_malformed(source: str | bytes, line: int | None, element: str | None, cause: str) -> None:
+    with pytest.raises(UrdfError) as caught:
+        read_text(source)
+    error = caught.value
+    place = "<text>" if line is None else f"<text>:{line}"
+    assert str(error) == (f"{place}: {cause}" if element is None else f"{place}: {element}: {cause}")
+    assert (error.file, error.line, error.element) == ("<text>", line, element)
+    assert type(error) is UrdfError
+    assert error.code == "INVALID_ARGUMENT"
+
+
+def test_fault_in_a_file_names_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "arm.urdf"
+    path.write_text(inertial('<mass value="nan"/>'))
+    with pytest.raises(UrdfError) as caught:
+        read(path)
+    expected = "link 'base' inertial mass: attribute 'value': expected a plain decimal number, found 'nan'"
+    assert str(caught.value) == f"{path}:4: {expected}"
+    assert (caught.value.file, caught.value.line) == (str(path), 4)
+
+
+def test_fault_in_named_text_names_it() -> None:
+    with pytest.raises(UrdfError, match=r"^load_robot:1: the root element is 'r', expected <robot>$"):
+        read_text("<r/>", source="load_robot")
+
+
+class TestPaths:
+    """Sources that are no readable file: said as such, before anything is parsed."""
+
+    def test_missing_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "arm.urdf"
+        for source in (path, str(path)):
+            with pytest.raises(NotFoundError) as caught:
+                read(source)
+            assert str(caught.value) == f"the file {path} does not exist"
+
+    def test_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            read(tmp_path)
+        assert str(caught.value) == f"{tmp_path} is a directory; expected a robot's file"
+
+    def test_pipe_is_not_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the pipe was opened"))
+        with pytest.raises(InvalidArgumentError) as caught:
+            read(path)
+        assert str(caught.value) == f"{path} is not a regular file; expected a robot's file"
+
+    def test_empty_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "arm.urdf"
+        path.touch()
+        with pytest.raises(UrdfError) as caught:
+            read(path)
+        assert str(caught.value) == f"{path}: there is no text, expected an XML document"
+
+    def test_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "arm.urdf"
+        path.write_text(robot(LINKS))
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        # By hand, since file modes do not stop root.
+        monkeypatch.setattr(Path, "open", refuse)
+        with pytest.raises(PermissionDeniedError) as caught:
+            read(path)
+        assert str(caught.value) == f"the file {path} may not be read: permission denied"
+
+    @pytest.mark.parametrize(
+        "path", ["a\0b.urdf", "x" * 5000, "\ud800.urdf"], ids=["zero byte", "too long", "surrogate"]
+    )
+    def test_impossible_path(self, path: str) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"^the file .* cannot be opened: "):
+            read(path)
+
+    @pytest.mark.parametrize("source", ["", " \n", "\ufeff"])
+    def test_empty_text(self, source: str) -> None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            read(source)
+        assert str(caught.value) == "source is an empty text; expected the path of a URDF file, or its XML text"
+
+
+class TestLimits:
+    """A description beyond a limit is refused before it costs memory or time."""
+
+    def test_size_is_held_before_reading(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "large.urdf"
+        with path.open("wb") as file:
+            file.truncate(ReadLimits().size + 1)
+        monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the file was opened"))
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_file(path)
+        expected = "the robot description has more than 16777216 bytes of text, the most that is read"
+        assert str(caught.value) == f"{path}: {expected}"
+
+    @pytest.mark.parametrize("source", [robot(LINKS), robot(LINKS).encode()], ids=["text", "bytes"])
+    def test_size_of_text(self, source: str | bytes) -> None:
+        assert read_text(robot('<link name="base"/>'), limits=ReadLimits(size=100)).name == "r"
+        with pytest.raises(
+            ResourceExhaustedError, match=r"^<text>: the robot description has more than 50 bytes of text"
+        ):
+            read_text(source, limits=ReadLimits(size=50))
+
+    def test_size_counts_bytes(self) -> None:
+        text = robot(f'<link name="{"é" * 100}"/>')
+        assert read_text(text, limits=ReadLimits(size=len(text) + 100))
+        with pytest.raises(ResourceExhaustedError):
+            read_text(text, limits=ReadLimits(size=len(text) + 99))
+
+    def test_depth(self) -> None:
+        def nested(depth: int) -> str:
+            return robot('<link name="base"/>\n' + "<g>" * depth + "</g>" * depth)
+
+        assert read_text(nested(63))
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_text(nested(64))
+        expected = "the robot description has elements nested more than 64 deep, the most that is read"
+        assert str(caught.value) == f"<text>:3: {expected}"
+
+    def test_elements(self) -> None:
+        limits = ReadLimits(elements=10)
+        assert read_text(robot('<link name="base"/>' + "<gazebo/>" * 8), limits=limits)
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_text(robot('<link name="base"/>\n' + "<gazebo/>" * 9), limits=limits)
+        expected = "the robot description has more than 10 elements, the most that is read"
+        assert str(caught.value) == f"<text>:3: {expected}"
+
+    def test_attributes(self) -> None:
+        def dressed(count: int) -> str:
+            return robot('<link name="base"/>\n<gazebo ' + " ".join(f'a{i}=""' for i in range(count)) + "/>")
+
+        assert read_text(dressed(64))
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_text(dressed(65))
+        expected = "the robot description has an element of more than 64 attributes, the most that is read"
+        assert str(caught.value) == f"<text>:3: {expected}"
+
+    def test_links(self) -> None:
+        text = graph(["a", "b", "c"], ("j", "a", "b"), ("k", "b", "c"))
+        assert len(read_text(text, limits=ReadLimits(links=3)).links) == 3
+        with pytest.raises(ResourceExhaustedError) as caught:
+            read_text(text, limits=ReadLimits(links=2))
+        assert str(caught.value) == "<text>: the robot has 3 links, more than the 2 that are read"
+
+
+def test_every_fault_is_one_short_line() -> None:
+    """Whatever a stranger's text holds, each fault stays one printable line of a few hundred characters."""
+    sources = [fault[1] for fault in FAULTS]
+    name = "x\u009b[31m" * 5000
+    sources += [
+        link(f'<inertial><mass value="{name}"/></inertial>'),
+        robot(f'<link name="{name}"/>' * 2),
+        f"<{'t' * 9999}/>",
+    ]
+    sources += [graph([f"{name}{i}" for i in range(20)], (name, f"{name}0", "nowhere"))]
+    for source in sources:
+        with pytest.raises(DynError) as caught:
+            read_text(source)
+        for text in str(caught.value).split("\n"):
+            assert text.isprintable(), text[:500]
+            assert 0 < len(text) < 400
+
+
+@pytest.mark.parametrize("turned", range(3))
+def test_a_loop_is_told_from_its_first_joint_on_whichever_link_comes_first(turned: int) -> None:
+    joints = [("j1", "a", "b"), ("j2", "b", "c"), ("j3", "c", "a")]
+    links = "".join(f'<link name="{name}"/>' for name in "abc"[turned:] + "abc"[:turned])
+    text = f'<robot name="r">{links}\n' + "\n".join(
+        f'<joint name="{name}" type="fixed"><parent link="{parent}"/><child link="{child}"/></joint>'
+        for name, parent, child in joints
+    )
+    with pytest.raises(UrdfError) as caught:
+        read_text(text + "</robot>")
+    assert str(caught.value) == (
+        "<text>:2: joint 'j1': the links form a loop, 'b' -> 'c' -> 'a' -> 'b', expected a tree"
+    )
+
+
+def test_size_is_counted_in_bytes_and_the_fault_names_the_source() -> None:
+    text = '<robot name="é"><link name="a"/></robot>'
+    assert len(text.encode()) == len(text) + 1
+    assert read_text(text, limits=ReadLimits(size=len(text) + 1)).name == "é"
+    with pytest.raises(ResourceExhaustedError, match=f"^<text>: the robot description has more than {len(text)} bytes"):
+        read_text(text, limits=ReadLimits(size=len(text)))
+
+
+def test_a_file_of_exactly_the_largest_size_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "robot.urdf"
+    text = '<robot name="r"><link name="a"/></robot>'
+    path.write_text(text)
+    assert read_file(path, limits=ReadLimits(size=len(text))).name == "r"
+    with pytest.raises(
+        ResourceExhaustedError, match=f"robot.urdf: the robot description has more than {len(text) - 1} b"
+    ):
+        read_file(path, limits=ReadLimits(size=len(text) - 1))
+
+
+def test_blank_lines_before_the_xml_count() -> None:
+    with pytest.raises(UrdfError, match=r"^<text>:4: malformed XML"):
+        read_text('\n\n<robot name="r">\n<link name="a"></robot>')
+
+
+def test_a_path_that_cannot_be_opened_is_told_in_the_words_of_the_system_alone() -> None:
+    path = "x" * 5000
+    with pytest.raises(InvalidArgumentError) as caught:
+        read(path)
+    assert str(caught.value) == f"the file '{path[:200]}' cannot be opened: {os.strerror(errno.ENAMETOOLONG)}"
+
+
+def test_a_file_that_grows_while_it_is_looked_at_is_not_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut where the limit is, it would be another robot: this one without its comment."""
+    path, text, limits = tmp_path / "robot.urdf", '<robot name="r"><link name="a"/></robot>', ReadLimits(size=40)
+    assert len(text) == limits.size
+    path.write_text(text)
+    look = os.stat
+
+    def grown(*arguments: Any, **options: Any) -> os.stat_result:
+        status = look(*arguments, **options)
+        path.write_text(text + "<!-- 2 -->")
+        return status
+
+    monkeypatch.setattr(markup.os, "stat", grown)
+    with pytest.raises(ResourceExhaustedError, match="more than 40 bytes of text"):
+        read_file(path, limits=limits)
+
+
+def test_bytes_beyond_the_limit_are_not_decoded() -> None:
+    with pytest.raises(ResourceExhaustedError, match=r"^<text>: the robot description has more than 7 bytes of text"):
+        read_text(b"<robot \xff", limits=ReadLimits(size=7))
+
+
+def test_one_error_lists_the_faults_of_all_elements_each_with_its_place() -> None:
+    text = robot(
+        '<link name="base"/>\n<link name="arm"><inertial><mass value="-1"/></inertial></link>\n'
+        '<joint name="j" type="hinge"><parent link="base"/><child link="arm"/></joint>\n'
+        '<joint name="k" type="fixed"><parent link="base"/><chld link="arm"/></joint>'
+    )
+    with pytest.raises(UrdfError) as caught:
+        read_text(text)
+    error = caught.value
+    assert str(error).splitlines() == [
+        "<text>:3: link 'arm' inertial mass: the mass is -1 kg, expected zero or more",
+        f"<text>:4: joint 'j': the type 'hinge' is unknown, expected {TYPES}",
+        "<text>:5: joint 'k': there is no <child> element, expected one; line 5: <chld> element in <joint> is not "
+        "used; did you mean <child>?",
+    ]
+    assert (error.line, error.element) == (3, "link 'arm' inertial mass")
+    assert str(from_wire(error.to_wire())) == str(error)
+
+
+def test_names_and_ends_are_listed_too() -> None:
+    links = ["a", "b", "c", "b", "a"]
+    with pytest.raises(UrdfError) as caught:
+        read_text(graph(links))
+    assert [line.partition(" is ")[0] for line in str(caught.value).splitlines()] == [
+        "<text>:5: link 'b': a link of this name",
+        "<text>:6: link 'a': a link of this name",
+    ]
+    with pytest.raises(UrdfError) as caught:
+        read_text(graph(["a", "b"], ("j", "a", "x"), ("k", "y", "b"), ("l", "a", "a")))
+    assert [line.partition(": the ")[0] for line in str(caught.value).splitlines()] == [
+        "<text>:4: joint 'j'",
+        "<text>:5: joint 'k'",
+        "<text>:6: joint 'l'",
+    ]
+
+
+def test_the_list_of_faults_ends() -> None:
+    with pytest.raises(UrdfError) as caught:
+        read_text(robot("<link/>\n" * 500))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == MOST_FAULTS + 1
+    assert lines[-2:] == [
+        f"<text>:{MOST_FAULTS + 1}: link: the attribute 'name' is missing",
+        f"further faults after these {MOST_FAULTS} are not looked for",
+    ]

@@ -1,0 +1,206 @@
+"""Doubts: what can hardly be meant is kept and noted, and what can be meant is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from dyn_service.model.description import Description
+from dyn_service.parsing.urdf.reader import read_text
+
+INERTIA = '<inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/>'
+
+
+def two_links(joint: str = "", kind: str = "revolute", inertial: str = "", attributes: str = "") -> Description:
+    """Links base and arm; the joint j begins on line 7, its further content on line 10."""
+    content = inertial or f'<inertial><origin/><mass value="1"/>{INERTIA}</inertial>'
+    return read_text(f"""<robot name="r" {attributes}>
+<link name="base"/>
+<link name="arm">
+{content}
+</link>
+
+<joint name="j" type="{kind}">
+<parent link="base"/>
+<child link="arm"/>
+{joint}
+</joint>
+</robot>""")
+
+
+PLAIN = '<origin/><axis xyz="1 0 0"/><limit lower="-1" upper="1"/>'
+
+
+def notes(robot: Description) -> list[tuple[str, str, str, int]]:
+    return [(note.kind, note.element, note.text, note.line) for note in robot.notes]
+
+
+def moments(ixx: float, iyy: float, izz: float, ixy: float = 0.0) -> str:
+    return f'<inertia ixx="{ixx}" ixy="{ixy}" ixz="0" iyy="{iyy}" iyz="0" izz="{izz}"/>'
+
+
+@pytest.mark.parametrize(
+    ("mass", "inertia", "text"),
+    [
+        (
+            "1",
+            moments(1, 2, 4),
+            "no body has these principal moments: of 1, 2, 4 kg m^2 the largest exceeds the others' sum",
+        ),
+        ("1", moments(1, -2, 2), "no body has these principal moments: one of -2, 1, 2 kg m^2 is negative"),
+        ("1", moments(-1, -2, -3), "no body has these principal moments: one of -3, -2, -1 kg m^2 is negative"),
+        ("1", moments(1, 1, 1, 1.5), "no body has these principal moments: one of -0.5, 1, 2.5 kg m^2 is negative"),
+        ("1", moments(0, 0, 0), "mass 1 kg and no inertia: a point mass"),
+        ("1", moments(1e-20, 0, -1e-20), "mass 1 kg and no inertia: a point mass"),
+        ("0.001", moments(1, 1, 1), "the radius of gyration is 31.6 m: too much inertia for 0.001 kg"),
+        ("1e-9", moments(1e-12, 1e-12, 1e-12), "mass 1e-09 kg is less than 1e-06 kg"),
+        ("2e5", moments(1e6, 1e6, 1e6), "mass 200000 kg is more than 100000 kg"),
+    ],
+)
+def test_inertial(mass: str, inertia: str, text: str) -> None:
+    robot = two_links(PLAIN, inertial=f'<inertial><origin/><mass value="{mass}"/>{inertia}</inertial>')
+    assert notes(robot) == [("doubted", "link 'arm'", text, 3)]
+
+
+@pytest.mark.parametrize(
+    "inertia", [moments(1, 2, 3), moments(1, 2, 3.002), moments(0, 1, 1), moments(2, 2, 2, 1), moments(-1e-6, 1, 1)]
+)
+def test_possible_inertia_is_no_news(inertia: str) -> None:
+    assert two_links(PLAIN, inertial=f'<inertial><origin/><mass value="1"/>{inertia}</inertial>').notes == ()
+
+
+def test_largest_doubles_do_not_overflow() -> None:
+    inertia = moments(1e308, 1e308, 1e308, 1e308)
+    robot = two_links(PLAIN, inertial=f'<inertial><origin/><mass value="1e308"/>{inertia}</inertial>')
+    assert [note.text for note in robot.notes] == [
+        "mass 1e+308 kg is more than 100000 kg",
+        "no body has these principal moments: of 0, 1e+308, inf kg m^2 the largest exceeds the others' sum",
+    ]
+
+
+def test_far_centre_of_mass() -> None:
+    robot = two_links(PLAIN, inertial=f'<inertial><origin xyz="0 30 40"/><mass value="1"/>{INERTIA}</inertial>')
+    assert notes(robot) == [("doubted", "link 'arm'", "the centre of mass is 50 m from the link's origin", 3)]
+
+
+def test_stand_in_of_urdfpy() -> None:
+    robot = two_links(PLAIN, inertial=f'<inertial><origin/><mass value="1"/>{moments(1, 1, 1)}</inertial>')
+    text = (
+        "mass 1 kg and unit inertia at the link's origin is what urdfpy and urchin put where a file has no "
+        "<inertial>; if that is so here, load the file itself"
+    )
+    assert notes(robot) == [("doubted", "link 'arm'", text, 3)]
+
+
+@pytest.mark.parametrize("inertial", [" ", f'<inertial><origin/><mass value="0"/>{moments(0, 0, 0)}</inertial>'])
+def test_massless_moving_leaf(inertial: str) -> None:
+    text = "joint 'j' moves no mass at all: forward dynamics has no answer for it"
+    assert notes(two_links(PLAIN, inertial=inertial)) == [("doubted", "link 'arm'", text, 3)]
+
+
+def test_massless_fixed_link_is_no_news() -> None:
+    assert two_links("<origin/>", "fixed", inertial=" ").notes == ()
+
+
+def test_inertia_without_mass() -> None:
+    robot = two_links("<origin/>", "fixed", f'<inertial><origin/><mass value="0"/>{INERTIA}</inertial>')
+    assert notes(robot) == [("doubted", "link 'arm'", "inertia without mass", 3)]
+
+
+@pytest.mark.parametrize(("second", "doubted"), [("fixed", False), ("continuous", True)])
+def test_mass_further_out(second: str, doubted: bool) -> None:
+    """A link without mass may move if mass is welded to it; if mass hangs on it by another joint, that is said."""
+    robot = read_text(
+        '<robot name="r"><link name="a"/>\n<link name="b"/><link name="c">'
+        f'<inertial><origin/><mass value="1"/>{INERTIA}</inertial></link>'
+        '<joint name="j" type="continuous"><origin/><parent link="a"/><child link="b"/><axis xyz="1 0 0"/></joint>'
+        f'<joint name="k" type="{second}"><origin/><parent link="b"/><child link="c"/><axis xyz="0 1 0"/></joint>'
+        "</robot>"
+    )
+    text = "joint 'j' moves this link, which has no mass of its own nor welded to it"
+    assert notes(robot) == ([("doubted", "link 'b'", text, 2)] if doubted else [])
+
+
+@pytest.mark.parametrize(
+    ("inner", "text"),
+    [
+        ('<limit lower="1" upper="-1"/>', "lower limit 1 is above upper limit -1"),
+        ('<limit lower="0" upper="0"/>', "lower and upper limit are both 0: no room to move"),
+        ('<limit lower="0" upper="1" effort="-1"/>', "effort limit -1 is negative"),
+        ('<limit lower="0" upper="1" velocity="-2"/>', "velocity limit -2 is negative"),
+        ('<limit lower="0" upper="1"/><dynamics damping="-3"/>', "damping -3 is negative: it drives the joint"),
+        ('<limit lower="0" upper="1"/><dynamics friction="-4"/>', "friction -4 is negative: it drives the joint"),
+    ],
+)
+def test_joint(inner: str, text: str) -> None:
+    robot = two_links(f'<origin/><axis xyz="1 0 0"/>{inner}')
+    assert [note for note in notes(robot) if note[0] == "doubted"] == [("doubted", "joint 'j'", text, 7)]
+
+
+def test_mimic_of_a_joint_that_does_not_exist() -> None:
+    """Real files have it, and there is nobody to follow: noted, not refused."""
+    robot = two_links(f'{PLAIN}<mimic joint="k"/>')
+    assert ("doubted", "joint 'j'", "follows joint 'k', which the robot does not have: it moves by itself", 7) in notes(
+        robot
+    )
+
+
+@pytest.mark.parametrize(
+    ("mass", "com", "moment", "doubt"),
+    [
+        (1.01e-6, 0.0, 1e-12, None),
+        (0.99e-6, 0.0, 1e-12, "mass 9.9e-07 kg is less than 1e-06 kg"),
+        (0.99e5, 0.0, 1e6, None),
+        (1.01e5, 0.0, 1e6, "mass 101000 kg is more than 100000 kg"),
+        (1.0, 9.9, 0.1, None),
+        (1.0, -10.1, 0.1, "the centre of mass is 10.1 m from the link's origin"),
+        (2.0, 0.0, 2.0 * 9.9**2, None),
+        (2.0, 0.0, 2.0 * 10.1**2, "the radius of gyration is 10.1 m: too much inertia for 2 kg"),
+        (
+            2.0,
+            0.0,
+            2.0 * 1.1e-6**2,
+            "too little inertia for 2 kg: even a ball would need 9.08e+16 kg/m^3, and the densest matter has 22590",
+        ),
+        (2.0, 0.0, 2.0 * 0.9e-6**2, "mass 2 kg and no inertia: a point mass"),
+    ],
+)
+def test_doubts_begin_where_they_say(mass: float, com: float, moment: float, doubt: str | None) -> None:
+    inertia = f'<inertia ixx="{moment}" ixy="0" ixz="0" iyy="{moment}" iyz="0" izz="{moment}"/>'
+    text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
+    found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
+    assert [note.text for note in found if note.kind == "doubted"] == ([] if doubt is None else [doubt])
+
+
+def test_what_is_just_at_a_bound_is_not_beyond_it() -> None:
+    for mass, com, moment in ((1e5, 0.0, 1e6), (1e-6, 0.0, 1e-12), (1.0, 10.0, 0.1), (1.0, 0.0, 100.0)):
+        inertia = f'<inertia ixx="{moment}" ixy="0" ixz="0" iyy="{moment}" iyz="0" izz="{moment}"/>'
+        text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
+        found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
+        assert [note.text for note in found if note.kind == "doubted"] == []
+
+
+@pytest.mark.parametrize(("kind", "doubted"), [("revolute", True), ("prismatic", True), ("continuous", False)])
+@pytest.mark.parametrize("limit", ['lower="1" upper="-1"', 'lower="0" upper="0"'])
+def test_a_range_of_a_joint_that_turns_on_says_nothing(kind: str, doubted: bool, limit: str) -> None:
+    robot = two_links(f'<origin/><axis xyz="1 0 0"/><limit {limit}/>', kind)
+    assert any("limit" in note.text for note in robot.notes if note.kind == "doubted") == doubted
+
+
+def test_where_nothing_weighs_no_centre_of_mass_is_far() -> None:
+    inertial = f'<inertial><origin xyz="0 30 40"/><mass value="0"/>{moments(0, 0, 0)}</inertial>'
+    assert two_links("<origin/>", "fixed", inertial=inertial).notes == ()
+
+
+@pytest.mark.parametrize("third", ["fixed", "continuous"])
+def test_mass_counts_through_links_that_have_none(third: str) -> None:
+    """Only the last of four links has mass: welded on through the third, or hanging beyond it."""
+    mass = f'<inertial><origin/><mass value="1"/>{INERTIA}</inertial>'
+    joints = "".join(
+        f'<joint name="{child}" type="{kind}"><origin/><parent link="{parent}"/><child link="{child}"/>'
+        '<axis xyz="1 0 0"/></joint>'
+        for parent, child, kind in (("a", "b", "continuous"), ("b", "c", "fixed"), ("c", "d", third))
+    )
+    links = f'<link name="a"/><link name="b"/><link name="c"/><link name="d">{mass}</link>'
+    found = read_text(f'<robot name="r">{links}{joints}</robot>').notes
+    told = ["joint 'b' moves this link, which has no mass of its own nor welded to it"]
+    assert [note.text for note in found if note.kind == "doubted"] == ([] if third == "fixed" else told)

@@ -1,0 +1,181 @@
+"""Robots in MJCF and SDFormat wherever a URDF may be given: in process, served, loaded over a socket, checked,
+converted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import Client, Robot, Server, UrdfError, connect
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.parsing.files import read_file, read_text, root_of
+from dyn_service.service.server.settings import ServerSettings
+from tests.cli.test_command_line import Serving, dyn, serve  # noqa: F401  # a fixture
+from tests.conftest import URDF
+from tests.parsing.test_mjcf import MODELS
+from tests.parsing.test_sdf import WAYS
+from tests.service.conftest import assert_same
+
+TEXTS = {"mjcf": MODELS["several joints"], "sdf": WAYS["in the parent"], "urdf": (URDF / "scara.urdf").read_text()}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> dict[str, Path]:
+    """Files whose names say nothing: what they are stands in them."""
+    found = {name: tmp_path / f"a_robot_of_{name}" for name in TEXTS}
+    for name, path in found.items():
+        path.write_text(TEXTS[name])
+    return found
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_one_door(name: str, paths: dict[str, Path]) -> None:
+    robot = Robot.from_file(paths[name])
+    assert robot.receipt.source == str(paths[name])
+    same = [
+        Robot.from_text(TEXTS[name]),
+        Robot.from_text(TEXTS[name].encode()),
+        connect(paths[name]),
+        connect(TEXTS[name]),
+    ]
+    assert {each.fingerprint for each in same} == {robot.fingerprint}
+    assert connect(str(paths[name]), root="floating").joint_names[0] == "root_joint"
+
+
+def test_what_stands_before_the_root() -> None:
+    text = "\ufeff\n<?xml version='1.0'?>\n<!-- <robot> --><!-- more -->\n<?pi <sdf?>\n<mujoco model='m'/>"
+    assert root_of(text) == "mujoco"
+    assert root_of("") == root_of("<!--") == root_of("< mujoco") == ""
+    with pytest.raises(UrdfError, match="there is no <worldbody>"):
+        read_text(text)
+
+
+def test_urdf_is_asked_for_by_name() -> None:
+    """`from_urdf` goes on taking nothing else, and says who does."""
+    for name, called in {"mjcf": "MuJoCo's MJCF", "sdf": "SDFormat"}.items():
+        with pytest.raises(UrdfError, match=rf"this is {called}, which Robot\.from_file reads; expected URDF"):
+            Robot.from_urdf(TEXTS[name])
+    with pytest.raises(NotFoundError, match=r"the file no\.xml does not exist"):
+        Robot.from_file("no.xml")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_served(name: str, paths: dict[str, Path], serve: Callable[..., Serving]) -> None:  # noqa: F811
+    robot = Robot.from_file(paths[name])
+    serving = serve(paths[name], "--bind", "tcp://127.0.0.1:0", "--no-prepare", "--workers", "0")
+    with Client(serving.endpoints[0], timeout_s=240.0) as client:
+        remote = client.robot(robot.name)
+        assert remote.fingerprint == robot.fingerprint
+        q = robot.random_configuration(seed=0)
+        assert_same(remote.gravity_forces(q), robot.gravity_forces(q))
+
+
+@pytest.mark.parametrize("name", ["mjcf", "sdf"])
+def test_loaded_over_a_socket(name: str, paths: dict[str, Path], tcp_server: Server) -> None:
+    robot = Robot.from_file(paths[name])
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
+        remote = client.load_robot(paths[name])
+        assert remote.fingerprint == robot.fingerprint
+        v = np.ones(robot.nv)
+        q = robot.random_configuration(seed=0)
+        assert_same(remote.inverse_dynamics(q, v, v), robot.inverse_dynamics(q, v, v))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<mujoco><include file='/etc/passwd'/></mujoco>",
+        "<mujoco><worldbody><body><include file='secret.xml'/></body></worldbody></mujoco>",
+        "<sdf version='1.9'><model name='m'><include><uri>/etc/passwd</uri></include></model></sdf>",
+    ],
+)
+def test_a_server_opens_no_file_for_a_client(text: str, tcp_server: Server) -> None:
+    with (
+        Client(tcp_server.endpoints[0], timeout_s=240.0) as client,
+        pytest.raises(UrdfError, match="text opens no file: expected one without includes") as caught,
+    ):
+        client.load_robot(text)
+    assert caught.value.line == 1
+
+
+def test_a_server_runs_nothing_for_a_client(tcp_server: Server, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    text = (
+        '<robot name="r" xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:property name="x" '
+        f"value=\"${{open('{mark}', 'w')}}\"/><link name=\"${{x}}\"/></robot>"
+    )
+    with (
+        Client(tcp_server.endpoints[0], timeout_s=240.0) as client,
+        pytest.raises(UrdfError, match="run xacro first"),
+    ):
+        client.load_robot(text)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_checked(name: str, paths: dict[str, Path]) -> None:
+    done = dyn("check", paths[name], "--json", "--no-kernels")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["fingerprint"] == Robot.from_file(paths[name]).fingerprint
+    refused = dyn("check", paths[name], "x:=1")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == f"error: {paths[name]} takes no arguments: only files named *.xacro do\n"
+
+
+def test_converted(paths: dict[str, Path], tmp_path: Path) -> None:
+    q: Any = None
+    for name, path in paths.items():
+        for suffix in ("urdf", "xml", "sdf"):
+            out = tmp_path / f"{name}.{suffix}"
+            done = dyn("convert", path, out)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.splitlines()[-1].startswith(f"{out} is written")
+            one, other = Robot(read_file(path)), Robot(read_file(out))
+            assert one.joint_names == other.joint_names
+            q = one.random_configuration(seed=3)
+            found, expected = other.gravity_forces(q), one.gravity_forces(q)
+            assert np.abs(found - expected).max() <= 1e-12 * max(1.0, np.abs(expected).max())
+
+
+def test_converting_says_what_is_missing(tmp_path: Path) -> None:
+    out = tmp_path / "panda.sdf"
+    done = dyn("convert", URDF / "panda.urdf", out, "--joints", URDF.parent / "config" / "panda_joints.yaml", "--json")
+    notes = json.loads(done.stdout)["notes"]
+    for joint in [f"panda_joint{k}" for k in range(1, 8)]:
+        said = [note["text"] for note in notes if note["element"] == f"joint '{joint}'"]
+        assert any("of its friction is not in it" in text for text in said), joint  # rotors are, as Drake has them
+    again = dyn("convert", URDF / "panda.urdf", out)
+    assert (again.returncode, again.stderr) == (1, f"error: {out} already exists: --force overwrites it\n")
+    assert dyn("convert", URDF / "panda.urdf", out, "--force").returncode == 0
+    unknown = dyn("convert", URDF / "panda.urdf", tmp_path / "panda.step")
+    assert (
+        "expected a name that ends in .urdf, .mjcf, .xml, .sdf, or one of the formats urdf, mjcf, sdf" in unknown.stderr
+    )
+    with_format = dyn("convert", URDF / "panda.urdf", tmp_path / "panda.step", "--to", "mjcf")
+    assert with_format.returncode == 0
+    assert (tmp_path / "panda.step").read_text().splitlines()[1] == '<mujoco model="panda">'
+
+
+def test_where_files_are_named_in_settings(paths: dict[str, Path]) -> None:
+    from dyn_service.service.server.opening import open_server
+
+    settings = ServerSettings(
+        robots=list(map(str, paths.values())), prepare=False, endpoints=["inproc://files"], workers=0
+    )
+    server = open_server(settings, lambda line: None)
+    try:
+        assert set(server.service.robots) == {Robot.from_file(path).name for path in paths.values()}
+    finally:
+        server.stop()
+
+
+def test_arguments_of_what_takes_none() -> None:
+    with pytest.raises(InvalidArgumentError, match="takes no arguments") as caught:
+        read_file(URDF / "panda.urdf", arguments={"x": "1"})
+    assert caught.value.path == "arguments"

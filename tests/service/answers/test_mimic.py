@@ -1,0 +1,150 @@
+"""Joints that follow others over the wire: the same bits as in this process, and robots that are loaded without."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, AsyncClient, Client, Robot, Server, connect
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UrdfError
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.parsing.urdf.reader import read
+from dyn_service.service.server.opening import open_server
+from dyn_service.service.server.settings import ServerSettings
+from tests.conftest import URDF
+from tests.mimics import drawn
+from tests.passive import restless
+from tests.service.conftest import WAIT_MS, assert_same, sample, variants
+
+WAIT_S = WAIT_MS / 1e3
+PANDA = URDF / "panda.urdf"
+
+
+@pytest.fixture(scope="module")
+def robot() -> Robot:
+    """Four joints that do all a joint can do by themselves, of which some follow others."""
+    made = restless(drawn(read(URDF / "scara.urdf"), 3, share=0.5), 1)
+    assert (made.nv, made.tree.nr) == (2, 4)
+    return made
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["one thread", "a worker"])
+def endpoint(request: pytest.FixtureRequest, robot: Robot) -> Iterator[str]:
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=request.param) as server:
+        yield server.endpoints[0]
+
+
+def answer(robot: Any, query: str, vectors: dict[str, Any], options: dict[str, Any]) -> Any:
+    """What is answered, or the code and the words of a refusal."""
+    try:
+        return getattr(robot, query)(*vectors.values(), **options)
+    except DynError as refusal:
+        return np.array([hash((refusal.code, str(refusal)))])
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_answers_are_those_of_this_process(robot: Robot, endpoint: str, query: str) -> None:
+    """To the last bit; where a row has no answer for joints that follow, in the same words."""
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        remote = client.robot(robot.name)
+        for lead in ((), (5,)):
+            vectors, numbers = sample(robot, query, lead)
+            for more in variants(robot, query, lead):
+                here, there = (answer(of, query, vectors, {**numbers, **more}) for of in (robot, remote))
+                assert_same(there, here)
+
+
+def test_what_is_refused_says_why(robot: Robot, endpoint: str) -> None:
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        remote = client.robot(robot.name)
+        with pytest.raises(FailedPreconditionError, match="in \\(19b\\) the joints yield each by itself"):
+            remote.branch_inertias(robot.neutral())
+
+
+def test_computations_do_the_same(robot: Robot, endpoint: str) -> None:
+    q, v, a = np.random.default_rng(0).uniform(-0.1, 0.1, (3, robot.nv))
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        remote = client.robot(robot.name)
+        here, there = (each.verify(q, v, a) for each in (robot, remote))
+        assert {name: float(x) for name, x in here.items()} == {name: float(x) for name, x in there.items()}
+        assert max(map(float, here.values())) < 1e-12
+        for integrator in ("rk4", "implicit_midpoint", "stick_slip"):
+            asked: dict[str, Any] = {"dt": 1e-3, "steps": 6, "integrator": integrator}
+            ours, theirs = (each.simulate(q, v, **asked) for each in (robot, remote))
+            assert ours.q.tobytes() == theirs.q.tobytes()
+            assert ours.v.tobytes() == theirs.v.tobytes()
+
+
+def test_a_client_knows_who_follows(robot: Robot, endpoint: str) -> None:
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        told = client.robot(robot.name).description
+    assert told.joints == robot.description.joints
+    assert told.sizes == robot.sizes
+    assert sum(joint.mimic is not None for joint in told.joints) == 2
+
+
+def test_an_asynchronous_client(robot: Robot, endpoint: str) -> None:
+    q, v, a = np.full((3, robot.nv), 0.1)
+
+    async def ask() -> None:
+        async with AsyncClient(endpoint, timeout_s=WAIT_S) as client:
+            remote = await client.robot(robot.name)
+            assert_same(await remote.forward_dynamics(q, v, a), robot.forward_dynamics(q, v, a))
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_robots_are_loaded_with_and_without(workers: int) -> None:
+    with (
+        Server([], endpoints=["tcp://127.0.0.1:0"], allow_load=True, workers=workers) as server,
+        Client(server.endpoints[0], timeout_s=WAIT_S) as client,
+    ):
+        for mimic, nv in ((True, 8), (False, 9)):
+            local = Robot.from_urdf(PANDA, mimic=mimic)
+            remote = client.load_robot(PANDA, mimic=mimic)
+            assert (remote.nv, remote.fingerprint) == (nv, local.fingerprint)
+            q, v, a = np.full((3, nv), 0.01)
+            assert_same(remote.inverse_dynamics(q, v, a), local.inverse_dynamics(q, v, a))
+            client.unload_robot("panda")
+        with pytest.raises(InvalidArgumentError, match="mimic must be true or false, found") as caught:
+            client.load_robot(PANDA, mimic="no")  # type: ignore[arg-type]
+        assert caught.value.path == "options.mimic"
+        text = '<robot name="r"><link name="a"/><link name="b"/><link name="c"/>' + "".join(
+            f'<joint name="{name}" type="{kind}"><parent link="a"/><child link="{name}"/>{inner}</joint>'
+            for name, kind, inner in (("b", "ball", ""), ("c", "continuous", '<mimic joint="b"/>'))
+        )
+        with pytest.raises(UrdfError, match="joint 'b', which it follows, is of type spherical"):
+            client.load_robot(text + "</robot>")
+
+        async def ask() -> int:
+            async with AsyncClient(server.endpoints[0], timeout_s=WAIT_S) as other:
+                return (await other.load_robot(PANDA, mimic=False)).nv
+
+        assert asyncio.run(ask()) == 9
+
+
+def test_connecting_to_either() -> None:
+    assert connect(PANDA).nv == 8
+    assert connect(PANDA, mimic=False).nv == 9
+    with Server([Robot.from_urdf(PANDA)], endpoints=["tcp://127.0.0.1:0"]) as server:
+        target = f"{server.endpoints[0]}/panda"
+        for mimic in (None, True):
+            with connect(target, mimic=mimic, timeout_s=WAIT_S) as robot:
+                assert robot.nv == 8
+        with pytest.raises(
+            InvalidArgumentError, match="mimic must be that of the server's robot, whose joint"
+        ) as caught:
+            connect(target, mimic=False, timeout_s=WAIT_S)
+        assert caught.value.path == "mimic"
+
+
+@pytest.mark.parametrize(("mimic", "nv"), [(True, 8), (False, 9)])
+def test_a_server_and_a_plant_have_the_option(mimic: bool, nv: int) -> None:
+    settings = ServerSettings(robots=[str(PANDA)], endpoints=["inproc://mimic"], prepare=False, mimic=mimic)
+    assert open_server(settings, lambda line: None).service.robots["panda"].nv == nv
+    assert ServerSettings().mimic is PlantParameters(robot="-").mimic is True

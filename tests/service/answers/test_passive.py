@@ -1,0 +1,176 @@
+"""What joints do by themselves over the wire: the same bits as in this process, with and without, from every client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, AsyncClient, Client, Robot, Server, Wrench
+from dyn_service.api.queries import COMPUTATIONS
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.service.server.opening import open_server
+from dyn_service.service.server.settings import ServerSettings
+from tests.conftest import URDF
+from tests.passive import restless
+from tests.service.conftest import WAIT_MS, assert_same, sample
+
+WAIT_S = WAIT_MS / 1e3
+CHOOSING = [name for name, row in QUERIES.items() if row.leaves_out is not None]
+
+
+@pytest.fixture(scope="module")
+def robot() -> Robot:
+    return restless(URDF / "double_pendulum.urdf", 1)
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["one thread", "a worker"])
+def endpoint(request: pytest.FixtureRequest, robot: Robot) -> Iterator[str]:
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=request.param) as server:
+        yield server.endpoints[0]
+
+
+def same_motion(found: Any, expected: Any) -> bool:
+    """To the last bit."""
+    return found.q.tobytes() == expected.q.tobytes() and found.v.tobytes() == expected.v.tobytes()
+
+
+def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
+    assert len(CHOOSING) == 21
+    assert [name for name, row in COMPUTATIONS.items() if row.leaves_out] == [
+        "verify",
+        "simulate",
+        "contact_dynamics",
+        "simulate_rheonomic",
+        "ground_reactions",
+    ]
+
+
+def test_a_client_knows_what_acts(robot: Robot, endpoint: str) -> None:
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        found = client.robot("double_pendulum").description.passive
+    assert found == robot.description.passive == ("damping", "friction", "armature", "springs")
+    assert robot.bare.description.passive == ()
+
+
+@pytest.mark.parametrize("query", CHOOSING)
+def test_both_answers_are_those_of_this_process(robot: Robot, endpoint: str, query: str) -> None:
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        remote = client.robot("double_pendulum")
+        for lead in ((), (5,)):
+            vectors, numbers = sample(robot, query, lead)
+            acting = getattr(robot, query)(*vectors.values(), **numbers)
+            bare = getattr(robot.bare, query)(*vectors.values(), **numbers)
+            for passive, expected in ((True, acting), (False, bare), (False, bare)):
+                assert_same(getattr(remote, query)(*vectors.values(), **numbers, passive=passive), expected)
+                assert_same(getattr(robot, query)(*vectors.values(), **numbers, passive=passive), expected)
+
+
+def test_computations_do_the_same(robot: Robot, endpoint: str) -> None:
+    q, v, a = np.random.default_rng(0).uniform(-1.0, 1.0, (3, 2))
+    functions: tuple[Any, ...] = (None, lambda t, q, v: -v)
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        remote = client.robot("double_pendulum")
+        for passive in (True, False):
+            here, there = (each.verify(q, v, a, passive=passive) for each in (robot, remote))
+            assert {name: float(x) for name, x in here.items()} == {name: float(x) for name, x in there.items()}
+            for integrator in ("rk4", "implicit_midpoint", "adaptive"):
+                for tau in functions:
+                    asked: dict[str, Any] = {"dt": 1e-2, "steps": 6, "integrator": integrator, "passive": passive}
+                    assert same_motion(remote.simulate(q, v, tau, **asked), robot.simulate(q, v, tau, **asked))
+            given = {robot.joint_names[0]: np.full((5, 3), 0.1)}
+            asked = {"dt": 1e-2, "steps": 4, "passive": passive}
+            expected = robot.simulate_rheonomic(given, [0.2], [0.3], **asked)
+            assert same_motion(remote.simulate_rheonomic(given, [0.2], [0.3], **asked), expected)
+
+
+def test_an_asynchronous_client(robot: Robot, endpoint: str) -> None:
+    q, v, a = np.full((3, 2), 0.4)
+
+    async def ask() -> None:
+        async with AsyncClient(endpoint, timeout_s=WAIT_S) as client:
+            remote = await client.robot("double_pendulum")
+            for passive in (True, False):
+                found = await remote.inverse_dynamics(q, v, a, passive=passive)
+                assert_same(found, robot.inverse_dynamics(q, v, a, passive=passive))
+                motion = await remote.simulate(q, v, dt=1e-2, steps=3, passive=passive)
+                assert same_motion(motion, robot.simulate(q, v, dt=1e-2, steps=3, passive=passive))
+
+    asyncio.run(ask())
+
+
+def test_verification_beside_an_answer_is_of_who_answers(robot: Robot, endpoint: str) -> None:
+    q, v, a = np.full((3, 2), 0.4)
+    command = [sys.executable, "-m", "dyn_service", "call", "inverse_dynamics", "--server", endpoint]
+    asked = [f"{name}={x.tolist()}".replace(" ", "") for name, x in (("q", q), ("v", v), ("a", a))]
+    for more, expected in ((), robot), (("passive=false",), robot.bare):
+        done = subprocess.run([*command, *asked, *more, "verify=true"], capture_output=True, text=True, check=True)
+        answer = json.loads(done.stdout)
+        assert answer["tau"] == expected.inverse_dynamics(q, v, a).tolist()
+        assert max(answer["residuals"].values()) < 1e-12
+
+
+def test_a_wrong_choice_is_refused_with_its_path(endpoint: str) -> None:
+    q = np.zeros(2)
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        remote = client.robot("double_pendulum")
+        for ask in (
+            lambda: remote.mass_matrix(q, passive="no"),  # type: ignore[arg-type]
+            lambda: remote.simulate(q, q, dt=1e-3, steps=1, passive=0.5),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(InvalidArgumentError, match="passive must be true or false, found") as caught:
+                ask()
+            assert caught.value.path == "options.passive"
+
+
+def test_what_has_no_answer_without_its_rotor_says_so() -> None:
+    text = (
+        '<robot name="r"><link name="a"/><link name="b"/>'
+        '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    with (
+        Server([restless(text, 0, {"armature"})], endpoints=["inproc://rotor"]) as server,
+        Client(server.endpoints[0], timeout_s=WAIT_S) as client,
+    ):
+        remote = client.robot("r")
+        assert np.isfinite(remote.forward_dynamics([0.1], [0.2], [3.0])).all()
+        with pytest.raises(FailedPreconditionError, match="has no answer for robot 'r'"):
+            remote.forward_dynamics([0.1], [0.2], [3.0], passive=False)
+
+
+def test_a_push_on_the_bare_robot(robot: Robot, endpoint: str) -> None:
+    """A kernel of its own again: with wrenches, without what joints do."""
+    q = np.full(2, 0.2)
+    push = Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0), frame="world")
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        found = client.robot("double_pendulum").inverse_dynamics(q, q, q, wrenches=push, passive=False)
+    assert_same(found, robot.bare.inverse_dynamics(q, q, q, wrenches=push))
+
+
+def joint_file(folder: Path, robot: str = "double_pendulum", **joints: Any) -> str:
+    path = folder / f"{robot}.yaml"
+    path.write_text(json.dumps({"robot": robot, "joints": joints}))
+    return str(path)
+
+
+def test_a_server_takes_joint_files(tmp_path: Path) -> None:
+    urdf = str(URDF / "double_pendulum.urdf")
+    names = Robot.from_urdf(urdf).joint_names
+    file = joint_file(tmp_path, **{names[0]: {"damping": 0.25}})
+    settings = ServerSettings(robots=[urdf], joints=[file], endpoints=["inproc://joint-files"], prepare=False)
+    server = open_server(settings, lambda line: None)
+    assert server.service.robots["double_pendulum"].tree.passive.damping.tolist() == [0.25, 0.0]
+    for joints, message in (
+        ([file, file], "are both for robot 'double_pendulum'"),
+        ([joint_file(tmp_path, "scara")], "is for robot 'scara', which is not served"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message) as caught:
+            open_server(ServerSettings(robots=[urdf], joints=joints, prepare=False), lambda line: None)
+        assert caught.value.path == "joints"

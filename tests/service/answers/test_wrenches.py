@@ -1,0 +1,162 @@
+"""External wrenches over the wire: few of them go the short way, at once, with the bits of the general way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import Client, Robot, Wrench
+from dyn_service.api.queries import QUERIES
+from dyn_service.service.client.core import pack_inputs
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import Request, encode
+from dyn_service.service.server.answering.fast_path import FEW_WRENCHES
+from dyn_service.service.server.answering.service import Service
+from dyn_service.service.server.app import Server
+from tests.conftest import URDF
+from tests.service.conftest import sample
+
+ROWS = [name for name, row in QUERIES.items() if row.wrenches is not None]
+PUSH = Wrench("panda_hand", (0.1, 0.2, 0.3), (4.0, 5.0, -6.0), (0.0, 0.1, 0.2))
+OWN = Wrench("panda_link4", force=[1, 2, 3], frame="panda_link4")
+
+
+@pytest.fixture(scope="module")
+def robot() -> Robot:
+    return Robot.from_urdf(URDF / "panda.urdf")
+
+
+@pytest.fixture
+def service(robot: Robot) -> Service:
+    return Service([robot])
+
+
+def asking(robot: Robot, query: str, wrenches: Any, more: Mapping[str, Any] | None = None) -> bytes:
+    """A request as clients write it."""
+    vectors, numbers = sample(robot, query, ())
+    row = QUERIES[query]
+    inputs = pack_inputs({**vectors, **numbers, **({} if wrenches is None else {row.wrenches or "": wrenches})}, row)
+    return encode(Request(1, 7, query, robot.name, {**inputs, **(more or {})}))
+
+
+def short(service: Service, payload: bytes) -> Any:
+    """The outputs by the short way, or None."""
+    reply = service.answer_single_state(payload, perf_counter_ns())
+    return None if reply is None else msgpack.unpackb(reply)["outputs"]
+
+
+def general(service: Service, payload: bytes) -> Any:
+    """The reply by the general way."""
+    return msgpack.unpackb(service.handle(payload, perf_counter_ns()))
+
+
+@pytest.mark.parametrize("query", ROWS)
+def test_few_go_the_short_way_with_the_same_bits(service: Service, robot: Robot, query: str) -> None:
+    for wrenches in ([PUSH], [PUSH, OWN], [OWN, PUSH, OWN, PUSH], []):
+        payload = asking(robot, query, wrenches)
+        expected = general(service, payload)  # makes the kernels
+        assert expected["ok"]
+        assert short(service, payload) == expected["outputs"]
+    assert short(service, asking(robot, query, [PUSH] * (FEW_WRENCHES + 1))) is None
+
+
+def test_either_kernel_opens_its_own_way() -> None:
+    """Who never asks without wrenches needs no kernel for it, and the other way about."""
+    for first, second in ((None, [PUSH]), ([PUSH], None)):
+        robot = Robot.from_urdf(URDF / "panda.urdf")
+        service = Service([robot])
+        there, missing = (asking(robot, "inverse_dynamics", w) for w in (first, second))
+        assert short(service, there) is None
+        assert general(service, there)["ok"]
+        assert short(service, there) is not None
+        assert short(service, missing) is None
+        assert general(service, missing)["ok"]
+        assert short(service, missing) is not None
+        assert short(service, there) is not None
+
+
+def test_what_is_left_out_stands_at_its_default(service: Service, robot: Robot) -> None:
+    force = pack_inputs({"q": np.array([1.0, 2.0, 3.0])}, QUERIES["mass_matrix"])["q"]
+    for wrench in ({"link": "panda_hand"}, {"link": "panda_hand", "force": force}):
+        payload = asking(robot, "inverse_dynamics", None, more={"wrenches": [wrench]})
+        expected = general(service, payload)
+        assert expected["ok"]
+        assert short(service, payload) == expected["outputs"]
+
+
+BAD: dict[str, tuple[Any, str, str]] = {
+    "no such link": ([{"link": "none"}], "NOT_FOUND", "inputs.wrenches[0].link"),
+    "no such frame": ([{"link": "panda_hand", "frame": "none"}], "NOT_FOUND", "inputs.wrenches[0].frame"),
+    "a misspelt key": ([{"link": "panda_hand", "froce": [1.0, 2.0, 3.0]}], "INVALID_ARGUMENT", "inputs.wrenches[0]"),
+    "no link": ([{"frame": "world"}], "INVALID_ARGUMENT", "inputs.wrenches[0]"),
+    "not finite": (
+        [{"link": "panda_hand", "force": {"dtype": "<f8", "shape": [3], "data": np.array([np.nan, 0, 0]).tobytes()}}],
+        "INVALID_ARGUMENT",
+        "inputs.wrenches[0].force",
+    ),
+    "infinite, the second": (
+        [
+            {"link": "panda_hand"},
+            {"link": "panda_hand", "point": {"dtype": "<f8", "shape": [3], "data": np.full(3, np.inf).tobytes()}},
+        ],
+        "INVALID_ARGUMENT",
+        "inputs.wrenches[1].point",
+    ),
+    "two numbers": (
+        [{"link": "panda_hand", "torque": {"dtype": "<f8", "shape": [2], "data": np.ones(2).tobytes()}}],
+        "INVALID_ARGUMENT",
+        "inputs.wrenches[0].torque",
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrenches", "code", "path"), BAD.values(), ids=BAD)
+def test_the_general_way_says_what_is_wrong(
+    service: Service, robot: Robot, wrenches: Any, code: str, path: str
+) -> None:
+    general(service, asking(robot, "inverse_dynamics", [PUSH]))  # the way is open
+    assert short(service, asking(robot, "inverse_dynamics", [PUSH])) is not None
+    payload = asking(robot, "inverse_dynamics", None, more={"wrenches": wrenches})
+    assert short(service, payload) is None
+    error = general(service, payload)["error"]
+    assert (error["code"], error["path"]) == (code, path)
+
+
+def test_the_limit_holds_on_the_short_way(robot: Robot) -> None:
+    service = Service([robot], limits=RequestLimits(max_wrenches=1))
+    assert general(service, asking(robot, "inverse_dynamics", [PUSH]))["ok"]
+    assert short(service, asking(robot, "inverse_dynamics", [PUSH])) is not None
+    two = asking(robot, "inverse_dynamics", [PUSH, PUSH])
+    assert short(service, two) is None
+    assert general(service, two)["error"]["code"] == "RESOURCE_EXHAUSTED"
+
+
+def test_answered_at_once_where_workers_are_processes() -> None:
+    """The first request has the kernels made elsewhere, with that of the poses; from the next ones on no worker hears
+    of them.
+    """
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    push = Wrench("lower_bar", force=(0.0, 0.0, 5.0))
+    q, v, a = (np.array(x) for x in ([0.1, 0.2], [0.3, 0.4], [0.5, 0.6]))
+    with (
+        Server([robot], endpoints=["inproc://pushed"], workers=1) as server,
+        Client("inproc://pushed", timeout_s=240.0) as client,
+    ):
+        there = client.robot("double_pendulum")
+        answers = {there.inverse_dynamics(q, v, a, wrenches=push).tobytes()}
+        plan = server.service.registry.plans["double_pendulum", "inverse_dynamics"]
+        until = perf_counter_ns() + 20_000_000_000
+        while not (plan.state and plan.state.pushed) and perf_counter_ns() < until:
+            answers.add(there.inverse_dynamics(q, v, a, wrenches=push).tobytes())
+        durations = server.service.metrics.short("inverse_dynamics")
+        before = sum(durations.buckets)
+        for _ in range(5):
+            answers.add(there.inverse_dynamics(q, v, a, wrenches=push).tobytes())
+        assert sum(durations.buckets) == before + 5
+    here = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    assert answers == {here.inverse_dynamics(q, v, a, wrenches=push).tobytes()}

@@ -1,0 +1,175 @@
+"""A call that gives up says so, and its server begins no work for it; one more try of what waits is no more work."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import AsyncClient, Client, DeadlineExceededError, Robot, Server
+from tests.service.client.test_clients import Impostor, describe
+from tests.service.conftest import WAIT_MS, request
+from tests.service.server.test_server import gated
+
+Q = np.array([0.5])
+
+
+class Listening:
+    """Answers `describe_robot` and `health`; keeps all that it is asked, and tells when something is."""
+
+    def __init__(self, pendulum: Robot) -> None:
+        self._pendulum = pendulum
+        self.asked: list[dict[str, Any]] = []
+        self.cancelled = threading.Event()
+        self.arrived = threading.Event()
+
+    def __call__(self, asked: dict[str, Any]) -> list[Any]:
+        self.asked.append(asked)
+        if asked["query"] == "describe_robot":
+            return [describe(self._pendulum, asked)]
+        if asked["query"] == "health":
+            return [{"v": 1, "id": asked["id"], "ok": True, "outputs": {}}]
+        if asked["query"] == "cancel":
+            self.cancelled.set()
+            # as a server that does not know it would: to be dropped
+            error = {"code": "UNIMPLEMENTED", "message": "there is no query 'cancel'", "path": "query"}
+            return [{"v": 1, "id": asked["id"], "ok": False, "error": error}]
+        self.arrived.set()
+        return []
+
+    def check(self) -> None:
+        """The last request and its cancel belong together."""
+        assert self.cancelled.wait(WAIT_MS / 1e3)
+        (wanted,) = {each["id"] for each in self.asked if each["query"] == "mass_matrix"}
+        assert {"v": 1, "id": wanted, "query": "cancel"} in self.asked
+
+
+def test_a_timeout_cancels(pendulum: Robot) -> None:
+    listening = Listening(pendulum)
+    with Impostor(listening) as impostor, Client(impostor.endpoint, timeout_s=240.0) as client:
+        robot = client.robot("pendulum")
+        with pytest.raises(DeadlineExceededError):
+            robot.with_timeout(0.05).mass_matrix(Q)
+        listening.check()
+        client.health()  # whatever the server said to the cancel is dropped
+        assert client.counters.dropped == 1
+
+
+def test_an_interrupt_cancels(pendulum: Robot) -> None:
+    listening = Listening(pendulum)
+    with Impostor(listening) as impostor, Client(impostor.endpoint, timeout_s=240.0) as client:
+        robot = client.robot("pendulum")
+        receive = client._channel.receive
+
+        def interrupted(timeout_s: float) -> bytes | None:
+            assert listening.arrived.wait(WAIT_MS / 1e3)
+            raise KeyboardInterrupt
+
+        client._channel.receive = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            robot.mass_matrix(Q)
+        client._channel.receive = receive  # type: ignore[method-assign]
+        listening.check()
+        client.health()
+
+
+@pytest.mark.parametrize("how", ["timeout", "cancel"])
+def test_an_awaited_call_cancels(pendulum: Robot, how: str) -> None:
+    listening = Listening(pendulum)
+
+    async def ask(endpoint: str) -> None:
+        async with AsyncClient(endpoint, timeout_s=240.0) as client:
+            robot = await client.robot("pendulum")
+            if how == "timeout":
+                with pytest.raises(DeadlineExceededError):
+                    await robot.with_timeout(0.05).mass_matrix(Q)
+            else:
+                task = asyncio.create_task(robot.mass_matrix(Q))
+                await asyncio.to_thread(listening.arrived.wait, WAIT_MS / 1e3)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await asyncio.to_thread(listening.check)
+            await client.health()
+            assert client.counters.cancelled == 1
+
+    with Impostor(listening) as impostor:
+        asyncio.run(ask(impostor.endpoint))
+
+
+def held(pendulum: Robot) -> tuple[Robot, threading.Event, threading.Event, list[float]]:
+    """A robot whose `mass_matrix` of a batch waits for a gate, and what it was asked for."""
+    busy, begun, gate = gated(pendulum, "mass_matrix")
+    asked: list[float] = []
+    answer: Callable[..., Any] = busy.mass_matrix
+
+    def noted(q: Any, **others: Any) -> Any:
+        asked.append(float(np.asarray(q).ravel()[0]))
+        return answer(q, **others)
+
+    busy.mass_matrix = noted  # type: ignore[method-assign]
+    return busy, begun, gate, asked
+
+
+def batch(number: int, value: float, **fields: Any) -> dict[str, Any]:
+    """A request that is long enough for the worker, and told from others by its first state."""
+    data = {"dtype": "<f8", "shape": [1000, 1], "data": np.full(1000, value).tobytes()}
+    return request("mass_matrix", id=number, inputs={"q": data}, options={"verify": False}, **fields)
+
+
+def test_cancelled_work_is_not_begun(pendulum: Robot, bare: Any) -> None:
+    busy, begun, gate, asked = held(pendulum)
+    with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
+        one, other = bare(server.endpoints[0]), bare(server.endpoints[0])
+        one.send(batch(1, 1.0))
+        assert begun.wait(WAIT_MS / 1e3)
+        for number in (2, 3):
+            one.send(batch(number, float(number)))
+            other.send(batch(number, 10.0 * number))
+        for peer in (one, other):
+            peer.ask({"v": 1, "id": 9, "query": "health"})  # all of it has arrived
+        one.send({"v": 1, "id": 2, "query": "cancel"})
+        one.send({"v": 1, "id": 77, "query": "cancel"})  # of nothing
+        assert one.ask({"v": 1, "id": 9, "query": "health"})["id"] == 9  # a cancel has no reply
+        gate.set()
+        replies = {each["id"]: each for each in (one.receive() for _ in range(3))}
+        assert replies[1]["ok"]
+        assert replies[3]["ok"]
+        assert replies[2]["error"]["code"] == "DEADLINE_EXCEEDED"
+        assert all(other.receive()["ok"] for _ in range(2))  # the same id of another client is not meant
+        assert sorted(asked) == [1.0, 3.0, 20.0, 30.0]
+        assert server.service.metrics.to_dict()["counters"]["cancelled"] == 2
+
+
+def test_one_more_try_of_what_waits_is_no_more_work(pendulum: Robot, bare: Any) -> None:
+    busy, begun, gate, asked = held(pendulum)
+    with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
+        one, other = bare(server.endpoints[0]), bare(server.endpoints[0])
+        one.send(batch(1, 1.0))
+        assert begun.wait(WAIT_MS / 1e3)
+        one.send(batch(2, 2.0))
+        one.send(batch(1, 1.0, retry=1))
+        one.send(batch(2, 2.0, retry=1))
+        one.send(batch(2, 2.0, retry=2))
+        one.send(batch(2, 2.5))  # no retry: a client may use an id as it likes
+        other.send(batch(2, 4.0, retry=1))  # what was lost with another connection
+        for peer in (one, other):
+            peer.ask({"v": 1, "id": 9, "query": "health"})
+        gate.set()
+        assert sorted(one.receive()["id"] for _ in range(3)) == [1, 2, 2]
+        assert other.receive()["ok"]
+        assert sorted(asked) == [1.0, 2.0, 2.5, 4.0]
+        one.send(batch(1, 5.0, retry=1))  # it waits no more
+        assert one.receive()["ok"]
+
+
+@pytest.mark.parametrize("retry", [0, -1, 1.5, "1", True])
+def test_a_retry_is_a_count(tcp_server: Server, bare: Any, retry: Any) -> None:
+    """The general way says so; the short one does not look, since one state is answered whichever try it is."""
+    reply = bare(tcp_server.endpoints[0]).ask(request(retry=retry, inputs={"q": [[0.5]]}))
+    assert (reply["error"]["code"], reply["error"]["path"]) == ("INVALID_ARGUMENT", "retry")
+    assert reply["error"]["message"].startswith("retry must be a count from 1 on, found ")

@@ -1,0 +1,520 @@
+"""What the clients do when the server is slow, late, gone, back, or not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service import (
+    AsyncClient,
+    Client,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    Robot,
+    Server,
+    UnavailableError,
+    UrdfError,
+)
+from tests.conftest import ROOT, URDF
+from tests.service.conftest import TRANSPORTS, WAIT_MS, assert_same
+from tests.service.server.test_server import gated
+
+Q = np.array([0.5])
+
+
+class _Blocking:
+    """`AsyncClient` behind plain calls, so that one test serves both clients."""
+
+    def __init__(self, client: Any, run: Callable[[Any], Any]) -> None:
+        self._client = client
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            value = found(*args, **kwargs)
+            value = self._run(value) if asyncio.iscoroutine(value) else value
+            return _Blocking(value, self._run) if hasattr(value, "with_timeout") else value
+
+        return call
+
+
+@pytest.fixture(params=["Client", "AsyncClient"])
+def connect_to(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Makes clients of either kind, and closes them."""
+    made: list[Any] = []
+    with asyncio.Runner() as runner:
+
+        def make(endpoint: str, timeout_s: float = 20.0) -> Any:
+            if request.param == "Client":
+                made.append(Client(endpoint, timeout_s=timeout_s))
+            else:
+                made.append(_Blocking(AsyncClient(endpoint, timeout_s=timeout_s), runner.run))
+            return made[-1]
+
+        yield make
+        for client in made:
+            client.close()
+            client.close()
+
+
+class Impostor:
+    """A server that answers as it is told: `script` gets each request and gives the replies."""
+
+    def __init__(self, script: Callable[[dict[str, Any]], list[Any]]) -> None:
+        self._socket = zmq.Context.instance().socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.RCVTIMEO, 20)
+        self._socket.bind("tcp://127.0.0.1:0")
+        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._script = script
+        self._ended = False
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Impostor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._ended = True
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        while not self._ended:
+            try:
+                sender, payload = self._socket.recv_multipart()
+            except zmq.Again:
+                continue
+            for reply in self._script(msgpack.unpackb(payload)):
+                data = reply if isinstance(reply, bytes) else msgpack.packb(reply)
+                self._socket.send_multipart([sender, data])
+
+
+def describe(pendulum: Robot, request: dict[str, Any]) -> dict[str, Any]:
+    return {"v": 1, "id": request["id"], "ok": True, "outputs": pendulum.description.to_dict()}
+
+
+def forces(number: int, value: float) -> dict[str, Any]:
+    data = {"dtype": "<f8", "shape": [1], "data": np.array([value]).tobytes()}
+    return {"v": 1, "id": number, "ok": True, "outputs": {"forces": data}}
+
+
+def test_late_and_foreign_replies_are_dropped(pendulum: Robot, connect_to: Any) -> None:
+    def script(request: dict[str, Any]) -> list[Any]:
+        if request["query"] == "describe_robot":
+            return [describe(pendulum, request)]
+        number = request["id"]
+        noise = [
+            forces(number - 1, -1.0),
+            forces(number + 1000, -2.0),
+            b"noise",
+            b"",
+            {"v": 2, "id": number, "ok": True, "outputs": {}},
+            {"v": 1, "id": None, "ok": False, "error": {"code": "INTERNAL", "message": "not yours"}},
+            {"v": 1, "id": "x"},
+            [1],
+        ]
+        answer = forces(number, 5.0)
+        answer["outputs"]["from_the_future"] = {"dtype": "<f8", "shape": [0], "data": b""}
+        return [*noise, answer | {"more": 1}]
+
+    with Impostor(script) as impostor:
+        robot = connect_to(impostor.endpoint).robot("pendulum")
+        for _ in range(3):
+            assert robot.gravity_forces(Q).tolist() == [5.0]
+            assert robot.gravity_forces([0.5]).tolist() == [5.0]
+
+
+def test_reply_that_comes_after_its_deadline_is_not_taken_for_the_next(pendulum: Robot, connect_to: Any) -> None:
+    waiting: list[Any] = []
+
+    def script(request: dict[str, Any]) -> list[Any]:
+        if request["query"] == "describe_robot":
+            return [describe(pendulum, request)]
+        if not waiting:
+            waiting.append(forces(request["id"], 1.0))
+            return []
+        return [waiting[0], forces(request["id"], 2.0)]
+
+    with Impostor(script) as impostor:
+        robot = connect_to(impostor.endpoint).robot("pendulum")
+        with pytest.raises(DeadlineExceededError, match=r"gravity_forces: no answer from .* within 0.05 s"):
+            robot.with_timeout(0.05).gravity_forces(Q)
+        assert robot.gravity_forces(Q).tolist() == [2.0]
+
+
+def test_an_answer_that_comes_many_times_is_taken_once(connect_to: Any) -> None:
+    def script(request: dict[str, Any]) -> list[Any]:
+        return [{"v": 1, "id": request["id"], "ok": True, "outputs": {"number": request["id"]}}] * 30
+
+    with Impostor(script) as impostor:
+        client = connect_to(impostor.endpoint)
+        numbers = [client.health()["number"] for _ in range(3)]
+        assert [number - numbers[0] for number in numbers] == [0, 1, 2]
+        assert 2 * 29 <= client.counters.dropped <= 3 * 29  # those of the last call may be there already
+
+
+class TestEventLoops:
+    def test_a_second_one_is_refused_by_name(self, tcp_server: Server) -> None:
+        client = AsyncClient(tcp_server.endpoints[0], timeout_s=240.0)
+        assert asyncio.run(client.health())["status"] == "ok"
+        for _ in range(2):
+            with pytest.raises(FailedPreconditionError, match="belongs to the event loop in which it was first used"):
+                asyncio.run(client.health())
+        asyncio.run(client.close())  # the first loop has ended: nobody else can
+        asyncio.run(client.close())
+
+    def test_one_that_runs_elsewhere_keeps_its_client(self, tcp_server: Server) -> None:
+        async def ask() -> None:
+            client = AsyncClient(tcp_server.endpoints[0], timeout_s=240.0)
+            await client.health()
+            for call in (client.health, client.close):
+                with pytest.raises(FailedPreconditionError, match="make one in each loop"):
+                    await asyncio.to_thread(lambda call=call: asyncio.run(call()))
+            assert (await client.health())["status"] == "ok"
+            await client.close()
+
+        asyncio.run(ask())
+
+
+def test_error_of_a_kind_yet_unknown_is_internal(pendulum: Robot, connect_to: Any) -> None:
+    def script(request: dict[str, Any]) -> list[Any]:
+        if request["query"] == "describe_robot":
+            return [describe(pendulum, request)]
+        error = {"code": "DATA_LOSS", "message": "from the future", "path": "inputs.q"}
+        return [{"v": 1, "id": request["id"], "ok": False, "error": error}]
+
+    with Impostor(script) as impostor:
+        robot = connect_to(impostor.endpoint).robot("pendulum")
+        with pytest.raises(InternalError, match="from the future"):
+            robot.gravity_forces(Q)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {},
+        5,
+        {"forces": 3},
+        {"forces": {"dtype": "<f4", "shape": [1], "data": bytes(4)}},
+        {"forces": {"dtype": "<f8", "shape": [2, 2], "data": bytes(8)}},
+        {"forces": {"dtype": "<f8", "shape": [1], "data": bytes(7)}},
+        {"forces": {"dtype": "<f8", "shape": [2], "data": bytes(8)}},
+    ],
+    ids=str,
+)
+def test_answer_that_cannot_be_read_is_internal(pendulum: Robot, connect_to: Any, outputs: Any) -> None:
+    def script(request: dict[str, Any]) -> list[Any]:
+        if request["query"] == "describe_robot":
+            return [describe(pendulum, request)]
+        return [{"v": 1, "id": request["id"], "ok": True, "outputs": outputs}]
+
+    with Impostor(script) as impostor:
+        robot = connect_to(impostor.endpoint).robot("pendulum")
+        for q in (Q, [0.5]):
+            with pytest.raises(InternalError, match="the server's answer cannot be read"):
+                robot.gravity_forces(q)
+
+
+def test_description_that_cannot_be_read_is_internal(connect_to: Any) -> None:
+    with (
+        Impostor(lambda r: [{"v": 1, "id": r["id"], "ok": True, "outputs": {"name": "x"}}]) as impostor,
+        pytest.raises(InternalError, match="description of the robot cannot be read"),
+    ):
+        connect_to(impostor.endpoint).robot("pendulum")
+
+
+def test_no_server(connect_to: Any, new_endpoint: Any) -> None:
+    for endpoint in ("tcp://127.0.0.1:9", new_endpoint("ipc")):
+        client = connect_to(endpoint, 0.1)
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="no server answers at"):
+                client.health()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_next_call_after_a_restart_works(pendulum: Robot, connect_to: Any, new_endpoint: Any, transport: str) -> None:
+    with Server([pendulum], endpoints=[new_endpoint(transport)]) as server:
+        (endpoint,) = server.endpoints
+        robot = connect_to(endpoint).robot("pendulum")
+        expected = pendulum.gravity_forces(Q)
+        assert_same(robot.gravity_forces(Q), expected)
+    for _ in range(2):
+        with pytest.raises((UnavailableError, DeadlineExceededError)):
+            robot.with_timeout(0.1).gravity_forces(Q)
+        with Server([pendulum], endpoints=[endpoint]) as server:
+            for _ in range(2):
+                assert_same(robot.gravity_forces(Q), expected)
+            answered = server.service.metrics.to_dict()["requests"]["gravity_forces"]["answered"]
+        if transport != "inproc":  # where a connection may come before its server
+            assert answered == 2  # nothing that was asked while no server was there
+
+
+def test_server_that_returns_with_another_model(pendulum: Robot, connect_to: Any) -> None:
+    text = (URDF / "pendulum.urdf").read_text()
+    other = Robot.from_urdf(text.replace('mass value="', 'mass value="1'))
+    assert other.name == pendulum.name
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
+        (endpoint,) = server.endpoints
+        client = connect_to(endpoint)
+        robot = client.robot("pendulum")
+        robot.gravity_forces(Q)
+    with Server([other], endpoints=[endpoint]):
+        for q in (Q, [0.5]):
+            with pytest.raises(FailedPreconditionError) as found:
+                robot.gravity_forces(q)
+            assert found.value.path == "model"
+            assert pendulum.fingerprint in str(found.value)
+            assert other.fingerprint in str(found.value)
+        assert_same(client.robot("pendulum").gravity_forces(Q), other.gravity_forces(Q))
+
+
+def test_deadline_while_the_server_is_at_work(pendulum: Robot, connect_to: Any) -> None:
+    busy, begun, gate = gated(pendulum, "mass_matrix")
+    with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
+        robot = connect_to(server.endpoints[0]).robot("pendulum")
+        with pytest.raises(DeadlineExceededError, match=r"mass_matrix: no answer from tcp://.* within 0.1 s"):
+            robot.with_timeout(0.1).mass_matrix(Q)
+        assert begun.wait(WAIT_MS / 1e3)
+        gate.set()
+        assert_same(robot.mass_matrix(Q), pendulum.mass_matrix(Q))
+
+
+def test_robots_are_loaded_and_unloaded(pendulum: Robot, connect_to: Any) -> None:
+    path = URDF / "double_pendulum.urdf"
+    local = Robot.from_urdf(path)
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
+        client = connect_to(server.endpoints[0])
+        for source in (path, str(path), path.read_text(), "\ufeff" + path.read_text()):
+            robot = client.load_robot(source)
+            assert robot.fingerprint == local.fingerprint
+        assert client.list_robots() == ["double_pendulum", "pendulum"]
+        q = np.array([0.1, 0.2])
+        for _ in range(2):
+            assert_same(robot.gravity_forces(q), local.gravity_forces(q))
+        heavier = path.read_text().replace('mass value="', 'mass value="1')
+        with pytest.raises(FailedPreconditionError, match="unload the other first"):
+            client.load_robot(heavier)
+        client.unload_robot("double_pendulum")
+        assert client.list_robots() == ["pendulum"]
+        with pytest.raises(NotFoundError, match="there is no robot 'double_pendulum'"):
+            robot.gravity_forces(q)
+        with pytest.raises(NotFoundError, match="there is no robot 'double_pendulum'"):
+            client.unload_robot("double_pendulum")
+        with pytest.raises(UrdfError) as found:
+            client.load_robot("<robot name='x'><link name='a'/><link name='a'/></robot>")
+        with pytest.raises(UrdfError) as expected:
+            Robot.from_urdf("<robot name='x'><link name='a'/><link name='a'/></robot>")
+        assert found.value.to_wire() == expected.value.to_wire()
+        with pytest.raises(NotFoundError, match=r"there is no file 'nowhere.urdf'"):
+            client.load_robot("nowhere.urdf")
+
+
+def test_robots_are_not_loaded_where_that_is_not_allowed(pendulum: Robot, connect_to: Any) -> None:
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], allow_load=False) as server:
+        client = connect_to(server.endpoints[0])
+        for change in (lambda: client.load_robot(URDF / "scara.urdf"), lambda: client.unload_robot("pendulum")):
+            with pytest.raises(PermissionDeniedError, match="does not let its clients load or unload robots"):
+                change()
+
+
+def test_unknown_robot(tcp_server: Server, connect_to: Any) -> None:
+    with pytest.raises(NotFoundError, match="there is no robot 'r2d2'; the robots are panda, pendulum"):
+        connect_to(tcp_server.endpoints[0]).robot("r2d2")
+
+
+def test_closed_client(tcp_server: Server, connect_to: Any) -> None:
+    client = connect_to(tcp_server.endpoints[0])
+    robot = client.robot("pendulum")
+    client.close()
+    for call in (client.health, lambda: robot.gravity_forces(Q), lambda: robot.gravity_forces([0.5])):
+        with pytest.raises(FailedPreconditionError, match="the client is closed"):
+            call()
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf"), 1.1e6, 1e300, "1", None])
+def test_time_limits_are_checked(connect_to: Any, timeout_s: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"timeout_s must be a positive number of seconds, at most 1e\+06"):
+        connect_to("tcp://127.0.0.1:9", timeout_s)
+
+
+@pytest.mark.parametrize("endpoint", ["", "127.0.0.1:5755", "http://127.0.0.1", "tcp://", None, 5])
+def test_endpoints_are_checked(connect_to: Any, endpoint: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"endpoint must look like tcp://127.0.0.1:5755"):
+        connect_to(endpoint)
+
+
+def test_time_limit_can_be_changed(tcp_server: Server) -> None:
+    with Client(tcp_server.endpoints[0]) as client:
+        assert client.timeout_s == 1.0
+        client.timeout_s = 240.0
+        robot = client.robot("pendulum")
+        for limit in (240.0, 200.0, 240.0):
+            client.timeout_s = limit
+            robot.gravity_forces(Q)
+            robot.with_timeout(limit + 1).gravity_forces(Q)
+        with pytest.raises(InvalidArgumentError):
+            client.timeout_s = 0.0
+
+
+def test_request_too_long_for_a_message_is_not_sent(tcp_server: Server, connect_to: Any) -> None:
+    robot = connect_to(tcp_server.endpoints[0]).robot("panda")
+    with pytest.raises(Exception, match=r"the request has \d+ bytes, the limit is 67108864") as found:
+        robot.gravity_forces(np.zeros((1_000_000, 9)))
+    assert found.value.code == "RESOURCE_EXHAUSTED"
+    assert robot.gravity_forces(np.zeros(9)).shape == (9,)
+
+
+def test_big_batches_pass(tcp_server: Server, panda: Robot, connect_to: Any) -> None:
+    robot = connect_to(tcp_server.endpoints[0]).robot("panda")
+    states = np.random.default_rng(0).uniform(-1, 1, (50_000, 9))
+    assert_same(robot.gravity_forces(states), panda.gravity_forces(states))
+
+
+def test_fork_gives_the_child_a_connection_of_its_own(tcp_server: Server, pendulum: Robot) -> None:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
+        robot = client.robot("pendulum")
+        expected = robot.gravity_forces(Q).tolist()
+        code = f"""
+import os, sys
+import numpy as np
+from dyn_service import Client
+client = Client({tcp_server.endpoints[0]!r}, timeout_s=240.0)
+robot = client.robot("pendulum")
+first = robot.gravity_forces(np.array([0.5])).tolist()
+child = os.fork()
+for _ in range(20):
+    same = robot.gravity_forces(np.array([0.5])).tolist() == first
+    if not same:
+        os._exit(1)
+if child == 0:
+    client.close()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+client.close()
+print(first)
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == str(expected)
+
+
+FORKED = """
+import os, sys, threading
+import numpy as np
+import zmq
+from dyn_service import Client
+from dyn_service.service.client.channels import Context
+
+client = Client({endpoint!r}, timeout_s=240.0, context={context})
+robot = client.robot("pendulum")
+first = robot.gravity_forces(np.array([0.5])).tolist()
+{before}
+child = os.fork()
+{after}
+if child == 0:
+    client.close()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert robot.gravity_forces(np.array([0.5])).tolist() == first
+client.close()
+"""
+
+FORKS = {
+    "a context of its own": {"context": "zmq.Context()"},
+    "while another thread's call waits": {
+        # The thread stays behind in the parent, and the turn that it has with it.
+        "before": "client._turn.acquire()",
+        "after": "if child: client._turn.release()",
+    },
+    "closed at once in the child": {"after": "if child == 0:\n    client.close()\n    os._exit(0)"},
+    "in a context of its own, closed at once in the child": {
+        "context": "zmq.Context()",
+        "after": "if child == 0:\n    client.close()\n    os._exit(0)",
+    },
+}
+
+
+@pytest.mark.parametrize("how", FORKS.values(), ids=FORKS)
+def test_forks(tcp_server: Server, how: dict[str, str]) -> None:
+    """The child's calls are answered, and whatever it does, so are the parent's."""
+    in_child = "assert robot.gravity_forces(np.array([0.5])).tolist() == first"
+    filled = {"context": "None", "before": "", "after": ""} | how
+    filled["after"] += f"\n{in_child}"
+    code = FORKED.format(endpoint=tcp_server.endpoints[0], **filled)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=URDF.parent)
+    assert done.returncode == 0, done.stderr
+
+
+def test_waiting_for_another_thread_counts(pendulum: Robot) -> None:
+    busy, begun, gate = gated(pendulum, "mass_matrix")
+    with (
+        Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server,
+        Client(server.endpoints[0], timeout_s=240.0) as client,
+    ):
+        robot = client.robot("pendulum")
+        thread = threading.Thread(target=robot.mass_matrix, args=(Q,))
+        thread.start()
+        assert begun.wait(WAIT_MS / 1e3)
+        with pytest.raises(DeadlineExceededError, match=r"another thread's call took longer than 0.05 s"):
+            robot.with_timeout(0.05).gravity_forces(Q)
+        gate.set()
+        thread.join()
+
+
+def test_cancelled_call_leaves_the_client_well(tcp_server: Server, pendulum: Robot) -> None:
+    async def ask() -> Any:
+        async with AsyncClient(tcp_server.endpoints[0], timeout_s=240.0) as client:
+            robot = await client.robot("pendulum")
+            task = asyncio.create_task(robot.mass_matrix(Q))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return await robot.gravity_forces(Q)
+
+    assert_same(asyncio.run(ask()), pendulum.gravity_forces(Q))
+
+
+def test_close_ends_the_calls_in_flight(pendulum: Robot) -> None:
+    busy, _, gate = gated(pendulum, "mass_matrix")
+
+    async def ask(endpoint: str) -> None:
+        client = AsyncClient(endpoint, timeout_s=240.0)
+        robot = await client.robot("pendulum")
+        task = asyncio.create_task(robot.mass_matrix(Q))
+        await asyncio.sleep(0.05)
+        await client.close()
+        with pytest.raises(UnavailableError, match="the client was closed"):
+            await task
+
+    with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
+        asyncio.run(ask(server.endpoints[0]))
+        gate.set()
+
+
+def test_names_in_reprs(tcp_server: Server) -> None:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
+        assert repr(client) == f"<Client '{tcp_server.endpoints[0]}'>"
+        assert repr(client.robot("panda")) == "<RemoteRobot 'panda': 13 links, 9 movable joints>"
+        assert client.robot("panda").client is client
+    assert repr(client).endswith(", closed>")

@@ -1,0 +1,215 @@
+"""What a client refuses of a server: numbers that no server of ours sends, and servers of other users."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, AsyncClient, Client, Contact, InternalError, Overlay, Payload, Robot, Wrench
+from dyn_service.service.client.core import leading, pack_inputs
+from dyn_service.service.protocol.messages import new_epoch
+from dyn_service.service.server.answering.service import Service
+from tests.counting import calls_of
+from tests.service.client.test_clients import Impostor
+from tests.service.conftest import array
+
+Change = Callable[[dict[str, Any]], None]
+
+
+class Liar:
+    """A server that answers as ours does, and then changes what it answers to one query."""
+
+    def __init__(self, robot: Robot, query: str, change: Change) -> None:
+        self._service = Service([robot], epoch=new_epoch())
+        self._query, self._change = query, change
+
+    def __call__(self, request: dict[str, Any]) -> list[Any]:
+        if request["query"] == "cancel":
+            return []
+        reply = msgpack.unpackb(self._service.handle(msgpack.packb(request), perf_counter_ns()))
+        if request["query"] == self._query:
+            assert reply["ok"], reply
+            self._change(reply["outputs"])
+        return [reply]
+
+
+def refusals(robot: Robot, query: str, change: Change, ask: Callable[[Any], Any]) -> list[str]:
+    """What each kind of client says of the answer."""
+
+    async def awaited(endpoint: str) -> None:
+        async with AsyncClient(endpoint, timeout_s=20.0) as client:
+            await ask(await client.robot(robot.name))
+
+    with Impostor(Liar(robot, query, change)) as impostor:
+        with Client(impostor.endpoint, timeout_s=20.0) as client, pytest.raises(InternalError) as first:
+            ask(client.robot(robot.name))
+        with pytest.raises(InternalError) as second:
+            asyncio.run(awaited(impostor.endpoint))
+    return [str(first.value), str(second.value)]
+
+
+def put(name: str, value: Any, shape: Any = ...) -> Change:
+    packed = array(value)
+    if shape is not ...:
+        packed["shape"] = shape
+    return lambda outputs: outputs.__setitem__(name, packed)
+
+
+Z, N = np.zeros, "the server's answer cannot be read: inverse_dynamics gives tau "
+WRONG: dict[str, tuple[Change, str]] = {
+    "any length": (put("tau", Z(9), [-1]), "the server's answer cannot be read: its shape is (-1,)"),
+    "a column": (put("tau", Z((9, 1))), N + "of shape (9, 1), expected (9,)"),
+    "a batch": (put("tau", Z((2, 9))), N + "of shape (2, 9), expected (9,)"),
+    "a batch of one": (put("tau", Z((1, 9))), N + "of shape (1, 9), expected (9,)"),
+    "too many": (put("tau", Z(10)), N + "of shape (10,), expected (9,)"),
+    "a number": (put("tau", 1.0), N + "of shape (), expected (9,)"),
+    "none": (put("tau", Z(0)), N + "of shape (0,), expected (9,)"),
+    "names": (lambda outputs: outputs.__setitem__("tau", ["a"] * 9), N + "of shape (9,), expected (9,)"),
+    "NaN": (put("tau", [0.0] * 8 + [np.nan]), N + "with a number that is not finite"),
+    "infinity": (put("tau", [np.inf] + [0.0] * 8), N + "with a number that is not finite"),
+    "-infinity": (put("tau", [0.0] * 8 + [-np.inf]), N + "with a number that is not finite"),
+    "another name": (lambda outputs: outputs.__setitem__("x", outputs.pop("tau")), "cannot be read: it has no 'tau'"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_answers_are_not_handed_out(panda: Robot, wrong: str) -> None:
+    change, said = WRONG[wrong]
+    for found in refusals(panda, "inverse_dynamics", change, lambda robot: robot.inverse_dynamics(Z(9), Z(9), Z(9))):
+        assert said in found
+
+
+def test_finite_numbers_however_large_are_handed_out(panda: Robot) -> None:
+    large = [1.7e308, -1.7e308, 5e303, 5e-324, -0.0, 1.0, 2.0, 3.0, 4.0]
+    with (
+        Impostor(Liar(panda, "bias_forces", put("forces", large))) as impostor,
+        Client(impostor.endpoint, timeout_s=240.0) as client,
+    ):
+        assert client.robot("panda").bias_forces(Z(9), Z(9)).tolist() == large
+
+
+def turned(name: str) -> Change:
+    """Changes an output's shape, not how many numbers it has."""
+
+    def change(outputs: dict[str, Any]) -> None:
+        outputs[name]["shape"] = [1, *outputs[name]["shape"]]
+
+    return change
+
+
+def not_finite(name: str) -> Change:
+    def change(outputs: dict[str, Any]) -> None:
+        outputs[name]["data"] = outputs[name]["data"][:-8] + np.array(np.nan).tobytes()
+
+    return change
+
+
+HAND = Contact("panda_hand", point=(0.0, 0.0, 0.1), rigid=True)
+ASKED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "rows": ("link_poses", "rotation", lambda robot: robot.link_poses(Z(9))),
+    "chosen rows": (
+        "constraint_forces",
+        "wrench",
+        lambda r: r.constraint_forces(Z(9), Z(9), Z(9), joints=["panda_joint2"]),
+    ),
+    "a batch": ("mass_matrix", "mass_matrix", lambda robot: robot.mass_matrix(Z((2, 9)))),
+    "a batch of wrenches": (
+        "inverse_dynamics",
+        "tau",
+        lambda robot: robot.inverse_dynamics(Z(9), Z(9), Z(9), wrenches=Wrench("panda_hand", force=Z((5, 3)))),
+    ),
+    "a batch of robots": (
+        "gravity_forces",
+        "forces",
+        lambda robot: robot.gravity_forces(Z(9), overlay=Overlay(payloads=Payload("panda_hand", mass=np.ones(4)))),
+    ),
+    "a batch of links": (
+        "point_motion",
+        "position",
+        lambda r: r.point_motion(Z(9), Z(9), ["panda_hand", "panda_link1"]),
+    ),
+    "what is constant": ("neutral", "q", lambda robot: robot.neutral()),
+    "a motion": ("simulate", "v", lambda robot: robot.simulate(Z(9), Z(9), Z((3, 9)), dt=1e-3, steps=3)),
+    "a batch of motions": ("simulate", "v", lambda robot: robot.simulate(Z((2, 9)), Z(9), dt=1e-3, steps=3)),
+    "contacts": ("contact_dynamics", "forces", lambda robot: robot.contact_dynamics(Z(9), Z(9), Z(9), HAND)),
+}
+
+
+@pytest.mark.parametrize("change", [turned, not_finite])
+@pytest.mark.parametrize("asked", ASKED)
+def test_of_every_kind_of_answer(panda: Robot, asked: str, change: Callable[[str], Change]) -> None:
+    query, output, ask = ASKED[asked]
+    said = "of shape" if change is turned else "with a number that is not finite"
+    for found in refusals(panda, query, change(output), ask):
+        assert f"{query} gives {output} {said}" in found
+
+
+def test_as_many_names_as_rows(panda: Robot) -> None:
+    def change(outputs: dict[str, Any]) -> None:
+        outputs["links"] = outputs["links"][:-1]
+
+    links = len(panda.link_names)
+    for found in refusals(panda, "link_poses", change, lambda robot: robot.link_poses(Z(9))):
+        assert f"link_poses gives {links - 1} names as links, expected {links}" in found
+
+
+def test_formulations_residuals(panda: Robot) -> None:
+    def change(outputs: dict[str, Any]) -> None:
+        outputs[next(iter(outputs))] = array(np.nan)
+
+    for found in refusals(panda, "verify", change, lambda robot: robot.verify(Z(9), Z(9), Z(9))):
+        assert "with a number that is not finite" in found
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [("nv", 8), ("nq", -9), ("link_names", ["panda_link0"])], ids=["nv", "nq", "link_names"]
+)
+def test_descriptions_that_contradict_themselves(panda: Robot, part: str, value: Any) -> None:
+    for found in refusals(
+        panda, "describe_robot", lambda outputs: outputs.__setitem__(part, value), lambda robot: robot
+    ):
+        assert "the server's description of the robot cannot be read" in found
+
+
+def test_on_the_command_line(pendulum: Robot) -> None:
+    with Impostor(Liar(pendulum, "gravity_forces", put("forces", Z((3, 1))))) as impostor:
+        command = [
+            sys.executable,
+            "-m",
+            "dyn_service",
+            "call",
+            "gravity_forces",
+            "q=0.5",
+            "--server",
+            impostor.endpoint,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "gravity_forces gives forces of shape (3, 1), expected (1,)" in done.stderr
+
+
+def test_the_table_has_what_the_check_needs() -> None:
+    """Arrays that a query takes have one axis of their own: one with more is one of a batch."""
+    for row in QUERIES.values():
+        arrays = [
+            spec for spec in row.inputs.values() if spec.kind not in ("wrenches", "overlay", "link", "directions")
+        ]
+        assert all(len(spec.shape) == 1 for spec in arrays), row.name
+
+
+def test_a_state_with_gains_takes_the_quick_way(panda: Robot) -> None:
+    """What an answer must look like costs the common call next to nothing."""
+    row, q = QUERIES["computed_torque"], np.zeros(9)
+    inputs = pack_inputs({"q": q, "v": q, "q_ref": q, "v_ref": q, "a_ref": q, "kp": 100.0, "kd": 20.0}, row)
+    assert leading(row, inputs) == ()
+    assert calls_of(lambda: leading(row, inputs)) <= 12
+    batch = pack_inputs({"q": np.zeros((4, 9)), "v": q, "q_ref": q, "v_ref": q, "a_ref": q, "kp": 100.0}, row)
+    assert leading(row, batch) == (4,)

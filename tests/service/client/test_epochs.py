@@ -1,0 +1,358 @@
+"""Which replies a client takes: of the present life of its server, in time, to its own request, once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import (
+    AsyncClient,
+    Client,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    Robot,
+    Server,
+    UnavailableError,
+)
+from dyn_service.service.protocol.messages import EPOCH_BITS, new_epoch
+from dyn_service.service.server.answering.service import Service
+from tests.conftest import URDF
+from tests.service.client.simulated_network import Faults, SimulatedAsyncChannel, SimulatedChannel, World
+from tests.service.client.test_clients import Impostor, describe, forces
+from tests.service.client.test_retries import SLACK_S, Caller, calling
+from tests.service.conftest import assert_same, request
+
+Q = np.array([0.5])
+A, B, C = 11, 22, 33
+
+Script = Callable[[dict[str, Any]], list[tuple[float, Any]]]
+
+
+class Scripted(World):
+    """A world whose server says what it is told to: for each request, what comes after how many seconds."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        super().__init__([], Faults(), 0)
+        self.script = script or (lambda asked: [])
+        self.asked: list[dict[str, Any]] = []
+
+    def request(self, payload: bytes, deliver: Callable[[bytes], None]) -> None:
+        self.asked.append(msgpack.unpackb(payload))
+        for delay_s, said in self.script(self.asked[-1]):
+            message = said if isinstance(said, bytes) else msgpack.packb(said)
+            self.at(delay_s, lambda message=message: deliver(message))
+
+
+def says(asked: dict[str, Any], epoch: int | None, who: str = "", **more: Any) -> dict[str, Any]:
+    """An answer to `health`; `who` tells which one was taken."""
+    reply = {"v": 1, "id": asked["id"], "ok": True, "outputs": {"who": who}, **more}
+    return reply if epoch is None else {**reply, "epoch": epoch}
+
+
+def health(caller: Caller) -> str:
+    found: str = caller.plain(lambda client: client.health())["who"]
+    return found
+
+
+@pytest.fixture(params=["Client", "AsyncClient"])
+def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def test_each_restart_is_counted(kind: str) -> None:
+    epochs = iter([A, A, B, B, C])
+    world = Scripted(lambda asked: [(0.001, says(asked, next(epochs)))])
+    with calling(kind, world) as caller:
+        assert (caller.client.epoch, caller.client.restarts) == (None, 0)
+        seen = []
+        for _ in range(5):
+            health(caller)
+            seen.append((caller.client.epoch, caller.client.restarts))
+        assert seen == [(A, 0), (A, 0), (B, 1), (B, 1), (C, 2)]
+
+
+def test_an_answer_of_an_earlier_life_is_never_taken(kind: str) -> None:
+    lives = [[(0.001, A)], [(0.001, B)], [(0.001, A), (0.01, B)]]
+    world = Scripted(lambda asked: [(delay_s, says(asked, epoch, str(epoch))) for delay_s, epoch in lives.pop(0)])
+    with calling(kind, world) as caller:
+        assert [health(caller) for _ in range(3)] == [str(A), str(B), str(B)]
+        assert caller.client.counters.stale == 1
+        assert (caller.client.epoch, caller.client.restarts) == (B, 1)
+
+
+@pytest.mark.parametrize("late", [A, B], ids=["known", "unknown"])
+def test_what_was_under_way_while_the_server_changed_is_asked_again(kind: str, late: int) -> None:
+    """News of C come by a probe; then the answer of one that was there before C: which one it was does not matter."""
+
+    def script(asked: dict[str, Any]) -> list[tuple[float, Any]]:
+        number = len(world.asked)
+        if number == 1:
+            return [(0.001, says(asked, A))]
+        if number == 2:
+            return []
+        if asked.get("retry"):  # the new server has it, and takes its time
+            return [(1.5, says(asked, C, "new"))]
+        return [(0.001, says(asked, C, "probe")), (0.002, says(world.asked[1], late, "late"))]
+
+    world = Scripted(script)
+    with calling(kind, world, timeout_s=30.0, retries=1, retry_after_s=25.0) as caller:
+        health(caller)
+        assert health(caller) == "new"
+        assert [each.get("retry") for each in world.asked] == [None, None, None, 1]
+        assert caller.client.counters.stale == 1
+        assert (caller.client.epoch, caller.client.restarts) == (C, 1)
+
+
+def test_of_two_lives_the_later_one_stays() -> None:
+    """Two calls were asked of A. C answers one of them, then comes the answer of a B that was between."""
+    plan = [(0.001, A), (0.01, C), (0.02, B), (0.001, C)]
+
+    def script(asked: dict[str, Any]) -> list[tuple[float, Any]]:
+        if asked.get("retry"):
+            return [(0.001, says(asked, C, "again"))]
+        delay_s, epoch = plan.pop(0)
+        return [(delay_s, says(asked, epoch, str(epoch)))]
+
+    world = Scripted(script)
+    with calling("AsyncClient", world) as caller:
+        health(caller)
+
+        async def both(client: AsyncClient) -> list[Any]:
+            return await asyncio.gather(client.health(), client.health())
+
+        assert [found["who"] for found in caller.plain(both)] == [str(C), "again"]
+        assert health(caller) == str(C)
+        assert (caller.client.epoch, caller.client.restarts) == (C, 1)
+
+
+def test_a_server_that_knows_no_epochs_is_believed(kind: str) -> None:
+    world = Scripted(lambda asked: [(0.001, says(asked, None, "x"))])
+    with calling(kind, world) as caller:
+        assert [health(caller), health(caller)] == ["x", "x"]
+        assert (caller.client.epoch, caller.client.restarts) == (None, 0)
+
+
+def test_what_comes_late_is_not_handed_out(kind: str) -> None:
+    world = Scripted(lambda asked: [(0.001, says(asked, A, late=True))])
+    with calling(kind, world, timeout_s=2.0) as caller:
+        for number in (1, 2):
+            begun = world.now_s
+            with pytest.raises(DeadlineExceededError, match=r"health: the answer from .* was computed too late"):
+                health(caller)
+            assert world.now_s - begun < 0.01  # nothing better can come
+            assert caller.client.counters.late == number
+
+
+def test_who_was_told_to_wait_knows_its_own_limit(kind: str) -> None:
+    """It goes on waiting after the deadline that it sent, so what is late for the server is not for it."""
+    news = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": 1000.0}
+
+    def script(asked: dict[str, Any]) -> list[tuple[float, Any]]:
+        return [(0.02, {"v": 1, "id": asked["id"], "notice": news}), (5.0, says(asked, A, "at last", late=True))]
+
+    with calling(kind, Scripted(script), on_wait=lambda text: None) as caller:
+        assert health(caller) == "at last"
+
+
+def test_what_the_server_says_it_is_at_is_not_asked_again(kind: str) -> None:
+    news = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": 1000.0}
+
+    def script(asked: dict[str, Any]) -> list[tuple[float, Any]]:
+        return [(0.07, {"v": 1, "id": asked["id"], "notice": news}), (1.9, says(asked, A, "at last"))]
+
+    world = Scripted(script)
+    with calling(kind, world, on_wait=lambda text: None) as caller:
+        assert health(caller) == "at last"
+    assert len(world.asked) == 1
+
+
+def test_a_flood_of_what_is_not_ours_ends_no_later(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five seconds of it, there at once: each message takes a millisecond to read."""
+    noise = iter([msgpack.packb(says({"id": 1}, A))] * 5000)
+    world = Scripted()
+
+    def read(channel: SimulatedChannel, timeout_s: float) -> bytes | None:
+        world.now_s += 1e-3
+        return next(noise, None)
+
+    async def read_at_once(channel: SimulatedAsyncChannel) -> bytes:
+        world.now_s += 1e-3
+        return next(noise, None) or await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(SimulatedChannel, "receive", read)
+    monkeypatch.setattr(SimulatedAsyncChannel, "receive", read_at_once)
+    with calling(kind, world) as caller:
+        begun = world.now_s
+        with pytest.raises(DeadlineExceededError):
+            health(caller)
+        assert world.now_s - begun <= 1.0 + SLACK_S
+
+
+def test_ids_begin_at_random() -> None:
+    firsts = []
+    for kind in (Client, AsyncClient) * 20:
+        client: Any = kind("tcp://127.0.0.1:9")
+        firsts.append(client._last_id)
+        if kind is Client:
+            client.close()
+    assert len(set(firsts)) == 40
+    assert all(0 <= first < 2**32 for first in firsts)
+    assert max(firsts) > 2**29
+
+
+def test_a_forked_client_begins_anew(tcp_server: Server) -> None:
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
+        client.health()
+        own, jitter = client._last_id, client._retrying.random.getstate()
+        client._forks -= 1  # as if it were the child's copy
+        client._channel.close()
+        client.health()
+        assert not 0 <= client._last_id - own < 1000
+        assert client._retrying.random.getstate() != jitter
+
+
+def test_epochs_are_random_and_fit_a_double() -> None:
+    epochs = {new_epoch() for _ in range(200)}
+    assert len(epochs) == 200
+    assert all(0 < epoch < 2**53 == 2**EPOCH_BITS for epoch in epochs)
+    assert max(epochs) > 2**50
+
+
+def test_every_reply_of_a_server_carries_its_epoch(pendulum: Robot) -> None:
+    first, second = Service([pendulum]), Service([pendulum])
+    assert first.epoch != second.epoch
+    asked = [request(), request(inputs={"q": [[0.1], [0.2]]}), request(query="nothing"), {"v": 1}, {"v": 2, "id": 1}]
+    payloads = [b"noise", b"", *map(msgpack.packb, asked)]
+    payloads += [msgpack.packb(request(query=query, inputs={})) for query in ("health", "stats", "list_robots")]
+    for service in (first, second):
+        for payload in payloads:
+            assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["epoch"] == service.epoch
+        short = service.answer_single_state(msgpack.packb(request()), perf_counter_ns())
+        assert short is not None
+        assert msgpack.unpackb(short)["epoch"] == service.epoch
+
+
+@pytest.mark.parametrize("inputs", [..., {"q": [[0.5], [0.6]]}], ids=["one state", "a batch"])
+def test_what_ends_after_its_deadline_is_marked(pendulum: Robot, monkeypatch: pytest.MonkeyPatch, inputs: Any) -> None:
+    """The clock moves 10 ms at each look: it is begun after 10 ms and ended after 20."""
+    service = Service([pendulum])
+    fields = {} if inputs is ... else {"inputs": inputs}
+    service.handle(msgpack.packb(request(**fields)), perf_counter_ns())  # warm
+    for deadline_ms, found in ((5.0, "DEADLINE_EXCEEDED"), (15.0, True), (25.0, None), (None, None)):
+        now_ns = 0
+
+        def tick() -> int:
+            nonlocal now_ns
+            now_ns += 10_000_000
+            return now_ns
+
+        payload = msgpack.packb(request(deadline_ms=deadline_ms or ..., **fields))
+        with monkeypatch.context() as patch:
+            patch.setattr("dyn_service.service.server.answering.service.perf_counter_ns", tick)
+            answer = service.answer_single_state(payload, 0) if inputs is ... and deadline_ms != 5.0 else None
+            reply = msgpack.unpackb(answer or service.handle(payload, 0))
+        assert (reply["error"]["code"] if "error" in reply else reply.get("late")) == found
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_a_server_that_was_restarted_is_noticed(pendulum: Robot, kind: str, new_endpoint: Any, transport: str) -> None:
+    other = Robot.from_urdf((URDF / "pendulum.urdf").read_text().replace('mass value="', 'mass value="1'))
+    with asyncio.Runner() as runner:
+
+        def run(found: Any) -> Any:
+            return runner.run(found) if asyncio.iscoroutine(found) else found
+
+        with Server([pendulum], endpoints=[new_endpoint(transport)]) as server:
+            (endpoint,) = server.endpoints
+            client: Any = (Client if kind == "Client" else AsyncClient)(endpoint, timeout_s=20.0)
+
+            async def robot() -> Any:
+                return await client.robot("pendulum")
+
+            remote = run(robot()) if kind == "AsyncClient" else client.robot("pendulum")
+            assert_same(run(remote.gravity_forces(Q)), pendulum.gravity_forces(Q))
+            assert (client.epoch, client.restarts) == (server.service.epoch, 0)
+        with Server([pendulum], endpoints=[endpoint]) as server:
+            assert_same(run(remote.gravity_forces(Q)), pendulum.gravity_forces(Q))
+            assert (client.epoch, client.restarts) == (server.service.epoch, 1)
+        with Server([other], endpoints=[endpoint]):
+            with pytest.raises(FailedPreconditionError, match="has fingerprint"):
+                run(remote.gravity_forces(Q))
+            assert client.restarts == 2
+        run(client.close())
+
+
+def test_a_call_under_way_is_answered_by_the_next_server(pendulum: Robot, kind: str) -> None:
+    """The first one takes the request along into its end."""
+
+    def script(asked: dict[str, Any]) -> list[Any]:
+        if asked["query"] == "describe_robot":
+            return [describe(pendulum, asked)]
+        impostor._ended = True
+        return []
+
+    with asyncio.Runner() as runner, Impostor(script) as impostor:
+        endpoint = impostor.endpoint
+
+        async def call() -> Any:
+            async with AsyncClient(endpoint, timeout_s=240.0) as client:
+                robot = await client.robot("pendulum")
+                return await robot.gravity_forces(Q)
+
+        def waited() -> Any:
+            if kind == "AsyncClient":
+                return runner.run(call())
+            with Client(endpoint, timeout_s=240.0) as client:
+                return client.robot("pendulum").gravity_forces(Q)
+
+        def succeed() -> None:
+            impostor._thread.join()
+            impostor._socket.close()
+            while True:
+                with suppress(UnavailableError), Server([pendulum], endpoints=[endpoint]):  # closing takes a moment
+                    answered.wait(240)
+                    return
+
+        answered = threading.Event()
+        next_server = threading.Thread(target=succeed)
+        next_server.start()
+        try:
+            assert_same(waited(), pendulum.gravity_forces(Q))
+        finally:
+            answered.set()
+            next_server.join()
+
+
+def test_a_late_array_is_not_handed_out(pendulum: Robot) -> None:
+    """It does not slip through the quick reader either."""
+
+    def script(asked: dict[str, Any]) -> list[Any]:
+        if asked["query"] == "describe_robot":
+            return [describe(pendulum, asked)]
+        return [forces(asked["id"], 1.0) | {"late": True, "epoch": A}]
+
+    with Impostor(script) as impostor, Client(impostor.endpoint, timeout_s=240.0) as client:
+        robot = client.robot("pendulum")
+        with pytest.raises(DeadlineExceededError, match="computed too late"):
+            robot.gravity_forces(Q)
+        assert client.counters.late == 1
+
+
+def test_the_process_id_is_no_part_of_an_id() -> None:
+    """Ids come from the system's randomness, not from anything that a restarted process would repeat."""
+    before = os.urandom
+    try:
+        os.urandom = lambda count: bytes(range(count))  # type: ignore[assignment]
+        with Client("tcp://127.0.0.1:9") as client:
+            assert client._last_id == 0x00010203
+    finally:
+        os.urandom = before

@@ -1,0 +1,431 @@
+"""Names protect order: whoever has the joints in another order says so, and gets the same answers in that order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dyn_service import AsyncClient, Client, Contact, InvalidArgumentError, NotFoundError, Robot, Server, Wrench
+from dyn_service.api.queries import COMPUTATIONS, QUERIES
+from dyn_service.api.spec import Row
+from dyn_service.cli.main import app
+from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service.model.order import Order
+from dyn_service.parsing.urdf.reader import read
+from dyn_service.service.client import core
+from dyn_service.service.server.answering.service import Service
+from tests.conftest import URDF
+from tests.counting import calls_of
+from tests.mimics import drawn
+from tests.service.conftest import array, sample, variants
+from tests.wide import wide
+
+ORDERED = [name for name, row in QUERIES.items() if row.ordered]
+_ROBOTS: dict[str, Robot] = {}
+
+
+def robot_of(root: Any) -> Robot:
+    """The one with that root; "following": two of its four joints follow others, the first and the third."""
+    if root not in _ROBOTS:
+        follows = root == "following"
+        path = URDF / "scara.urdf"
+        _ROBOTS[root] = Robot(drawn(read(path), 5, share=0.5)) if follows else Robot.from_urdf(path, root=root)
+    return _ROBOTS[root]
+
+
+def shuffled(robot: Robot, seed: int = 5) -> list[str]:
+    """Its joints in another order, the root joint not first."""
+    names = list(robot.joint_names)
+    order = np.random.default_rng(seed).permutation(len(names))
+    found = [names[k] for k in order]
+    return found if found[0] != names[0] else found[::-1]
+
+
+def places(robot: Robot, names: list[str]) -> dict[str, list[int]]:
+    """By dimension, where the entries of these joints stand in the robot's arrays. Not as `Order` finds them."""
+    at, found = robot.configuration, {"nq": [], "nv": [], "nm": [], "nr": []}
+    for name in names:
+        k = at.names.index(name)
+        found["nq"] += range(at.q_slices[k].start, at.q_slices[k].stop)
+        found["nv"] += range(at.v_slices[k].start, at.v_slices[k].stop)
+    moving = [joint for joint in robot.description.joints if joint.type != "fixed"]
+    ways = {name: part.stop - part.start for name, part in zip(at.names, at.v_slices, strict=True)}
+    of_joint = [joint.name for joint in moving for _ in range(ways.get(joint.name, 1))]
+    for name in (*names, *(joint.name for joint in moving if joint.mimic is not None)):
+        found["nm"].append([joint.name for joint in moving].index(name))
+        found["nr"] += [k for k, other in enumerate(of_joint) if other == name]
+    return found
+
+
+def theirs(robot: Robot, row: Row, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Inputs in that order."""
+    at, found = places(robot, names), {}
+    for name, value in values.items():
+        spec = row.inputs.get(name)
+        is_array = spec is not None and spec.kind != "wrenches" and np.ndim(value) > 0
+        found[name] = reordered(np.asarray(value), spec.shape, at) if is_array and spec is not None else value
+    return found
+
+
+def reordered(value: Any, shape: tuple[str | int, ...], at: dict[str, list[int]]) -> Any:
+    for axis, symbol in enumerate(shape, start=-len(shape)):
+        if symbol in at:
+            value = np.take(value, at[str(symbol)], axis=axis)
+    return value
+
+
+def assert_answers(robot: Robot, row: Row, found: Any, expected: Any, names: list[str]) -> None:
+    """The expected answer, in that order, to the last bit."""
+    at = places(robot, names)
+    if row.result_type is None:
+        pairs = dict.fromkeys(row.outputs, (found, expected))
+    else:
+        pairs = {name: (getattr(found, name), getattr(expected, name)) for name in row.answers}
+    for name, (one, other) in pairs.items():
+        if name in row.outputs:
+            other = reordered(other, row.outputs[name].shape, at)
+            assert np.asarray(one).shape == np.asarray(other).shape
+            assert np.asarray(one).tobytes() == np.ascontiguousarray(other).tobytes(), name
+        else:
+            label = row.labels[name]
+            other = tuple(other[k] for k in at[label.dimension]) if label.dimension in at else other
+            assert tuple(one) == tuple(other)
+
+
+@pytest.fixture(params=wide(["fixed", "floating", "following"], {"floating", "following"}.__contains__), scope="module")
+def robot(request: pytest.FixtureRequest) -> Robot:
+    return robot_of(request.param)
+
+
+@pytest.fixture(scope="module")
+def endpoint(robot: Robot) -> Iterator[str]:
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
+        yield server.endpoints[0]
+
+
+@pytest.fixture(scope="module")
+def remote(robot: Robot, endpoint: str) -> Iterator[Any]:
+    with Client(endpoint, timeout_s=240.0) as client:
+        yield client.robot(robot.name, names=shuffled(robot))
+
+
+def at_random(robot: Robot, query: str, lead: tuple[int, ...]) -> dict[str, Any]:
+    vectors, numbers = sample(robot, query, lead)
+    for name in vectors:
+        if QUERIES[query].inputs[name].kind == "position":
+            q = np.broadcast_to(robot.random_configuration(seed=3), (*lead, robot.nq))
+            vectors[name] = np.array(q)
+    return {**vectors, **numbers}
+
+
+@pytest.mark.parametrize("query", wide(ORDERED, ORDERED[::2].__contains__))
+def test_every_row_in_and_out(robot: Robot, remote: Any, query: str) -> None:
+    row, names = QUERIES[query], shuffled(robot)
+    for lead in ((), (3,)) if not row.constant else ((),):
+        values = at_random(robot, query, lead)
+        for more in variants(robot, query, lead):
+            asked = theirs(robot, row, {**values, **more}, names)
+            if row.alone and robot.tree.coupled and more.get(str(row.selector), "") in row.alone:
+                with pytest.raises(FailedPreconditionError, match="follows"):
+                    getattr(remote, query)(**asked)
+                continue
+            expected = getattr(robot, query)(**{**values, **more})
+            for _ in range(2):  # by the short way too
+                found = getattr(remote, query)(**asked)
+                assert_answers(robot, row, found, expected, names)
+
+
+@pytest.mark.parametrize("order", ["reversed", "shuffled", "as they are"])
+def test_rows_of_the_pandas_fingers(order: str) -> None:
+    """The joint that follows is not named. Its row comes last, with its name; each number stands beside its joint's."""
+    panda = Robot.from_urdf(URDF / "panda.urdf")
+    names = list(panda.joint_names)
+    names = {"reversed": names[::-1], "shuffled": shuffled(panda), "as they are": names}[order]
+    follower = "panda_finger_joint2"
+    assert follower not in names
+    values = at_random(panda, "newton_euler_blocks", ())
+    rows = ("newton_euler_blocks", "mass_matrix_steps", "influence_operators")
+    with Server([panda], endpoints=["inproc://fingers"]), Client("inproc://fingers", timeout_s=240.0) as client:
+        remote = client.robot(panda.name, names=names)
+        for query in rows:
+            row = QUERIES[query]
+            given = {name: value for name, value in values.items() if name in row.inputs}
+            expected = getattr(panda, query)(**given)
+            for _ in range(2):
+                found = getattr(remote, query)(**theirs(panda, row, given, names))
+                assert found.joints == (*names, follower)
+                assert_answers(panda, row, found, expected, names)
+            of_nm = next(name for name, spec in row.outputs.items() if spec.shape[:1] == ("nm",))
+            for name in panda.tree.moving_joints:  # by name, whoever reads it
+                one, other = (getattr(x, of_nm)[x.joints.index(name)] for x in (found, expected))
+                columns = {"nv": places(panda, names)["nv"]}
+                assert np.array_equal(one, reordered(other, row.outputs[of_nm].shape[1:], columns))
+        with pytest.raises(NotFoundError, match=follower):
+            client.robot(panda.name, names=[*names[:-1], follower])
+
+
+def test_rows_without_joints_know_no_names() -> None:
+    assert "topology" not in ORDERED
+    assert "constraint_bases" not in ORDERED
+    assert [name for name, row in COMPUTATIONS.items() if not row.ordered] == [
+        "segment_inverse_dynamics",
+        "segment_matrices",
+    ]
+
+
+def test_both_clients_and_a_view_with_another_time(robot: Robot, endpoint: str) -> None:
+    names = shuffled(robot)
+    values = at_random(robot, "inverse_dynamics", ())
+    given = theirs(robot, QUERIES["inverse_dynamics"], values, names)
+    expected = robot.inverse_dynamics(**values)[places(robot, names)["nv"]]
+
+    async def awaited() -> Any:
+        async with AsyncClient(endpoint, timeout_s=240.0) as client:
+            there = await client.robot(robot.name, names=names)
+            return [await one.inverse_dynamics(**given) for one in (there, there, there.with_timeout(20.0))]
+
+    for found in asyncio.run(awaited()):
+        assert found.tobytes() == expected.tobytes()
+    with Client(endpoint, timeout_s=240.0) as client:
+        there = client.robot(robot.name, names=names)
+        for one in (there, there.with_timeout(20.0)):
+            assert one.inverse_dynamics(**given).tobytes() == expected.tobytes()
+
+
+def test_what_the_robot_says_of_itself_is_in_that_order(robot: Robot, remote: Any) -> None:
+    names, at = shuffled(robot), places(robot, shuffled(robot))
+    assert list(remote.joint_names) == names
+    assert list(remote.configuration.names) == names
+    types = dict(zip(robot.joint_names, robot.description.joint_types, strict=True))
+    assert list(remote.description.joint_types) == [types[name] for name in names]
+    for limit, dimension in (("lower", "nq"), ("upper", "nq"), ("velocity", "nv"), ("effort", "nv")):
+        expected = getattr(robot.limits, limit)[at[dimension]]
+        assert (getattr(remote.limits, limit) == expected).all()
+    q = robot.random_configuration(seed=1)
+    v = np.arange(1.0, robot.nv + 1)
+    expected = robot.integrate(q, v, 0.1)[at["nq"]]
+    assert np.allclose(remote.configuration.integrate(q[at["nq"]], v[at["nv"]], 0.1), expected, atol=1e-15)
+    assert remote.fingerprint == robot.fingerprint
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "implicit_midpoint"])
+def test_motions_in_parts(robot: Robot, remote: Any, integrator: Any) -> None:
+    """Constant efforts, samples, functions of the state: the robot's motion to the last bit, in the caller's order."""
+    at = places(robot, shuffled(robot))
+    q, v = robot.random_configuration(seed=2), np.linspace(-0.2, 0.3, robot.nv)
+    grid: dict[str, Any] = {"dt": 1e-3, "steps": 6, "every": 2, "integrator": integrator}
+    tau = np.linspace(0.1, 0.5, robot.nv)
+    for given, mine in (
+        (tau[at["nv"]], tau),
+        (np.tile(tau, (6, 1))[:, at["nv"]], np.tile(tau, (6, 1))),
+        (lambda t, q, v: -0.1 * v, lambda t, q, v: -0.1 * v),
+    ):
+        found = remote.simulate(q[at["nq"]], v[at["nv"]], given, **grid)
+        expected = robot.simulate(q, v, mine, **grid)
+        assert found.q.tobytes() == np.ascontiguousarray(expected.q[:, at["nq"]]).tobytes()
+        assert found.v.tobytes() == np.ascontiguousarray(expected.v[:, at["nv"]]).tobytes()
+    residuals = remote.verify(q[at["nq"]], v[at["nv"]], tau[at["nv"]])
+    assert residuals == robot.verify(q, v, tau)
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+def test_limits_and_contacts(robot: Robot, remote: Any, integrator: Any) -> None:
+    """In the caller's order too: stops, brakes, efforts that are cut, points that are held and pushed."""
+    names, at = shuffled(robot), places(robot, shuffled(robot))
+    q, v = robot.configuration.neutral, np.linspace(-3.0, 4.0, robot.nv)
+    tau = np.linspace(200.0, -300.0, robot.nv)
+    foot = Contact(robot.link_names[-1], plane=robot.link_poses(q).position[-1] + [0.0, 0.0, 0.01])
+    more: dict[str, Any] = {"position_limits": True, "effort_limits": True, "velocity_limits": True, "contacts": foot}
+    more |= {"dt": 1e-3, "steps": 12, "every": 3, "integrator": integrator}
+    expected = robot.simulate(q, v, tau, **more)
+    found = remote.simulate(q[at["nq"]], v[at["nv"]], tau[at["nv"]], **more)
+    row = COMPUTATIONS["simulate"]
+    for name, spec in row.outputs.items():
+        one, other = getattr(found, name), getattr(expected, name)
+        assert (one is None) == (other is None)
+        if other is not None:
+            other = reordered(other, spec.shape, at)
+            close = name in ("t", "work", "dissipated")  # sums of parts round once more
+            assert np.allclose(one, other, rtol=1e-12, atol=1e-15) if close else np.array_equal(one, other), name
+    held = Contact(robot.link_names[-1], (0.1, 0.0, 0.0), rigid=True)
+    expected = robot.contact_dynamics(q, v, tau, held)
+    found = remote.contact_dynamics(q[at["nq"]], v[at["nv"]], tau[at["nv"]], held)
+    assert_answers(robot, COMPUTATIONS["contact_dynamics"], found, expected, names)
+    expected = robot.ground_reactions(q, v, tau, held)
+    found = remote.ground_reactions(q[at["nq"]], v[at["nv"]], tau[at["nv"]], held)
+    assert_answers(robot, COMPUTATIONS["ground_reactions"], found, expected, names)
+
+
+def test_prescribed_motions(robot: Robot, remote: Any) -> None:
+    """The free joints are those that are left of the caller's order."""
+    names, at = shuffled(robot), places(robot, shuffled(robot))
+    one = robot.joint_names[-2]
+    rows = {one: lambda t: (0.1 * t, 0.1, 0.0)}
+    free = [name for name in robot.joint_names if name != one]
+    their_free = [name for name in names if name != one]
+    parts, their_q, their_v = robot.configuration.chosen(free)
+    _, to_q, to_v = parts.chosen(their_free)
+    q, v = robot.random_configuration(seed=4)[their_q], np.linspace(-0.2, 0.3, robot.nv)[their_v]
+    tau = np.linspace(0.1, 0.2, len(v))
+    expected = robot.simulate_rheonomic(rows, q, v, tau, dt=1e-3, steps=4)
+    found = remote.simulate_rheonomic(rows, q[to_q], v[to_v], tau[to_v], dt=1e-3, steps=4)
+    assert found.q.tobytes() == np.ascontiguousarray(expected.q[:, at["nq"]]).tobytes()
+    for name in ("v", "a", "tau"):
+        assert getattr(found, name).tobytes() == np.ascontiguousarray(getattr(expected, name)[:, at["nv"]]).tobytes()
+
+
+def test_the_command_line_takes_them(robot: Robot, endpoint: str) -> None:
+    names, at = shuffled(robot), places(robot, shuffled(robot))
+    q = robot.random_configuration(seed=1)
+    there = json.dumps({"q": q[at["nq"]].tolist()})
+    said = ["call", "gravity_forces", "--server", endpoint, "--timeout", "30", "--inputs", there]
+    done = CliRunner().invoke(app, [*said, f"names={','.join(names)}"])
+    assert done.exit_code == 0, done.output
+    assert np.array_equal(json.loads(done.stdout)["forces"], robot.gravity_forces(q)[at["nv"]])
+    done = CliRunner().invoke(app, [*said, f"names={','.join(names[1:])}"])
+    assert done.exit_code != 0
+    moving = json.dumps({"q": q[at["nq"]].tolist(), "v": [0.0] * robot.nv, "dt": 1e-3, "steps": 2, "names": names})
+    done = CliRunner().invoke(app, ["call", "simulate", "--server", endpoint, "--timeout", "30", "--inputs", moving])
+    assert done.exit_code == 0, done.output
+    expected = robot.simulate(q, np.zeros(robot.nv), dt=1e-3, steps=2)
+    assert np.array_equal(json.loads(done.stdout)["q"], expected.q[:, at["nq"]])
+
+
+# What is wrong with names, at the client and on the wire.
+
+WRONG: dict[str, tuple[Callable[[list[str]], Any], str, str, str]] = {
+    "one that is none": (lambda n: [*n[:-1], "elbo"], "NOT_FOUND", "inputs.names[4]", "names[4] is 'elbo'"),
+    "one misspelt": (lambda n: ["innner_joint", *n[1:]], "NOT_FOUND", "inputs.names[0]", "did you mean"),
+    "one missing": (lambda n: n[1:], "INVALID_ARGUMENT", "inputs.names", "all 5 movable joints, found no 'root_joint'"),
+    "one twice": (lambda n: [*n, n[1]], "INVALID_ARGUMENT", "inputs.names[5]", "at 1 and at 5"),
+    "a part of one": (lambda n: ["root_joint.qw", *n[1:]], "INVALID_ARGUMENT", "inputs.names[0]", "name the joint"),
+    "none": (lambda n: [], "INVALID_ARGUMENT", "inputs.names", "found no 'root_joint', "),
+    "a text": (lambda n: "root_joint", "INVALID_ARGUMENT", "inputs.names", "must be a list"),
+    "numbers": (lambda n: [1, 2, 3, 4, 5], "INVALID_ARGUMENT", "inputs.names", "must be a list"),
+    "a map": (lambda n: {"q": n}, "INVALID_ARGUMENT", "inputs.names", "must be a list"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "code", "path", "words"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("query", ["inverse_dynamics", "simulate"])
+def test_wrong_names_are_refused_and_said(
+    wrong: Callable[[list[str]], Any], code: str, path: str, words: str, query: str
+) -> None:
+    robot = robot_of("floating")
+    names = wrong(list(robot.joint_names))
+    with pytest.raises((NotFoundError, InvalidArgumentError)) as caught:
+        Order(robot.configuration, names)
+    assert (caught.value.code, caught.value.path) == (code, path)
+    assert words in str(caught.value)
+    service = Service([robot])
+    state = {"q": array(robot.neutral()), "v": array(np.zeros(robot.nv)), "names": names}
+    state |= {"a": array(np.zeros(robot.nv))} if query == "inverse_dynamics" else {}
+    options = {} if query == "inverse_dynamics" else {"options": {"dt": 1e-3, "steps": 1}}
+    payload = msgpack.packb({"v": 1, "id": 1, "query": query, "robot": robot.name, "inputs": state, **options})
+    for _ in range(2):
+        assert service.answer_single_state(payload, perf_counter_ns()) is None
+        error = msgpack.unpackb(service.handle(payload, perf_counter_ns()))["error"]
+        assert (error["code"], error["path"]) == (code, path)
+        assert words in error["message"]
+
+
+def test_who_has_no_order_refuses_names() -> None:
+    """As a server of an earlier version does: an unknown input, never another order in silence."""
+    robot = robot_of("fixed")
+    request = {"v": 1, "id": 1, "query": "topology", "robot": robot.name, "inputs": {"names": list(robot.joint_names)}}
+    error = msgpack.unpackb(Service([robot]).handle(msgpack.packb(request), 0))["error"]
+    assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", "inputs.names")
+
+
+def test_nil_is_left_out_and_wrong_shapes_are_said_as_ever() -> None:
+    robot = robot_of("fixed")
+    service = Service([robot])
+
+    def ask(**inputs: Any) -> Any:
+        request = {"v": 1, "id": 1, "query": "gravity_forces", "robot": robot.name, "inputs": inputs}
+        return msgpack.unpackb(service.handle(msgpack.packb(request), perf_counter_ns()))
+
+    q = array(np.linspace(0.1, 0.4, robot.nv))
+    assert ask(q=q, names=None)["outputs"] == ask(q=q)["outputs"]
+    short = array([0.1])
+    assert ask(q=short, names=list(robot.joint_names)[::-1])["error"] == ask(q=short)["error"]
+
+
+def test_what_is_not_finite_is_said_of_the_right_joint() -> None:
+    """The place of a number in the answer is the caller's, its joint's name anybody's."""
+    robot = robot_of("fixed")
+    service, names = Service([robot]), list(robot.joint_names)[::-1]
+    huge = np.zeros(robot.nv)
+    huge[2] = 1e200  # of the robot's second joint, which the first one feels
+    state = {"q": array(np.full(robot.nv, 0.4)), "v": array(huge), "a": array(huge), "names": names}
+    plain = {**state, "v": array(huge[::-1]), "a": array(huge[::-1])}
+    del plain["names"]
+    said = []
+    for inputs in (state, plain):
+        request = {"v": 1, "id": 1, "query": "inverse_dynamics", "robot": robot.name, "inputs": inputs}
+        with np.errstate(all="ignore"):  # as a server's process has it
+            said.append(msgpack.unpackb(service.handle(msgpack.packb(request), perf_counter_ns())))
+    said = [reply["error"]["message"] for reply in said]
+    assert "of joint 'inner_joint' = " in said[0]
+    assert said[0] == said[1]
+
+
+# What it costs.
+
+
+def test_one_state_goes_the_short_way() -> None:
+    robot = robot_of("floating")
+    service, names = Service([robot]), shuffled(robot)
+    values = at_random(robot, "inverse_dynamics", ())
+    row = QUERIES["inverse_dynamics"]
+    push = [Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))]
+    for more in ({}, {"wrenches": push}):
+        inputs = core.pack_inputs({**theirs(robot, row, values, names), **more}, row) | {"names": names}
+        payload = core.pack_request(7, row.name, robot.name, inputs, core.UNSET, core.UNSET, 1e6)
+        expected = msgpack.unpackb(service.handle(payload, perf_counter_ns()))
+        assert expected["ok"]
+        short = service.answer_single_state(payload, perf_counter_ns())
+        assert short is not None
+        assert msgpack.unpackb(short)["outputs"] == expected["outputs"]
+
+
+def test_without_names_nothing_is_added() -> None:
+    """To a request not a byte, and to the work of client and server not a call: as many as before there were names."""
+    robot = robot_of("fixed")
+    service = Service([robot])
+    values = at_random(robot, "inverse_dynamics", ())
+    there = core.RemoteDescribed(robot.description)
+    row = QUERIES["inverse_dynamics"]
+
+    given = tuple(values.values())
+    request = core.question(there, row, given, row.defaults)
+    assert set(request.inputs) == {"q", "v", "a"}
+    payload = core.pack_request(7, *request, 1e6)
+    assert b"names" not in payload
+    service.handle(payload, perf_counter_ns())
+    now = perf_counter_ns()
+    assert service.answer_single_state(payload, now) is not None
+    assert calls_of(lambda: core.question(there, row, given, row.defaults)) <= 15
+    assert calls_of(lambda: service.answer_single_state(payload, now)) <= 22
+    assert calls_of(lambda: service.handle(payload, now)) <= 211
+    assert len(payload) == 292
+
+
+def test_an_unknown_order_of_many_is_forgotten() -> None:
+    """Those who ask may have any order: no more than some are kept."""
+    robot = robot_of("fixed")
+    orders = Service([robot]).registry.get(robot.name).orders
+    seen = {id(orders.of(list(np.random.default_rng(k).permutation(robot.joint_names).tolist()))) for k in range(30)}
+    assert len(seen) <= 24
+    first = orders.of(list(robot.joint_names))
+    assert orders.of(tuple(robot.joint_names)) is first
+    with pytest.raises(DynError):
+        orders.of(["x"])

@@ -1,0 +1,211 @@
+"""Clients and subscribers take nothing over ipc from a process of another user, unless that user is root."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import zmq
+
+from dyn_service import AsyncClient, Client, DynError, PermissionDeniedError
+from dyn_service.graph.bags.requests import RequestRecorder
+from dyn_service.graph.middleware.subscription import Frames
+from tests.conftest import ROOT
+from tests.service.conftest import WAIT_MS
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run processes as other users")
+
+WAIT_S = WAIT_MS / 1e3
+NOBODY, OTHER = 65534, 65533
+SERVE = """
+import os, sys
+import msgpack, zmq
+uid, requests, topic = int(sys.argv[1]), *sys.argv[2:]
+os.umask(0)
+os.setgroups([]); os.setgid(uid); os.setuid(uid)
+context = zmq.Context()
+router, publisher = context.socket(zmq.ROUTER), context.socket(zmq.XPUB)
+router.bind(requests)
+publisher.bind(topic)
+print("ready", flush=True)
+poller = zmq.Poller()
+for each in (router, publisher, sys.stdin.fileno()):
+    poller.register(each, zmq.POLLIN)
+while sys.stdin.fileno() not in (ready := dict(poller.poll())):
+    if publisher in ready:
+        publisher.recv()
+        publisher.send(b"a pose")
+    if router in ready:
+        sender, request = router.recv_multipart()
+        reply = {"v": 1, "id": msgpack.unpackb(request)["id"], "ok": True, "outputs": {"robots": [f"of {uid}"]}}
+        router.send_multipart([sender, msgpack.packb(reply)])
+context.destroy(linger=0)
+"""
+"""A server and publisher of a user; both end with their standard input."""
+ASK = """
+import os, sys
+from tests.service.client.test_owner import all_of
+uid = int(sys.argv[1])
+os.setgroups([]); os.setgid(uid); os.setuid(uid)
+print(all_of(*sys.argv[2:]))
+"""
+
+
+@contextmanager
+def serving(uid: int, *endpoints: str) -> Iterator[None]:
+    command = [sys.executable, "-c", SERVE, str(uid), *endpoints]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield
+        assert server.stdin is not None
+        server.stdin.close()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Every user may make sockets there."""
+    made = Path(tempfile.mkdtemp(dir="/tmp"))
+    made.chmod(0o777)
+    yield made
+    shutil.rmtree(made)
+
+
+def said(call: object) -> str:
+    try:
+        return str(call())  # type: ignore[operator]
+    except DynError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+async def awaited(endpoint: str) -> list[str]:
+    async with AsyncClient(endpoint, timeout_s=WAIT_S) as client:
+        return await client.list_robots()
+
+
+def heard(topic: str) -> str:
+    """The first message of a topic, or the first fault."""
+    faults: list[str] = []
+    with zmq.Context() as context:
+        frames = Frames(context, "/pose", written=topic, queue=2, say=faults.append)
+        try:
+            while not faults:
+                assert frames.socket.poll(WAIT_MS)
+                if (frame := frames.take_frame()) is not None:
+                    return bytes(frame).decode()
+            assert frames.received == 0
+            return f"PermissionDeniedError: {faults[0]}"
+        finally:
+            frames.close()
+
+
+def all_of(requests: str, topic: str) -> list[str]:
+    """What each reader of numbers gives."""
+    with Client(requests, timeout_s=WAIT_S) as client:
+        return [said(client.list_robots), said(lambda: asyncio.run(awaited(requests))), said(lambda: heard(topic))]
+
+
+@pytest.mark.parametrize("kind", ["a file", "an abstract name"])
+@pytest.mark.parametrize("server", [0, NOBODY])
+@pytest.mark.parametrize("client", [0, NOBODY, OTHER])
+def test_own_user_and_root_alone(folder: Path, server: int, client: int, kind: str) -> None:
+    places = [f"ipc://{'' if kind == 'a file' else '@'}{folder}/{name}" for name in ("requests", "topic")]
+    with serving(server, *places):
+        command = [sys.executable, "-c", ASK, str(client), *places]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    if server in (0, client):
+        assert done.stdout.strip() == str([f"['of {server}']", f"['of {server}']", "a pose"])
+        return
+    uids = ", ".join(map(str, sorted({0, client})))
+    cause = f"the process at the other end runs as uid {server}, allowed: {uids}; run both as the same user"
+    refused = [f"PermissionDeniedError: {places[0]}: {cause}"] * 2
+    refused += [f"PermissionDeniedError: topic '/pose': {places[1]}: {cause}; its messages are dropped"]
+    assert done.stdout.strip() == str(refused)
+
+
+def test_after_a_reconnect(folder: Path) -> None:
+    """A server takes the place of one that ended, and the client that was connected to it comes to it by itself."""
+    places = [f"ipc://{folder}/{name}" for name in ("requests", "topic")]
+
+    async def run() -> None:
+        with Client(places[0], timeout_s=WAIT_S) as client:
+            async with AsyncClient(places[0], timeout_s=WAIT_S) as other:
+                for _ in range(2):
+                    with serving(0, *places):
+                        assert client.list_robots() == await other.list_robots() == ["of 0"]
+                    with serving(NOBODY, *places):
+                        for _ in range(3):
+                            with pytest.raises(PermissionDeniedError, match=f"uid {NOBODY}, allowed: 0;"):
+                                client.list_robots()
+                            with pytest.raises(PermissionDeniedError, match=f"uid {NOBODY}, allowed: 0;"):
+                                await other.list_robots()
+
+    asyncio.run(run())
+
+
+def test_a_recorder_of_requests(folder: Path) -> None:
+    """`dyn bag record --listen` carries requests to the server by sockets of its own."""
+    places = [f"ipc://{folder}/{name}" for name in ("requests", "topic")]
+    with serving(NOBODY, *places), zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        recorder = RequestRecorder(places[0], f"ipc://{folder}/recorder", Mock(), print)
+        client.connect(recorder.endpoint)
+        client.send(b"\x81\xa2id\x01")
+        with pytest.raises(PermissionDeniedError, match=f"uid {NOBODY}, allowed: 0;"):
+            recorder.run(lambda: True)
+        recorder.close()
+
+
+GREETING = b"\xff" + bytes(7) + b"\x01\x7f"
+READY = b"\x05READY" + b"".join(
+    bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value
+    for name, value in {b"Socket-Type": b"ROUTER", b"Peer-Address": b"localhost:0:0:1"}.items()
+)
+STRANGE = {
+    "ZMTP 1": (b"\x01\x00", "an unknown uid"),
+    "ZMTP 2": (GREETING + b"\x01\x06\x00\x00", "an unknown uid"),
+    "another user's number": (
+        GREETING + b"\x03\x00NULL" + bytes(48) + b"\x04" + bytes([len(READY)]) + READY,
+        f"uid {NOBODY}",
+    ),
+}
+
+
+def greet(peer: socket.socket, greeting: bytes) -> None:
+    """Sends a greeting, and waits for the other end's where no message may come before it."""
+    peer.sendall(greeting)
+    heard = b""
+    while b"READY" in greeting and b"READY" not in heard:
+        heard += peer.recv(4096)
+
+
+@pytest.mark.parametrize("peer", STRANGE)
+def test_the_system_names_the_user(folder: Path, peer: str) -> None:
+    """libzmq names none of peers of older protocols; what a peer sends by the name of that property is not taken."""
+    sent, found = STRANGE[peer]
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{folder}/requests")
+        os.seteuid(NOBODY)
+        try:
+            listening.listen()  # the system notes the user of this call
+        finally:
+            os.seteuid(0)
+        with Client(f"ipc://{folder}/requests", timeout_s=WAIT_S) as client, ThreadPoolExecutor(1) as other:
+            call = other.submit(client.list_robots)
+            accepted, _ = listening.accept()
+            with accepted:
+                greet(accepted, sent)
+                accepted.sendall(b"\x06\x00hello" if peer == "ZMTP 1" else b"\x00\x05hello")
+                with pytest.raises(PermissionDeniedError, match=f"runs as {found}, allowed: 0;"):
+                    call.result(WAIT_S)

@@ -1,0 +1,498 @@
+"""Both clients over a network that drops, doubles, reorders, delays, replays and cuts messages, in simulated time.
+
+Each call gives the right answer or an error of ours, within its time limit and 10 ms; when all is well again, answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dyn_service import AsyncClient, Client, DeadlineExceededError, DynError, Robot, UnavailableError
+from dyn_service.service.client import aio, sync
+from dyn_service.service.client.retries import (
+    LONG_BYTES,
+    LOOK_S,
+    PROBE_S,
+    SILENT_S,
+    Cause,
+    Retrying,
+    Step,
+    Tries,
+)
+from dyn_service.service.client.timeouts import Patience
+from dyn_service.service.protocol.messages import Notice, Waiting, read_cancel
+from dyn_service.simulation import parts
+from tests.conftest import URDF
+from tests.service.client.simulated_network import (
+    Faults,
+    SimulatedAsyncChannel,
+    SimulatedChannel,
+    SimulatedLoop,
+    World,
+)
+
+SLACK_S = 0.010
+
+_TEXT = (URDF / "double_pendulum.urdf").read_text()
+MODELS = [Robot.from_urdf(_TEXT), Robot.from_urdf(_TEXT.replace('mass value="', 'mass value="1'))]
+ROBOT = MODELS[0]
+QUERIES = ("gravity_forces", "mass_matrix", "inverse_dynamics", "link_poses")
+for model in MODELS:
+    model.prepare(QUERIES)
+
+
+class Caller:
+    """A client of either kind in a world, its calls made plain: what each gave, and how long it took there."""
+
+    def __init__(self, kind: str, world: World, **options: Any) -> None:
+        self.world = world
+        self._loop = SimulatedLoop(world) if kind == "AsyncClient" else None
+        self.client: Any = (AsyncClient if self._loop else Client)("tcp://simulated:1", **options)
+        self._robot: Any = None
+
+    def together(self, calls: list[Callable[[Any], Any]], limits_s: list[float]) -> list[tuple[Any, float]]:
+        """Calls on the robot, at the same time where the client can; each with its result and its duration."""
+        if self._loop is None:
+            return [self._timed(call, limit) for call, limit in zip(calls, limits_s, strict=True)]
+        return self._loop.run_until_complete(self._gathered(calls, limits_s))
+
+    def robot(self) -> Any:
+        found = self.client.robot("double_pendulum")
+        self._robot = self._loop.run_until_complete(found) if self._loop else found
+        return self._robot
+
+    def plain(self, call: Callable[[Any], Any]) -> Any:
+        """A call on the client."""
+        found = call(self.client)
+        return self._loop.run_until_complete(found) if self._loop else found
+
+    def close(self) -> None:
+        if self._loop:
+            self._loop.run_until_complete(self.client.close())
+            self._loop.close()
+        else:
+            self.client.close()
+
+    def _timed(self, call: Callable[[Any], Any], limit_s: float) -> tuple[Any, float]:
+        begun = self.world.now_s
+        try:
+            return call(self._robot.with_timeout(limit_s)), self.world.now_s - begun
+        except DynError as fault:
+            return fault, self.world.now_s - begun
+
+    async def _gathered(self, calls: list[Callable[[Any], Any]], limits_s: list[float]) -> list[tuple[Any, float]]:
+        async def timed(call: Callable[[Any], Any], limit_s: float) -> tuple[Any, float]:
+            begun = self.world.now_s
+            try:
+                return await call(self._robot.with_timeout(limit_s)), self.world.now_s - begun
+            except DynError as fault:
+                return fault, self.world.now_s - begun
+
+        return await asyncio.gather(*(timed(call, limit) for call, limit in zip(calls, limits_s, strict=True)))
+
+
+@contextmanager
+def calling(kind: str, world: World, **options: Any) -> Iterator[Caller]:
+    """A client in this world."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sync, "perf_counter", world.time)
+        patch.setattr(sync, "open_channel", lambda endpoint, context, keys: SimulatedChannel(world))
+        patch.setattr(aio, "open_async_channel", lambda endpoint, context, keys: SimulatedAsyncChannel(world))
+        caller = Caller(kind, world, **options)
+        caller.client._retrying.random.seed(1)
+        try:
+            yield caller
+        finally:
+            caller.close()
+
+
+def question(random: Random) -> tuple[Callable[[Any], Any], Any]:
+    """A call, and its answer."""
+    query = random.choice(QUERIES)
+    needs = ROBOT.nv if query != "inverse_dynamics" else 3 * ROBOT.nv
+    values = np.array([random.uniform(-3.0, 3.0) for _ in range(needs)]).reshape(-1, ROBOT.nv)
+    if query == "link_poses":  # read the general way
+        return lambda robot: robot.link_poses(values[0]), ROBOT.link_poses(values[0])
+    return lambda robot: getattr(robot, query)(*values), getattr(ROBOT, query)(*values)
+
+
+def same(found: Any, expected: Any) -> bool:
+    if isinstance(expected, np.ndarray):
+        return isinstance(found, np.ndarray) and found.tobytes() == expected.tobytes()
+    return (
+        found.position.tobytes() == expected.position.tobytes()
+        and found.rotation.tobytes() == expected.rotation.tobytes()
+    )
+
+
+def calls_through(kind: str, seed: int, faults: Faults, rounds: int) -> Iterator[tuple[float, float, bool]]:
+    """Four calls in each round, at the same time where the client can: the limit of each, how long it took, and whether
+    it was answered; its answer is right. In the end all is well, and the client too.
+    """
+    random = Random(seed)
+    present = Faults()
+    world = World(MODELS, present, seed)
+    with calling(kind, world) as caller:
+        caller.robot()
+        vars(present).update(vars(faults))
+        for _ in range(rounds):
+            asked = [question(random) for _ in range(4)]
+            limits = [random.choice([0.001, 0.02, 0.1, 0.5, 2.0]) for _ in asked]
+            results = caller.together([call for call, _ in asked], limits)
+            for (found, took_s), (_, expected), limit_s in zip(results, asked, limits, strict=True):
+                answered = not isinstance(found, DynError)
+                assert not answered or (same(found, expected) and took_s <= limit_s)
+                yield limit_s, took_s, answered
+        present.end()
+        if world.service.robots["double_pendulum"].fingerprint != ROBOT.fingerprint:
+            world.restart()
+        world.run_until(world.now_s + 1.0)
+        for _ in range(3):
+            call, expected = question(random)
+            ((found, _),) = caller.together([call], [1.0])
+        assert same(found, expected)
+        assert caller.client.epoch == world.service.epoch
+
+
+_SHARE = st.sampled_from([0.0, 0.01, 0.1, 0.3])
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+@given(
+    seed=st.integers(0, 2**32),
+    faults=st.builds(
+        Faults,
+        drop=_SHARE,
+        double=_SHARE,
+        replay=_SHARE,
+        truncate=_SHARE,
+        restart=st.sampled_from([0.0, 0.02, 0.2]),
+        other_model=st.sampled_from([0.0, 0.0, 0.5]),
+        delay_s=st.sampled_from([0.0, 0.02, 0.3]),
+        work_s=st.sampled_from([0.0, 0.02, 0.3]),
+    ),
+)
+@settings(max_examples=25, deadline=None)
+def test_right_answers_or_errors_in_time(kind: str, seed: int, faults: Faults) -> None:
+    for limit_s, took_s, _ in calls_through(kind, seed, faults, rounds=8):
+        assert took_s <= limit_s + SLACK_S
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_what_is_lost_is_asked_again_under_its_id(kind: str) -> None:
+    world = World(MODELS, Faults(), 3)
+    with calling(kind, world, timeout_s=2.0) as caller:
+        robot = caller.robot()
+        world.faults.drop = 1.0
+        world.sent.clear()
+        call, _ = question(Random(1))
+        ((fault, took_s),) = caller.together([lambda _: call(robot)], [2.0])
+        assert isinstance(fault, DynError)
+        assert fault.code == "DEADLINE_EXCEEDED"
+        assert "4 tries" in str(fault)
+        assert took_s == pytest.approx(2.0, abs=SLACK_S)
+        *tries, last = [msgpack.unpackb(payload) for payload in world.sent]
+        assert [each.get("retry") for each in tries] == [None, 1, 2, 3]
+        assert len({each["id"] for each in tries}) == 1
+        left = [each["deadline_ms"] for each in tries]
+        assert left[0] == 2000.0
+        for number, (before, after) in enumerate(pairwise(left), 1):
+            assert 100.0 <= before - after <= 100.0 + 100.0 * 2 ** (number - 1) + 2e3 * LOOK_S
+        assert (last["query"], last["id"]) == ("cancel", tries[0]["id"])
+        assert caller.client.counters.retries == 3
+        assert caller.client.counters.cancelled == 1
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+@pytest.mark.parametrize("limit_s", [0.001, 0.01, 0.1])
+def test_a_control_loop_never_asks_twice(kind: str, limit_s: float) -> None:
+    """Its time limit is shorter than the silence after which others do."""
+    world = World(MODELS, Faults(), 3)
+    with calling(kind, world) as caller:
+        caller.robot()
+        world.faults.drop = 1.0
+        world.sent.clear()
+        for _ in range(15):
+            ((fault, took_s),) = caller.together([question(Random(1))[0]], [limit_s])
+            assert isinstance(fault, DynError)
+            assert took_s <= limit_s + 1e-9
+        assert len(world.sent) == 30  # each once, and its cancel
+        assert caller.client.counters.retries == 0
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_both_tries_are_answered_and_one_is_taken(kind: str) -> None:
+    world = World(MODELS, Faults(), 3)
+    with calling(kind, world) as caller:
+        caller.robot()
+        for seed in range(10):
+            world.faults.work_s = 0.5
+            call, expected = question(Random(seed))
+            ((found, _),) = caller.together([call], [2.0])
+            assert same(found, expected)
+        assert caller.client.counters.retries > 3
+        world.faults.work_s = 0.0
+        caller.plain(lambda client: client.health())
+        assert 0 < caller.client.counters.dropped <= caller.client.counters.retries
+        assert caller.client.restarts == 0
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+@pytest.mark.parametrize("after_s", [0.01, 0.4])
+def test_a_call_outlives_its_server(kind: str, after_s: float) -> None:
+    """The request is lost with the server; it is asked again once there is another, long before its time is up."""
+    world = World(MODELS, Faults(work_s=0.0), 5)
+    with calling(kind, world) as caller:
+        caller.robot()
+        first = caller.client.epoch
+        world.faults.drop = 1.0
+
+        def die() -> None:
+            world.faults.drop = 0.0
+            world.restart()
+
+        world.at(after_s, die)
+        call, expected = question(Random(1))
+        ((found, took_s),) = caller.together([call], [30.0])
+        assert same(found, expected)
+        assert took_s < after_s + 0.3 + 2 * LOOK_S + 0.01
+        assert caller.client.restarts == 1
+        assert caller.client.epoch == world.service.epoch != first
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_what_changes_the_server_is_not_asked_twice(kind: str) -> None:
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world, timeout_s=30.0) as caller:
+        caller.robot()
+        world.faults.drop = 1.0
+        world.at(3.0, world.restart)
+        world.sent.clear()
+        begun = world.now_s
+        with pytest.raises(UnavailableError, match="whether it did what was asked is not known"):
+            caller.plain(lambda client: client.load_robot(_TEXT))
+        assert world.now_s - begun < 3.0 + 2 * LOOK_S
+        queries = [msgpack.unpackb(payload)["query"] for payload in world.sent]
+        assert queries.count("load_robot") == 1
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+@pytest.mark.parametrize("query", ["health", "load_robot"])
+def test_a_server_that_says_nothing_is_gone_before_the_time_is_up(kind: str, query: str) -> None:
+    """A transport that goes on believing, as with a proxy between, or a peer that only greets."""
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world, timeout_s=600.0) as caller:
+        caller.robot()
+        world.faults.drop = 1.0
+        begun = world.now_s
+        with pytest.raises(UnavailableError, match="gives no sign of life"):
+            caller.plain(lambda client: client.health() if query == "health" else client.load_robot(_TEXT))
+        assert SILENT_S <= world.now_s - begun < SILENT_S + 2 * LOOK_S
+        assert caller.client.counters.probes == SILENT_S // (PROBE_S + LOOK_S)
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_short_calls_to_a_silent_server_say_so_in_the_end(kind: str) -> None:
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world) as caller:
+        caller.robot()
+        world.run_until(world.now_s + 1e4)  # idle: this is no silence
+        world.faults.drop = 1.0
+        call, _ = question(Random(1))
+        codes = [caller.together([call], [1.0])[0][0].code for _ in range(14)]
+        assert codes == ["DEADLINE_EXCEEDED"] * 10 + ["UNAVAILABLE"] * 4
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_call_in_parts_has_one_time_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten requests of 0.6 s on average: each is within the limit of the call, all together are not."""
+    monkeypatch.setattr(parts, "PART_STEPS", 5)
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world, retries=0) as caller:
+        caller.robot()
+        world.faults.delay_s = 0.6
+        world.sent.clear()
+
+        def simulate(robot: Any) -> Any:
+            return robot.simulate(np.full(2, 0.5), np.zeros(2), dt=1e-3, steps=50)
+
+        ((found, took_s),) = caller.together([simulate], [2.0])
+        assert isinstance(found, DeadlineExceededError)
+        assert re.search(r"simulate: no answer from .* within 2 s \(1 try, last heard", str(found))
+        assert took_s == pytest.approx(2.0, abs=SLACK_S)
+        *asked, last = [message for message in map(msgpack.unpackb, world.sent) if message["query"] != "health"]
+        assert last == {"v": 1, "id": asked[-1]["id"], "query": "cancel"}
+        assert [each["query"] for each in asked] == ["simulate"] * len(asked)
+        limits_ms = [each["deadline_ms"] for each in asked]
+        assert limits_ms[0] == pytest.approx(2000.0)
+        assert 0.0 < limits_ms[-1] < 1200.0
+        assert all(later < earlier for earlier, later in pairwise(limits_ms))
+        ((found, took_s),) = caller.together([simulate], [12.0])
+        assert found.q.shape == (51, 2)
+
+
+def test_the_time_of_kernels_is_no_part_of_a_calls_limit() -> None:
+    """Parts that come after a notice have the limit anew, and with it the time in which no more news was due."""
+    patience = Patience("simulate", 100.0, 2.0, 30.0, lambda text: None)
+    assert patience.left_s(101.5) == 0.5
+    notice = Notice(1, 7, Waiting("compiling", "a kernel is being compiled", 0.0, 1000.0))
+    assert patience.until_s(notice, 101.8) == 111.8
+    assert patience.left_s(102.0) == pytest.approx(2.8)
+    assert patience.until_s(notice, 131.0) == 132.0  # the limit, and what is allowed for compilers
+    assert patience.left_s(131.0) == 1.0
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_server_that_was_heard_a_moment_ago_is_not_gone(kind: str) -> None:
+    """It answers for its health while it works, longer than the time after which silence means that it is gone."""
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world) as caller:
+        caller.robot()
+        arrive = world._arrive
+
+        def busy(payload: bytes, deliver: Any) -> None:
+            if msgpack.unpackb(payload)["query"] == "health":
+                arrive(payload, deliver)
+
+        world._arrive = busy  # type: ignore[method-assign]
+        call, _ = question(Random(1))
+        for _ in range(2):
+            ((found, _),) = caller.together([call], [SILENT_S + 2.0])
+            assert isinstance(found, DeadlineExceededError)
+            heard_s = float(re.search(r"last heard ([\d.]+) s ago", str(found))[1])  # type: ignore[index]
+            assert heard_s < PROBE_S + 2 * LOOK_S
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_short_calls_to_a_busy_server_do_not_say_that_it_is_gone(kind: str) -> None:
+    """It answers for its health, which they ask for when they give up, though not more often than the long ones."""
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world) as caller:
+        caller.robot()
+        arrive = world._arrive
+
+        def busy(payload: bytes, deliver: Any) -> None:
+            if msgpack.unpackb(payload)["query"] == "health":
+                arrive(payload, deliver)
+
+        world._arrive = busy  # type: ignore[method-assign]
+        call, _ = question(Random(1))
+        codes = [caller.together([call], [0.1])[0][0].code for _ in range(300)]
+        assert codes == ["DEADLINE_EXCEEDED"] * 300
+        assert 8 <= caller.client.counters.probes <= 30.0 / PROBE_S
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_the_first_call_says_that_nothing_was_heard_before(kind: str) -> None:
+    with (
+        calling(kind, World(MODELS, Faults(drop=1.0), 5)) as caller,
+        pytest.raises(DeadlineExceededError, match=r"within 1 s \(4 tries, never heard before\)"),
+    ):
+        caller.plain(lambda client: client.health())
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_slow_work_is_waited_for(kind: str) -> None:
+    """A server that answers for its health is well, however long the work takes."""
+    world = World(MODELS, Faults(), 5)
+    with calling(kind, world, timeout_s=600.0) as caller:
+        robot = caller.robot()
+        q = np.array([0.1, 0.2])
+        arrive = world._arrive
+
+        def slow(payload: bytes, deliver: Any) -> None:
+            if msgpack.unpackb(payload)["query"] != "verify":
+                arrive(payload, deliver)
+            elif "retry" not in msgpack.unpackb(payload):
+                world.at(100.0, lambda: arrive(payload, deliver))
+
+        world._arrive = slow  # type: ignore[method-assign]
+        ((found, took_s),) = caller.together([lambda _: robot.verify(q, q, q)], [600.0])
+        assert 100.0 < took_s < 100.1
+        assert not isinstance(found, DynError)
+        assert caller.client.counters.probes > 30
+        assert caller.client.restarts == 0
+
+
+def test_pauses_grow_and_are_jittered() -> None:
+    pauses = {number: [Retrying(9, 0.1).pause_s(number) for _ in range(200)] for number in (1, 2, 3, 8, 1000)}
+    for number, most in ((1, 0.1), (2, 0.2), (3, 0.4), (8, 2.0), (1000, 2.0)):
+        assert 0.1 <= min(pauses[number]) < 0.1 + 0.1 * most
+        assert 0.1 + 0.9 * most < max(pauses[number]) <= 0.1 + most
+    assert Retrying(9, 0.1, Random(4)).pause_s(3) == Retrying(9, 0.1, Random(4)).pause_s(3)
+
+
+def looks(tries: Tries, until_s: float, **state: Any) -> list[tuple[float, Step | Cause]]:
+    """What looks from now on say, without those that say to wait."""
+    found, now_s = [], tries.looked_s
+    while now_s < until_s:
+        now_s += LOOK_S
+        step = tries.look(now_s, **({"reaches": True, "epoch": 7, "heard": False} | state))
+        if step is not Step.WAIT:
+            found.append((now_s, step))
+    return found
+
+
+@pytest.mark.parametrize("how", [{"repeatable": False}, {"is_long": True}, {"told": True}, {"retries": 0}], ids=str)
+def test_silence_alone_is_no_reason_to_ask_again(how: dict[str, Any]) -> None:
+    """What changes the server, what is long, what the server says it is at, and where nobody wants it."""
+    options = {"repeatable": True, "is_long": False} | {k: v for k, v in how.items() if k in ("repeatable", "is_long")}
+    tries = Tries(Retrying(how.get("retries", 3), 0.1), 0.0, 7, **options)
+    tries.told = how.get("told", False)
+    assert {step for _, step in looks(tries, 5.0)} == {Step.PROBE}
+    again = tries.look(5.1, reaches=True, epoch=8, heard=True)  # a restart is one, where it may be sent twice
+    assert again is (Cause.RESTARTED if how.get("repeatable") is False or "retries" in how else Step.AGAIN)
+
+
+def test_a_new_server_is_asked_as_often_as_the_one_before() -> None:
+    tries = Tries(Retrying(3, 0.1, Random(1)), 0.0, 7, repeatable=True, is_long=False)
+    assert [step for _, step in looks(tries, 1.5)] == [Step.AGAIN] * 3
+    assert [step for _, step in looks(tries, 3.0, epoch=8)] == [Step.AGAIN] * 4  # at once, and after silence
+    assert tries.count == 8
+
+
+def test_who_stood_still_does_not_blame_the_server() -> None:
+    tries = Tries(Retrying(0, 0.1), 0.0, 7, repeatable=True, is_long=False)
+    assert tries.look(1000.0, reaches=True, epoch=7, heard=False) is not Cause.SILENT
+
+
+def test_a_server_that_is_away_is_waited_for_no_longer_than_stated() -> None:
+    tries = Tries(Retrying(3, 0.1), 0.0, 7, repeatable=True, is_long=True)
+    found = looks(tries, 60.0, reaches=False)
+    assert found[0][0] == pytest.approx(SILENT_S, abs=3 * LOOK_S)
+    assert found[0][1] is Cause.GONE
+
+
+def test_long_requests_are_those_beyond_the_limit() -> None:
+    client = Client("tcp://127.0.0.1:9")
+    assert not client._tries("mass_matrix", LONG_BYTES, 0.0, None)._is_long
+    assert client._tries("mass_matrix", LONG_BYTES + 1, 0.0, None)._is_long
+    client.close()
+
+
+def test_a_cancel_is_nothing_else() -> None:
+    assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel"})) == 5
+    assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel", "more": "x" * 100})) == 5
+    assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel", "more": "x" * 300})) == 5
+    for other in (
+        {"v": 1, "id": 5},
+        {"v": 2, "id": 5, "query": "cancel"},
+        {"v": 1, "id": None, "query": "cancel"},
+        {"v": 1, "id": -5, "query": "cancel"},
+        {"v": 1, "id": 5, "query": "health"},
+    ):
+        assert read_cancel(msgpack.packb(other)) is None
+    for noise in (b"", b"\xc1", b"\x93"):
+        assert read_cancel(noise) is None

@@ -1,0 +1,283 @@
+"""Peers that take a connection and say nothing: a call ends in `UnavailableError`, within a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+
+from dyn_service import AsyncClient, Client, DeadlineExceededError, Robot, Server, UnavailableError
+from dyn_service.service.client import channels, connection, core
+from dyn_service.service.client import retries as tries
+from tests.service.client.test_clients import Q
+from tests.service.conftest import WAIT_MS, assert_same
+
+pytestmark = pytest.mark.slow
+"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+
+GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
+
+
+def command(name: bytes, body: bytes) -> bytes:
+    data = bytes([len(name)]) + name + body
+    return struct.pack("!BB", 4, len(data)) + data
+
+
+def ready() -> bytes:
+    return command(b"READY", b"".join(bytes([len(k)]) + k + struct.pack("!I", len(v)) + v for k, v in PROPERTIES))
+
+
+PROPERTIES = [(b"Socket-Type", b"ROUTER"), (b"Identity", b"")]
+
+
+class Peer:
+    """A TCP listener that greets as ZeroMQ does, or not, and then reads and keeps silent."""
+
+    def __init__(self, *, greets: bool) -> None:
+        self._greets = greets
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.accepted = 0
+        self.received = b""
+        self._open: list[socket.socket] = []
+        self._readers: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # the last one accepted stands in the list after it, and not before
+        self._listener.close()
+        for peer in self._open:
+            with contextlib.suppress(OSError):  # not connected: the other end has gone already
+                peer.shutdown(socket.SHUT_RDWR)
+        for reader in self._readers:
+            reader.join()
+        for peer in self._open:
+            peer.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            self._open.append(peer)
+            peer.settimeout(0.05)
+            reader = threading.Thread(target=self._read, args=(peer,))
+            self._readers.append(reader)
+            reader.start()
+
+    def _read(self, peer: socket.socket) -> None:
+        try:
+            if self._greets:
+                peer.sendall(GREETING + ready())
+            while True:
+                try:
+                    data = peer.recv(65536)
+                except TimeoutError:
+                    continue
+                if not data:
+                    return
+                self.received += data
+        except OSError:
+            return
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All periods a twentieth: the test is not about their length."""
+    for name in ("_HEARTBEAT_MS", "_HANDSHAKE_MS"):
+        monkeypatch.setattr(channels, name, getattr(channels, name) // 20)
+    for module, name in ((channels, "_RENEW_S"), (tries, "PROBE_S"), (tries, "SILENT_S")):
+        monkeypatch.setattr(module, name, getattr(module, name) / 20)
+    monkeypatch.setattr(connection, "SILENT_S", tries.SILENT_S)
+
+
+def health(kind: str, endpoint: str, timeout_s: float) -> tuple[Exception, float]:
+    """What a call on a new client raises, and after how long."""
+    begun = time.monotonic()
+
+    async def awaited() -> None:
+        async with AsyncClient(endpoint, timeout_s=timeout_s) as client:
+            await client.health()
+
+    def waited() -> None:
+        with Client(endpoint, timeout_s=timeout_s) as client:
+            client.health()
+
+    with pytest.raises((UnavailableError, DeadlineExceededError)) as found:
+        asyncio.run(awaited()) if kind == "AsyncClient" else waited()
+    return found.value, time.monotonic() - begun
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_one_that_does_not_greet_is_none(quick: None, kind: str) -> None:
+    """And it is left, and tried anew: it may have been one that was just about to die."""
+    with Peer(greets=False) as peer:
+        fault, took_s = health(kind, peer.endpoint, 1.0)
+        assert isinstance(fault, UnavailableError)
+        assert str(fault).startswith(
+            f"no server answers at {peer.endpoint} within 1 s; one that asks for keys is silent"
+        )
+        assert took_s > 0.9
+        assert peer.accepted >= 2
+        assert peer.received.startswith(b"\xff")
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_one_that_only_greets_is_gone_before_the_time_is_up(quick: None, kind: str) -> None:
+    """It reads everything, pings too, and reconnects at once: only what is asked of the server itself shows it."""
+    with Peer(greets=True) as peer:
+        fault, _ = health(kind, peer.endpoint, 100_000.0)  # pytest's own limit comes first
+        assert isinstance(fault, UnavailableError)
+        assert b"health" in peer.received
+        assert b"\x04PING" in peer.received
+
+
+def test_the_heartbeat_ends_a_connection_without_a_fin(quick: None) -> None:
+    """A peer that greeted once and then is as if its cable were cut: the socket itself finds it gone."""
+    with Peer(greets=True) as peer, Client(peer.endpoint, timeout_s=0.3, retries=0) as client:
+        with pytest.raises((UnavailableError, DeadlineExceededError)):
+            client.health()
+        peer._greets = False
+        until = time.monotonic() + 240.0
+        while client._channel.reaches() and time.monotonic() < until:
+            time.sleep(0.02)
+        with pytest.raises(UnavailableError, match="no server answers at"):
+            client.health()
+
+
+def test_the_socket_is_set_as_stated() -> None:
+    """What docs/reliability.md says of the bounds."""
+    with Client("tcp://127.0.0.1:9") as client:
+        options = client._channel._socket  # type: ignore[attr-defined]
+        assert options.getsockopt(zmq.HEARTBEAT_IVL) == 2000
+        assert options.getsockopt(zmq.HEARTBEAT_TIMEOUT) == 6000
+        assert options.getsockopt(zmq.HANDSHAKE_IVL) == 2000
+        assert options.getsockopt(zmq.RECONNECT_IVL) == 20
+        assert options.getsockopt(zmq.RECONNECT_IVL_MAX) == 500
+        assert options.getsockopt(zmq.IMMEDIATE) == 1
+        assert options.getsockopt(zmq.LINGER) == 0
+        assert options.getsockopt(zmq.MAXMSGSIZE) == 64 << 20
+    assert (tries.PROBE_S, tries.SILENT_S) == (2.0, 10.0)
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_reply_longer_than_a_message_may_be_closes_the_connection(
+    quick: None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody makes a client take more memory than it allows. ZeroMQ would not connect again: the next call does."""
+    monkeypatch.setattr(channels, "MAX_MESSAGE_BYTES", 5000)
+    router = zmq.Context.instance().socket(zmq.ROUTER)
+    router.setsockopt(zmq.LINGER, 0)
+    router.setsockopt(zmq.RCVTIMEO, 20)
+    router.bind("tcp://127.0.0.1:0")
+    endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
+    ended, senders = threading.Event(), set()
+
+    def serve() -> None:
+        while not ended.is_set():
+            try:
+                sender, payload = router.recv_multipart()
+            except zmq.Again:
+                continue
+            asked = msgpack.unpackb(payload)
+            senders.add(sender)
+            outputs = {"x": bytes(6000)} if asked["query"] == "health" else {"robots": []}
+            router.send_multipart([sender, msgpack.packb({"v": 1, "id": asked["id"], "ok": True, "outputs": outputs})])
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+
+    async def awaited() -> None:
+        async with AsyncClient(endpoint, timeout_s=240.0) as client:
+            assert await client.list_robots() == []
+            with pytest.raises((UnavailableError, DeadlineExceededError)):
+                await client.run(core.plain("health"), 0.5)
+            assert await client.list_robots() == []
+
+    try:
+        if kind == "AsyncClient":
+            asyncio.run(awaited())
+        else:
+            with Client(endpoint, timeout_s=240.0) as client:
+                assert client.list_robots() == []
+                with pytest.raises((UnavailableError, DeadlineExceededError)):
+                    client.run(core.plain("health"), 0.5)
+                assert client.list_robots() == []
+        assert len(senders) >= 2  # a connection was closed, and made anew
+    finally:
+        ended.set()
+        thread.join()
+        router.close()
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_server_in_the_place_of_a_stranger_is_found(quick: None, pendulum: Robot, kind: str) -> None:
+    """Something else listens at the port at first, and greets as ZeroMQ never would."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        found: list[Any] = []
+
+        async def awaited() -> Any:
+            async with AsyncClient(endpoint, timeout_s=240.0) as client:
+                return await client.list_robots()
+
+        def call() -> None:
+            if kind == "AsyncClient":
+                found.append(asyncio.run(awaited()))
+            else:
+                with Client(endpoint, timeout_s=240.0) as client:
+                    found.append(client.list_robots())
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" * 4)
+            peer.recv(100)
+    with Server([pendulum], endpoints=[endpoint]):
+        caller.join()
+    assert found == [["pendulum"]]
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_server_in_the_place_of_a_silent_one_is_found_in_the_call(quick: None, pendulum: Robot, kind: str) -> None:
+    """The heartbeat ends the connection, the next one is to a server that answers: the same call gets its answer."""
+    with Peer(greets=True) as peer:
+        endpoint = peer.endpoint
+        found: list[Any] = []
+
+        async def awaited() -> Any:
+            async with AsyncClient(endpoint, timeout_s=240.0) as client:
+                robot = await client.robot("pendulum")
+                return await robot.gravity_forces(Q)
+
+        def call() -> None:
+            if kind == "AsyncClient":
+                found.append(asyncio.run(awaited()))
+            else:
+                with Client(endpoint, timeout_s=240.0) as client:
+                    found.append(client.robot("pendulum").gravity_forces(Q))
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        until = time.monotonic() + WAIT_MS / 1e3
+        while b"describe_robot" not in peer.received and time.monotonic() < until:
+            time.sleep(0.005)
+    with Server([pendulum], endpoints=[endpoint]):
+        caller.join()
+    assert_same(found[0], pendulum.gravity_forces(Q))

@@ -1,0 +1,428 @@
+"""A call that has to wait for a compiler says so, and waits as long as its caller allows. Held by gates, not clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service import (
+    AsyncClient,
+    Client,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Robot,
+    Server,
+)
+from dyn_service.kernels import library
+from dyn_service.service.client.channels import open_async_channel
+from dyn_service.service.client.connection import MAX_WAIT_S
+from dyn_service.service.protocol.messages import decode_notice
+from dyn_service.service.server.answering.compiling import CompileClock
+from tests.conftest import ROOT, URDF
+from tests.service.client.test_clients import Impostor
+from tests.service.conftest import WAIT_MS, array, request
+from tests.service.server.test_server import health
+
+Q = np.array([0.5])
+LONG_MS = 20_000.0
+"""What a request allows where the compiler is not to run out of time."""
+
+DEADLINE_MS = 1500.0
+"""Of requests behind a compiler: far beyond what they wait for anything else, also on a machine that is busy."""
+
+
+LIMIT_S = 1.0
+"""The time limit of calls that outlast it: less than until the second word, far more than until the first one."""
+
+
+class Gate:
+    """A compiler that waits: `begun` is set when it is asked, `open` lets it and all later ones go on."""
+
+    def __init__(self) -> None:
+        self.begun, self._gate = threading.Event(), threading.Event()
+
+    def open(self) -> None:
+        self._gate.set()
+
+    def wait(self) -> None:
+        self.begun.set()
+        assert self._gate.wait(WAIT_MS / 1e3)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate, compiled = Gate(), library.compile_ir
+
+    def slow(text: str) -> bytes:
+        gate.wait()
+        return compiled(text)
+
+    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    monkeypatch.setattr(library, "compile_ir", slow)
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def server(gate: Gate) -> Iterator[Server]:
+    """A server whose robot has no kernels yet."""
+    with Server([Robot.from_urdf(URDF / "pendulum.urdf")], endpoints=["tcp://127.0.0.1:0"]) as server:
+        yield server
+        gate.open()  # it waits for who compiles when it stops
+
+
+def test_notices_come_before_the_reply(server: Server, gate: Gate, bare: Any) -> None:
+    peer = bare(server.endpoints[0])
+    peer.send(request(id=5, compile_wait_ms=LONG_MS))
+    for least_ms in (20.0, 1000.0):  # not for what is there at once; then once a second
+        found = peer.receive()
+        assert found.keys() == {"v", "id", "notice"}
+        assert (found["v"], found["id"]) == (1, 5)
+        news = found["notice"]
+        assert news.pop("elapsed_ms") > least_ms
+        text = "gravity_forces of robot 'pendulum' is being compiled"
+        assert news == {"state": "compiling", "text": text, "again_ms": 1000.0}
+    gate.open()
+    assert peer.receive()["ok"]
+    assert server.service.metrics.to_dict()["counters"]["notices"] >= 2
+    assert peer.ask(request(id=6, compile_wait_ms=LONG_MS))["id"] == 6  # warm: nothing comes before it
+
+
+def test_who_does_not_ask_hears_nothing(server: Server, gate: Gate, bare: Any) -> None:
+    quiet, req, told = bare(server.endpoints[0]), bare(server.endpoints[0], zmq.REQ), bare(server.endpoints[0])
+    quiet.send(request(id=1))
+    assert gate.begun.wait(WAIT_MS / 1e3)
+    req.send(request(id=2, compile_wait_ms=LONG_MS))  # a REQ socket takes one reply: news would be taken for it
+    told.send(request(id=3, compile_wait_ms=LONG_MS))
+    for _ in range(2):
+        assert "notice" in told.receive()
+    gate.open()
+    assert quiet.receive()["ok"]
+    assert req.receive()["ok"]
+    assert told.receive()["ok"]
+
+
+def test_what_waits_behind_a_compiler_is_told_and_excused(server: Server, gate: Gate, bare: Any) -> None:
+    """Its deadline passes in the queue while another's kernel is made: that does not count, as far as it allows."""
+    first, second = bare(server.endpoints[0]), bare(server.endpoints[0])
+    first.send(request(id=1))
+    assert gate.begun.wait(WAIT_MS / 1e3)
+    batch = {"q": array(np.zeros((20_000, 1)))}  # so long that it waits unread
+    second.send(request(id=2, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=LONG_MS))
+    assert second.receive()["notice"]["text"] == "gravity_forces of robot 'pendulum' is being compiled"
+    second.send(request(id=3, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=1.0))
+    assert second.receive()["id"] == 3  # the notice: hence it has been received
+    second.send(request(id=4, inputs=batch, deadline_ms=DEADLINE_MS))
+    second.send(request(id=5, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=LONG_MS))
+    found = second.receive()
+    while found["id"] != 5:
+        found = second.receive()
+    assert "notice" in found  # 4, which was sent before it, has been received too
+    threading.Event().wait(1.2e-3 * DEADLINE_MS)
+    gate.open()
+    replies: dict[int, Any] = {}
+    while replies.keys() != {2, 3, 4, 5}:
+        found = second.receive()
+        replies |= {} if "notice" in found else {found["id"]: found}
+    assert replies[2]["ok"]
+    assert replies[5]["ok"]
+    for number in (3, 4):
+        assert replies[number]["error"]["code"] == "DEADLINE_EXCEEDED"
+
+
+def test_others_are_served_meanwhile(server: Server, gate: Gate, bare: Any) -> None:
+    peer = bare(server.endpoints[0])
+    peer.send(request(id=1))
+    assert gate.begun.wait(WAIT_MS / 1e3)
+    assert bare(server.endpoints[0]).ask(health(2))["ok"]
+
+
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "a state": lambda robot: robot.inverse_dynamics(Q, Q, Q),
+    "a batch": lambda robot: robot.inverse_dynamics(Q[None], Q, Q),
+    "verify": lambda robot: robot.verify(Q, Q, Q)["mass_matrix"],
+    "simulate": lambda robot: robot.simulate(Q, Q, dt=1e-3, steps=3).q,
+}
+
+
+def run(kind: str, endpoint: str, ask: Callable[[Any], Any], timeout_s: float, **arguments: Any) -> Any:
+    """The answer by either client. The time limit is that of the call alone: what comes before it takes no compiler."""
+    arguments["timeout_s"] = WAIT_MS / 1e3
+    if kind == "Client":
+        with Client(endpoint, **arguments) as client:
+            return ask(client.robot("pendulum").with_timeout(timeout_s))
+
+    async def awaited() -> Any:
+        async with AsyncClient(endpoint, **arguments) as client:
+            robot = await client.robot("pendulum")
+            return await ask(robot.with_timeout(timeout_s))
+
+    return asyncio.run(awaited())
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+@pytest.mark.parametrize("what", ASKED)
+def test_calls_outlast_the_compiler(server: Server, gate: Gate, pendulum: Robot, kind: str, what: str) -> None:
+    """The second word comes a second after the first: the time limit is over by then."""
+    heard: list[str] = []
+
+    def on_wait(text: str) -> None:
+        heard.append(text)
+        if len(heard) == 2:
+            gate.open()
+
+    def ask(robot: Any) -> Any:
+        if kind == "AsyncClient" and what == "verify":
+            return _picked(robot.verify(Q, Q, Q), lambda found: found["mass_matrix"])
+        if kind == "AsyncClient" and what == "simulate":
+            return _picked(robot.simulate(Q, Q, dt=1e-3, steps=3), lambda motion: motion.q)
+        return ASKED[what](robot)
+
+    answer = run(kind, server.endpoints[0], ask, timeout_s=LIMIT_S, on_wait=on_wait)
+    np.testing.assert_array_equal(answer, ASKED[what](pendulum))
+    assert len(heard) >= 2
+    assert all(text.endswith("of robot 'pendulum' is being compiled") for text in heard)
+
+
+async def _picked(asking: Any, pick: Callable[[Any], Any]) -> Any:
+    return pick(await asking)
+
+
+class Told:
+    """Answers all with `ok`, and `stats` with news of a compiler before it."""
+
+    def __init__(self, again_ms: float = 100.0) -> None:
+        self.asked: list[str] = []
+        self._again_ms = again_ms
+
+    def __call__(self, asked: dict[str, Any]) -> list[Any]:
+        self.asked.append(asked["query"])
+        head = {"v": 1, "id": asked["id"]}
+        news = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": self._again_ms}
+        answer = {**head, "ok": True, "outputs": {"status": "ok"}}
+        return [{**head, "notice": news}, answer] if asked["query"] == "stats" else [answer]
+
+
+def failing(text: str) -> None:
+    raise RuntimeError(f"the listener fails at {text}")
+
+
+def test_a_listener_that_raises_ends_its_own_call() -> None:
+    with Impostor(Told()) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=failing) as client:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="the listener fails at x"):
+                client.stats()
+            assert client.health() == {"status": "ok"}
+
+
+def test_a_listener_that_raises_ends_its_own_awaited_call() -> None:
+    """And no other that waits at the same time."""
+
+    async def ask(endpoint: str) -> None:
+        async with AsyncClient(endpoint, timeout_s=240.0, on_wait=failing) as client:
+            for _ in range(2):
+                fault, answer = await asyncio.gather(client.stats(), client.health(), return_exceptions=True)
+                assert isinstance(fault, RuntimeError)
+                assert str(fault) == "the listener fails at x"
+                assert answer == {"status": "ok"}
+            assert await client.health() == {"status": "ok"}
+
+    with Impostor(Told()) as impostor:
+        asyncio.run(ask(impostor.endpoint))
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_the_longest_waits_work(kind: str) -> None:
+    """Both limits at their most, and a server that says it will be silent for years."""
+    heard: list[str] = []
+
+    async def awaited(endpoint: str, **limits: Any) -> Any:
+        async with AsyncClient(endpoint, **limits) as client:
+            return await client.stats()
+
+    with Impostor(Told(again_ms=1e12)) as impostor:
+        limits = {"timeout_s": MAX_WAIT_S, "compile_wait_s": MAX_WAIT_S, "on_wait": heard.append}
+        if kind == "AsyncClient":
+            answer = asyncio.run(awaited(impostor.endpoint, **limits))
+        else:
+            with Client(impostor.endpoint, **limits) as client:
+                answer = client.stats()
+    assert (answer, heard) == ({"status": "ok"}, ["x"])
+
+
+def test_a_listener_may_not_ask_its_own_client() -> None:
+    heard: list[str] = []
+
+    def ask(text: str) -> None:
+        with pytest.raises(FailedPreconditionError, match="health: on_wait may not call its own client") as caught:
+            client.health()
+        heard.append(str(caught.value))
+        with Client(impostor.endpoint, timeout_s=240.0) as other:
+            assert other.health() == {"status": "ok"}
+
+    told = Told()
+    with Impostor(told) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=ask) as client:
+        assert client.stats() == {"status": "ok"}
+        assert client.health() == {"status": "ok"}
+    assert len(heard) == 1
+    assert told.asked == ["stats", "health", "health"]
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_no_longer_than_the_caller_allows(server: Server, gate: Gate, kind: str) -> None:
+    limits = {"timeout_s": 1.0, "compile_wait_s": 0.25}
+    with pytest.raises(DeadlineExceededError) as caught:
+        run(kind, server.endpoints[0], ASKED["a state"], **limits)
+    assert re.fullmatch(
+        rf"inverse_dynamics: no answer from {server.endpoints[0]} within 1 s and 0.25 s for its compiler "
+        r"\(\d tr(y|ies), last heard [\d.]+ s ago\); the last that it said was: inverse_dynamics of robot 'pendulum' "
+        "is being compiled",
+        str(caught.value),
+    )
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_call_that_allows_nothing_is_told_nothing(server: Server, gate: Gate, kind: str) -> None:
+    with pytest.raises(DeadlineExceededError, match=r"within 0.25 s \(\d tr(y|ies), last heard [\d.]+ s ago\)$"):
+        run(kind, server.endpoints[0], ASKED["a state"], timeout_s=0.25, compile_wait_s=0)
+    assert server.service.metrics.to_dict()["counters"]["notices"] == 0
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_call_that_waits_logs_it_once(
+    server: Server, gate: Gate, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener = threading.Timer(1.5, gate.open)  # after the second word, which is not logged
+    opener.start()
+    with caplog.at_level(logging.WARNING, logger="dyn_service.service.client"):
+        run(kind, server.endpoints[0], ASKED["a state"], timeout_s=LIMIT_S)
+    opener.join()
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("dyn_service.service.client")
+    ] == [
+        "inverse_dynamics waits up to 120 s for the server's compiler: inverse_dynamics of robot 'pendulum' is being "
+        "compiled"
+    ]
+
+
+def test_late_news_of_an_earlier_call_is_dropped(server: Server, gate: Gate, pendulum: Robot) -> None:
+    with Client(server.endpoints[0], timeout_s=240.0, compile_wait_s=0.1) as client:
+        robot = client.robot("pendulum")
+        client.timeout_s = 0.1
+        with pytest.raises(DeadlineExceededError):
+            robot.mass_matrix(Q)
+        heard: list[str] = []
+        client._on_wait = heard.append
+        client.timeout_s = 20.0
+        threading.Event().wait(1.2)  # news of it comes in meanwhile
+        assert client.health()["status"] == "ok"
+        assert heard == []
+        client.compile_wait_s = 20.0
+        gate.open()
+        assert robot.mass_matrix(Q) == pendulum.mass_matrix(Q)
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, 1.1e6, 1e307, "1"])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_what_may_be_allowed(kind: Any, value: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"compile_wait_s must be a number of seconds from 0 to 1e\+06"):
+        kind("tcp://127.0.0.1:9", compile_wait_s=value)
+
+
+def test_the_command_line_says_that_it_waits(server: Server, gate: Gate, pendulum: Robot) -> None:
+    words = ["gravity_forces", "q=[0.5]", "--server", server.endpoints[0], "--timeout", str(WAIT_MS / 1e3)]
+    command = [sys.executable, "-m", "dyn_service", "call", *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "waiting: gravity_forces of robot 'pendulum' is being compiled\n"
+        gate.open()
+        out, err = process.communicate(timeout=WAIT_MS / 1e3)
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(out) == {"forces": pendulum.gravity_forces(Q).tolist()}
+
+
+def test_the_command_line_waits_no_longer_than_it_is_told(server: Server, gate: Gate) -> None:
+    words = [
+        "gravity_forces",
+        "q=[0.5]",
+        "--server",
+        server.endpoints[0],
+        "--timeout",
+        "1.5",
+        "--compile-wait",
+        "0.25",
+    ]
+    command = [sys.executable, "-m", "dyn_service", "call", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_MS / 1e3)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: gravity_forces: no answer from" in done.stderr
+
+
+def test_the_clock_adds_up_what_lies_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+    monkeypatch.setattr("dyn_service.service.server.answering.compiling.perf_counter_ns", lambda: now)
+    clock = CompileClock()
+    clock.ended()  # nothing was begun
+    for begin, end in ((10, 20), (30, 50)):
+        now = begin
+        clock.begun("a")
+        now = end
+        clock.ended()
+    now = 60
+    clock.begun("b")
+    assert clock.current == ("b", 60)
+    assert clock.within_ns(0, 100) == 10 + 20 + 40
+    assert clock.within_ns(15, 40) == 5 + 10
+    assert clock.within_ns(50, 60) == 0
+
+
+def test_a_notice_is_no_reply_to_an_older_client() -> None:
+    """It has neither `ok` nor outputs: who reads it as a reply finds none."""
+    from dyn_service.service.client.core import read_head
+    from dyn_service.service.protocol.messages import ReplyHead
+    from tests.service.protocol.test_golden_bytes import golden
+
+    notice = decode_notice(golden("notice"))
+    assert (notice.v, notice.id, notice.notice.state, notice.notice.again_ms) == (1, 7, "compiling", 1000.0)
+    assert not isinstance(read_head(golden("notice")), ReplyHead)
+
+
+@pytest.mark.parametrize("look", ["reaches", "send"])
+def test_a_reply_that_arrives_just_before_the_socket_is_used_is_received(look: str) -> None:
+    """ZeroMQ signals a reply once: what else uses the socket must not take that signal from the event loop."""
+
+    async def received_after() -> bytes | None:
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as server:
+            server.bind("inproc://signals")  # there a message has arrived as soon as it is sent
+            channel = open_async_channel("inproc://signals", context)
+            try:
+                assert channel.send(b"request")
+                sender, request = server.recv_multipart()
+                assert request == b"request"
+                receiving = asyncio.ensure_future(channel.receive())
+                await asyncio.sleep(0)  # now it waits for the signal
+                server.send_multipart([sender, b"reply"])
+                if look == "reaches":
+                    assert await channel.reaches()
+                else:
+                    assert channel.send(b"another")
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                return receiving.result() if receiving.done() else None
+            finally:
+                channel.close()
+
+    assert asyncio.run(received_after()) == b"reply"

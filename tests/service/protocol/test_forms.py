@@ -1,0 +1,188 @@
+"""A request with unknown fields, however many and wherever they stand, is answered as the same request without."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, Robot, Server
+from dyn_service.service.protocol.administration import ADMINISTRATION
+from dyn_service.service.protocol.messages import RequestLimits
+from dyn_service.service.server.answering.plan import SLOW_BYTES
+from tests.conftest import URDF
+from tests.service.conftest import Bare, array, request, sample
+from tests.service.server.test_pool import eventually, simulate
+
+FORMS: dict[str, dict[str, Any]] = {
+    "padded": {"x": "y" * 300},
+    "crowded": {"x": [None] * 600},
+    "long": {"x": b"y" * (SLOW_BYTES + 1)},
+    "long and crowded": {"x": [[None] * 1000] * 3, "y": b"y" * SLOW_BYTES},
+}
+MOVING = ("timing", "epoch")
+RECORDING = {"dt": 1e-3, "steps": 3}
+INPUTS: dict[str, dict[str, Any]] = {
+    "verify": {name: [0.5] for name in ("q", "v", "a")},
+    "simulate": {"q": [0.5], "v": [0.0]},
+    "unknown": {},
+}
+
+
+def written(message: dict[str, Any], form: str, *, first: bool) -> bytes:
+    """The request in that form, with what is unknown before all else, or behind it."""
+    more = FORMS[form]
+    return msgpack.packb({**more, **message} if first else {**message, **more})
+
+
+def told(reply: dict[str, Any]) -> dict[str, Any]:
+    """What of a reply may not depend on the request's form."""
+    reply = {key: value for key, value in reply.items() if key not in MOVING}
+    outputs = reply.get("outputs", {})
+    return {**reply, "outputs": {key: value for key, value in outputs.items() if key != "uptime_s"}}
+
+
+def asked(robot: Robot, query: str) -> dict[str, Any]:
+    """A request of each kind, for one state."""
+    if query in ADMINISTRATION:
+        inputs: dict[str, Any] = {}
+        if query == "load_robot":
+            inputs = {"urdf": (URDF / "pendulum.urdf").read_text()}
+        if query == "overlay_robot":
+            inputs = {"overlay": {"gravity": array([0.0, 0.0, -1.6])}, "name": "on the moon"}
+        return request(query, inputs=inputs or ...)
+    if query in QUERIES:
+        positional, named = sample(robot, query)
+        given = {name: array(value) if isinstance(value, np.ndarray) else value for name, value in positional.items()}
+        return request(query, inputs={**given, **named})
+    options = RECORDING if query == "simulate" else {}
+    return request(query, inputs=INPUTS[query], options=options or ...)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    limits = RequestLimits(max_robots=3)
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=2, limits=limits) as server:
+        yield server
+
+
+@pytest.fixture
+def peer(server: Server) -> Iterator[Bare]:
+    peer = Bare(server.endpoints[0])
+    yield peer
+    peer.close()
+
+
+def counted(server: Server) -> dict[str, tuple[int, int]]:
+    counts = server.service.metrics.to_dict()["requests"]
+    return {query: (each["answered"], each["refused"]) for query, each in counts.items()}
+
+
+SOME = ["unknown", "inverse_dynamics", "mass_matrix", "link_poses", "verify", "simulate"]
+
+
+@pytest.mark.parametrize("query", [name for name in ADMINISTRATION if name not in ("unload_robot", "stats")] + SOME)
+def test_every_form_gets_the_same_reply(server: Server, peer: Bare, query: str) -> None:
+    plain = asked(server.service.robots["pendulum"], query)
+    expected = peer.ask(plain)
+    if "robot" in plain and query == "describe_robot":
+        expected = peer.ask(plain)
+    for form in FORMS:
+        for first in (True, False):
+            before = counted(server)
+            assert told(peer.ask(written(plain, form, first=first))) == told(expected), (form, first)
+            after = counted(server)
+            changed = {name for name in after if after[name] != before.get(name, (0, 0))}
+            assert changed == ({query} if query != "unknown" else set()), (form, first)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("first", [True, False])
+def test_unload_in_every_form(
+    server: Server, peer: Bare, form: str, first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert peer.ask(asked(server.service.robots["pendulum"], "overlay_robot"))["ok"]
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="dyn.audit"):
+        reply = peer.ask(written(request("unload_robot", "on the moon", inputs=...), form, first=first))
+        assert reply["outputs"] == {"robot": "on the moon"}
+        assert "on the moon" not in server.service.robots
+        again = peer.ask(written(request("unload_robot", "on the moon", inputs=...), form, first=first))
+    plain = peer.ask(request("unload_robot", "on the moon", inputs=...))
+    assert told(again) == told(plain)
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "dyn.audit"]
+    assert (lines[0]["query"], lines[0]["outcome"]) == ("unload_robot", "ok")
+    assert [line["outcome"] for line in lines[1:]] in ([], ["NOT_FOUND"])  # one refusal a second, whoever read it
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_stats_are_those_of_the_server(server: Server, peer: Bare, form: str) -> None:
+    peer.ask(request("stats", inputs=...))
+    plain = peer.ask(request("stats", inputs=...))["outputs"]
+    found = peer.ask(written(request("stats", inputs=...), form, first=True))["outputs"]
+    assert found.keys() == plain.keys()
+    assert found["gauges"].keys() == plain["gauges"].keys()
+    assert found["uptime_s"] > plain["uptime_s"]
+    assert found["counters"]["received"] > plain["counters"]["received"]
+    assert found["requests"]["stats"]["answered"] == plain["requests"]["stats"]["answered"] + 1
+
+
+@pytest.mark.parametrize("query", ["list_robots", "health", "inverse_dynamics", "unload_robot", "overlay_robot"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_name_of_no_robot_in_every_form(server: Server, peer: Bare, form: str, query: str) -> None:
+    """Where it matters the robots that there are are named, and where it does not nobody looks at it."""
+    plain = {**asked(server.service.robots["pendulum"], query), "robot": "pendulun"}
+    expected = told(peer.ask(plain))
+    for first in (True, False):
+        assert told(peer.ask(written(plain, form, first=first))) == expected
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_cancel_in_every_form(server: Server, peer: Bare, form: str) -> None:
+    """It has no reply, and what it is about is stopped."""
+    peer.send(simulate(1))
+    eventually(lambda: any(worker.task is not None for worker in server._worker._workers))  # type: ignore[union-attr]
+    peer.send(written({"v": 1, "id": 1, "query": "cancel"}, form, first=False))
+    assert (reply := peer.receive())["id"] == 1
+    assert reply["error"]["code"] == "DEADLINE_EXCEEDED"
+    assert peer.ask(request("health", id=2, inputs=...))["id"] == 2
+
+
+def test_one_more_try_of_a_long_request_is_no_more_work(server: Server, peer: Bare) -> None:
+    motion = {"q": array(np.full((20_000, 1), 0.5)), "v": array(np.zeros((20_000, 1)))}
+    asked = request("simulate", id=1, inputs=motion, options={"dt": 1e-6, "steps": 250, "every": 250})
+    before = counted(server).get("simulate", (0, 0))[0]
+    peer.send(asked)
+    for retry in (1, 2):
+        peer.send({**asked, "retry": retry})
+    peer.ask(request("health", id=2, inputs=...))
+    assert len(server._dispatcher.waiting) == 1
+    assert peer.receive()["ok"]
+    assert counted(server)["simulate"][0] == before + 1
+    assert peer.ask(request("health", id=3, inputs=...))["id"] == 3
+
+
+@pytest.mark.parametrize("form", ["plain", *FORMS])
+@pytest.mark.parametrize("query", ADMINISTRATION)
+@pytest.mark.parametrize("part", ["input", "option"])
+def test_unknown_inputs_and_options_of_administration(
+    server: Server, peer: Bare, part: str, query: str, form: str
+) -> None:
+    """Refused as those of other queries are, whichever process reads the request; nothing is changed."""
+    message = asked(server.service.robots["pendulum"], query)
+    place, row = f"{part}s", ADMINISTRATION[query]
+    message[place] = {**message.get(place, {}), "rooot": "floating"}
+    known = row.inputs if part == "input" else row.options
+    listed = f"its {place} are {', '.join(known)}" if known else "it has none"
+    near = "; did you mean 'root'?" if "root" in known else ""
+    before = list(server.service.robots)
+    error = peer.ask(message if form == "plain" else written(message, form, first=True))["error"]
+    assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", f"{place}.rooot")
+    assert error["message"] == f"{query} has no {part} 'rooot'; {listed}{near}"
+    assert list(server.service.robots) == before

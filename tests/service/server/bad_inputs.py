@@ -1,0 +1,555 @@
+"""Bad inputs, made from the table: of every row every input and option in every wrong form, odd bytes, odd URDFs.
+
+    python -m tests.service.server.bad_inputs        # writes bad_inputs.jsonl anew; look at what changed before it is
+    kept
+
+The file is what tests hold the service against: each line a payload with the id, code and path of its refusal. It has
+all that is made here but for the rows that have many like them, those that kernels answer and those of gait, of which
+it has every `SHARE`th. What is made depends on nothing but the table and fixed seeds.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import msgpack
+import numpy as np
+
+from dyn_service import Robot
+from dyn_service.api.queries import COMPUTATIONS, QUERIES
+from dyn_service.api.spec import BY_NAME, Option, Row, Spec
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.server.answering.service import Service
+from tests.conftest import URDF
+from tests.service.conftest import array, request
+
+FILE = Path(__file__).with_name("bad_inputs.jsonl")
+ROBOT = "scara"
+LIMITS = RequestLimits(max_reply_bytes=1 << 20, max_work_s=2.0, max_memory_bytes=64 << 20)
+SEGMENTS, FRAMES, STEPS = 2, 3, 4
+LINK = "tool0"
+MAPS = ("wrenches", "payload", "overlay", "contacts")
+
+
+SHARE = 8
+"""What is wrong with one of the many is wrong with the others."""
+
+
+class Case(NamedTuple):
+    """about: the path that the refusal must name, or begin with; None is not known beforehand."""
+
+    name: str
+    payload: bytes
+    about: str | None = None
+
+
+class Expected(NamedTuple):
+    """What the file says of a payload."""
+
+    name: str
+    payload: bytes
+    id: int | None
+    code: str
+    path: str | None
+
+
+def served() -> Service:
+    """The service that the file was made with."""
+    return Service([Robot.from_urdf(URDF / f"{ROBOT}.urdf")], limits=LIMITS, allow_load=True)
+
+
+def committed() -> list[Expected]:
+    """The lines of the file."""
+    rows = [json.loads(line) for line in FILE.read_text().splitlines()]
+    return [Expected(r["name"], base64.b64decode(r["payload"]), r["id"], r["code"], r["path"]) for r in rows]
+
+
+def every_case() -> Iterator[Case]:
+    """All of them."""
+    yield from common_cases()
+    yield from rare_cases()
+
+
+def common_cases() -> Iterator[Case]:
+    """Those of rows that kernels answer, and of gait."""
+    for row in (*QUERIES.values(), *(row for row in COMPUTATIONS.values() if not row.robot)):
+        yield from of_row(row)
+
+
+def rare_cases() -> Iterator[Case]:
+    """All others."""
+    for row in COMPUTATIONS.values():
+        if row.robot:
+            yield from of_row(row)
+    yield from of_messages()
+    yield from of_administration()
+    yield from of_descriptions()
+    yield from of_bytes()
+
+
+# Rows
+
+
+class Sizes(dict[str, int]):
+    """Sizes of the robot and of what else the rows speak of."""
+
+
+def sizes() -> Sizes:
+    at = Robot.from_urdf(URDF / f"{ROBOT}.urdf")
+    known = {name: at.sizes[name] for name in at.sizes.__struct_fields__}
+    return Sizes(known, n=SEGMENTS, nf=at.nv - 1, np=1, **{"2 steps + 1": 2 * STEPS + 1})
+
+
+_SIZES = sizes()
+
+
+def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
+    if spec.kind == "wrenches":
+        return {"link": LINK, "force": array(np.ones((*lead, 3)))}
+    if spec.kind == "payload":
+        return {"link": LINK, "mass": 1.0}
+    if spec.kind == "overlay":
+        return {"payloads": [{"link": LINK, "mass": 1.0}]}
+    if spec.kind == "contacts":
+        return {"link": LINK, "rigid": True}
+    if spec.kind == "link":
+        return LINK
+    if spec.kind == "directions":
+        return ["x"]
+    if spec.scalar:
+        return 0.5
+    value = np.full(lead + spec.dims(_SIZES), 0.5)
+    return array(value)
+
+
+def good(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and options that are answered."""
+    needed = (name for name, spec in row.inputs.items() if name in row.required or spec.kind == "directions")
+    inputs = {name: good_value(row.inputs[name]) for name in needed}  # a planar robot moves in few directions
+    options: dict[str, Any] = {name: 1e-3 if name == "dt" else STEPS for name in row.options if name in ("dt", "steps")}
+    if "joints" in row.options and row.options["joints"].required:
+        options["joints"] = [Robot.from_urdf(URDF / f"{ROBOT}.urdf").joint_names[0]]
+    return inputs, options
+
+
+def asked(row: Row, inputs: Mapping[str, Any], options: Mapping[str, Any], /, **fields: Any) -> bytes:
+    robot = ROBOT if getattr(row, "robot", True) else ...
+    made = {"robot": robot, "inputs": dict(inputs), "options": dict(options) or ..., **fields}
+    packed: bytes = msgpack.packb(request(row.name, **made))
+    return packed
+
+
+def of_row(row: Row) -> Iterator[Case]:
+    inputs, options = good(row)
+    for name, spec in row.inputs.items():
+        for what, value in wrong_values(spec, required=name in row.required):
+            given = {key: x for key, x in {**inputs, name: value}.items() if x is not ...}
+            about = "inputs" if "leading axes" in what or name == "mass" else f"inputs.{name}"
+            yield Case(f"{row.name} {name}: {what}", asked(row, given, options), about)
+    batched = [name for name, spec in row.inputs.items() if not spec.scalar and spec.kind not in (*MAPS, *BY_NAME)]
+    for name in batched[1:]:
+        first = batched[0]
+        given = {**inputs, first: good_value(row.inputs[first], (2,)), name: good_value(row.inputs[name], (3,))}
+        yield Case(f"{row.name} {name}: does not broadcast", asked(row, given, options), "inputs")
+        huge = {**inputs, first: good_value(row.inputs[first], (300, 1)), name: good_value(row.inputs[name], (1, 3000))}
+        yield Case(f"{row.name} {name}: a huge batch", asked(row, huge, options))
+        empty = {
+            **inputs,
+            first: hollow(row.inputs[first], (0, 1 << 12, 1)),
+            name: hollow(row.inputs[name], (0, 1, 1 << 12)),
+        }
+        yield Case(f"{row.name} {name}: a huge batch of nothing", asked(row, empty, options))
+    for name, option in row.options.items():
+        for what, value in wrong_choices(option):
+            given = {key: x for key, x in {**options, name: value}.items() if x is not ...}
+            yield Case(f"{row.name} {name}: {what}", asked(row, inputs, given), f"options.{name}")
+    yield Case(f"{row.name}: an unknown input", asked(row, {**inputs, "foo": 1.0}, options), "inputs.foo")
+    yield Case(f"{row.name}: an unknown option", asked(row, inputs, {**options, "foo": 1}), "options.foo")
+    if getattr(row, "robot", True):
+        yield Case(f"{row.name}: another model", asked(row, inputs, options, model="0" * 32), "model")
+        yield Case(f"{row.name}: another robot", asked(row, inputs, options, robot="r2d2"), "robot")
+    for what in ("inputs", "options"):
+        yield Case(f"{row.name}: {what} as a list", asked(row, inputs, options, **{what: [1]}), what)
+
+
+def hollow(spec: Spec, lead: tuple[int, ...]) -> dict[str, Any]:
+    return {"dtype": "<f8", "shape": [*lead, *spec.dims(_SIZES)], "data": b""}
+
+
+def wrong_values(spec: Spec, *, required: bool) -> Iterator[tuple[str, Any]]:
+    """An input in wrong forms."""
+    if required:
+        yield "left out", ...
+        yield "nil", None
+    yield "a text", "zero"
+    yield "a truth value", True
+    yield "binary data", b"12345678"
+    if spec.kind == "wrenches":
+        yield from wrong_wrenches()
+        return
+    if spec.kind == "payload":
+        yield from wrong_payloads()
+        return
+    if spec.kind == "overlay":
+        yield from wrong_overlays()
+        return
+    if spec.kind == "contacts":
+        yield from wrong_contacts()
+        return
+    if spec.kind == "link":
+        yield from wrong_links()
+        return
+    if spec.kind == "directions":
+        yield from wrong_directions()
+        return
+    shape = spec.dims(_SIZES)
+    yield "a map of nothing", {}
+    yield "no data", {"dtype": "<f8", "shape": [1]}
+    yield "a dtype that is none", {"dtype": "|O", "shape": [1], "data": bytes(8)}
+    yield "big-endian", {"dtype": ">f8", "shape": [1], "data": bytes(8)}
+    yield "a shape that is a number", {"dtype": "<f8", "shape": 1, "data": bytes(8)}
+    yield "a negative length", {"dtype": "<f8", "shape": [-1], "data": b""}
+    yield "too few bytes", {"dtype": "<f8", "shape": list(shape), "data": bytes(7)}
+    yield "a shape beyond all memory", {"dtype": "<f8", "shape": [1 << 40, 1 << 40], "data": b""}
+    yield "no entries, and beyond all memory", {"dtype": "<f8", "shape": [0, 1 << 40, *shape], "data": b""}
+    yield "17 dimensions", {"dtype": "<f8", "shape": [1] * 17, "data": bytes(8)}
+    yield "lists that are not rectangular", [[0.5, 0.5], [0.5]]
+    yield "a list of texts", ["a", "b"]
+    yield "NaN", array(np.full(shape, np.nan))
+    yield "infinity", array(np.full(shape, -np.inf))
+    yield "a number that is not finite", float("inf")
+    if shape and not (spec.scalar and shape == (1,)):
+        yield "one entry too many", array(np.full((*shape[:-1], shape[-1] + 1), 0.5))
+        yield "an empty list", []
+        yield "an empty last axis", {"dtype": "<f8", "shape": [2, 0], "data": b""}
+    if shape and not spec.scalar:
+        yield "no axes", 0.5
+
+
+def wrong_links() -> Iterator[tuple[str, Any]]:
+    yield "a map", {"link": LINK}
+    yield "a list with a number", [LINK, 5]
+    yield "a list with nil", [LINK, None]
+    yield "lists of unequal lengths", [[LINK, LINK], [LINK]]
+    yield "a name beside a list", [LINK, [LINK]]
+    yield "a link that is not there", [LINK, "tool9"]
+    yield "an array", array(np.zeros(3))
+
+
+def wrong_directions() -> Iterator[tuple[str, Any]]:
+    yield "an empty list", []
+    yield "a direction that is none", ["x", "w"]
+    yield "a number", 3
+    yield "a list with a number", ["x", 1]
+    yield "a list of lists", [["x"]]
+    yield "an array", array(np.ones(6))
+
+
+def wrong_wrenches() -> Iterator[tuple[str, Any]]:
+    one = {"link": LINK, "force": [1.0, 2.0, 3.0]}
+    yield "a wrench without link", {"force": [1.0, 2.0, 3.0]}
+    yield "a link that is no text", {**one, "link": 5}
+    yield "a link that is not there", {**one, "link": "tool9"}
+    yield "a frame that is not there", {**one, "frame": "tool9"}
+    yield "a frame that is no text", {**one, "frame": [1]}
+    yield "a misspelt torque", {**one, "troque": [1.0, 2.0, 3.0]}
+    yield "two numbers", {**one, "force": [1.0, 2.0]}
+    yield "a number for a vector", {**one, "torque": 1.0}
+    yield "a point that is NaN", {**one, "point": array([np.nan, 0.0, 0.0])}
+    yield "a list with a number", [one, 5]
+    yield "leading axes that differ", {**one, "force": array(np.ones((2, 3))), "torque": array(np.ones((3, 3)))}
+    yield (
+        "leading axes of two wrenches that differ",
+        [
+            {**one, "force": array(np.ones((2, STEPS, 3)))},
+            {**one, "force": array(np.ones((3, STEPS, 3)))},
+        ],
+    )
+    yield "too many", [one] * (LIMITS.max_wrenches + 1)
+    yield "an empty vector", {**one, "force": []}
+
+
+def wrong_payloads() -> Iterator[tuple[str, Any]]:
+    one = {"link": LINK, "mass": 1.0}
+    yield "no mass", {"link": LINK}
+    yield "no link", {"mass": 1.0}
+    yield "a link that is not there", {**one, "link": "tool9"}
+    yield "a mass of nothing", {**one, "mass": 0.0}
+    yield "a mass that is NaN", {**one, "mass": float("nan")}
+    yield "a mass that is a text", {**one, "mass": "1"}
+    yield "a mass that is a map", {**one, "mass": {"kg": 1.0}}
+    yield "a centre of two numbers", {**one, "com": [0.0, 1.0]}
+    yield "an inertia of three numbers", {**one, "inertia": [1.0, 1.0, 1.0]}
+    yield "an inertia that is not symmetric", {**one, "inertia": [[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]}
+    yield "a negative moment", {**one, "inertia": [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]}
+    yield "an inertia that is infinite", {**one, "inertia": array(np.full((3, 3), np.inf))}
+    yield "a misspelt inertia", {**one, "inertai": [1.0]}
+    yield "a list", [one]
+
+
+def wrong_overlays() -> Iterator[tuple[str, Any]]:
+    joint = Robot.from_urdf(URDF / f"{ROBOT}.urdf").joint_names[0]
+    yield "a misspelt part", {"payload": []}
+    yield "a list", [{}]
+    yield "payloads that are a number", {"payloads": 1.0}
+    for what, value in wrong_payloads():
+        if what != "a list":
+            yield f"a payload: {what}", {"payloads": [value]}
+    yield "links in a list", {"links": [LINK]}
+    yield "a link that is not there", {"links": {"tool9": {"mass": 1.0}}}
+    yield "a link that is a number", {"links": {1: {"mass": 1.0}}}
+    yield "a link's number", {"links": {LINK: 1.0}}
+    yield "a link's misspelt mass", {"links": {LINK: {"mas": 1.0}}}
+    yield "a link's mass of nothing", {"links": {LINK: {"mass": [1.0, 0.0]}}}
+    yield "a link's mass that is NaN", {"links": {LINK: {"mass": float("nan")}}}
+    yield "a link's centre of two numbers", {"links": {LINK: {"mass": 1.0, "com": [0.0, 1.0]}}}
+    yield "a link's impossible inertia", {"links": {LINK: {"mass": 1.0, "inertia": np.diag([1.0, 1.0, 3.0]).tolist()}}}
+    yield (
+        "masses whose leading axes do not broadcast",
+        {"payloads": [{"link": LINK, "mass": [1.0, 2.0]}, {"link": LINK, "mass": [1.0, 2.0, 3.0]}]},
+    )
+    yield "a joint that is not there", {"joints": {"elbow9": {"damping": 1.0}}}
+    yield "a joint's negative damping", {"joints": {joint: {"damping": -1.0}}}
+    yield "a joint's width of nothing", {"joints": {joint: {"friction_width": 0.0}}}
+    yield "a joint's damping as a text", {"joints": {joint: {"damping": "1"}}}
+    yield "a joint that is locked and damped", {"joints": {joint: {"damping": 1.0}}, "locked": [joint]}
+    yield "a locked joint that is not there", {"locked": ["elbow9"]}
+    yield "a locked joint that is a number", {"locked": [1]}
+    yield "locked as a text", {"locked": joint}
+    yield "gravity of two numbers", {"gravity": [0.0, 1.0]}
+    yield "gravity that is infinite", {"gravity": array(np.full(3, np.inf))}
+
+
+def wrong_contacts() -> Iterator[tuple[str, Any]]:
+    one = {"link": LINK}
+    yield "a contact without link", {"radius": 0.1}
+    yield "a link that is no text", {"link": 5}
+    yield "a link that is not there", {"link": "tool9"}
+    yield "a misspelt friction", {**one, "fricton": 0.5}
+    yield "two numbers", {**one, "point": [1.0, 2.0]}
+    yield "an empty vector", {**one, "point": []}
+    yield "a point that is NaN", {**one, "point": array([np.nan, 0.0, 0.0])}
+    yield "a plane that is NaN", {**one, "plane": array([np.nan, 0.0, 0.0])}
+    yield "a plane with leading axes", {**one, "plane": array(np.ones((2, 3)))}
+    yield "leading axes that differ", {**one, "point": array(np.ones((2, 3))), "normal": array(np.ones((3, 3)))}
+    yield "leading axes of two contacts that differ", [{**one, "point": array(np.ones((k, 3)))} for k in (2, 3)]
+    yield "a normal of no length", {**one, "normal": [0.0, 0.0, 0.0]}
+    yield "a normal that is a number", {**one, "normal": 1.0}
+    yield "a friction that pushes", {**one, "friction": -0.5}
+    yield "a friction that is NaN", {**one, "friction": float("nan")}
+    yield "a friction that is infinite", {**one, "friction": float("inf")}
+    yield "a friction that is a text", {**one, "friction": "ice"}
+    yield "a friction that is a list", {**one, "friction": [0.5]}
+    yield "a stiffness of nothing", {**one, "stiffness": 0.0}
+    yield "a stiffness that is a text", {**one, "stiffness": "1"}
+    yield "a stiffness that is a list", {**one, "stiffness": [1.0]}
+    yield "a width that is infinite", {**one, "width": float("inf")}
+    yield "a radius that is a truth value", {**one, "radius": True}
+    yield "rigid as a number", {**one, "rigid": 1}
+    yield "a list with a number", [one, 5]
+    yield "too many", [one] * (LIMITS.max_contacts + 1)
+
+
+def wrong_choices(option: Option) -> Iterator[tuple[str, Any]]:
+    """An option in wrong forms."""
+    if option.required:
+        yield "left out", ...
+        yield "nil", None
+    yield "a map", {"a": 1}
+    yield "binary data", b"x"
+    if option.type == "choice":
+        yield "a choice that is none", "banana"
+        yield "nothing", ""
+        yield "a number", 3
+        yield "a list", [option.choices[0]]
+    elif option.type == "flag":
+        yield "a text", "true"
+        yield "a number", 1
+        yield "a list", [True]
+    elif option.type == "names":
+        yield "a text", "elbow"
+        yield "a number", 3
+        yield "a list with a number", ["elbow", 3]
+        yield "names that are not there", ["elbow9"]
+        yield "lists of lists", [["elbow"]]
+    else:
+        yield "a text", "3"
+        yield "a truth value", True
+        yield "a list", [3]
+        if option.type == "whole":
+            yield "a fraction", 1.5
+            yield "less than nothing", -1
+        else:
+            yield "NaN", float("nan")
+            yield "infinity", float("inf")
+        if option.name in ("dt", "every"):
+            yield "nothing", 0
+        if option.name == "dt":
+            yield "backwards", -1e-3
+        if option.name == "steps":
+            yield "too many", LIMITS.max_steps + 1
+            yield "beyond all", 2**63
+
+
+# Messages
+
+
+def of_messages() -> Iterator[Case]:
+    base = request("gravity_forces", ROBOT, inputs={"q": array([0.0] * 4)})
+    odd = {
+        "nil": None,
+        "a truth value": True,
+        "a negative number": -7,
+        "a fraction": 1000.5,  # ms, as a deadline: one that is met
+        "a text": "x",
+        "binary data": b"x",
+        "a list": [1],
+        "a map": {"a": 1},
+        "a large number": 2**64 - 1,
+        "not a number": float("nan"),
+        "a time": msgpack.Timestamp(1),
+    }
+    for key in ("v", "id", "query", "robot", "inputs", "options", "model", "deadline_ms", "compile_wait_ms"):
+        for what, value in odd.items():
+            for order in ("first", "last"):
+                rest = {name: x for name, x in base.items() if name != key}
+                message = {key: value, **rest} if order == "first" else {**rest, key: value}
+                yield Case(f"{key} is {what}, {order}", msgpack.packb(message), key if what != "a time" else None)
+    for what, value in odd.items():
+        yield Case(f"the message is {what}", msgpack.packb(value))
+
+
+def of_administration() -> Iterator[Case]:
+    for query in ("load_robot", "unload_robot", "describe_robot"):
+        for what, inputs in (("nothing", ...), ("a list", [1]), ("a text", "x"), ("nil", None), ("a number", 5)):
+            message = {"v": 1, "id": 7, "query": query, "inputs": inputs}
+            yield Case(f"{query} inputs: {what}", msgpack.packb({k: x for k, x in message.items() if x is not ...}))
+        for what, robot in (("another", "r2d2"), ("a number", 5), ("nothing", ""), ("long", "x" * 500)):
+            yield Case(f"{query} robot: {what}", msgpack.packb({"v": 1, "id": 7, "query": query, "robot": robot}))
+    for what, urdf in (
+        ("binary", b"<robot/>"),
+        ("a number", 5),
+        ("a list", ["<robot/>"]),
+        ("blank", "  \n"),
+        ("a path", "/etc/passwd"),
+    ):
+        yield Case(f"load_robot urdf: {what}", loading(urdf), "inputs.urdf")
+    text = "<robot name='a'><link name='b'/></robot>"
+    for what, root in (("another", "flying"), ("a number", 5), ("a list", ["fixed"]), ("a map", {})):
+        yield Case(f"load_robot root: {what}", loading(text, {"root": root}), "options.root")
+
+
+def loading(urdf: Any, options: Any = ...) -> bytes:
+    message = {"v": 1, "id": 7, "query": "load_robot", "inputs": {"urdf": urdf}, "options": options}
+    made: bytes = msgpack.packb({key: x for key, x in message.items() if x is not ...})
+    return made
+
+
+def of_descriptions() -> Iterator[Case]:
+    whole = (URDF / f"{ROBOT}.urdf").read_text()
+    wrong = {
+        "no robot": "<html/>",
+        "not closed": "<robot name='a'>",
+        "two roots": "<robot name='a'/><robot name='b'/>",
+        "no name": "<robot><link name='b'/></robot>",
+        "no links": "<robot name='a'/>",
+        "two root links": "<robot name='a'><link name='b'/><link name='c'/></robot>",
+        "the same link twice": "<robot name='a'><link name='b'/><link name='b'/></robot>",
+        "a document type": "<!DOCTYPE robot [<!ENTITY a 'b'>]><robot name='a'><link name='&a;'/></robot>",
+        "an entity": "<robot name='a'><link name='&a;'/></robot>",
+        "another format": "<sdf version='1.6'/>",
+        "nested too deep": "<robot name='a'>" + "<x>" * 70 + "</x>" * 70 + "</robot>",
+        "too many attributes": "<robot name='a' " + " ".join(f"a{k}='1'" for k in range(70)) + "/>",
+        "a lone ampersand": "<robot name='a & b'><link name='b'/></robot>",
+        "a NUL": "<robot name='a\0'><link name='b'/></robot>",
+    }
+    for what, text in wrong.items():
+        yield Case(f"urdf: {what}", loading(text))
+    # Words of a whole file, one at a time, replaced by what cannot stand there.
+    for word, other in (
+        ('type="revolute"', 'type="wobbly"'),
+        ('type="revolute"', ""),
+        ("<parent", "<parrot"),
+        ("<child", "<chilled"),
+        ("<mass value=", "<mass worth="),
+        ('<mass value="', '<mass value="-'),
+        ('<mass value="', '<mass value="nan'),
+        ('<mass value="', '<mass value="1_'),
+        ('xyz="', 'xyz="1 2 3 4 '),
+        ('rpy="', 'rpy="a '),
+        ('ixx="', 'ixx="1e999'),
+        ("</link>", ""),
+        ("</robot>", ""),
+        ("<joint name=", "<joint title="),
+        ("<link name=", "<link title="),
+        ('link="', 'link="no_'),
+    ):
+        if word in whole:
+            yield Case(f"urdf: {word} is {other or 'gone'}", loading(whole.replace(word, other, 1)))
+    noise = random.Random(3)
+    for number in range(20):
+        end = noise.randrange(1, len(whole) - 10)
+        yield Case(f"urdf: cut short {number}", loading(whole[:end]))
+
+
+def of_bytes() -> Iterator[Case]:
+    """A request with bytes cut off, changed, left out and doubled."""
+    base = msgpack.packb(request("gravity_forces", ROBOT, inputs={"q": array([0.5] * 4)}))
+    for end in range(0, len(base), 3):
+        yield Case(f"cut off after {end} bytes", base[:end])
+    noise = random.Random(1)
+    for number in range(150):
+        damaged = bytearray(base)
+        for _ in range(noise.randrange(1, 4)):
+            at = noise.randrange(len(damaged))
+            kind = noise.randrange(3)
+            if kind == 0:
+                damaged[at] = noise.randrange(256)
+            elif kind == 1:
+                del damaged[at]
+            else:
+                damaged[at:at] = damaged[at : at + 4]
+        yield Case(f"damaged {number}", bytes(damaged))
+    for number in range(40):
+        yield Case(f"noise {number}", noise.randbytes(noise.randrange(1, 60)))
+    heads = {"array32": b"\xdd", "map32": b"\xdf", "str32": b"\xdb", "bin32": b"\xc6", "ext32": b"\xc9"}
+    for what, head in heads.items():
+        for size in (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x10\x00\x00"):
+            yield Case(f"{what} announces {size.hex()}", b"\x82\xa2id\x07\xa1x" + head + size)
+    for depth in (70, 500, 1100, 3000):
+        nested = b"\x91" * depth + b"\x01"
+        inputs = b"\x81\xa1q" + nested
+        yield Case(
+            f"inputs nested {depth} deep",
+            b"\x85"
+            + b"".join(msgpack.packb(k) for k in ("v", 1, "query", "gravity_forces", "robot", ROBOT, "inputs"))
+            + inputs
+            + b"\xa2id\x07",
+        )
+
+
+def main() -> None:
+    service = served()
+    lines = []
+    for case in (*islice(common_cases(), 0, None, SHARE), *rare_cases()):
+        reply = msgpack.unpackb(service.handle(case.payload, perf_counter_ns()))
+        if reply["ok"]:
+            print(f"answered: {case.name}")
+            continue
+        error = reply["error"]
+        if len(case.payload) < 10_000:
+            line = {"name": case.name, "payload": base64.b64encode(case.payload).decode()}
+            lines.append(line | {"id": reply["id"], "code": error["code"], "path": error.get("path")})
+    FILE.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    print(f"{len(lines)} bad inputs")
+
+
+if __name__ == "__main__":
+    main()

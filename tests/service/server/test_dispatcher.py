@@ -1,0 +1,504 @@
+"""What is answered, waits, is refused or told that it waits: the dispatcher as a state machine, without a socket.
+
+The service, the robot and the worker are the real ones; the worker was not started, so that a test does its tasks one
+at a time, at the moment it chooses.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from dyn_service import Robot
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import Head
+from dyn_service.service.server.answering.plan import SLOW_BYTES
+from dyn_service.service.server.answering.service import Service
+from dyn_service.service.server.answering.task import Task
+from dyn_service.service.server.dispatcher import Dispatcher
+from dyn_service.service.server.workers.thread import ThreadWorker
+from tests.conftest import URDF
+from tests.service.conftest import WAIT_MS, array, request
+from tests.wide import wide
+
+ROBOT = "double_pendulum"
+LIMITS = RequestLimits(max_waiting=4, max_waiting_bytes=200_000)
+BUSY = "RESOURCE_EXHAUSTED"
+MS = 1_000_000
+
+
+def new_robot() -> Robot:
+    """One that has the kernel of a control loop, and no other yet."""
+    robot = Robot.from_urdf(URDF / f"{ROBOT}.urdf")
+    robot.prepare(["gravity_forces"])
+    return robot
+
+
+def asked(query: str = "gravity_forces", states: int | None = None, **fields: Any) -> bytes:
+    """A request for one state, or for a batch."""
+    q = np.full(2 if states is None else (states, 2), 0.5)
+    return msgpack.packb(request(query, ROBOT, inputs={"q": array(q)}, **fields))
+
+
+class Rig:
+    """A dispatcher with the parts it decides about.
+
+    rings: how often the worker rang.
+    """
+
+    def __init__(self, limits: RequestLimits = LIMITS) -> None:
+        self.rings = 0
+        self.service = Service([new_robot()], limits=limits)
+        self.worker = ThreadWorker(self._ring, self.service)
+        self.dispatcher = Dispatcher(self.service, self.worker)
+
+    def _ring(self) -> None:
+        self.rings += 1
+
+    def ask(self, payload: bytes, peer: bytes = b"peer", *, is_req: bool = False, received_ns: int = 0) -> Any:
+        reply = self.dispatcher.answer((("front", peer), is_req), payload, received_ns or perf_counter_ns())
+        return None if reply is None else msgpack.unpackb(reply)
+
+    def finished(self) -> list[tuple[bytes, Any]]:
+        return [(peer, msgpack.unpackb(reply)) for ((_, peer), _), reply in self.dispatcher.finished()]
+
+    def shut_down(self) -> list[tuple[bytes, Any]]:
+        return [(peer, msgpack.unpackb(reply)) for ((_, peer), _), reply in self.dispatcher.shut_down()]
+
+    def notices(self, now_ns: int) -> list[tuple[bytes, Any]]:
+        return [(peer, msgpack.unpackb(notice)) for ((_, peer), _), notice in self.dispatcher.notices(now_ns)]
+
+    def counters(self) -> dict[str, int]:
+        return self.service.metrics.to_dict()["counters"]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def code(reply: Any) -> str:
+    return "" if reply["ok"] else reply["error"]["code"]
+
+
+# one by one
+
+
+def test_a_warm_state_is_answered_at_once_whatever_waits(rig: Rig) -> None:
+    for number in range(LIMITS.max_waiting):
+        assert rig.ask(asked(states=2000, id=number)) is None
+    reply = rig.ask(asked(id=9))
+    assert (reply["id"], reply["ok"]) == (9, True)
+    assert rig.finished() == []
+
+
+def test_slow_requests_are_answered_in_their_order(rig: Rig) -> None:
+    payloads = [asked(states=2000, id=1), asked("mass_matrix", id=2), asked("mass_matrix", 700, id=3)]
+    assert [rig.ask(payload) for payload in payloads] == [None] * 3
+    for number in (1, 2, 3):
+        assert rig.worker.work_one()
+        ((_, reply),) = rig.finished()
+        assert (reply["id"], reply["ok"]) == (number, True)
+        assert rig.rings == number
+    assert rig.ask(asked("mass_matrix", id=4))["ok"]  # warm now
+
+
+def test_one_alone_may_be_over_the_limit_of_bytes(rig: Rig) -> None:
+    huge = asked(states=20_000, id=1)
+    assert len(huge) > LIMITS.max_waiting_bytes
+    assert rig.ask(huge) is None
+    reply = rig.ask(asked("mass_matrix", id=2))
+    assert (reply["id"], reply["error"]["message"]) == (
+        2,
+        "the server is busy: 1 slow requests wait already, try again later",
+    )
+    rig.worker.work_one()
+    rig.finished()
+    assert rig.dispatcher.waiting_bytes == 0
+    assert rig.ask(asked(states=2000)) is None
+
+
+def test_one_client_leaves_room_for_the_others() -> None:
+    rig = Rig(RequestLimits(max_waiting=4, max_waiting_per_client=2))
+    assert [rig.ask(asked(states=2000, id=number), b"greedy") for number in (1, 2)] == [None, None]
+    error = rig.ask(asked(states=2000, id=3), b"greedy")["error"]
+    assert (error["code"], error["message"]) == (
+        BUSY,
+        "the server is busy: 2 slow requests of this client wait already, try again later",
+    )
+    assert rig.ask(asked(states=2000, id=4), b"modest") is None
+
+
+def test_what_a_client_that_left_asked_for_is_not_worked_on(rig: Rig) -> None:
+    for number, peer in ((1, b"leaver"), (2, b"other")):
+        rig.ask(asked(states=2000, id=number), peer)
+    (leaver,) = [task.envelope[0][1] for task in rig.dispatcher.waiting.values() if task.head.id == 1]
+    rig.dispatcher.gone(leaver)
+    for expected in ("DEADLINE_EXCEEDED", ""):
+        rig.worker.work_one()
+        ((_, reply),) = rig.finished()
+        assert code(reply) == expected
+
+
+def test_a_deadline_passes_while_it_waits(rig: Rig) -> None:
+    long_ago = perf_counter_ns() - 1000 * MS
+    assert rig.ask(asked(states=2000, deadline_ms=100.0), received_ns=long_ago) is None
+    assert rig.ask(asked(states=2000, deadline_ms=1e9), received_ns=long_ago) is None
+    for expected in ("DEADLINE_EXCEEDED", ""):
+        rig.worker.work_one()
+        ((_, reply),) = rig.finished()
+        assert code(reply) == expected
+
+
+def test_shut_down_refuses_what_was_not_begun_and_answers_the_rest(rig: Rig) -> None:
+    for number in (1, 2, 3):
+        rig.ask(asked(states=2000, id=number))
+    rig.worker.work_one()
+    refused = rig.shut_down()
+    assert [(reply["id"], code(reply)) for _, reply in refused] == [(2, "UNAVAILABLE"), (3, "UNAVAILABLE")]
+    assert code(rig.ask(asked(states=2000))) == "UNAVAILABLE"
+    assert rig.ask(asked())["ok"]
+    assert not rig.worker.work_one()
+    assert [reply["id"] for _, reply in rig.finished()] == [1]
+    assert (rig.dispatcher.waiting, rig.dispatcher.waiting_bytes) == ({}, 0)
+
+
+def test_no_notice_follows_a_reply(rig: Rig) -> None:
+    rig.ask(asked(states=2000, id=1, compile_wait_ms=1e4))
+    now = perf_counter_ns()
+    rig.service.clock._making[0] = ("a kernel", now)
+    assert rig.notices(now + 30 * MS)[0][1]["id"] == 1
+    rig.shut_down()
+    assert rig.notices(now + 9000 * MS) == []
+
+
+def test_a_defect_costs_one_request(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("secret")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.service, "accept", fail)
+        patch.setattr(rig.service, "handle", fail)
+        reply = rig.ask(asked("mass_matrix", id=1))
+        assert rig.ask(asked(states=2000, id=2)) is None
+        assert rig.worker.work_one()
+    assert rig.ask(asked(states=2000, id=3)) is None
+    assert rig.worker.work_one()
+    replies = [reply, *(reply for _, reply in rig.finished())]
+    assert [(reply["id"], code(reply)) for reply in replies] == [(1, "INTERNAL"), (2, "INTERNAL"), (3, "")]
+    assert "secret" not in str(replies)
+    assert caplog.text.count("ZeroDivisionError: secret") == 2
+
+
+CROWDED = {
+    "wrenches": {"wrenches": [{"link": "tip", "force": [0, 0, 1]}] * 400},
+    "lists": {"q": [[0, 0]] * 2000},
+    "another's fields": {"q": array(np.zeros(2)), **{f"x{k}": 0 for k in range(400)}},
+}
+
+
+@pytest.mark.parametrize("inputs", CROWDED.values(), ids=CROWDED)
+def test_what_is_short_but_takes_long_to_read_is_not_read_here(
+    rig: Rig, inputs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of some kilobytes can hold thousands of objects, at some microseconds each."""
+    payload = msgpack.packb(request(robot=ROBOT, id=3, inputs=inputs))
+    assert len(payload) < SLOW_BYTES
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.service, "accept", lambda *_, **__: pytest.fail("it was read"))
+        assert rig.ask(payload) is None
+    assert rig.worker.work_one()
+    ((_, reply),) = rig.finished()
+    assert reply["id"] == 3
+
+
+def test_what_is_damaged_is_refused_here_however_many_objects_it_announces(rig: Rig) -> None:
+    assert rig.ask(b"\xdd\xff\xff\xff\xff" + b"\xc1" * 2000) is not None
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_a_message_of_many_frames_is_refused(rig: Rig, count: int) -> None:
+    reply = msgpack.unpackb(rig.dispatcher.refuse_frames(count))
+    assert (reply["id"], code(reply)) == (None, "INVALID_ARGUMENT")
+    assert reply["error"]["message"].endswith(f"found {count}")
+
+
+# the worker's thread
+
+
+def test_the_worker_rings_from_its_thread_and_ends_after_the_task_it_is_at() -> None:
+    rung, begun, gate = threading.Semaphore(0), threading.Event(), threading.Event()
+    names: list[str] = []
+    tasks = [Task((("front", b"peer"), False), asked(id=number), perf_counter_ns(), Head()) for number in range(3)]
+
+    class Gated(Service):
+        """Waits within the second task."""
+
+        def work(self, task: Task) -> bytes:
+            names.append(threading.current_thread().name)
+            if task is tasks[1]:
+                begun.set()
+                assert gate.wait(WAIT_MS / 1e3)
+            return super().work(task)
+
+    def collected() -> list[tuple[Task, int]]:
+        return [(task, msgpack.unpackb(reply)["id"]) for task, reply in worker.collect()]
+
+    worker = ThreadWorker(rung.release, Gated([new_robot()]))
+    worker.start()
+    for each in tasks:
+        worker.offer(each)
+    assert begun.wait(WAIT_MS / 1e3)
+    assert rung.acquire(timeout=WAIT_MS / 1e3)
+    assert collected() == [(tasks[0], 0)]
+    assert names == ["dyn-worker", "dyn-worker"]
+    assert worker.abandon() == [tasks[2]]
+    gate.set()
+    assert rung.acquire(timeout=WAIT_MS / 1e3)
+    assert collected() == [(tasks[1], 1)]
+    worker.close()
+
+
+# everything in any order
+
+BAD = {
+    b"": (None, "INVALID_ARGUMENT"),
+    b"\xc1": (None, "INVALID_ARGUMENT"),
+    msgpack.packb({"v": 1, "id": 3}): (3, "INVALID_ARGUMENT"),
+    msgpack.packb({"v": 2, "id": 3}): (3, "UNIMPLEMENTED"),
+    msgpack.packb(request("divination", ROBOT, id=4)): (4, "UNIMPLEMENTED"),
+    msgpack.packb(request(robot="nobody", id=5)): (5, "NOT_FOUND"),
+    msgpack.packb(request(robot=ROBOT, id=6)): (6, "INVALID_ARGUMENT"),  # one position for two joints
+    msgpack.packb(request(robot=ROBOT, id=7, inputs={"q": array([np.nan, 0.0])})): (7, "INVALID_ARGUMENT"),
+    msgpack.packb(request(robot=ROBOT, id=8, model="another")): (8, "FAILED_PRECONDITION"),
+}
+"""What is refused at once: the id and the code of the reply."""
+
+
+@dataclass
+class Waits:
+    """What the model knows of a request whose reply is to come: its bytes and the reply's, and what that will be."""
+
+    size: int
+    reply_size: int
+    number: int | None
+    code: str
+    told: bool
+    query: str
+    next_notice_ns: int = 0
+
+
+class Dispatching(RuleBasedStateMachine):
+    """A model that counts along: who waits, in what order, who was told, what was refused."""
+
+    robot: Robot
+    elsewhere: Service
+    reply_sizes: dict[bytes, int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = Rig()
+        self.now_ns = perf_counter_ns()
+        self.peers = 0
+        self.waiting: dict[bytes, Waits] = {}
+        self.undone: deque[bytes] = deque()
+        self.done: deque[bytes] = deque()
+        self.warm = False  # whether mass_matrix has answered
+        self.down = False
+        self.kernel_since_ns: int | None = None
+        self.errors: Counter[str] = Counter()
+        self.busy = self.notices = self.works = 0
+
+    def settle(self, reply: Any, number: int | None, expected: str) -> None:
+        assert (reply["id"], code(reply)) == (number, expected)
+        if expected:
+            self.errors[expected] += 1
+
+    def reply_size(self, payload: bytes) -> int:
+        """How long its reply is, which another service that has time tells."""
+        if payload not in self.reply_sizes:
+            self.reply_sizes[payload] = len(self.elsewhere.handle(payload, perf_counter_ns()))
+        return self.reply_sizes[payload]
+
+    def ask(self, payload: bytes, is_req: bool = False) -> tuple[bytes, Any]:
+        self.peers += 1
+        peer = b"peer %d" % self.peers
+        return peer, self.rig.ask(payload, peer, is_req=is_req, received_ns=self.now_ns)
+
+    def ask_slowly(self, payload: bytes, number: int | None, code: str, told: bool, is_req: bool, query: str) -> None:
+        """It waits, unless the server shuts down or too much waits already."""
+        peer, reply = self.ask(payload, is_req)
+        size = sum(each.size for each in self.waiting.values())
+        full = bool(self.waiting) and size + len(payload) > LIMITS.max_waiting_bytes
+        if self.down:
+            self.settle(reply, number, "UNAVAILABLE")
+        elif len(self.waiting) == LIMITS.max_waiting or full:
+            self.settle(reply, number, BUSY)
+            self.busy += 1
+        else:
+            assert reply is None
+            hears = told and not is_req  # a REQ socket takes one message only
+            self.waiting[peer] = Waits(len(payload), self.reply_size(payload), number, code, hears, query)
+            self.undone.append(peer)
+
+    @rule()
+    def a_control_loop_asks(self) -> None:
+        _, reply = self.ask(asked(id=1))
+        self.settle(reply, 1, "")
+        assert reply["outputs"]["forces"]["data"] == self.robot.gravity_forces([0.5, 0.5]).tobytes()
+
+    @rule()
+    def health_is_asked(self) -> None:
+        self.settle(self.ask(msgpack.packb({"v": 1, "id": 2, "query": "health"}))[1], 2, "")
+
+    @rule(payload=st.sampled_from(list(BAD)))
+    def a_bad_request_comes(self, payload: bytes) -> None:
+        self.settle(self.ask(payload)[1], *BAD[payload])
+
+    @rule()
+    def a_batch_over_the_limit_comes(self) -> None:
+        payload = asked(states=20_000, id=9)
+        assert len(payload) > LIMITS.max_waiting_bytes
+        self.ask_slowly(payload, 9, "", False, False, "gravity_forces")
+
+    @rule(states=st.sampled_from([1100, 6000]), told=st.booleans(), is_req=st.booleans())
+    def a_batch_comes(self, states: int, told: bool, is_req: bool) -> None:
+        payload = asked(states=states, id=10, compile_wait_ms=1e4 if told else ...)
+        assert len(payload) > SLOW_BYTES
+        self.ask_slowly(payload, 10, "", told, is_req, "gravity_forces")
+
+    @rule(told=st.booleans())
+    def a_short_request_with_a_long_answer_comes(self, told: bool) -> None:
+        payload = asked("mass_matrix", 700, id=11, compile_wait_ms=1e4 if told else ...)
+        assert len(payload) < SLOW_BYTES
+        self.ask_slowly(payload, 11, "", told, False, "mass_matrix")
+
+    @rule(told=st.booleans(), is_req=st.booleans())
+    def a_kernel_is_asked_for(self, told: bool, is_req: bool) -> None:
+        payload = asked("mass_matrix", id=12, compile_wait_ms=1e4 if told else ...)
+        if self.warm:
+            self.settle(self.ask(payload, is_req)[1], 12, "")
+        else:
+            self.ask_slowly(payload, 12, "", told, is_req, "mass_matrix")
+
+    @rule()
+    def rubbish_comes(self) -> None:
+        self.ask_slowly(b"\xc1" * 20_000, None, "INVALID_ARGUMENT", False, False, "")
+
+    @rule()
+    def a_batch_for_nobody_comes(self) -> None:
+        payload = msgpack.packb(request(robot="nobody", id=13, inputs={"q": array(np.zeros((3000, 1)))}))
+        self.settle(self.ask(payload)[1], 13, "NOT_FOUND")
+
+    @precondition(lambda self: self.undone)
+    @rule()
+    def the_worker_does_a_task(self) -> None:
+        assert self.rig.worker.work_one()
+        self.works += 1
+        peer = self.undone.popleft()
+        self.done.append(peer)
+        each = self.waiting[peer]
+        self.warm |= each.query == "mass_matrix"
+        if each.code:
+            self.errors[each.code] += 1
+
+    @rule()
+    def finished_replies_are_sent(self) -> None:
+        for ((_, peer), _), data in self.rig.dispatcher.finished():
+            assert peer == self.done.popleft()
+            each = self.waiting.pop(peer)
+            reply = msgpack.unpackb(data)
+            assert (len(data), reply["id"], code(reply)) == (each.reply_size, each.number, each.code)
+        assert not self.done
+
+    @rule(milliseconds=st.integers(1, 1500))
+    def time_goes_by(self, milliseconds: int) -> None:
+        self.now_ns += milliseconds * MS
+
+    @rule()
+    def a_kernel_is_begun(self) -> None:
+        self.kernel_since_ns = self.now_ns
+        self.rig.service.clock._making[-1] = ("a kernel", self.now_ns)
+
+    @rule()
+    def it_is_made(self) -> None:
+        self.kernel_since_ns = None
+        self.rig.service.clock._making.pop(-1, None)
+
+    @rule()
+    def notices_are_due(self) -> None:
+        late = self.kernel_since_ns is not None and self.now_ns - self.kernel_since_ns >= 20 * MS
+        due = {
+            peer: each
+            for peer, each in self.waiting.items()
+            if late and each.told and self.now_ns >= each.next_notice_ns
+        }
+        found = self.rig.notices(self.now_ns)
+        assert [peer for peer, _ in found] == list(due)
+        for peer, notice in found:
+            assert notice["id"] == due[peer].number
+            assert notice["notice"]["state"] == "compiling"
+            due[peer].next_notice_ns = self.now_ns + 1000 * MS
+        self.notices += len(found)
+
+    @precondition(lambda self: not self.down)
+    @rule()
+    def the_server_shuts_down(self) -> None:
+        self.down = True
+        refused = self.rig.shut_down()
+        assert [peer for peer, _ in refused] == list(self.undone)
+        for peer, reply in refused:
+            self.settle(reply, self.waiting.pop(peer).number, "UNAVAILABLE")
+        self.undone.clear()
+
+    @invariant()
+    def what_waits_is_counted_and_bounded(self) -> None:
+        dispatcher, sizes = self.rig.dispatcher, [each.size for each in self.waiting.values()]
+        assert len(dispatcher.waiting) == len(sizes) <= LIMITS.max_waiting
+        assert dispatcher.waiting_bytes == sum(sizes)
+        assert dispatcher.waiting_bytes <= LIMITS.max_waiting_bytes or len(sizes) == 1
+
+    @invariant()
+    def what_was_refused_is_counted(self) -> None:
+        found = self.rig.service.metrics.to_dict()
+        assert found["errors"] == dict(self.errors)
+        assert (found["counters"]["refused_busy"], found["counters"]["notices"]) == (self.busy, self.notices)
+
+    @invariant()
+    def each_task_rang(self) -> None:
+        assert self.rig.rings == self.works
+
+    def teardown(self) -> None:
+        """In the end everyone has had one reply, and nothing waits."""
+        while self.undone:
+            self.the_worker_does_a_task()
+        self.finished_replies_are_sent()
+        if not self.down:
+            self.the_server_shuts_down()
+        assert not self.rig.worker.work_one()
+        assert not self.waiting
+        self.what_waits_is_counted_and_bounded()
+        self.what_was_refused_is_counted()
+        assert self.rig.notices(self.now_ns + 10_000 * MS) == []
+
+
+@pytest.mark.parametrize("examples", wide([100, 200], (100).__eq__))
+def test_everything_in_any_order(examples: int) -> None:
+    robot = new_robot()
+    parts = {"robot": robot, "elsewhere": Service([robot]), "reply_sizes": {}}
+    many = settings(
+        max_examples=examples, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    run_state_machine_as_test(type("Machine", (Dispatching,), parts), settings=many)

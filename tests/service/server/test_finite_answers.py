@@ -1,0 +1,369 @@
+"""No answer that leaves the server holds NaN or infinity: by every way out, and with the cause named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, Client, FailedPreconditionError, InvalidArgumentError, Robot, Server
+from dyn_service.api.spec import BY_NAME
+from dyn_service.parsing.urdf.reader import read
+from dyn_service.service.server.answering.finite import NotFinite, defect, first_not_finite
+from dyn_service.service.server.answering.service import Service
+from qa.soak.finite import survey
+from tests.mimics import drawn
+from tests.passive import restless
+from tests.random_robots import random_urdf
+from tests.service.conftest import array, request, sample
+
+GIMBAL = """<robot name="gimbal">
+  <link name="base"/><link name="outer"/><link name="inner"/>
+  <link name="top"><inertial><origin xyz="0 0 0.5"/><mass value="1"/>
+    <inertia ixx="0.5" iyy="0.5" izz="0.5" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="yaw" type="continuous"><parent link="base"/><child link="outer"/><axis xyz="0 0 1"/></joint>
+  <joint name="tilt" type="continuous"><parent link="outer"/><child link="inner"/><axis xyz="0 1 0"/></joint>
+  <joint name="roll" type="continuous"><parent link="inner"/><child link="top"/><axis xyz="0 0 1"/></joint>
+</robot>"""
+"""At tilt = 0 yaw and roll turn about one axis, and what lies between has no inertia: there M is singular. Exactly so,
+to the queries on links: they keep the frames of the file, and all its numbers are sums of powers of two."""
+
+SLIDER = """<robot name="slider">
+  <link name="rail"/>
+  <link name="cart"><inertial><mass value="{mass}"/>
+    <inertia ixx="{mass}" iyy="{mass}" izz="{mass}" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <link name="arm"><inertial><origin xyz="0.3 0 0"/><mass value="{mass}"/>
+    <inertia ixx="{mass}" iyy="{mass}" izz="{mass}" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="slide" type="prismatic"><parent link="rail"/><child link="cart"/><axis xyz="1 0 0"/>
+    <limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
+  <joint name="swing" type="continuous"><parent link="cart"/><child link="arm"/><axis xyz="0 1 0"/>
+    <origin xyz="0 {length} 0.1"/></joint>
+</robot>"""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """As in the server's threads: what overflows is no news there."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def gimbal() -> Robot:
+    return Robot.from_urdf(GIMBAL)
+
+
+@pytest.fixture(scope="module")
+def slider() -> Robot:
+    return Robot.from_urdf(SLIDER.format(mass="1", length="0.3"))
+
+
+@pytest.fixture(scope="module")
+def service(pendulum: Robot, gimbal: Robot, slider: Robot) -> Service:
+    return Service([pendulum, gimbal, slider])
+
+
+def replies(service: Service, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The reply by the general way, then by the short one where that is open."""
+    payload = msgpack.packb(message)
+    yield msgpack.unpackb(service.handle(payload, perf_counter_ns()))
+    short = service.answer_single_state(payload, perf_counter_ns())
+    if short is not None:
+        yield msgpack.unpackb(short)
+
+
+def holds_what_is_not_finite(value: Any) -> bool:
+    """Looked for in the reply as any client reads it, by other means than the server's."""
+    if isinstance(value, dict) and value.keys() == {"dtype", "shape", "data"}:
+        return not np.isfinite(np.frombuffer(value["data"])).all()
+    if isinstance(value, dict | list):
+        return any(map(holds_what_is_not_finite, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and not np.isfinite(value)
+
+
+def attacks(robot: Robot, query: str) -> Iterator[dict[str, Any]]:
+    """Requests with one input, or all, of a size that overflows something on the way."""
+    row = QUERIES[query]
+    for lead in ((), (2,)):
+        vectors, numbers = sample(robot, query, lead)
+        plain = {name: array(value) for name, value in vectors.items()} | numbers
+        for size in (0.0, 1e14, 1e154, 1e200, 1e305):
+            grown = {name: array(value * size) for name, value in vectors.items()}
+            named = {name for name, spec in row.inputs.items() if spec.kind in BY_NAME}
+            grown |= {name: value if name in named else value * size for name, value in numbers.items()}
+            if "gravity" in row.inputs:
+                grown["gravity"] = array([0.0, size, -size])
+            if "wrenches" in row.inputs:
+                parts = {part: [size, 0.5 * size, size] for part in ("torque", "force", "point")}
+                grown["wrenches"] = {"link": robot.link_names[-1], **parts}
+            for inputs in (grown, *({**plain, name: value} for name, value in grown.items())):
+                for options in ({}, {"verify": True}) if size in (0.0, 1e200) and not lead and row.inputs else ({},):
+                    yield request(query, robot.name, inputs=inputs, options=options)
+
+
+@pytest.mark.parametrize("query", [name for name, row in QUERIES.items() if row.inputs])
+@pytest.mark.parametrize("name", ["pendulum", "gimbal", "slider"])
+def test_every_query_under_attack(service: Service, name: str, query: str) -> None:
+    refused = 0
+    for message in attacks(service.robots[name], query):
+        for reply in replies(service, message):
+            assert not holds_what_is_not_finite(reply)
+            if not reply["ok"]:
+                refused += 1
+                assert reply["error"]["code"] in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"), reply
+                assert re.search(r" = -?(nan|inf)\b", reply["error"]["message"]), reply
+                assert re.search(r"(joint|link) '\w+'|largest input is", reply["error"]["message"]), reply
+    assert refused
+
+
+def test_both_ways_refuse_alike(service: Service) -> None:
+    """The short way leaves it to the general one to say why."""
+    state = {name: array([0.5]) for name in ("q", "a")}
+    plain = request("inverse_dynamics", inputs={**state, "v": array([0.5])})
+    assert len(list(replies(service, plain))) == 2
+    huge = msgpack.packb(request("bias_forces", inputs={"q": array([0.5]), "v": array([1e200])}))
+    warm = msgpack.packb(request("bias_forces", inputs={"q": array([0.5]), "v": array([0.5])}))
+    service.handle(warm, perf_counter_ns())
+    assert service.answer_single_state(warm, perf_counter_ns()) is not None
+    found = service.answer_single_state(huge, perf_counter_ns())
+    assert found is None or not holds_what_is_not_finite(msgpack.unpackb(found))
+
+
+def test_short_way_leaves_what_is_not_finite_to_the_general_one(service: Service) -> None:
+    for query in ("energy", "link_motion"):  # one whose answer is short, one with several arrays
+        inputs = {name: array([0.5, 0.5]) for name in QUERIES[query].inputs if name in ("q", "v", "a")}
+        assert len(list(replies(service, request(query, "slider", inputs=inputs)))) == 2
+        huge = request(query, "slider", inputs={**inputs, "v": array([1e300, 1e300])})
+        (reply,) = replies(service, huge)
+        assert reply["error"]["code"] == "INVALID_ARGUMENT"
+
+
+def test_huge_numbers_that_are_finite_pass(service: Service, slider: Robot) -> None:
+    """By the general way: the short one cannot tell 1e305 from infinity."""
+    a = np.array([1e305, 0.0])
+    still = np.zeros(2)
+    inputs = {"q": array(still), "v": array(still), "a": array(a)}
+    (reply,) = replies(service, request("inverse_dynamics", "slider", inputs=inputs))
+    assert reply["outputs"]["tau"]["data"] == slider.inverse_dynamics(still, still, a).tobytes()
+    assert np.frombuffer(reply["outputs"]["tau"]["data"])[0] > 1e305
+
+
+def refusal(service: Service, query: str, robot: str, inputs: dict[str, Any], **fields: Any) -> tuple[str, str, Any]:
+    *_, reply = replies(service, request(query, robot, inputs=inputs, **fields))
+    assert not reply["ok"], reply
+    error = reply["error"]
+    return error["code"], error["message"], error.get("path")
+
+
+def test_an_angle_without_digits(service: Service) -> None:
+    q = np.full((2, 3, 2), 0.5)
+    q[1, 2] = [1e14, 2.0**46]  # metres may be so many
+    assert refusal(service, "gravity_forces", "slider", {"q": array(q)}) == (
+        "INVALID_ARGUMENT",
+        "gravity_forces gives forces of joint 'swing' = nan at state [1, 2] of the batch: q of joint 'swing' is "
+        "7.03687e+13 rad, where a sine has no digits left; the limit is 2^45 rad, about 3.5e13",
+        "inputs.q",
+    )
+
+
+@pytest.mark.parametrize("query", ["hamiltonian", "constraint_forces", "branch_inertias"])
+def test_a_singular_state(service: Service, query: str) -> None:
+    given = [name for name in QUERIES[query].inputs if name in ("q", "v", "tau", "p")]
+    code, message, _ = refusal(service, query, "gimbal", {name: array([0.0, 0.0, 0.0]) for name in given})
+    assert code == "FAILED_PRECONDITION"
+    assert message.endswith(
+        "the mass matrix is singular at this state, what moves with joint 'yaw' has no inertia along it, so no finite "
+        "effort gives a finite acceleration"
+    )
+    regular = {name: array([0.0, 0.5, 0.0]) for name in given}
+    assert next(replies(service, request(query, "gimbal", inputs=regular)))["ok"]
+
+
+def test_the_state_of_a_batch_is_named_in_the_batchs_own_axes(service: Service) -> None:
+    """q broadcasts over the efforts' first axis: the state that is singular is the whole second column's."""
+    q = np.array([[0.1, 0.2, 0.3], [0.3, 0.0, 0.1]])
+    inputs = {"q": array(q), "v": array(np.zeros(3)), "tau": array(np.ones((4, 1, 3)))}
+    _, message, _ = refusal(service, "constraint_forces", "gimbal", inputs)
+    assert "at state [0, 1] of the batch: the mass matrix is singular" in message
+
+
+def test_inputs_that_overflow(service: Service) -> None:
+    v = np.full((3, 2), 0.5)
+    v[2, 1] = -1e200
+    code, message, path = refusal(service, "energy", "slider", {"q": array(np.zeros(2)), "v": array(v)})
+    assert (code, path) == ("INVALID_ARGUMENT", "inputs.v")
+    assert message == (
+        "energy gives kinetic = inf at state [2] of the batch: numbers on the way become too large, and the largest "
+        "input is v of joint 'swing' = -1e+200"
+    )
+
+
+def test_a_wrench_that_overflows(service: Service) -> None:
+    state = {name: array(np.zeros(2)) for name in ("q", "v", "a")}
+    push = {"link": "arm", "force": [0.0, 1.0, 0.0]}
+    far = {"link": "arm", "force": [0.0, 0.0, 1e200], "point": [1e201, 0.0, 0.0]}
+    code, message, path = refusal(service, "inverse_dynamics", "slider", {**state, "wrenches": [push, far]})
+    assert (code, path) == ("INVALID_ARGUMENT", "inputs.wrenches[1].point")
+    assert message.endswith("the largest input is wrenches[1].point on link 'arm' = 1e+201")
+
+
+def test_a_step_that_overflows(service: Service) -> None:
+    inputs = {name: array(np.ones(2)) for name in ("q", "v", "tau")}
+    code, message, path = refusal(service, "step", "slider", {**inputs, "dt": 1e300})
+    assert (code, path) == ("INVALID_ARGUMENT", "inputs.dt")
+    assert message.endswith("the largest input is dt = 1e+300")
+
+
+@pytest.mark.parametrize("numbers", [{"mass": "1e95", "length": "1e260"}, {"mass": "1e-309", "length": "1"}])
+def test_a_robot_whose_own_numbers_overflow(numbers: dict[str, str]) -> None:
+    """Each is in range, their products are not: no input is to blame."""
+    service = Service([Robot.from_urdf(SLIDER.format(**numbers))])
+    inputs = {name: array([0.3, 0.4]) for name in ("q", "p", "tau")}
+    codes = set()
+    for query in ("hamiltonian_flow", "momentum_rate", "mass_matrix", "energy", "link_motion"):
+        given = {name: inputs.get(name, array([0.3, 0.4])) for name in QUERIES[query].inputs if name in "q v a p tau"}
+        for reply in replies(service, request(query, "slider", inputs=given)):
+            assert not holds_what_is_not_finite(reply)
+            if not reply["ok"]:
+                codes.add(reply["error"]["code"])
+                assert "with inputs of ordinary size" in reply["error"]["message"], reply
+    assert codes == {"FAILED_PRECONDITION"}
+
+
+def test_verification(service: Service) -> None:
+    options = {"verify": True}
+    q = np.array([[0.3, 0.4, 0.5], [0.3, 0.0, 0.5]])
+    code, message, _ = refusal(service, "gravity_forces", "gimbal", {"q": array(q)}, options=options)
+    assert code == "FAILED_PRECONDITION"
+    assert message.startswith("verify of gravity_forces gives residuals")
+    assert "= nan at state [1] of the batch: the mass matrix is singular at this state" in message
+    inputs = {"q": array([0.1, 0.2]), "v": array([0.1, 1e160])}
+    code, message, path = refusal(service, "momentum", "slider", inputs, options=options)
+    assert (code, path) == ("INVALID_ARGUMENT", "inputs.v")
+    assert "the largest input is v of joint 'swing' = 1e+160" in message
+    assert next(replies(service, request("momentum", "slider", inputs=inputs)))["ok"]  # that alone is finite
+
+
+def test_times_of_a_simulation(service: Service) -> None:
+    """At rest without weight nothing diverges; but the times themselves leave the range of doubles."""
+    inputs = {"q": array([0.0]), "v": array([0.0]), "gravity": array([0.0, 0.0, 0.0])}
+    options = {"dt": 1e307, "steps": 32}
+    code, message, path = refusal(service, "simulate", "pendulum", inputs, options=options)
+    assert (code, path) == ("INVALID_ARGUMENT", "options.dt")
+    assert message == (
+        "simulate gives t [18] = inf: numbers on the way become too large, and the largest input is dt = 1e+307"
+    )
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "implicit_midpoint", "adaptive"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tau": array([1e300])},
+        {"v": array([1e200])},
+        {"q": array([1e200])},
+        {"gravity": array([1e305, 0.0, 1e305])},
+        {},
+    ],
+    ids=["tau", "v", "q", "gravity", "dt"],
+)
+def test_simulations_under_attack(service: Service, integrator: str, change: dict[str, Any]) -> None:
+    inputs = {"q": array([0.5]), "v": array([0.5]), **change}
+    options = {"dt": 0.01 if change else 1e200, "steps": 3, "integrator": integrator}
+    code, message, _ = refusal(service, "simulate", "pendulum", inputs, options=options)
+    assert code in ("FAILED_PRECONDITION", "INVALID_ARGUMENT")
+    assert "joint 'hinge'" in message or "the midpoint of step" in message or "needs more than" in message
+
+
+@pytest.mark.parametrize("method", ["recursion", "matrix"])
+def test_segments_under_attack(service: Service, method: str) -> None:
+    n = 2
+    inputs: dict[str, Any] = {"mass": array(np.ones(n)), "inertia": array(np.tile(np.eye(3), (n, 1, 1)))}
+    inputs["rotation"] = array(np.tile(np.eye(3), (4, n, 1, 1)))
+    inputs["ground_force"] = array(np.ones((4, 3)))
+    for name in ("acceleration", "omega", "omega_dot", "proximal", "distal"):
+        inputs[name] = array(np.ones((4, n, 3)))
+    omega = np.ones((4, n, 3))
+    omega[3, 1, 2] = 1e200
+    omega[3, 1, 1] = 1e199
+    fast = {**inputs, "omega": array(omega), "inertia": array(np.tile(np.diag([1.0, 2.0, 3.0]), (n, 1, 1)))}
+    options = {"method": method}
+    code, message, path = refusal(service, "segment_inverse_dynamics", ..., fast, options=options)
+    assert (code, path) == ("INVALID_ARGUMENT", "inputs.omega")
+    assert re.match(r"segment_inverse_dynamics gives \w+ \[\d, 0\] = (inf|nan) at state \[3\] of the batch: ", message)
+    assert message.endswith("the largest input is omega [1, 2] = 1e+200")
+    for name, size in (("ground_force", 1e200), ("acceleration", 1e308), ("proximal", 1e305), ("mass", 1e308)):
+        given = {**inputs, name: array(size * np.frombuffer(inputs[name]["data"]).reshape(inputs[name]["shape"]))}
+        for reply in replies(service, request("segment_inverse_dynamics", ..., inputs=given, options=options)):
+            assert not holds_what_is_not_finite(reply)
+
+
+def test_absent_limits_are_nil(service: Service) -> None:
+    loading = Service(allow_load=True)
+    absurd = SLIDER.format(mass="1e95", length="1e90")
+    for message in (
+        {"v": 1, "id": 1, "query": "load_robot", "inputs": {"urdf": absurd}},
+        {"v": 1, "id": 1, "query": "describe_robot", "robot": "slider"},
+    ):
+        (reply,) = replies(loading, message)
+        assert reply["ok"]
+        assert not holds_what_is_not_finite(reply)
+        assert reply["outputs"]["limits"]["upper"] == [1.0, None]
+
+
+def test_over_a_socket(pendulum: Robot, gimbal: Robot) -> None:
+    """The worker says why, also where the loop found it; and the server goes on."""
+    still = np.zeros(3)
+    endpoint = "inproc://finite-answers"
+    with Server([pendulum, gimbal], endpoints=[endpoint]), Client(endpoint, timeout_s=240.0) as client:
+        robot = client.robot("gimbal")
+        robot.hamiltonian(still + 0.5, still)
+        for _ in range(2):
+            with pytest.raises(FailedPreconditionError, match=r"kinetic = nan: .* joint 'yaw' has no inertia"):
+                robot.hamiltonian(still, still)
+        with pytest.raises(InvalidArgumentError, match=r"the largest input is v of joint 'hinge' = 1e\+305"):
+            client.robot("pendulum").energy(np.array([0.5]), np.array([1e305]))
+        assert np.isfinite(robot.hamiltonian(still + 0.5, still).kinetic)
+
+
+def test_in_this_process_nothing_is_refused(gimbal: Robot) -> None:
+    still = np.zeros(3)
+    assert np.isnan(gimbal.hamiltonian(still, still).kinetic)
+    assert np.isnan(gimbal.inverse_dynamics(np.full(3, np.nan), still, still)).any()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "place"),
+    [
+        ({"a": 1.0, "b": {"c": [1.0, "x", [2.0, float("nan")]]}}, ("b.c[2][1]", ())),
+        ({"a": np.array([[1.0, 2.0], [np.inf, np.nan]])}, ("a", (1, 0))),
+        ({"a": np.float64("-inf")}, ("a", ())),
+        ({"a": 1e308, "b": ("x", "y"), "c": np.full(100, 1e308), "d": None, "e": 2**64, "f": np.zeros((0, 3))}, None),
+    ],
+)
+def test_the_first_that_is_not_finite(outputs: dict[str, Any], place: Any) -> None:
+    found = first_not_finite(outputs)
+    assert place == (None if found is None else (found.output, found.index))
+
+
+def test_a_defect_is_called_one() -> None:
+    """Nothing that was asked can be the cause."""
+    error = defect("stats", NotFinite("uptime_s", (), float("nan")))
+    assert error.code == "INTERNAL"
+    assert "stats gives uptime_s = nan: a defect of the server" in str(error)
+
+
+@pytest.mark.wide
+def test_states_of_every_size() -> None:
+    """Of a robot whose joints do everything and follow one another; a million states: `python -m qa.soak.finite`."""
+    robot = restless(drawn(read(random_urdf(5, movable=2)), 2), 1)
+    assert robot.tree.coupled
+    answered, refused, wrong = survey(robot, 1)
+    assert not wrong
+    assert answered > 10_000
+    assert refused

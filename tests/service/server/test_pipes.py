@@ -1,0 +1,209 @@
+"""Messages between processes: that none comes without its bytes, and what of open files and memory they take."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dyn_service.service.server.process import files_allowed
+from dyn_service.service.server.workers import shared_memory as memory
+from dyn_service.service.server.workers.pipes import Pipe, PipeClosedError, pair
+from dyn_service.service.server.workers.shared_memory import descriptor_of, received, room, shared
+
+
+class Word(msgspec.Struct):
+    """All that is said here."""
+
+    text: str = ""
+
+
+LONG = b"x" * 100_000
+MAPPED = "memfd:dyn"
+
+
+def files() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")) - 1  # the folder itself
+
+
+def maps() -> int:
+    gc.collect()
+    return Path("/proc/self/maps").read_text().count(MAPPED)
+
+
+@contextmanager
+def files_left(count: int) -> Iterator[None]:
+    """Within this block so many more files can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    most = max(map(int, os.listdir("/proc/self/fd"))) + 8
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        try:
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        for _ in range(count):
+            os.close(held.pop())
+        yield
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def pipes() -> Iterator[tuple[Pipe[Word], Pipe[Word]]]:
+    mine, theirs = pair()
+    here, there = Pipe(mine, Word, waits=False), Pipe(theirs, Word, waits=True)
+    yield here, there
+    here.close()
+    there.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 65535, 65536, 100_000, 5_000_000])
+@pytest.mark.parametrize("make", [bytes, bytearray, room, shared])
+def test_what_is_sent_arrives(pipes: Any, make: Any, size: int) -> None:
+    if make is shared and not size:
+        pytest.skip("there is no shared memory of no bytes")
+    here, there = pipes
+    body = bytearray(make(size))
+    body[:] = os.urandom(size)
+    given = make(size)
+    if make is bytes:
+        given = bytes(body)
+    else:
+        given[:] = body
+    here.send(Word("a"), given)
+    ((word, found),) = [next(there.read())]
+    assert (word.text, bytes(found)) == ("a", bytes(body))
+
+
+def test_a_message_whose_bytes_cannot_be_had_is_the_end_of_the_pipe(pipes: Any) -> None:
+    here, there = pipes
+    there.send(Word(), LONG)
+    before = files()
+    with files_left(0), pytest.raises(PipeClosedError, match="100000 bytes cannot be had: no open file is left"):
+        [*here.read()]
+    assert files() == before
+
+
+def test_one_open_file_is_enough_to_receive(pipes: Any) -> None:
+    here, there = pipes
+    there.send(Word(), LONG)
+    with files_left(1):
+        ((_, body),) = [*here.read()]
+        assert bytes(body) == LONG
+
+
+def test_what_was_received_takes_no_open_file_and_its_memory_goes_with_it(pipes: Any) -> None:
+    here, there = pipes
+    before, mapped = files(), maps()
+    bodies = []
+    for _ in range(50):
+        there.send(Word(), LONG)
+        bodies += [body for _, body in here.read()]
+    assert len(bodies) == 50
+    assert files() == before
+    assert maps() > mapped
+    assert all(bytes(body) == LONG for body in bodies)
+    del bodies
+    assert maps() == mapped
+
+
+def test_what_may_be_handed_on_takes_one_open_file(pipes: Any) -> None:
+    before, mapped = files(), maps()
+    kept = [shared(100_000) for _ in range(50)]
+    assert files() == before + 50
+    part = kept[0][10:]
+    assert descriptor_of(kept[0]) is not None
+    assert descriptor_of(part) is None  # a part is not the whole
+    del kept, part
+    assert (files(), maps()) == (before, mapped)
+
+
+def test_a_failure_to_get_memory_leaves_nothing_open() -> None:
+    before = files()
+    for size in (0, 1 << 50, 1 << 62):  # nothing to map; more than can be mapped; more than a file can be
+        with pytest.raises(OSError, match=r"\[Errno"):
+            shared(size)
+    with files_left(0), pytest.raises(OSError, match="Too many open files"):
+        shared(100)
+    assert files() == before
+
+
+def test_what_is_shorter_than_announced_is_not_touched() -> None:
+    """To read beyond its end would be the end of this process."""
+    descriptor = os.memfd_create("short")
+    os.ftruncate(descriptor, 10)
+    before = files()
+    with pytest.raises(OSError, match="100000 bytes were announced, found 10"):
+        received(descriptor, 100_000)
+    assert files() == before - 1
+
+
+def test_messages_that_wait_leave_open_files_to_others(pipes: Any) -> None:
+    here, there = pipes
+    before = files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 200, hard))
+    try:
+        allowed = files_allowed()
+        assert allowed is not None
+        kept = [room(100_000) for _ in range(300)]
+        assert files() - before <= allowed // memory._SHARE_OF_FILES
+        assert descriptor_of(kept[0]) is not None
+        assert descriptor_of(kept[-1]) is None
+        for each in (kept[0], kept[-1]):
+            each[:] = LONG
+            here.send(Word(), each)
+            _, body = next(there.read())
+            assert bytes(body) == LONG
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    del kept, each
+    assert files() == before
+
+
+def test_no_open_file_at_all_is_no_reason_to_refuse_a_message() -> None:
+    with files_left(0):
+        kept = room(100_000)
+    assert len(kept) == 100_000
+    assert descriptor_of(kept) is None
+
+
+def test_the_other_ends_end_is_said(pipes: Any) -> None:
+    here, there = pipes
+    there.close()
+    with pytest.raises(PipeClosedError):
+        [*here.read()]
+    with pytest.raises(PipeClosedError):
+        here.send(Word())
+
+
+def test_what_cannot_be_sent_yet_is_kept_and_sent_later() -> None:
+    mine, theirs = pair()
+    mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    here, there = Pipe(mine, Word, waits=False), Pipe(theirs, Word, waits=True)
+    count = 0
+    while not here.writing:
+        here.send(Word(str(count)), LONG)
+        count += 1
+    said = there.read()
+    for number in range(count):
+        here.write()
+        word, body = next(said)
+        assert (word.text, len(body)) == (str(number), len(LONG))
+    assert not here.writing
+    here.close()
+    there.close()

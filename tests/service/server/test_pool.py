@@ -1,0 +1,508 @@
+"""Slow requests in processes of their own: what they answer, what stops them, what is left when they die."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import signal
+import sys
+import termios
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, Client, Overlay, Robot, Server, Wrench
+from dyn_service.api.spec import PUSHED
+from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import Head
+from dyn_service.service.server.administration.metrics import Metrics
+from dyn_service.service.server.answering.registry import Registry
+from dyn_service.service.server.answering.task import Task
+from dyn_service.service.server.workers.handle import WorkerHandle
+from dyn_service.service.server.workers.pipes import Pipe, pair
+from dyn_service.service.server.workers.pool import Pool
+from dyn_service.service.server.workers.protocol import DropRobot, KnowRobot, ToWorker, Work
+from tests.conftest import URDF
+from tests.service.conftest import WAIT_MS, Bare, array, request
+
+WAIT_S = WAIT_MS / 1e3
+
+
+@pytest.fixture
+def pooled(panda: Robot, pendulum: Robot) -> Iterator[Server]:
+    with Server([panda, pendulum], endpoints=["tcp://127.0.0.1:0"], workers=2) as server:
+        yield server
+
+
+def serving(limits: RequestLimits | None = None, workers: int = 2, name: str = "pendulum", **options: Any) -> Server:
+    robot = Robot.from_urdf(URDF / f"{name}.urdf")
+    return Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=workers, limits=limits, **options)
+
+
+def children_of(parent: int) -> list[int]:
+    """The processes whose parent this is, and theirs."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                    found += [int(entry.name), *children_of(int(entry.name))]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def workers_of(server: Server) -> list[int]:
+    """Process numbers of the workers: the nursery's children."""
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    nursery = pool._nursery._process
+    assert nursery is not None
+    return children_of(nursery.pid)
+
+
+def eventually(holds: Callable[[], Any]) -> None:
+    until = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def simulate(number: int, steps: int = 250, states: int = 200_000, **fields: Any) -> dict[str, Any]:
+    """A part of a motion: as many states at once as make it take a while."""
+    state = array(np.full((states, 1), 0.5))
+    options = {"dt": 1e-6, "steps": steps, "every": steps, "integrator": "implicit_midpoint"}
+    return request("simulate", id=number, inputs={"q": state, "v": state}, options=options, **fields)
+
+
+def test_answers_are_those_of_this_process(pooled: Server, panda: Robot) -> None:
+    q = np.random.default_rng(0).uniform(-1.0, 1.0, (3000, panda.nv))
+    with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
+        robot = client.robot("panda")
+        assert robot.inverse_dynamics(q, q, q).tobytes() == panda.inverse_dynamics(q, q, q).tobytes()
+        here, there = (each.verify(q[0], q[1], q[2]) for each in (panda, robot))
+        assert {name: value.tobytes() for name, value in here.items()} == {
+            name: value.tobytes() for name, value in there.items()
+        }
+        motions = [each.simulate(q[0], q[1], dt=1e-3, steps=300) for each in (panda, robot)]
+        assert motions[0].q.tobytes() == motions[1].q.tobytes()
+
+
+def test_a_kernel_that_a_worker_made_comes_to_the_serving_process() -> None:
+    with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        robot, plan = client.robot("pendulum"), server.service.registry.served["pendulum"].plans["mass_matrix"]
+        assert plan.state is None
+        expected = robot.mass_matrix([0.5])
+        eventually(lambda: plan.state is not None)
+        assert robot.mass_matrix([0.5]).tobytes() == expected.tobytes()
+        short = server.service.metrics.short("mass_matrix")
+        assert sum(short.buckets) == 1  # the second of the two, by the thread that serves
+
+
+def test_a_prepared_robot_is_answered_while_every_worker_is_busy(bare: Any) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    robot.prepare(["gravity_forces"])
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=1) as server:
+        busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
+        busy.send(simulate(1))
+        eventually(lambda: server._dispatcher.waiting)
+        for number in range(20):
+            assert quick.ask(request(id=number))["ok"]
+        assert server._dispatcher.waiting  # the simulation is still on
+
+
+def test_robots_come_and_go(pooled: Server) -> None:
+    text = (URDF / "scara.urdf").read_text()
+    local = Robot.from_urdf(URDF / "scara.urdf")
+    q = np.full((1000, local.nv), 0.25)
+    with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
+        for _ in range(3):
+            robot = client.load_robot(text)
+            assert robot.gravity_forces(q[0]).tobytes() == local.gravity_forces(q[0]).tobytes()
+            assert robot.mass_matrix(q).tobytes() == local.mass_matrix(q).tobytes()
+            client.unload_robot(robot.name)
+            assert client.list_robots() == ["panda", "pendulum"]
+        other = text.replace('<robot name="scara"', '<robot name="panda"')
+        with pytest.raises(FailedPreconditionError, match="robot 'panda' is served with fingerprint"):
+            client.load_robot(other)
+        assert client.robot("panda").nv == 9
+
+
+def test_what_is_not_allowed_is_not_done_by_a_worker_either() -> None:
+    text = (URDF / "panda.urdf").read_text() + " " * (1 << 14)  # so long that the serving thread does not read it
+    with serving(allow_load=False) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        with pytest.raises(PermissionDeniedError):
+            client.load_robot(text)
+        assert client.list_robots() == ["pendulum"]
+
+
+def test_work_stops_at_its_deadline(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        peer.ask(request("forward_dynamics", inputs=dict.fromkeys(("q", "v", "tau"), array([0.5]))))
+        peer.send(simulate(1, deadline_ms=6e4))
+        pool = server._worker
+        assert isinstance(pool, Pool)
+        eventually(lambda: any(worker.task is not None and not unread(worker) for worker in pool._workers))
+        with monkeypatch.context() as patch:  # a minute later: it is at it
+            patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
+            error = peer.receive()["error"]
+        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert "was stopped" in error["message"]
+        assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]  # by the next worker
+
+
+def test_work_stops_at_the_limit(bare: Any) -> None:
+    with serving(RequestLimits(max_worker_s=0.2), workers=1) as server:
+        error = bare(server.endpoints[0]).ask(simulate(1))["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert error["message"].endswith("for more than 0.2 s, which is the limit")
+
+
+def test_work_stops_when_its_asker_leaves(bare: Any) -> None:
+    with serving(workers=1) as server:
+        leaver, waiting = bare(server.endpoints[0]), bare(server.endpoints[0])
+        eventually(lambda: len(workers_of(server)) == 1)
+        (before,) = workers_of(server)
+        for number in (1, 2, 3):
+            leaver.send(simulate(number))
+        eventually(lambda: len(server._dispatcher.waiting) == 3)
+        leaver.close()
+        assert waiting.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+        assert not server._dispatcher.waiting
+        eventually(lambda: workers_of(server) != [before])
+
+
+def unread(worker: WorkerHandle) -> int:
+    """How many bytes that were sent to a worker it has not read (unix(7), SIOCOUTQ)."""
+    return int.from_bytes(fcntl.ioctl(worker.end, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def state_of(process: int) -> str:
+    """What a process is at: proc_pid_stat(5)."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def stop_workers(server: Server) -> None:
+    """Has all workers stand still, once they are there."""
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    eventually(lambda: len(pool._workers) == 2 and all(worker.is_idle for worker in pool._workers))
+    for worker in workers_of(server):
+        os.kill(worker, signal.SIGSTOP)
+        eventually(lambda number=worker: state_of(number) == "T")  # else it may read what comes, and then stop
+
+
+def kill_the_one_at_work(server: Server, *, has_read: bool = True) -> None:
+    """Kills the worker that is at a request, from outside the pool, once it has read it."""
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    at_work: list[int] = []
+    eventually(
+        lambda: (
+            at_work.extend(h.number for h in pool._workers if h.task is not None and has_read is not bool(unread(h)))
+            or at_work
+        )
+    )
+    pool._nursery.kill(at_work[0])
+
+
+def test_a_worker_that_is_killed_costs_nobody_an_answer(pooled: Server, bare: Any) -> None:
+    peer: Bare = bare(pooled.endpoints[0])
+    for number in range(3):
+        peer.send(simulate(number, steps=100, states=20_000))
+        kill_the_one_at_work(pooled)
+        reply = peer.receive()
+        assert (reply["id"], reply["ok"]) == (number, True)
+    assert pooled.service.metrics.traffic.workers_lost == 3
+
+
+def test_a_request_that_two_workers_die_of_is_not_tried_again(pooled: Server, bare: Any) -> None:
+    peer: Bare = bare(pooled.endpoints[0])
+    peer.send(simulate(1))
+    for count in (1, 2):
+        kill_the_one_at_work(pooled)
+        eventually(lambda count=count: pooled.service.metrics.traffic.workers_lost == count)
+    error = peer.receive()["error"]
+    assert error["code"] == "RESOURCE_EXHAUSTED"
+    assert error["message"].startswith("2 workers were lost while at simulate")
+    assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+
+
+def test_a_worker_that_a_signal_stopped_is_replaced_before_the_deadline(pooled: Server, bare: Any) -> None:
+    peer: Bare = bare(pooled.endpoints[0])
+    batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
+    assert peer.ask(batch)["ok"]
+    stop_workers(pooled)
+    assert peer.ask({**batch, "deadline_ms": 6e4})["ok"]  # by a new one, after both that were there
+    assert pooled.service.metrics.traffic.workers_lost == 2
+
+
+def test_workers_that_had_not_read_a_request_are_no_loss_to_it(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while idle, as the system sees it: the request came to them, and they were gone."""
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
+    peer: Bare = bare(pooled.endpoints[0])
+    batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
+    assert peer.ask(batch)["ok"]
+    stop_workers(pooled)
+    peer.send(batch)
+    for count in (1, 2):
+        kill_the_one_at_work(pooled, has_read=False)
+        eventually(lambda count=count: pooled.service.metrics.traffic.workers_lost == count)
+    assert peer.receive()["ok"]
+
+
+def test_workers_that_read_no_request_are_not_made_without_end(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a robot that is sent before it is too much for them."""
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._UNREAD", 2)
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
+    peer: Bare = bare(pooled.endpoints[0])
+    stop_workers(pooled)
+    peer.send(simulate(1))
+    for count in (1, 2):
+        kill_the_one_at_work(pooled, has_read=False)
+        eventually(lambda count=count: pooled.service.metrics.traffic.workers_lost == count)
+    error = peer.receive()["error"]
+    assert error["code"] == "RESOURCE_EXHAUSTED"
+    assert error["message"] == "2 workers were lost before they were at simulate"
+
+
+def test_memory_of_a_worker_is_bounded(bare: Any) -> None:
+    """It may be told so by Python or die of it; the asker hears of it, and the next one is answered."""
+    with serving(RequestLimits(max_worker_bytes=250 << 20), workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        big = np.zeros((500_000, 1))
+        reply = peer.ask(request("verify", inputs=dict.fromkeys(("q", "v", "a"), array(big))))
+        assert reply["error"]["code"] in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+        assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+
+
+def test_a_batch_does_not_wait_for_what_takes_long(pooled: Server, bare: Any) -> None:
+    busy, quick = bare(pooled.endpoints[0]), bare(pooled.endpoints[0])
+    batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
+    assert quick.ask(batch)["ok"]
+    for number in range(4):
+        busy.send(simulate(number))
+    for _ in range(10):
+        assert quick.ask(batch)["ok"]
+    assert len(pooled._dispatcher.waiting) == 4
+
+
+def test_clients_that_begin_and_cancel_leave_a_worker_for_batches(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cancel ends a worker. Long work takes neither the last live one nor the oldest, which has loaded kernels."""
+    pool = pooled._worker
+    assert isinstance(pool, Pool)
+    eventually(lambda: all(worker.is_idle for worker in pool._workers))
+    oldest = pool._workers[0]
+    begun: list[tuple[int, int]] = []  # ids of what was begun, and how many workers were left for batches
+    begin = pool._begin
+
+    def noted(worker: WorkerHandle, task: Task) -> None:
+        left = sum(each is not worker and each.is_there and not each.is_long for each in pool._workers)
+        begin(worker, task)
+        begun.append((task.head.id or 0, left))
+
+    monkeypatch.setattr(pool, "_begin", noted)
+    peers = [bare(pooled.endpoints[0]) for _ in range(3)]
+    for number, peer in enumerate(peers):
+        peer.send(simulate(number))
+    eventually(lambda: len(pooled._dispatcher.waiting) == 3)
+    for count in range(1, 13):
+        eventually(lambda count=count: len(begun) == count)
+        at_work = begun[-1][0]
+        peer = peers[at_work % 3]
+        peer.send({"v": 1, "id": at_work, "query": "cancel"})
+        peer.send(simulate(at_work + 3))
+    assert [left for _, left in begun[:12]] == [1] * 12
+    assert Counter(number % 3 for number, _ in begun[:12]) == {0: 4, 1: 4, 2: 4}
+    assert pool._workers[0] is oldest
+    assert oldest.is_idle
+
+
+def test_notices_tell_of_a_workers_compiler(bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    with serving(workers=1, name="ur5e") as server:
+        peer: Bare = bare(server.endpoints[0])
+        inputs = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
+        peer.send(request("forward_dynamics", "ur5e", inputs=inputs, compile_wait_ms=6e4, deadline_ms=1e4))
+        notice = peer.receive()
+        assert notice["notice"]["text"] == "forward_dynamics-articulated of robot 'ur5e' is being compiled"
+        while "notice" in (reply := peer.receive()):
+            pass
+        assert reply["ok"]
+
+
+def test_servers_leave_no_processes() -> None:
+    server = serving()
+    server.start()
+    with Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        client.robot("pendulum").mass_matrix(np.zeros((3000, 1)))
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    assert pool._nursery._process is not None
+    nursery, workers = pool._nursery._process.pid, workers_of(server)
+    assert len(workers) == 2
+    server.stop()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (nursery, *workers)))
+
+
+def test_a_stop_does_not_wait_for_what_is_worked_on(bare: Any) -> None:
+    server = serving(workers=1)
+    server.start()
+    peer: Bare = bare(server.endpoints[0])
+    for number in (1, 2):
+        peer.send(simulate(number))
+    eventually(lambda: len(server._dispatcher.waiting) == 2)
+    stopper = threading.Thread(target=server.stop)
+    stopper.start()
+    assert (reply := peer.receive())["id"] == 2
+    assert reply["error"]["code"] == UnavailableError.code
+    stopper.join(WAIT_S)
+    assert not stopper.is_alive()
+
+
+def test_a_server_that_listens_and_is_never_run_leaves_no_processes() -> None:
+    server = serving()
+    server.bind()
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    nursery = pool._nursery._process
+    assert nursery is not None
+    server.stop()
+    assert nursery.poll() is not None
+
+
+def test_workers_that_cannot_start_are_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.service.server.workers.fork_server.sys.executable", "/bin/false")
+    with pytest.raises(UnavailableError, match="the server's worker processes do not start"):
+        serving().start()
+
+
+def test_health_says_whether_work_is_taken(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serving(workers=1)
+    server.start()
+    peer: Bare = bare(server.endpoints[0])
+    health = {"v": 1, "id": 9, "query": "health"}
+    assert peer.ask(health)["outputs"]["ready"]
+    pool = server._worker
+    assert isinstance(pool, Pool)
+
+    def no_more() -> Any:
+        raise OSError("too many")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "_make_worker", no_more)
+        pool._nursery.kill(pool._workers[0].number)
+        eventually(lambda: not peer.ask(health)["outputs"]["ready"])
+    eventually(lambda: peer.ask(health)["outputs"]["ready"])  # another has come, a second later
+    server.stop()
+
+
+def test_robots_come_and_go_without_a_question_between(pooled: Server) -> None:
+    """What a worker was told to load it has: it must go again, or the next load of that name meets it there."""
+    text = (URDF / "scara.urdf").read_text()
+    heavier = text.replace('mass value="', 'mass value="1')
+    with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
+        for each in (text, text, heavier, text):
+            loaded = client.load_robot(each)
+            assert client.list_robots() == ["panda", "pendulum", "scara"]
+            assert loaded.gravity_forces(np.zeros(loaded.nq)).shape == (loaded.nv,)
+            client.unload_robot("scara")
+            client.load_robot(each)
+            client.unload_robot("scara")
+
+
+def test_as_many_robots_as_there_may_be_come_and_go_again_and_again() -> None:
+    text = (URDF / "pendulum.urdf").read_text()
+    with serving(RequestLimits(max_robots=2)) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        for number in range(6):
+            client.load_robot(text.replace('<robot name="pendulum"', f'<robot name="another{number}"'))
+            client.unload_robot(f"another{number}")
+
+
+def test_a_worker_lets_robots_go_before_it_takes_others(pendulum: Robot, panda: Robot) -> None:
+    """There may be two: one that has two is told of a third, which took the place of the second."""
+    registry = Registry([pendulum, panda], 2, Metrics())
+    ours, theirs = pair()
+    worker = WorkerHandle(ours, 0)
+    worker.known = {name: served.robot.fingerprint for name, served in registry.served.items()}
+    registry.remove("panda")
+    registry.add(pendulum.overlaid(Overlay(), name="third"))
+    worker.hand(Task((None, False), b"", 0, Head(robot="third")), registry.served)
+    pipe: Pipe[ToWorker] = Pipe(theirs, ToWorker, waits=True)  # type: ignore[arg-type]  # a union
+    said = [type(words) for words, _ in islice(pipe.read(), 3)]
+    assert said == [DropRobot, KnowRobot, Work]
+    worker.pipe.close()
+    pipe.close()
+
+
+def test_the_next_request_does_not_inherit_a_fate(bare: Any) -> None:
+    """Deadlines that strike about when the work ends: what comes after them has none, and is answered."""
+    with serving(workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        batch = array(np.zeros((60_000, 1)))
+        assert peer.ask(request("mass_matrix", inputs={"q": batch}))["ok"]
+        for number in range(40):
+            peer.send(request("mass_matrix", id=2 * number, inputs={"q": batch}, deadline_ms=1.0 + 0.3 * number))
+            peer.send(request("mass_matrix", id=2 * number + 1, inputs={"q": batch}))
+        seen = {(reply := peer.receive())["id"]: reply for _ in range(80)}
+        assert all(seen[2 * number + 1]["ok"] for number in range(40))
+
+
+def test_single_states_with_wrenches_come_to_the_serving_process() -> None:
+    with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        robot = client.robot("pendulum")
+        served = server.service.registry.served["pendulum"].robot
+        push = Wrench(robot.link_names[-1], force=(0.0, 0.0, 1.0))
+        robot.inverse_dynamics([0.5], [0.0], [0.0], wrenches=push)
+        eventually(lambda: served.has_kernel(QUERIES["inverse_dynamics"], "", PUSHED))
+
+
+def test_a_loaded_robots_first_question_waits_for_nobody(bare: Any) -> None:
+    text = (URDF / "scara.urdf").read_text()
+    with serving(workers=1) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+        robot = client.load_robot(text)
+        bare(server.endpoints[0]).send(simulate(1))
+        eventually(lambda: server._dispatcher.waiting)
+        zeros = np.zeros(robot.nv)
+        robot.inverse_dynamics(zeros, zeros, zeros)
+        assert server._dispatcher.waiting  # the simulation is still on
+
+
+def test_what_waits_too_long_is_told_so_before_its_turn(bare: Any) -> None:
+    with serving(workers=1) as server:
+        busy, late = bare(server.endpoints[0]), bare(server.endpoints[0])
+        busy.send(simulate(1))
+        eventually(lambda: server._dispatcher.waiting)
+        late.send(simulate(2, deadline_ms=50.0))
+        assert late.receive()["error"]["code"] == "DEADLINE_EXCEEDED"
+        assert server._dispatcher.waiting
+
+
+def test_peers_have_their_work_done_in_turn(bare: Any) -> None:
+    with serving(workers=1) as server:
+        greedy, modest = bare(server.endpoints[0]), bare(server.endpoints[0])
+        batch = {"q": array(np.zeros((30_000, 1)))}
+        assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
+        greedy.send(simulate(0, steps=20))
+        for number in range(1, 100):
+            greedy.send(request("mass_matrix", id=number, inputs=batch))
+        eventually(lambda: len(server._dispatcher.waiting) == 100)
+        assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
+        assert len(server._dispatcher.waiting) > 50

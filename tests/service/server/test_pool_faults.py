@@ -1,0 +1,328 @@
+"""Worker processes where something fails, or someone leaves: whoever waits is answered, and nothing is done in vain."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import QUERIES, Client, Robot, Server
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.server.answering.compiling import CompileClock
+from dyn_service.service.server.workers.pool import Pool
+from dyn_service.service.server.workers.shared_memory import received
+from tests.conftest import ROOT, URDF
+from tests.service.conftest import Bare, array, request
+from tests.service.server.test_pool import WAIT_S, eventually, serving, simulate, workers_of
+
+BATCH = request("mass_matrix", inputs={"q": array(np.zeros((12_000, 1)))})
+
+
+def pool_of(server: Server) -> Pool:
+    pool = server._worker
+    assert isinstance(pool, Pool)
+    return pool
+
+
+def load(name: str, number: int = 1, **fields: Any) -> dict[str, Any]:
+    text = (URDF / "scara.urdf").read_text().replace('name="scara"', f'name="{name}"', 1)
+    return {"v": 1, "id": number, "query": "load_robot", "inputs": {"urdf": text}, **fields}
+
+
+# what waits costs control loops nothing
+
+
+def test_answers_cost_the_same_however_much_waits(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By counts: what was looked at of 127 requests that wait for a worker, while 200 single states are answered."""
+    looked, within = [0], CompileClock.within_ns
+
+    def counted(clock: CompileClock, begin_ns: int, end_ns: int) -> int:
+        looked[0] += 1
+        return within(clock, begin_ns, end_ns)
+
+    limits = RequestLimits(max_work_s=1000.0, max_worker_s=600.0)
+    with serving(limits, workers=2) as server:
+        quick, busy = bare(server.endpoints[0]), bare(server.endpoints[0])
+        assert quick.ask(request())["ok"]
+        eventually(lambda: server.service.registry.served["pendulum"].plans["gravity_forces"].state is not None)
+        for number in range(128):
+            busy.send(simulate(number, steps=20_000, states=500, compile_wait_ms=6e4, deadline_ms=6e5))
+        eventually(lambda: len(server._dispatcher.waiting) == 128)
+        monkeypatch.setattr(CompileClock, "within_ns", counted)
+        for _ in range(200):
+            assert quick.ask(request())["ok"]
+        assert looked[0] <= 10  # as many as were begun meanwhile
+
+
+# what was loaded
+
+
+@pytest.mark.parametrize("name", ["add", "load_kernel"])
+def test_a_load_that_fails_is_answered_and_leaves_its_place(
+    name: str, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with serving(RequestLimits(max_waiting=2), workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(server.service.registry if name == "add" else Robot, name, fail)
+            for number in range(4):
+                reply = peer.ask(load(f"scara{number}", number))
+                assert reply["id"] == number
+                if name == "add":
+                    assert reply["error"]["code"] == "INTERNAL"
+                else:  # it is served, by the workers for now
+                    assert reply["ok"]
+        eventually(lambda: not server._dispatcher.waiting)
+        assert peer.ask(load("scara"))["ok"]
+
+
+def test_a_robot_that_is_unloaded_while_it_is_added_was_loaded(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(workers=1) as server:
+        registry = server.service.registry
+        add = registry.add
+
+        def add_and_remove(robot: Robot, expires_s: float | None) -> None:
+            add(robot, expires_s)
+            registry.remove(robot.name)
+
+        monkeypatch.setattr(registry, "add", add_and_remove)
+        peer: Bare = bare(server.endpoints[0])
+        for number in range(3):
+            reply = peer.ask(load("scara", number))
+            assert (reply["id"], reply["ok"]) == (number, True)
+
+
+def test_a_load_keeps_its_deadline_and_is_answered_once(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, gate = threading.Event(), threading.Event()
+    with serving(workers=1) as server:
+        registry = server.service.registry
+        add = registry.add
+
+        def add_later(robot: Robot, expires_s: float | None) -> None:
+            entered.set()
+            assert gate.wait(WAIT_S)
+            add(robot, expires_s)
+
+        monkeypatch.setattr(registry, "add", add_later)
+        peer: Bare = bare(server.endpoints[0])
+        peer.send(load("scara", 1, deadline_ms=6e4))
+        assert entered.wait(WAIT_S)
+        with monkeypatch.context() as patch:  # two minutes later
+            patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 120 * 10**9)
+            error = peer.receive()["error"]
+        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert not server._dispatcher.waiting
+        gate.set()
+        eventually(lambda: "scara" in registry.served)
+        reply = peer.ask(BATCH | {"id": 2})  # and no second reply to the first comes before it
+        assert (reply["id"], reply["ok"]) == (2, True)
+
+
+# who leaves
+
+
+def test_work_whose_asker_left_while_a_kernel_was_made_stops_when_it_is_there(
+    bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    with serving(RequestLimits(max_work_s=1000.0), workers=1, name="ur5e") as server:
+        pool = pool_of(server)
+        eventually(lambda: len(workers_of(server)) == 1)
+        (before,) = workers_of(server)
+        leaver: Bare = bare(server.endpoints[0])
+        state = array(np.zeros((2000, 6)))
+        options = {"dt": 1e-6, "steps": 20_000, "every": 20_000}
+        leaver.send(request("simulate", "ur5e", inputs={"q": state, "v": state}, options=options))
+        kernels: list[str] = []
+        eventually(lambda: kernels.extend(worker.making for worker in pool._workers if worker.making) or kernels)
+        leaver.close()
+        eventually(lambda: not len(server._ledger))
+        eventually(lambda: not server._dispatcher.waiting)
+        eventually(lambda: workers_of(server) != [before])  # the work is not
+        assert server.service.metrics.traffic.workers_lost == 0
+        query, _, method = kernels[0].partition(" ")[0].partition("-")
+        fresh, row = Robot.from_urdf(URDF / "ur5e.urdf"), QUERIES[query]
+        assert fresh.load_kernel(row, method or next(iter(row.kernels)))  # for the next one who asks
+
+
+# what takes too long, or too much
+
+
+def test_a_deadline_is_answered_while_a_kernel_is_made_and_the_kernel_goes_on(
+    bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
+    with serving(workers=1, name="ur5e") as server:
+        pool, peer = pool_of(server), bare(server.endpoints[0])
+        eventually(lambda: len(workers_of(server)) == 1)
+        (worker,), (process,) = pool._workers, workers_of(server)
+        zeros = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
+        peer.send(request("forward_dynamics", "ur5e", inputs=zeros, deadline_ms=6e4))
+        eventually(lambda: worker.making)
+        os.kill(process, signal.SIGSTOP)  # it is at it for as long as anyone likes
+        with monkeypatch.context() as patch:  # a minute later
+            patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
+            error = peer.receive()["error"]
+        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert not server._dispatcher.waiting
+        assert worker.making
+        assert worker in pool._workers
+        os.kill(process, signal.SIGCONT)
+        eventually(lambda: worker not in pool._workers)  # the work does not go on after its kernel
+        fresh = Robot.from_urdf(URDF / "ur5e.urdf")
+        assert fresh.load_kernel(QUERIES["forward_dynamics"], "articulated")
+        reply = peer.ask(request("forward_dynamics", "ur5e", id=2, inputs=zeros))  # one reply each
+        assert (reply["id"], reply["ok"]) == (2, True)
+        assert server.service.metrics.traffic.workers_lost == 0
+
+
+def test_a_kernel_that_took_too_long_is_not_made_again(
+    bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
+    with serving(workers=1, name="ur5e") as server:
+        pool, peer = pool_of(server), bare(server.endpoints[0])
+        (worker,) = pool._workers
+        zeros = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
+        peer.send(request("forward_dynamics", "ur5e", inputs=zeros))
+        eventually(lambda: worker.making)
+        os.kill(workers_of(server)[0], signal.SIGSTOP)  # it is at it for as long as anyone likes
+        with monkeypatch.context() as patch:  # later
+            patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 121 * 10**9)
+            error = peer.receive()["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert error["message"].endswith("is being made for more than 120 s, which is the limit")
+        made = [worker]
+
+        def replaced() -> bool:
+            made[:] = pool._workers
+            return pool.ready and made != [worker]
+
+        eventually(replaced)
+        again = peer.ask(request("forward_dynamics", "ur5e", inputs=zeros | {"tau": array(np.ones(6))}))
+        assert again["error"]["message"] == error["message"]
+        assert made[0].begun_ns == 0  # nobody was asked
+        assert peer.ask(request("gravity_forces", "ur5e", inputs={"q": array(np.zeros(6))}))[
+            "ok"
+        ]  # other kernels are made
+        assert made[0].begun_ns != 0
+
+
+def test_a_worker_that_has_grown_makes_room_for_another(bare: Any) -> None:
+    with serving(RequestLimits(max_worker_bytes=150 << 20), workers=1) as server:  # half of it they have
+        peer: Bare = bare(server.endpoints[0])
+        for number in range(3):
+            eventually(lambda: len(workers_of(server)) == 1)
+            before = workers_of(server)
+            assert peer.ask(BATCH | {"id": number})["ok"]
+            eventually(lambda before=before: not {*before} & {*workers_of(server)})
+        assert server.service.metrics.traffic.workers_lost == 0
+
+
+# no open files
+
+
+def test_a_reply_whose_bytes_cannot_be_had_is_asked_for_again(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = 1
+
+    def fails(descriptor: int, size: int) -> memoryview:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            os.close(descriptor)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return received(descriptor, size)
+
+    with serving(workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        expected = peer.ask(BATCH)["outputs"]
+        monkeypatch.setattr("dyn_service.service.server.workers.pipes.received", fails)
+        for count, lost in ((1, 1), (0, 1), (1, 2)):
+            failures = count
+            assert peer.ask(BATCH)["outputs"] == expected
+            assert server.service.metrics.traffic.workers_lost == lost
+        failures = 2
+        error = peer.ask(BATCH)["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert error["message"].startswith("2 workers were lost while at mass_matrix: of what the last one said ")
+        assert error["message"].endswith("bytes cannot be had: [Errno 24] Too many open files")
+        assert peer.ask(BATCH)["outputs"] == expected
+
+
+def test_a_request_that_cannot_be_handed_over_costs_no_worker(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with serving(workers=1) as server:
+        peer: Bare = bare(server.endpoints[0])
+        assert peer.ask(BATCH)["ok"]
+        before = workers_of(server)
+        with monkeypatch.context() as patch:
+            patch.setattr("dyn_service.service.server.workers.shared_memory.os.memfd_create", fails)
+            error = peer.ask(BATCH)["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert error["message"].endswith("cannot be handed to a worker now: [Errno 24] Too many open files")
+        assert peer.ask(BATCH)["ok"]
+        assert workers_of(server) == before
+
+
+LIMITED = """
+import resource, sys
+from dyn_service.cli.main import main
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+sys.argv = ["dyn", "serve", "urdf/pendulum.urdf", "--bind", sys.argv[1]]
+main()
+"""
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """A server that may have 256 open files: where it is, and its process."""
+    endpoint = f"ipc://{tmp_path}/s"
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen([sys.executable, "-c", LIMITED, endpoint], cwd=ROOT, stdout=log, stderr=log)
+        try:
+            eventually(lambda: "ready:" in (tmp_path / "log").read_text() or process.poll() is not None)
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            yield endpoint, process.pid
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+
+def test_long_requests_that_wait_take_no_open_files_from_others(limited: tuple[str, int], bare: Any) -> None:
+    endpoint, process = limited
+    good: Bare = bare(endpoint)
+    expected = good.ask(BATCH)["outputs"]
+    before = len(os.listdir(f"/proc/{process}/fd"))
+    hoarders = [bare(endpoint) for _ in range(2)]
+    long = msgpack.packb(simulate(1, steps=2000, states=5000, deadline_ms=6e4))
+    for _ in range(100):
+        for hoarder in hoarders:
+            hoarder.send(long)
+    with Client(endpoint, timeout_s=WAIT_S) as client:
+        eventually(lambda: client.stats()["gauges"]["waiting"] >= 190)
+        assert len(os.listdir(f"/proc/{process}/fd")) - before < 128
+        for _ in range(5):
+            assert good.ask(BATCH)["outputs"] == expected
+        for _ in range(5):
+            assert bare(endpoint).ask(request())["ok"]
+        counters = client.stats()["counters"]
+    assert (counters["workers_lost"], counters["cut_off"], counters["refused_busy"]) == (0, 0, 0)

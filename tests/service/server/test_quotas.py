@@ -1,0 +1,413 @@
+"""What is bounded over all connections of a server, open, keyed and both at once; and what the log says of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+
+from dyn_service import Client, Robot, Server
+from dyn_service.service.protocol.keys import Keys, make_keys
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.server.administration.audit import close_audit, open_audit
+from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.administration.metrics import Traffic
+from dyn_service.service.server.transport.quotas import Ledger, SparseLog
+from tests.conftest import ROOT, URDF
+from tests.service.conftest import WAIT_MS, Bare, request
+from tests.service.server.test_connections import is_closed
+from tests.service.server.test_security import ON_LINUX, dealer, new, raw, wait_until
+from tests.service.server.test_server import speak_zeromq
+
+WAIT_S = WAIT_MS / 1e3
+CURVE = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
+HEALTH = msgpack.packb({"v": 1, "id": 1, "query": "health"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> KeyFolder:
+    return KeyFolder(tmp_path / "keys")
+
+
+@pytest.fixture
+def keys(folder: KeyFolder) -> Keys:
+    return new(folder, "good")
+
+
+@pytest.fixture
+def serve(pendulum: Robot, folder: KeyFolder, keys: Keys) -> Iterator[Callable[..., Server]]:
+    """Starts a server with such endpoints: open, keyed."""
+    pendulum.prepare(["gravity_forces"])
+    with ExitStack() as stack:
+
+        def start(*kinds: str, **limits: Any) -> Server:
+            endpoints = {"open": "tcp://127.0.0.1:0", "keyed": "tcp://0.0.0.0:0"}
+            chosen = [endpoints[kind] for kind in kinds]
+            server = Server([pendulum], endpoints=chosen, key_folder=folder, limits=RequestLimits(**limits))
+            return stack.enter_context(server)
+
+        yield start
+
+
+def reached(server: Server) -> list[str]:
+    return [endpoint.replace("0.0.0.0", "127.0.0.1") for endpoint in server.endpoints]
+
+
+def counters(server: Server) -> dict[str, int]:
+    return server.service.metrics.to_dict()["counters"]
+
+
+def gauges(server: Server) -> dict[str, float]:
+    return server.service.metrics.to_dict()["gauges"]
+
+
+def ask(asking: zmq.Socket[bytes]) -> bool:
+    asking.send(HEALTH)
+    return bool(msgpack.unpackb(asking.recv())["ok"])
+
+
+@ON_LINUX
+def test_signs_of_life_are_not_taken_for_messages_without_an_end(serve: Callable[..., Server], keys: Keys) -> None:
+    """However often they come, and however long: a client that says it is there is never cut off for that."""
+    server = serve("keyed", max_unfinished_bytes=8192)
+    (endpoint,) = reached(server)
+    often = {"HEARTBEAT_IVL": 1, "HEARTBEAT_TIMEOUT": WAIT_MS}
+    with dealer(endpoint, keys, **often) as lively, dealer(endpoint, keys, **often) as mute:
+        assert ask(lively)
+        assert ask(mute)  # and nothing more
+        assert server._keyed is not None
+        peers = list(server._keyed._peers)
+        wait_until(lambda: all(peer.received > 60_000 for peer in peers))
+        assert ask(lively)
+        assert gauges(server)["unfinished_bytes"] < 4096
+        assert counters(server)["cut_off"] == 0
+        assert list(server._keyed._peers) == peers
+
+
+@pytest.mark.parametrize("kind", ["open", "keyed"])
+def test_a_newcomer_gets_the_place_of_the_one_quiet_for_longest(
+    serve: Callable[..., Server], keys: Keys, kind: str
+) -> None:
+    """Where all have asked; by the same rule at every front."""
+    server = serve(kind, max_connections=4)
+    (endpoint,) = reached(server)
+    with ExitStack() as opened:
+        options = {"RECONNECT_IVL": -1, "HEARTBEAT_IVL": 0}  # who is cut off stays away
+        clients = [
+            opened.enter_context(dealer(endpoint, keys if kind == "keyed" else None, **options)) for _ in range(4)
+        ]
+        for client in clients:
+            assert ask(client)
+        clients.append(clients.pop(0))  # who came first has asked last
+        for client in clients:
+            assert ask(client)
+        newcomer = opened.enter_context(dealer(endpoint, keys if kind == "keyed" else None, **options))
+        assert ask(newcomer)
+        assert counters(server)["cut_off"] == 1
+        for client in clients[1:]:
+            assert ask(client)
+        for option in (zmq.SNDTIMEO, zmq.RCVTIMEO):
+            clients[0].setsockopt(option, 300)
+        with pytest.raises(zmq.Again):
+            ask(clients[0])
+        assert gauges(server)["connections"] == 4
+
+
+def test_connections_are_bounded_over_all_fronts(serve: Callable[..., Server], folder: KeyFolder, keys: Keys) -> None:
+    server = serve("open", "keyed", max_connections=8)
+    plain, keyed = reached(server)
+    with ExitStack() as opened:
+        for _ in range(8):
+            assert ask(opened.enter_context(dealer(plain, None, RECONNECT_IVL=-1)))
+        for _ in range(8):
+            assert ask(opened.enter_context(dealer(keyed, keys, RECONNECT_IVL=-1)))
+            assert gauges(server)["connections"] <= 8
+        assert counters(server)["cut_off"] == 8
+
+
+class Place:
+    """A connection as the ledger sees it, that asks when the test says so."""
+
+    served = is_stranger = closed = False
+    heard_s = moved_s = 0.0
+    held = unread = 0
+
+    def __init__(self, ledger: Ledger, files: int = 1) -> None:
+        self._ledger = ledger
+        self.files = files
+        ledger.enter(self)
+
+    def ask(self, now_s: float) -> None:
+        self.heard_s = now_s
+        if not self.served:
+            self._ledger.asked(self)
+
+    def end(self) -> None:
+        self.closed = True
+        self._ledger.leave(self)
+
+
+def test_open_files_are_bounded_over_all_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection at an open endpoint may take three, one with a key takes one; together they stay within the sum."""
+    monkeypatch.setattr("dyn_service.service.server.transport.quotas.files_allowed", lambda: 100)
+    ledger = Ledger(RequestLimits(), Traffic())
+    places: list[Place] = []
+    for files in [3] * 50 + [1] * 150:
+        places.append(Place(ledger, files))
+        assert sum(each.files for each in places if not each.closed) <= 100
+    assert len(ledger) == 100
+
+
+def test_newcomers_are_answered_whoever_else_connects_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All places are taken by some who asked something, and then others come and ask nothing, 5000 a second."""
+    now = [100.0]
+    monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
+    ledger = Ledger(RequestLimits(max_connections=1024), Traffic())
+    loop = Place(ledger)
+    for _ in range(1100):
+        Place(ledger).ask(now[0])
+    for _ in range(20):
+        newcomer = Place(ledger)
+        for flood in range(500):  # 0.1 s, until it asks
+            now[0] += 2e-4
+            Place(ledger)
+            if flood % 10 == 0:
+                loop.ask(now[0])
+        assert not newcomer.closed
+        newcomer.ask(now[0])
+        assert newcomer.served
+        for _ in range(500):
+            now[0] += 2e-4
+            Place(ledger)
+        assert not newcomer.closed  # it asked, and is not sent away for those who do not
+        assert not loop.closed
+
+
+def test_who_asked_stays_while_some_had_their_time_and_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
+    ledger = Ledger(RequestLimits(max_connections=8), Traffic())
+    known = [Place(ledger) for _ in range(6)]
+    for place in known:
+        place.ask(now[0])
+    mute = [Place(ledger) for _ in range(2)]
+    now[0] += 2.0
+    for _ in range(2):
+        Place(ledger)
+    assert [place.closed for place in mute] == [True, True]
+    assert not any(place.closed for place in known)
+    Place(ledger)  # now the newcomers are new
+    assert [place.closed for place in known] == [True] + [False] * 5
+
+
+@pytest.mark.parametrize("kind", ["open", "keyed"])
+def test_a_newcomer_keeps_its_place_until_it_asks(serve: Callable[..., Server], keys: Keys, kind: str) -> None:
+    """All others have asked, and more and more connect that do not."""
+    server = serve(kind, max_connections=16)
+    (endpoint,) = reached(server)
+    curve = keys if kind == "keyed" else None
+    with ExitStack() as opened:
+        for _ in range(16):
+            assert ask(opened.enter_context(dealer(endpoint, curve, RECONNECT_IVL=-1)))
+        for _ in range(5):
+            newcomer = opened.enter_context(dealer(endpoint, curve, RECONNECT_IVL=-1))
+            watch = newcomer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+            assert watch.poll(WAIT_MS)
+            cut = counters(server)["cut_off"]
+            for _ in range(6):
+                opened.enter_context(raw(endpoint))
+            wait_until(lambda: counters(server)["cut_off"] >= cut + 6)  # noqa: B023
+            assert ask(newcomer)
+            newcomer.disable_monitor()
+            watch.close(linger=0)
+
+
+LITTLE = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
+from dyn_service import Robot, Server
+from dyn_service.service.server.administration.key_folder import KeyFolder
+endpoints = ["tcp://127.0.0.1:0", "tcp://0.0.0.0:0"]
+server = Server([Robot.from_urdf(sys.argv[1])], endpoints=endpoints, key_folder=KeyFolder(sys.argv[2]))
+server.serve_forever(lambda: print(*server.endpoints, flush=True))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files as Linux shows them")
+def test_open_and_keyed_connections_share_few_open_files(folder: KeyFolder, keys: Keys) -> None:
+    """Of a system that allows 160: neither kind of newcomer is shut out by many idle connections of both."""
+    command = [sys.executable, "-c", LITTLE, str(URDF / "pendulum.urdf"), str(folder.folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process,
+        ExitStack() as opened,
+    ):
+        assert process.stdout is not None
+        try:
+            plain, keyed = process.stdout.readline().replace("0.0.0.0", "127.0.0.1").split()
+            for _ in range(4):
+                for _ in range(40):
+                    for endpoint in (plain, keyed):
+                        opened.enter_context(raw(endpoint))
+                for endpoint, curve in ((plain, None), (keyed, keys)):
+                    assert ask(opened.enter_context(dealer(endpoint, curve)))
+                assert len(os.listdir(f"/proc/{process.pid}/fd")) < 160
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+
+@ON_LINUX
+def test_bytes_without_an_end_are_bounded_over_all_fronts(serve: Callable[..., Server], bare: Any) -> None:
+    """One that nobody knows yet goes before one that has asked something."""
+    server = serve("open", "keyed", max_message_bytes=4 << 20, max_unfinished_bytes=5 << 20)
+    plain, keyed = reached(server)
+    with speak_zeromq(plain) as half, raw(keyed) as stranger:
+        half.sendall(b"\x02" + (4 << 20).to_bytes(8) + bytes(3 << 20))
+        wait_until(lambda: gauges(server)["unfinished_bytes"] >= 3 << 20)
+        with suppress(ConnectionError):
+            stranger.sendall(CURVE + b"\x06" + (4_000_000).to_bytes(8) + bytes(3_000_000))
+        wait_until(lambda: counters(server)["cut_off"] == 1)
+        assert is_closed(stranger)
+        wait_until(lambda: gauges(server)["unfinished_bytes"] <= 5 << 20)
+        half.sendall(bytes(1 << 20))  # it may end
+        assert half.recv(1)
+
+
+@ON_LINUX
+def test_replies_that_are_not_read_are_bounded_over_all_fronts(serve: Callable[..., Server], keys: Keys) -> None:
+    server = serve("open", "keyed", max_reply_bytes=4 << 20, max_unread_bytes=3 << 20)
+    plain, keyed = reached(server)
+    q = {"dtype": "<f8", "shape": [1500, 1], "data": bytes(12_000)}
+    asked = msgpack.packb(request(inputs={"q": q}))
+    options = {"RCVHWM": 1, "RCVBUF": 1 << 14, "SNDHWM": 0, "RECONNECT_IVL": -1}
+    with (
+        dealer(plain, None, **options) as one,
+        dealer(keyed, keys, **options) as two,
+        dealer(plain, None) as reader,
+    ):
+        for number in range(1000):  # 12 MB to each
+            one.send(asked)
+            two.send(asked)
+            if number % 20 == 0:
+                assert ask(reader)
+                assert gauges(server)["unread_bytes"] <= 3 << 20
+        wait_until(lambda: counters(server)["cut_off"])
+        assert ask(reader)
+
+
+def test_a_flood_of_connections_writes_few_lines(
+    serve: Callable[..., Server], keys: Keys, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a stranger does wrong, and wherever: nobody fills a disk with log lines."""
+    monkeypatch.setattr("dyn_service.service.server.transport.quotas._TELL_EVERY_S", 1000.0)
+    server = serve("open", "keyed")
+    plain, keyed = reached(server)
+    caplog.set_level(logging.INFO)
+    for _ in range(100):
+        with raw(plain) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert is_closed(stranger)
+    with dealer(keyed, None), dealer(keyed, make_keys("other", keys.server)):
+        wait_until(lambda: server._keyed and server._keyed.refused)
+    assert counters(server)["cut_off"] >= 100
+    lines = [record for record in caplog.records if record.name.startswith("dyn_service")]
+    assert len([record for record in lines if "cut off" in record.getMessage()]) == 1
+    assert len(lines) <= 2
+    assert server._ledger._cuts._left_out >= 99
+
+
+def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
+    log = SparseLog(logging.getLogger("dyn_service.sparse"), logging.WARNING)
+    for number in range(5):
+        log.tell("number %d", number)
+    now[0] += 2.0
+    log.tell("number %d", 5)
+    for number in range(6, 9):
+        log.tell("number %d", number)
+    log.look()
+    now[0] += 2.0
+    log.look()
+    log.look()
+    assert [record.getMessage() for record in caplog.records] == [
+        "number 0",
+        "number 5 (4 more like this were not said)",
+        "3 more like the last were not said",
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of options are Linux's")
+def test_a_host_that_vanished_is_noticed_whatever_its_zeromq(serve: Callable[..., Server]) -> None:
+    """ZMTP 3.0 has no PING: the kernel asks, within the time in which the others must give a sign of life."""
+    server = serve("open")
+    with speak_zeromq(server.endpoints[0]) as peer:
+        peer.sendall(b"\0" + bytes([len(HEALTH)]) + HEALTH)
+        assert peer.recv(1)
+        (ours,) = server._ledger._peers
+        assert ours.conversation.minor == 0  # type: ignore[attr-defined]
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        idle, interval, count = (ours.socket.getsockopt(socket.IPPROTO_TCP, each) for each in options)  # type: ignore[attr-defined]
+        assert ours.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)  # type: ignore[attr-defined]
+        assert idle + interval * count <= 15
+
+
+def test_a_reply_that_cannot_be_sent_ends_its_connection(
+    serve: Callable[..., Server], bare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a defect of the server's: its asker sees that nothing will come, the others are answered."""
+    server = serve("open")
+    other: Bare = bare(server.endpoints[0])
+    assert other.ask(request())["ok"]
+    with speak_zeromq(server.endpoints[0]) as peer:
+        with monkeypatch.context() as patch:
+            patch.setattr("dyn_service.service.server.transport.connections.head", lambda *_, **__: 1 / 0)
+            peer.sendall(b"\0" + bytes([len(HEALTH)]) + HEALTH)
+            assert is_closed(peer)
+        assert other.ask(request())["ok"]
+    assert counters(server)["defects"] == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_audit_names_what_was_unloaded_whoever_loaded_it_last(pendulum: Robot, tmp_path: Path) -> None:
+    """A robot may come from another thread between any two steps of an unload."""
+    scara = Robot.from_urdf(URDF / "scara.urdf")
+    server = Server([pendulum], endpoints=["inproc://never"], allow_load=True)
+    registry, remove = server.service.registry, server.service.registry.remove
+
+    def late(name: str) -> Any:
+        registry.add(scara)
+        return remove(name)
+
+    registry.remove = late  # type: ignore[method-assign]
+    handler = open_audit(tmp_path / "audit.jsonl")
+    try:
+        asked = msgpack.packb({"v": 1, "id": 1, "query": "unload_robot", "robot": "scara"})
+        assert msgpack.unpackb(server.service.handle(asked, 0))["outputs"] == {"robot": "scara"}
+    finally:
+        close_audit(handler)
+    (line,) = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+    assert (line["robot"], line["fingerprint"], line["outcome"]) == ("scara", scara.fingerprint, "ok")
+
+
+def test_clients_that_take_each_others_places_are_all_answered(
+    serve: Callable[..., Server], folder: KeyFolder, keys: Keys
+) -> None:
+    """The product's own clients, which come again when they were cut off."""
+    server = serve("keyed", max_connections=4)
+    with ExitStack() as opened:
+        for _ in range(6):
+            client = opened.enter_context(Client(reached(server)[0], keys=keys, timeout_s=WAIT_S))
+            assert client.health()["ready"]

@@ -1,0 +1,266 @@
+"""What waits for a worker: whose turn it is, when its time is up, and that neither costs more the more there is."""
+
+from __future__ import annotations
+
+import gc
+import random
+import selectors
+import socket
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from time import perf_counter_ns
+from typing import Any
+
+import pytest
+
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import Head, decode_reply_head
+from dyn_service.service.server.answering.compiling import CompileClock
+from dyn_service.service.server.answering.deadlines import DueTimes, due_ns
+from dyn_service.service.server.answering.service import Service
+from dyn_service.service.server.answering.task import Task
+from dyn_service.service.server.workers.pool import Pool
+from dyn_service.service.server.workers.schedule import Schedule
+
+MS = 1_000_000
+
+
+class Peer:
+    """Stands for a connection: it is told apart by what it is."""
+
+
+def task(peer: Any, *, long: bool = False, received_ns: int = 0, **head: Any) -> Task:
+    return Task((("front", peer), False), b"?", received_ns, Head(**head), long=long)
+
+
+def taken(schedule: Schedule, *, long: bool = True) -> Iterator[Task]:
+    while (each := schedule.take(long=long)) is not None:
+        yield each
+
+
+def test_of_each_peer_one_is_begun_in_turn() -> None:
+    schedule = Schedule()
+    for peer, count in (("greedy", 5), ("modest", 2), ("other", 1)):
+        for number in range(count):
+            schedule.add(task(peer, id=number, long=number % 2 == 1))
+    order = [(each.peer[1], each.head.id) for each in taken(schedule)]
+    first = [("greedy", 0), ("modest", 0), ("other", 0), ("greedy", 1), ("modest", 1)]
+    assert order == [*first, ("greedy", 2), ("greedy", 3), ("greedy", 4)]
+    assert not schedule
+
+
+def test_who_asks_one_at_a_time_neither_waits_for_a_queue_nor_starves_it() -> None:
+    schedule = Schedule()
+    for _ in range(100):
+        schedule.add(task("greedy"))
+    seen: Counter[str] = Counter()
+    for each in ("a", "b"):
+        schedule.add(task(each))
+    for _ in range(90):
+        begun = schedule.take(long=True)
+        assert begun is not None
+        seen[begun.peer[1]] += 1
+        if begun.peer[1] != "greedy":
+            schedule.add(task(begun.peer[1]))  # it has its answer, and asks again
+    assert seen == {"greedy": 30, "a": 30, "b": 30}
+
+
+def test_a_client_that_reconnects_goes_first_no_more_than_others() -> None:
+    schedule = Schedule()
+    for _ in range(10):
+        schedule.add(task("stays"))
+    order: list[str] = []
+    for number in range(3):
+        schedule.add(task(f"new{number}"))  # the same client over another connection
+        while not order or order[-1] != f"new{number}":
+            begun = schedule.take(long=True)
+            assert begun is not None
+            order.append(begun.peer[1])
+    assert order == ["stays", "new0", "stays", "new1", "stays", "new2"]
+
+
+def test_cancelled_work_counts_against_its_client() -> None:
+    schedule = Schedule()
+    for peer in "aabb":
+        schedule.add(task(peer))
+    order = []
+    for _ in range(2):
+        begun = schedule.take(long=True)
+        assert begun is not None
+        order.append(begun.peer[1])
+    schedule.charge(("front", "a"))  # the first is cancelled: the turns were a, b, a
+    schedule.add(task("c"))
+    order += [each.peer[1] for each in taken(schedule)]
+    assert order == ["a", "b", "b", "a", "c"]
+
+
+def test_long_ones_are_left_where_they_may_not_be_begun() -> None:
+    schedule = Schedule()
+    long, short = task("a", long=True), task("b")
+    schedule.add(long)
+    schedule.add(short)
+    assert [*taken(schedule, long=False)] == [short]
+    assert [*schedule] == [long]
+    assert [*taken(schedule)] == [long]
+
+
+def test_what_is_put_back_is_next_and_what_is_dropped_is_gone() -> None:
+    schedule = Schedule()
+    tasks = [task(peer) for peer in "aabbcc"]
+    for each in tasks:
+        schedule.add(each)
+    first = schedule.take(long=True)
+    assert first is tasks[0]
+    schedule.put_back(first)
+    assert schedule.take(long=True) is first
+    assert schedule.discard(tasks[2])
+    assert not schedule.discard(tasks[2])
+    assert not schedule.discard(first)
+    assert {*taken(schedule)} == {tasks[1], tasks[3], tasks[4], tasks[5]}
+    assert len(schedule) == 0
+
+
+def test_peers_that_have_gone_are_not_kept() -> None:
+    schedule = Schedule()
+    schedule.add(task("busy", long=True))  # as long as anything waits
+    peers = [Peer() for _ in range(20)]
+    for peer in peers:
+        schedule.add(task(peer))
+    assert len([*taken(schedule, long=False)]) == 20
+    seen = [weakref.ref(peer) for peer in peers]
+    del peers, peer
+    gc.collect()
+    assert not any(each() for each in seen)
+    assert len(schedule) == 1
+
+
+def test_what_is_kept_of_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.service.server.workers.schedule._MOST_REMEMBERED", 10)
+    schedule = Schedule()
+    schedule.add(task("busy", long=True))
+    for number in range(100):
+        schedule.add(task(number))
+        schedule.take(long=False)
+    assert len(schedule._last_turns) == 10
+
+
+def test_due_times_come_when_they_are_due() -> None:
+    dice, due = random.Random(0), DueTimes()
+    at = {task(number): dice.randrange(1000) for number in range(200)}
+    for each, when in at.items():
+        due.add(each, dice.randrange(1000))
+        due.add(each, when)  # the last word holds
+    for each in [*at][::3]:
+        assert due.discard(each)
+        assert not due.discard(each)
+        del at[each]
+    for now in range(0, 1001, 50):
+        expected = {each for each, when in at.items() if when <= now}
+        assert {*due.pop(now)} == expected
+        for each in expected:
+            del at[each]
+    assert not len(due)
+
+
+def test_due_times_of_what_is_done_are_not_kept() -> None:
+    due = DueTimes()
+    for number in range(10_000):
+        each = task(number)
+        due.add(each, 1e18)
+        due.discard(each)
+    assert len(due._heap) < 100
+    assert not due._tasks
+    assert not due._numbers
+
+
+def test_only_what_the_asker_allows_is_excused() -> None:
+    head = Head(deadline_ms=10.0, compile_wait_ms=5.0)
+    assert due_ns(head, 7, 0) == 7 + 10 * MS
+    assert due_ns(head, 7, 2 * MS) == 7 + 12 * MS
+    assert due_ns(head, 7, 50 * MS) == 7 + 15 * MS
+    assert due_ns(Head(deadline_ms=10.0), 7, 50 * MS) == 7 + 10 * MS
+    assert due_ns(Head(compile_wait_ms=5.0), 7, 0) is None
+
+
+def test_the_clock_counts_each_moment_once_whoever_makes_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice, now = random.Random(1), 0
+    monkeypatch.setattr("dyn_service.service.server.answering.compiling.perf_counter_ns", lambda: now)
+    clock = CompileClock()
+    busy: set[int] = set()
+    made: list[bool] = []  # of each moment, whether anything was being made
+    while len(made) < 3000:
+        maker = dice.randrange(4)
+        if maker in busy:
+            clock.ended(maker)
+            busy.discard(maker)
+        else:
+            clock.begun("kernel", maker)
+            busy.add(maker)
+        pause = dice.randrange(9)
+        made += [bool(busy)] * pause
+        now += pause
+        begin, end = sorted((dice.randrange(len(made) + 1), dice.randrange(len(made) + 1)))
+        assert clock.within_ns(begin, now) == sum(made[begin:now])
+        if not busy:
+            assert clock.within_ns(begin, end) == sum(made[begin:end])
+
+
+def test_the_clock_remembers_so_many_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+    monkeypatch.setattr("dyn_service.service.server.answering.compiling.perf_counter_ns", lambda: now)
+    clock = CompileClock()
+    for number in range(2000):
+        now = 10 * number
+        clock.begun("kernel")
+        now += 1
+        clock.ended()
+    assert clock.within_ns(19_000, now) == 100
+    assert clock.within_ns(0, now) == 512
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    """One without workers, so that all that is offered waits."""
+    bell, heard = socket.socketpair()
+    with selectors.DefaultSelector() as selector, bell, heard:
+        pool = Pool(Service(limits=RequestLimits()), 2, selector=selector, ring=lambda: None)
+        pool._no_more_before_ns = 1 << 62
+        yield pool
+
+
+def test_deadlines_are_looked_at_when_they_are_due_and_not_before(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By counts: what the thread that serves does in a turn, be there 128 that wait, of which none or all are late."""
+    looked, now, within = 0, perf_counter_ns(), CompileClock.within_ns
+
+    def counted(clock: CompileClock, begin_ns: int, end_ns: int) -> int:
+        nonlocal looked
+        looked += 1
+        return within(clock, begin_ns, end_ns)
+
+    monkeypatch.setattr(CompileClock, "within_ns", counted)
+    pool._clock.begun("kernel")
+    for number in range(128):
+        pool.offer(task("peer", received_ns=now, id=number, deadline_ms=100.0, compile_wait_ms=5000.0))
+    looked = 0
+    for turn in range(1000):
+        pool.tick(now + turn * MS // 20)  # 50 ms
+    assert looked == 0
+    for turn in range(1000):
+        pool.tick(now + 101 * MS + turn * MS // 25)  # 40 ms: all are due but for the kernel that is being made
+    assert looked == 128
+    assert not [*pool.collect()]
+    pool.tick(now + 6000 * MS)  # longer than they allow for
+    replies = [*pool.collect()]
+    assert [each.head.id for each, _ in replies] == [*range(128)]
+    assert {decode_reply_head(reply).error["code"] for _, reply in replies} == {"DEADLINE_EXCEEDED"}  # type: ignore[index]
+    assert not len(pool._waiting)
+
+
+def test_a_deadline_without_kernels_is_exact(pool: Pool) -> None:
+    now = perf_counter_ns()
+    pool.offer(task("peer", received_ns=now, deadline_ms=10.0))
+    pool.tick(now + 10 * MS - 1)
+    assert not [*pool.collect()]
+    pool.tick(now + 10 * MS)
+    assert len([*pool.collect()]) == 1

@@ -1,0 +1,516 @@
+"""The server's sockets: framing, order, floods, limits, starting and stopping."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+
+from dyn_service import Client, InvalidArgumentError, Robot, Server, UnavailableError
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.transport.endpoints import is_local
+from tests.conftest import URDF
+from tests.service.conftest import WAIT_MS, Bare, array, request
+
+
+def gated(robot: Robot, query: str) -> tuple[Robot, threading.Event, threading.Event]:
+    """A robot of its own whose method waits: `begun` is set when it is called, `gate` lets it go on."""
+    robot = Robot.from_urdf(URDF / f"{robot.name}.urdf")
+    method = getattr(robot, query)
+    begun, gate = threading.Event(), threading.Event()
+
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        begun.set()
+        assert gate.wait(WAIT_MS / 1e3)
+        return method(*args, **kwargs)
+
+    setattr(robot, query, wait)
+    return robot, begun, gate
+
+
+def health(number: int) -> dict[str, Any]:
+    """A request that nothing else in the server holds up."""
+    return {"v": 1, "id": number, "query": "health"}
+
+
+def test_dealer_and_req_are_both_served(server: Server, pendulum: Robot, bare: Any) -> None:
+    expected = pendulum.gravity_forces([0.5]).tobytes()
+    for kind in (zmq.DEALER, zmq.REQ):
+        peer: Bare = bare(server.endpoints[0], kind)
+        for number in range(3):
+            reply = peer.ask(request(id=number))
+            assert (reply["v"], reply["id"], reply["ok"]) == (1, number, True)
+            assert reply["outputs"] == {"forces": {"dtype": "<f8", "shape": [1], "data": expected}}
+            assert set(reply["timing"]) == {"queue_us", "compute_us"}
+            assert all(value >= 0 for value in reply["timing"].values())
+
+
+def test_dealer_may_send_the_empty_frame_of_a_req(server: Server, bare: Any) -> None:
+    peer: Bare = bare(server.endpoints[0])
+    peer.socket.send_multipart([b"", msgpack.packb(request())])
+    empty, reply = peer.socket.recv_multipart()
+    assert empty == b""
+    assert msgpack.unpackb(reply)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        ([b""], "the message is empty, expected a MessagePack map"),
+        ([b"", b""], "the message is empty, expected a MessagePack map"),
+        ([b"a", b"b"], "a message must be one frame, or an empty one and one more, found 2"),
+        ([b"a", b"b", b"c"], "a message must be one frame, or an empty one and one more, found 3"),
+        ([b"", b"a", b"b"], "a message must be one frame, or an empty one and one more, found 3"),
+        ([b""] * 7, "a message must be one frame, or an empty one and one more, found 7"),
+    ],
+)
+def test_wrong_frames_are_answered(server: Server, bare: Any, frames: list[bytes], message: str) -> None:
+    peer: Bare = bare(server.endpoints[0])
+    peer.socket.send_multipart(frames)
+    error = msgpack.unpackb(peer.socket.recv_multipart()[-1])
+    assert (error["id"], error["ok"]) == (None, False)
+    assert error["error"]["code"] == "INVALID_ARGUMENT"
+    assert error["error"]["message"] == message
+    if frames == [b""] or frames[0]:
+        assert peer.ask(request())["ok"]
+
+
+def test_frames_of_one_client_never_reach_another(server: Server, bare: Any) -> None:
+    """What follows the first frame of a message is no message of its own, nor an address."""
+    victim: Bare = bare(server.endpoints[0])
+    victim.socket.setsockopt(zmq.RCVTIMEO, 100)
+    other = zmq.Context.instance().socket(zmq.DEALER)
+    other.setsockopt(zmq.ROUTING_ID, b"victim")
+    other.setsockopt(zmq.LINGER, 0)
+    other.setsockopt(zmq.RCVTIMEO, 200)
+    other.connect(server.endpoints[0])
+    try:
+        other.send(msgpack.packb(request()))
+        other.recv()
+        attacker: Bare = bare(server.endpoints[0])
+        attacker.socket.send_multipart([msgpack.packb(request()), b"victim", msgpack.packb(request())])
+        assert not attacker.receive()["ok"]
+        with pytest.raises(zmq.Again):
+            other.recv()
+    finally:
+        other.close()
+
+
+def test_each_of_two_robots_gets_its_own(server: Server, panda: Robot, pendulum: Robot) -> None:
+    with Client(server.endpoints[0], timeout_s=240.0) as client:
+        assert client.list_robots() == ["panda", "pendulum"]
+        for local in (panda, pendulum):
+            q = np.linspace(0.1, 1.0, local.nq)
+            for _ in range(2):
+                assert client.robot(local.name).gravity_forces(q).tobytes() == local.gravity_forces(q).tobytes()
+
+
+def test_pipelined_requests_are_all_answered_once(server: Server, pendulum: Robot, bare: Any) -> None:
+    """2000 requests are sent before a reply is read."""
+    peer: Bare = bare(server.endpoints[0])
+    peer.ask(request())
+    states = np.random.default_rng(0).uniform(-3, 3, 2000)
+    for number, state in enumerate(states):
+        peer.send(request(id=number, inputs={"q": array([state])}))
+    found = {}
+    for _ in states:
+        reply = peer.receive()
+        found[reply["id"]] = reply["outputs"]["forces"]["data"]
+    assert found == {k: pendulum.gravity_forces([state]).tobytes() for k, state in enumerate(states)}
+
+
+def test_small_request_overtakes_a_big_batch(pendulum: Robot, bare: Any) -> None:
+    """Held by a gate, not by a clock: the batch is not done before the small request is."""
+    robot, begun, gate = gated(pendulum, "mass_matrix")
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
+        busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
+        quick.ask(request())
+        busy.send(request("mass_matrix", id=1, inputs={"q": array(np.zeros((20_000, 1)))}))
+        assert begun.wait(WAIT_MS / 1e3)
+        for number in range(50):
+            assert quick.ask(request(id=number))["ok"]
+        busy.send(request(id=2))
+        assert busy.receive()["id"] == 2  # the same client's too
+        gate.set()
+        reply = busy.receive()
+        assert (reply["id"], reply["ok"], reply["outputs"]["mass_matrix"]["shape"]) == (1, True, [20_000, 1, 1])
+
+
+def test_first_call_of_a_kernel_stalls_nobody(pendulum: Robot, bare: Any) -> None:
+    robot, begun, gate = gated(pendulum, "mass_matrix")
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
+        busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
+        quick.ask(request())
+        busy.send(request("mass_matrix", id=1))
+        assert begun.wait(WAIT_MS / 1e3)
+        assert quick.ask(request())["ok"]
+        gate.set()
+        assert busy.receive()["ok"]
+
+
+def test_slow_requests_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None:
+    robot, begun, gate = gated(pendulum, "mass_matrix")
+    limits = RequestLimits(max_waiting=3)
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
+        peer: Bare = bare(server.endpoints[0])
+        for number in range(10):
+            peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
+        refused = [peer.receive() for _ in range(7)]
+        assert begun.wait(WAIT_MS / 1e3)
+        assert [reply["id"] for reply in refused] == list(range(3, 10))
+        for reply in refused:
+            assert reply["error"] == {
+                "code": "RESOURCE_EXHAUSTED",
+                "type": "ResourceExhaustedError",
+                "message": "the server is busy: 3 slow requests wait already, try again later",
+            }
+        gate.set()
+        assert sorted(peer.receive()["id"] for _ in range(3)) == [0, 1, 2]
+        assert server.service.metrics.to_dict()["counters"]["refused_busy"] == 7
+        assert peer.ask(request("mass_matrix"))["ok"]
+
+
+def test_bytes_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None:
+    robot, begun, gate = gated(pendulum, "mass_matrix")
+    limits = RequestLimits(max_waiting_bytes=250_000)
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
+        peer: Bare = bare(server.endpoints[0])
+        for number in range(3):
+            peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
+        assert [peer.receive()["id"] for _ in range(2)] == [1, 2]
+        assert begun.wait(WAIT_MS / 1e3)
+        gate.set()
+        assert peer.receive()["ok"]
+
+
+def test_deadline_that_passes_in_the_queue(pendulum: Robot, bare: Any) -> None:
+    robot, begun, gate = gated(pendulum, "mass_matrix")
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
+        peer: Bare = bare(server.endpoints[0])
+        batch = {"q": array(np.zeros((20_000, 1)))}
+        peer.send(request("mass_matrix", id=1, inputs=batch))
+        assert begun.wait(WAIT_MS / 1e3)
+        peer.send(request("mass_matrix", id=2, inputs=batch, deadline_ms=1.0))
+        assert peer.ask(health(3))["id"] == 3  # hence 2 has been received
+        time.sleep(0.01)
+        gate.set()
+        assert peer.receive()["ok"]
+        error = peer.receive()["error"]
+        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert error["message"].startswith("mass_matrix was to begin within 1 ms of its receipt, found ")
+
+
+def test_client_that_does_not_read_harms_nobody(panda: Robot, bare: Any) -> None:
+    with Server([panda], endpoints=["tcp://127.0.0.1:0"]) as server:
+        deaf, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
+        deaf.socket.setsockopt(zmq.RCVHWM, 1)
+        quick.ask(request("mass_matrix", "panda", inputs={"q": array(np.zeros(9))}))
+        message = msgpack.packb(request("mass_matrix", "panda", inputs={"q": array(np.zeros((20, 9)))}))
+        for _ in range(4000):
+            deaf.socket.send(message)
+        for number in range(200):
+            assert quick.ask(request("gravity_forces", "panda", id=number, inputs={"q": array(np.zeros(9))}))["ok"]
+        deaf.close()
+
+
+def test_client_that_leaves_is_counted(pendulum: Robot, bare: Any) -> None:
+    robot, begun, gate = gated(pendulum, "mass_matrix")
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
+        leaver: Bare = bare(server.endpoints[0])
+        leaver.send(request("mass_matrix"))
+        assert begun.wait(WAIT_MS / 1e3)
+        leaver.close()
+        quick: Bare = bare(server.endpoints[0])
+        assert quick.ask(health(1))["ok"]
+        until = time.monotonic() + WAIT_MS / 1e3
+        while len(server._ledger) > 1:  # ZeroMQ closes the leaver's connection in the background
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        gate.set()
+        while not quick.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["dropped_gone"]:
+            assert time.monotonic() < until
+
+
+def test_message_over_the_limit_ends_the_connection_only(pendulum: Robot, bare: Any) -> None:
+    limits = RequestLimits(max_message_bytes=100_000)
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
+        big, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
+        big.socket.setsockopt(zmq.RCVTIMEO, 200)
+        big.send(bytes(200_000))
+        with pytest.raises(zmq.Again):
+            big.socket.recv()
+        assert quick.ask(request())["ok"]
+
+
+def speak_zeromq(endpoint: str) -> socket.socket:
+    """A connection that has greeted the server as a DEALER does, by hand: ZMTP 3.0."""
+    host, port = endpoint.removeprefix("tcp://").split(":")
+    peer = socket.create_connection((host, int(port)), timeout=WAIT_MS / 1e3)
+    peer.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+    greeting = b""
+    while len(greeting) < 64:
+        greeting += peer.recv(64 - len(greeting))
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+    peer.sendall(b"\x04" + bytes([len(ready)]) + ready)
+    assert peer.recv(200)[2:8] == b"\x05READY"
+    return peer
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the bytes of a connection")
+def test_message_without_an_end_is_cut_off(pendulum: Robot, bare: Any) -> None:
+    """Its parts would lie in the server's memory, and no high-water mark counts them."""
+    part = b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=RequestLimits(max_message_bytes=1 << 20)) as server:
+        honest: Bare = bare(server.endpoints[0])
+        big = request(inputs={"q": array(np.zeros((100_000, 1)))})
+        with speak_zeromq(server.endpoints[0]) as peer:
+            sent = 0
+            with suppress(ConnectionError):
+                while sent < 4 << 30:
+                    peer.sendall(part)
+                    sent += len(part)
+            assert sent < 4 << 30
+            for _ in range(10):
+                assert honest.ask(big)["ok"]  # more in all than a connection may hold back
+        assert honest.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["cut_off"] == 1
+
+
+def test_a_defect_is_answered(
+    pendulum: Robot, bare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
+        peer: Bare = bare(server.endpoints[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(server.service, "accept", lambda *_, **__: 1 / 0)
+            reply = peer.ask(health(1))
+        assert (reply["id"], reply["error"]["code"]) == (1, "INTERNAL")
+        assert "ZeroDivisionError" in caplog.text
+        assert peer.ask(health(2))["id"] == 2
+
+
+def test_loop_outlives_its_defects(
+    pendulum: Robot, bare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
+        peer: Bare = bare(server.endpoints[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(server._dispatcher, "answer", lambda *_: 1 / 0)
+            reply = peer.ask(health(1))
+        assert (reply["id"], reply["error"]["code"]) == (1, "INTERNAL")
+        assert "ZeroDivisionError" in caplog.text
+        assert peer.ask(health(2))["id"] == 2
+
+
+def test_a_defect_is_told_without_its_traceback(pendulum: Robot, bare: Any, caplog: pytest.LogCaptureFixture) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("secret")
+
+    robot.mass_matrix = fail  # type: ignore[method-assign]
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
+        peer: Bare = bare(server.endpoints[0])
+        error = peer.ask(request("mass_matrix"))["error"]
+        assert error == {
+            "code": "INTERNAL",
+            "type": "InternalError",
+            "message": "the server failed to answer mass_matrix; its log says why",
+        }
+        assert peer.ask(request())["ok"]
+    (record,) = [r for r in caplog.records if r.name.startswith("dyn_service")]
+    assert "secret" in str(record.exc_info)
+
+
+def test_memory_that_runs_out_is_no_defect(pendulum: Robot, bare: Any) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise MemoryError
+
+    robot.mass_matrix = fail  # type: ignore[method-assign]
+    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
+        error = bare(server.endpoints[0]).ask(request("mass_matrix"))["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+
+
+def test_several_endpoints_at_once(panda: Robot, tmp_path: Path, pendulum: Robot) -> None:
+    asked = ["tcp://127.0.0.1:0", f"ipc://{tmp_path}/a", "inproc://several", "tcp://127.0.0.1:*"]
+    with Server([pendulum], endpoints=asked) as server:
+        assert len(server.endpoints) == 4
+        for endpoint in server.endpoints:
+            with Client(endpoint, timeout_s=240.0) as client:
+                assert client.robot("pendulum").gravity_forces([0.5]) is not None
+
+
+def test_socket_file_is_for_its_owner_and_goes_with_the_server(pendulum: Robot, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with Server([pendulum], endpoints=[f"ipc://{path}"]):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with pytest.raises(UnavailableError, match="another server listens there"):
+            Server([pendulum], endpoints=[f"ipc://{path}"]).start()
+        with Client(f"ipc://{path}", timeout_s=240.0) as client:
+            assert client.health()["status"] == "ok"
+    assert not path.exists()
+
+
+def test_socket_file_that_was_left_behind_is_taken_over(pendulum: Robot, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(path))
+    assert path.exists()
+    with Server([pendulum], endpoints=[f"ipc://{path}"]), Client(f"ipc://{path}", timeout_s=240.0) as client:
+        assert client.health()["status"] == "ok"
+
+
+def test_file_that_is_no_socket_is_left_alone(pendulum: Robot, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("keep me")
+    with pytest.raises(UnavailableError, match="it is a file, not a socket"):
+        Server([pendulum], endpoints=[f"ipc://{path}"]).start()
+    assert path.read_text() == "keep me"
+
+
+def test_port_that_is_taken(tcp_server: Server, pendulum: Robot) -> None:
+    with pytest.raises(UnavailableError, match="another server listens there") as found:
+        Server([pendulum], endpoints=list(tcp_server.endpoints)).start()
+    assert found.value.path == "endpoints"
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "udp://1.2.3.4:5", "ipc://", "inproc://", "5755"]
+)
+def test_endpoint_that_is_none(pendulum: Robot, endpoint: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="endpoint must look like") as found:
+        Server([pendulum], endpoints=[endpoint]).start()
+    assert found.value.path == "endpoints"
+
+
+def test_no_endpoints(pendulum: Robot) -> None:
+    with pytest.raises(InvalidArgumentError, match="endpoints must name at least one endpoint"):
+        Server([pendulum], endpoints=[])
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "local"),
+    [
+        ("tcp://127.0.0.1:5755", True),
+        ("tcp://127.8.8.8:1", True),
+        ("tcp://localhost:1", True),
+        ("tcp://[::1]:1", True),
+        ("ipc:///tmp/x", True),
+        ("inproc://x", True),
+        ("tcp://*:5755", False),
+        ("tcp://0.0.0.0:5755", False),
+        ("tcp://[::]:5755", False),
+        ("tcp://eth0:5755", False),
+        ("tcp://192.168.1.5:5755", False),
+    ],
+)
+def test_what_only_this_machine_reaches(pendulum: Robot, endpoint: str, local: bool) -> None:
+    assert is_local(endpoint) is local
+    assert Server([pendulum], endpoints=[endpoint]).service.allow_load is local
+    assert Server([pendulum], endpoints=[endpoint], allow_load=not local).service.allow_load is not local
+
+
+def test_open_endpoints_are_not_served_without_keys(pendulum: Robot, tmp_path: Path) -> None:
+    server = Server([pendulum], endpoints=["tcp://0.0.0.0:0"], key_folder=KeyFolder(tmp_path))
+    with pytest.raises(FailedPreconditionError, match="an endpoint asks for keys, and there is no file"):
+        server.start()
+    assert server.endpoints == ()
+
+
+def test_a_server_starts_once(pendulum: Robot) -> None:
+    server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+    assert server.endpoints == ()
+    with server, pytest.raises(FailedPreconditionError, match="a server starts once"):
+        server.start()
+    server.stop()
+
+
+def test_a_server_that_was_stopped_before_it_started_says_so(pendulum: Robot) -> None:
+    for start in (Server.start, Server.serve_forever, Server.bind, Server.__enter__):
+        server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+        server.stop()
+        server.stop()
+        with pytest.raises(FailedPreconditionError, match="the server was stopped before it started"):
+            start(server)
+        assert server.endpoints == ()
+
+
+def test_stop_refuses_what_was_not_begun_and_delivers_what_was(pendulum: Robot, bare: Any) -> None:
+    robot, begun, gate = gated(pendulum, "mass_matrix")
+    server = Server([robot], endpoints=["tcp://127.0.0.1:0"])
+    server.start()
+    peer: Bare = bare(server.endpoints[0])
+    for number in (1, 2):
+        peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
+    assert begun.wait(WAIT_MS / 1e3)
+    assert peer.ask(health(3))["id"] == 3  # hence 2 waits
+    stopper = threading.Thread(target=server.stop)
+    stopper.start()
+    refused = peer.receive()
+    assert (refused["id"], refused["error"]["code"]) == (2, "UNAVAILABLE")
+    assert refused["error"]["message"] == "the server is shutting down"
+    gate.set()
+    assert peer.receive()["id"] == 1
+    stopper.join(WAIT_MS / 1e3)
+    assert not stopper.is_alive()
+
+
+def test_servers_leave_nothing_open(pendulum: Robot, tmp_path: Path) -> None:
+    folder = Path("/proc/self/fd")
+    if not folder.exists():
+        pytest.skip("counts open files in /proc")
+
+    def cycle(number: int) -> None:
+        with (
+            Server([pendulum], endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/{number}"]) as server,
+            Client(server.endpoints[1], timeout_s=240.0) as client,
+        ):
+            client.health()
+
+    cycle(0)
+    before, threads = len(os.listdir(folder)), threading.active_count()
+    for number in range(1, 6):
+        cycle(number)
+    until = time.monotonic() + WAIT_MS / 1e3
+    while len(os.listdir(folder)) > before and time.monotonic() < until:
+        time.sleep(0.05)  # ZeroMQ closes the client's sockets in the background
+    assert len(os.listdir(folder)) <= before
+    assert threading.active_count() <= threads
+
+
+def test_stats_count(pendulum: Robot) -> None:
+    with (
+        Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server,
+        Client(server.endpoints[0], timeout_s=240.0) as client,
+    ):
+        robot = client.robot("pendulum")
+        for _ in range(10):
+            robot.gravity_forces(np.array([0.5]))
+        with pytest.raises(InvalidArgumentError):
+            robot.gravity_forces(np.zeros(2))
+        stats = client.stats()
+        record = stats["requests"]["gravity_forces"]
+        assert (record["answered"], record["refused"]) == (10, 1)
+        assert 0 < record["p50_us"] <= record["p99_us"] <= record["max_us"] + 1
+        assert stats["errors"] == {"INVALID_ARGUMENT": 1}
+        assert stats["counters"]["received"] == stats["counters"]["sent"] + 1 == 13
+        assert stats["counters"]["received_bytes"] > 0
+        assert stats["uptime_s"] > 0
+        health = client.health()
+        assert (health["status"], health["protocol"], health["robots"]) == ("ok", [1], 1)

@@ -1,0 +1,162 @@
+"""Robots come, change and go, workers die and the server is started again: what clients are told in any order of that.
+
+A hypothesis state machine against a real server with its sockets and worker processes. The model is a dictionary: which
+model the server should have under which name. Every answer is held against that model in this process, bit by bit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dyn_service import Client, Robot, Server
+from dyn_service.errors import DynError
+from qa.faults.kills import children
+from tests.conftest import URDF
+from tests.service.conftest import WAIT_MS
+
+WAIT_S = WAIT_MS / 1e3
+NAMES = ("left", "right")
+MASSES = (1.0, 2.5)
+PERMANENT = "double_pendulum"
+
+
+def model(name: str, mass: float) -> str:
+    """A pendulum that swings about y, with this mass half a metre from its hinge."""
+    inertia = '<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/>'
+    return (
+        f'<robot name="{name}"><link name="base"/><link name="rod"><inertial><origin xyz="0 0 -0.5"/>'
+        f'<mass value="{mass}"/>{inertia}</inertial></link><joint name="hinge" type="continuous">'
+        '<parent link="base"/><child link="rod"/><axis xyz="0 1 0"/></joint></robot>'
+    )
+
+
+class Life(RuleBasedStateMachine):
+    """One server at one endpoint, in as many lives as it is started, and two clients that stay."""
+
+    workers: int
+    models: dict[tuple[str, float], Robot]
+    permanent: Robot
+
+    remotes = Bundle("remotes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.endpoint = f"ipc://{self.folder.name}/server"
+        self.server: Server | None = None
+        self.begin()
+        self.clients = [Client(self.endpoint, timeout_s=WAIT_S) for _ in range(2)]
+        self.random = np.random.default_rng(0)
+
+    def begin(self) -> None:
+        self.server = Server([self.permanent], endpoints=[self.endpoint], allow_load=True, workers=self.workers)
+        self.server.start()
+        self.served: dict[str, float] = {}
+
+    def end(self) -> None:
+        if self.server is not None:
+            self.server.stop()
+            self.server = None
+
+    def code(self, ask: Any) -> str:
+        try:
+            ask()
+        except DynError as error:
+            return error.code
+        return ""
+
+    @initialize(target=remotes, which=st.integers(0, 1))
+    def the_permanent_one(self, which: int) -> Any:
+        return (PERMANENT, None, self.clients[which].robot(PERMANENT))
+
+    @rule(target=remotes, which=st.integers(0, 1), name=st.sampled_from(NAMES), mass=st.sampled_from(MASSES))
+    def a_robot_comes(self, which: int, name: str, mass: float) -> Any:
+        """Under a free name, or once more; a name that another model has is not given away."""
+        if self.served.get(name, mass) != mass:
+            assert self.code(lambda: self.clients[which].load_robot(model(name, mass))) == "FAILED_PRECONDITION"
+            return multiple()
+        remote = self.clients[which].load_robot(model(name, mass))
+        self.served[name] = mass
+        return (name, mass, remote)
+
+    @rule(which=st.integers(0, 1), name=st.sampled_from(NAMES))
+    def a_robot_goes(self, which: int, name: str) -> None:
+        expected = "" if name in self.served else "NOT_FOUND"
+        assert self.code(lambda: self.clients[which].unload_robot(name)) == expected
+        self.served.pop(name, None)
+
+    @rule(one=remotes, states=st.sampled_from([0, 1, 30, 3000]))
+    def a_robot_is_asked(self, one: Any, states: int) -> None:
+        """An answer by exactly the model that the handle was made for, or the error that says why there is none."""
+        name, mass, remote = one
+        local = self.permanent if mass is None else self.models[name, mass]
+        q, v, a = self.random.uniform(-3.0, 3.0, (3, states, local.nv) if states else (3, local.nv))
+        if name != PERMANENT and name not in self.served:
+            assert self.code(lambda: remote.inverse_dynamics(q, v, a)) == "NOT_FOUND"
+        elif self.served.get(name) != mass:
+            assert self.code(lambda: remote.inverse_dynamics(q, v, a)) == "FAILED_PRECONDITION"
+        else:
+            assert remote.inverse_dynamics(q, v, a).tobytes() == local.inverse_dynamics(q, v, a).tobytes()
+
+    @rule(one=remotes)
+    def a_robot_is_simulated(self, one: Any) -> None:
+        name, mass, remote = one
+        if mass == self.served.get(name):
+            local = self.permanent if mass is None else self.models[name, mass]
+            q, v = self.random.uniform(-1.0, 1.0, (2, local.nv))
+            found = remote.simulate(q, v, dt=1e-3, steps=20)
+            assert found.q.tobytes() == local.simulate(q, v, dt=1e-3, steps=20).q.tobytes()
+
+    @rule()
+    def the_server_starts_again(self) -> None:
+        """With the robot that it was given, and none of those that clients loaded."""
+        self.end()
+        self.begin()
+
+    @rule(number=st.integers(0, 3))
+    def a_worker_is_killed(self, number: int) -> None:
+        for nursery in children(os.getpid()) if self.workers else ():
+            for worker in children(nursery)[number : number + 1]:
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+
+    @invariant()
+    def both_see_the_same_robots(self) -> None:
+        for client in self.clients:
+            assert sorted(client.list_robots()) == sorted([PERMANENT, *self.served])
+
+    def teardown(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.end()
+        self.folder.cleanup()
+
+
+@pytest.mark.parametrize(("workers", "examples"), [(0, 20), pytest.param(2, 10, marks=pytest.mark.slow)])
+def test_no_order_of_events_gives_a_wrong_answer(workers: int, examples: int) -> None:
+    """With worker processes each life takes seconds."""
+    Life.workers = workers
+    Life.permanent = Robot.from_urdf(URDF / f"{PERMANENT}.urdf")
+    Life.models = {(name, mass): Robot.from_urdf(model(name, mass)) for name in NAMES for mass in MASSES}
+    many = settings(
+        max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    run_state_machine_as_test(Life, settings=many)

@@ -1,0 +1,196 @@
+"""The service without sockets: deadlines, fingerprints, sizes, what may be loaded."""
+
+from __future__ import annotations
+
+import re
+from time import perf_counter_ns
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot
+from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.server.administration.metrics import Durations, Metrics
+from dyn_service.service.server.answering.job import Job
+from dyn_service.service.server.answering.service import Service
+from tests.conftest import URDF
+from tests.service.conftest import array, request
+
+SECOND = 10**9
+
+
+def ask(service: Service, message: dict[str, Any], *, ago_ns: int = 0) -> dict[str, Any]:
+    """The reply to a request that came in some time ago; by the short way where it is open."""
+    payload, received = msgpack.packb(message), perf_counter_ns() - ago_ns
+    reply: dict[str, Any] = msgpack.unpackb(
+        service.answer_single_state(payload, received) or service.handle(payload, received)
+    )
+    return reply
+
+
+@pytest.fixture
+def service(panda: Robot, pendulum: Robot) -> Service:
+    return Service([panda, pendulum])
+
+
+def test_deadline_counts_from_the_receipt(service: Service) -> None:
+    for _ in range(2):  # the general way, then the short one
+        assert ask(service, request(deadline_ms=1000.0), ago_ns=SECOND // 2)["ok"]
+        error = ask(service, request(deadline_ms=1000.0), ago_ns=2 * SECOND)["error"]
+        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert "was to begin within 1000 ms of its receipt, found 2000." in error["message"]
+        assert ask(service, request(deadline_ms=1e300), ago_ns=2 * SECOND)["ok"]
+
+
+def test_fingerprint_is_held_against_the_robot(service: Service, pendulum: Robot) -> None:
+    for _ in range(2):
+        assert ask(service, request(model=pendulum.fingerprint))["ok"]
+        error = ask(service, request(model="f" * 32))["error"]
+        assert (error["code"], error["path"]) == ("FAILED_PRECONDITION", "model")
+
+
+def test_short_way_of_a_prepared_robot_is_open_from_the_start() -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    robot.prepare(["gravity_forces"])
+    assert Service([robot]).answer_single_state(msgpack.packb(request()), perf_counter_ns()) is not None
+
+
+def test_short_way_opens_when_the_kernel_is_there() -> None:
+    service = Service([Robot.from_urdf(URDF / "pendulum.urdf")])
+    payload = msgpack.packb(request())
+    assert service.answer_single_state(payload, perf_counter_ns()) is None
+    job = service.accept(payload, perf_counter_ns())
+    assert isinstance(job, Job)
+    assert not service.has_kernel(job)
+    general = msgpack.unpackb(service.answer(job))["outputs"]
+    job = service.accept(payload, perf_counter_ns())
+    assert isinstance(job, Job)
+    assert service.has_kernel(job)
+    short = service.answer_single_state(payload, perf_counter_ns())
+    assert short is not None
+    assert msgpack.unpackb(short)["outputs"] == general
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": {"method": "x"}},
+        {"inputs": {"q": array([0.5]), "gravity": array([0.0, 0.0, 1.0])}},
+        {"inputs": {"q": [0.5]}},
+        {"inputs": {"q": array([[0.5]])}},
+        {"inputs": {"q": array([np.nan])}},
+        {"inputs": {"q": array([1e308])}},
+        {"model": "other"},
+        {"v": 2},
+        {"id": -1},
+        {"query": "health"},
+        {"robot": "r2d2"},
+        {"deadline_ms": -1.0},
+        {"compile_wait_ms": 0.0},
+        {"robot": b"\xff\xfe"},
+    ],
+    ids=str,
+)
+def test_short_way_takes_nothing_but_the_common_request(
+    service: Service, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    ask(service, request())
+    assert service.answer_single_state(msgpack.packb(request()), perf_counter_ns()) is not None
+    payload = msgpack.packb(request(**change)).replace(b"\xc4\x02\xff\xfe", b"\xa2\xff\xfe")  # a text, but no UTF-8
+    assert service.answer_single_state(payload, perf_counter_ns()) is None
+    assert not caplog.records  # whoever sends it writes nothing into the log
+
+
+def test_what_is_slow() -> None:
+    service = Service([Robot.from_urdf(URDF / "pendulum.urdf")], allow_load=True)
+
+    def slow(message: dict[str, Any]) -> bool:
+        job = service.accept(msgpack.packb(message), perf_counter_ns())
+        assert isinstance(job, Job), job
+        return job.slow or not service.has_kernel(job)
+
+    state = array([0.5])
+    plain = {"q": state, "v": state, "a": state}
+    force = {"link": service.robots["pendulum"].link_names[-1], "force": [0.0, 0.0, 1.0]}
+    for inputs in (plain, {**plain, "wrenches": force}):
+        assert slow(request("inverse_dynamics", inputs=inputs))
+        ask(service, request("inverse_dynamics", inputs=inputs))
+        assert not slow(request("inverse_dynamics", inputs=inputs))
+    assert slow(request("inverse_dynamics", inputs={**plain, "wrenches": [force] * 5}))
+    assert slow(request("inverse_dynamics", inputs={**plain, "q": array(np.zeros((3000, 1)))}))
+    assert slow(
+        request("inverse_dynamics", inputs={**plain, "q": array(np.zeros((60, 1, 1))), "v": array(np.zeros((60, 1)))})
+    )
+    assert slow({"v": 1, "id": 1, "query": "load_robot", "inputs": {"urdf": "<robot/>"}})
+    assert not slow({"v": 1, "id": 1, "query": "health"})
+
+
+def test_answer_as_long_as_the_limit_passes(pendulum: Robot) -> None:
+    service = Service([pendulum], limits=RequestLimits(max_reply_bytes=9000))
+    assert ask(service, request(inputs={"q": array(np.zeros((1000, 1)))}))["ok"]
+    for states in (1120, 1126, 10_000):  # the last by its estimate, those before it by their length
+        error = ask(service, request(inputs={"q": array(np.zeros((states, 1)))}))["error"]
+        assert error["code"] == "RESOURCE_EXHAUSTED"
+        assert re.search(r"the answer takes \d+ bytes, the limit is 9000: ", error["message"])
+
+
+def test_wrenches_count_towards_the_answer(pendulum: Robot) -> None:
+    """They are spread over all links and states before the kernel sees them."""
+    service = Service([pendulum], limits=RequestLimits(max_reply_bytes=1 << 20))
+    state = array([0.5])
+    wrench = {"link": pendulum.link_names[-1], "force": array(np.zeros((20_000, 3)))}
+    message = request("inverse_dynamics", inputs={"q": state, "v": state, "a": state, "wrenches": wrench})
+    assert ask(service, message)["error"]["code"] == "RESOURCE_EXHAUSTED"
+
+
+@pytest.mark.parametrize("name", RequestLimits.__struct_fields__)
+@pytest.mark.parametrize("value", [0, -1])
+def test_limits_are_positive(name: str, value: int) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"the limit {name} is {value}, must be positive"):
+        RequestLimits(**{name: value})
+
+
+def test_robots_of_one_name(pendulum: Robot) -> None:
+    heavier = Robot.from_urdf((URDF / "pendulum.urdf").read_text().replace('mass value="', 'mass value="1'))
+    assert list(Service([pendulum, pendulum]).robots) == ["pendulum"]
+    with pytest.raises(FailedPreconditionError, match="robot 'pendulum' is served with fingerprint"):
+        Service([pendulum, heavier])
+
+
+def test_robots_are_bounded(pendulum: Robot, panda: Robot) -> None:
+    with pytest.raises(ResourceExhaustedError, match="1 robots are served, which is the limit"):
+        Service([pendulum, panda], limits=RequestLimits(max_robots=1))
+
+
+def test_description_is_the_robots(service: Service, panda: Robot) -> None:
+    reply = ask(service, {"v": 1, "id": 1, "query": "describe_robot", "robot": "panda"})
+    assert reply["outputs"] == panda.description.to_dict()
+
+
+def test_durations() -> None:
+    durations = Durations()
+    assert durations.quantile_us(0.5) == 0
+    for microseconds in (0, 1, 2, 3, 100, 1000):
+        durations.add(microseconds * 1000)
+    assert durations.quantile_us(0.5) == 4
+    assert durations.quantile_us(1.0) == 1000
+    both = durations + durations
+    assert sum(both.buckets) == 12
+    assert both.quantile_us(0.5) == 4
+    durations.add(10**18)
+    assert durations.quantile_us(1.0) == 10**15
+
+
+def test_metrics_of_both_ways_are_added() -> None:
+    metrics = Metrics()
+    metrics.short("a").add(5000)
+    metrics.short("never")
+    metrics.answered("a", 7000)
+    metrics.refused("a", "NOT_FOUND")
+    metrics.refused(None, "NOT_FOUND")
+    found = metrics.to_dict()
+    record = {"answered": 2, "refused": 1, "p50_us": 7, "p99_us": 7, "max_us": 7, "total_us": 12}
+    assert found["requests"] == {"a": {**record, "buckets": [0, 0, 0, 2]}}
+    assert found["errors"] == {"NOT_FOUND": 2}

@@ -1,0 +1,174 @@
+"""A server whose workers take their time to come, or do not, and what is asked of it meanwhile."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyn_service import Client, Robot, Server
+from dyn_service.errors import DynError, FailedPreconditionError, UnavailableError
+from dyn_service.service.server.transport.connections import _HELLO_S
+from tests.service.conftest import WAIT_MS, Bare, request
+from tests.service.server.test_pool import eventually, simulate
+from tests.service.server.test_zmtp import HELLO, frame, ready
+
+WAIT_S = WAIT_MS / 1e3
+HEALTH = {"v": 1, "id": 1, "query": "health"}
+
+
+class Starting:
+    """A server that starts, in a thread, and whose workers come once they may."""
+
+    def __init__(self, robot: Robot, folder: Path) -> None:
+        self.endpoint = f"ipc://{folder}/s"
+        self.path = folder / "s"
+        self._gate = folder / "gate"
+        self.server = Server([robot], endpoints=[self.endpoint], workers=1)
+        self.fault: BaseException | None = None
+        self.thread = threading.Thread(target=self._start)
+
+    def _start(self) -> None:
+        try:
+            self.server.start()
+        except BaseException as fault:
+            self.fault = fault
+
+    def begin(self) -> None:
+        self.thread.start()
+        eventually(lambda: self.fault or self.server.endpoints)
+
+    def let_workers_come(self) -> None:
+        self._gate.touch()
+
+    def end(self) -> None:
+        self.let_workers_come()
+        self.server.stop()
+        self.thread.join(WAIT_S)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def starting(pendulum: Robot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starting]:
+    pendulum.prepare(["gravity_forces"])
+    script = tmp_path / "slow_python"
+    script.write_text(f'#!/bin/sh\nuntil [ -e {tmp_path}/gate ]; do sleep 0.02; done\nexec {sys.executable} "$@"\n')
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    found = Starting(pendulum, tmp_path)
+    yield found
+    if found.thread.ident:
+        found.end()
+
+
+def test_health_says_that_a_server_starts(starting: Starting, bare: Callable[..., Bare]) -> None:
+    """Alive and not ready; what needs no worker is answered, what needs one waits for it, and nothing is cut off."""
+    starting.begin()
+    asking, waiting = bare(starting.endpoint), bare(starting.endpoint)
+    found = asking.ask(HEALTH)["outputs"]
+    assert (found["status"], found["ready"]) == ("ok", False)
+    assert asking.ask(request())["ok"]
+    waiting.send(simulate(5, steps=2, states=1))
+    with Client(starting.endpoint, timeout_s=WAIT_S) as client:
+        assert client.list_robots() == ["pendulum"]
+    assert starting.thread.is_alive()  # `start` comes back, and `dyn serve` says `ready:`, when it is
+    starting.let_workers_come()
+    starting.thread.join(WAIT_S)
+    assert starting.fault is None
+    assert asking.ask(HEALTH)["outputs"]["ready"]
+    reply = waiting.receive()
+    while "notice" in reply:
+        reply = waiting.receive()
+    assert (reply["id"], reply["ok"]) == (5, True)
+    assert starting.server.service.metrics.traffic.cut_off == 0
+
+
+def test_a_peer_that_greets_in_pieces_while_a_server_starts_stays(starting: Starting) -> None:
+    starting.begin()
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(WAIT_S)
+        peer.connect(str(starting.path))
+        peer.sendall(HELLO)
+        time.sleep(0.05)  # so that both pieces are read by themselves
+        peer.sendall(ready())
+        began = time.monotonic()
+        while time.monotonic() - began < _HELLO_S + 0.2:  # longer than one may take to greet
+            time.sleep(0.05)
+        starting.let_workers_come()
+        starting.thread.join(WAIT_S)
+        peer.sendall(frame(b"\x80"))
+        assert peer.recv(1 << 16)
+        eventually(lambda: starting.server.service.metrics.traffic.sent)
+    assert starting.server.service.metrics.traffic.cut_off == 0
+
+
+def test_a_starting_server_does_not_spin(starting: Starting) -> None:
+    """It takes as many turns as an idle one, not as many as it can."""
+    starting.begin()
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(str(starting.path))
+        peer.sendall(HELLO + ready())
+        turns, take_turn = [0], starting.server._turn
+
+        def counted(most_s: float) -> None:
+            turns[0] += 1
+            take_turn(most_s)
+
+        starting.server._turn = counted  # type: ignore[method-assign]
+        time.sleep(1.0)
+        assert turns[0] < 100
+
+
+def test_stop_ends_a_start(starting: Starting) -> None:
+    starting.begin()
+    starting.server.stop()
+    starting.thread.join(WAIT_S)
+    assert isinstance(starting.fault, FailedPreconditionError)
+    assert "was stopped while it started" in str(starting.fault)
+    assert starting.server.endpoints == ()
+    assert not starting.path.exists()
+
+
+def test_a_start_that_fails_says_why_whoever_stops_it(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cause, or that it was stopped; never what a closed socket says."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    for number in range(12):
+        server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"], workers=1)
+        faults: list[DynError] = []
+
+        def start(server: Server = server, faults: list[DynError] = faults) -> None:
+            with pytest.raises((UnavailableError, FailedPreconditionError)) as raised:
+                server.start()
+            faults.append(raised.value)
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        time.sleep(0.002 * number)
+        server.stop()
+        server.stop()
+        thread.join(WAIT_S)
+        assert len(faults) == 1
+
+
+def test_a_server_that_was_stopped_before_it_ran_just_ends(pendulum: Robot) -> None:
+    server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+    server.bind()
+    server.stop()
+    server.serve_forever()
+    server.stop()
+
+
+def test_whoever_served_makes_kernels_again(pendulum: Robot) -> None:
+    """A server that starts within another program, and serves in its thread, leaves that thread as it was."""
+    server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+    server.bind()
+    server._stopping = True
+    server.serve_forever()
+    robot: Any = Robot.from_urdf(Path(__file__).parents[3] / "urdf" / "pendulum.urdf")
+    assert robot.mass_matrix([0.1]).shape == (1, 1)

@@ -1,0 +1,755 @@
+"""Limits and contacts in simulation: closed solutions, forces at rest, and where every joule went."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import Contact, Robot, Wrench
+from dyn_service.api.queries import DEFAULT_FRICTION
+from dyn_service.api.results import Trajectory
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.parsing.urdf.reader import read_text
+from dyn_service.simulation.contact.rigid import Held, hold
+from dyn_service.simulation.contact_points import Points, listed
+from tests.conftest import URDF
+from tests.passive import restless
+from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreted_robot
+from tests.wide import one_in, wide
+
+INTEGRATORS = ("rk4", "semi_implicit_euler", "explicit_euler", "stick_slip")
+G = 9.81
+MASS = 2.0
+BRICK = f"""<robot name="brick"><link name="body"><inertial><mass value="{MASS}"/>
+<inertia ixx="0.01" ixy="0" ixz="0" iyy="0.01" iyz="0" izz="0.01"/></inertial></link></robot>"""
+CORNERS = [(x, y, -0.05) for x in (-0.1, 0.1) for y in (-0.1, 0.1)]
+RISE = """<robot name="rise"><link name="a"/><link name="b"><inertial><mass value="2"/>
+<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link><joint name="j" type="prismatic">
+<parent link="a"/><child link="b"/><axis xyz="0 0 1"/>
+<limit lower="-1" upper="2" effort="30" velocity="3"/></joint></robot>"""
+
+
+@pytest.fixture(scope="module")
+def brick() -> Robot:
+    return Robot.from_urdf(BRICK, root="floating")
+
+
+@pytest.fixture(scope="module")
+def rise() -> Robot:
+    """A block that slides up and down, between stops."""
+    return Robot.from_urdf(RISE)
+
+
+def standing(height: float) -> np.ndarray:
+    return np.array([0, 0, height, 0, 0, 0, 1.0])
+
+
+def balance(robot: Robot, motion: Trajectory, **more: Any) -> np.ndarray:
+    """What the account leaves open at each record, J."""
+    assert motion.work is not None
+    assert motion.stored is not None
+    assert motion.dissipated is not None
+    held = robot.energy(motion.q, motion.v, **more).total + motion.stored.sum(axis=-1)
+    spent = np.cumsum(motion.dissipated.sum(axis=-1) - motion.work.sum(axis=-1), axis=-1)
+    found: np.ndarray = held + spent - held[..., :1]
+    return found
+
+
+# Points
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_points_move_as_their_jacobians_say(seed: int) -> None:
+    """J v is the rate of where they are, and its rate at zero accelerations is the bias; of spheres too."""
+    robot = interpreted_robot(Robot.from_urdf(random_urdf(seed, movable=4, types=MANY_TYPES)))
+    rng = np.random.default_rng(seed)
+    contacts = listed(
+        [
+            Contact(link, rng.normal(size=3), rng.uniform(), plane=rng.normal(size=3), normal=rng.normal(size=3))
+            for link in robot.link_names
+        ]
+    )
+    points, q, v = Points(robot, contacts), robot.random_configuration(seed=seed), rng.normal(size=robot.nv)
+    h = 1e-5
+    ahead, behind = (points.at(robot.integrate(q, v, [dt])) for dt in (h, -h))
+    gap, J = points.at(q)
+    away = np.einsum("ci,cin,n->c", points.normal, J, v)
+    assert np.allclose((ahead.gap - behind.gap) / (2 * h), away, rtol=0, atol=1e-7 * (1 + np.abs(away).max()))
+    rate = (ahead.J @ v - behind.J @ v) / (2 * h)
+    bias = points.bias(q, v)
+    assert np.allclose(rate, bias, rtol=0, atol=1e-6 * (1 + np.abs(bias).max()))
+    poses = robot.link_poses(q)
+    where = poses.position + np.einsum("lij,lj->li", poses.rotation, [c.point for c in contacts])
+    off = [c.normal @ (where[k] - c.plane) - c.radius for k, c in enumerate(contacts)]
+    assert np.allclose(gap, off, rtol=0, atol=1e-12)
+    many = points.at(np.stack([robot.neutral(), q]))
+    assert np.allclose(many.gap[1], gap, rtol=0, atol=1e-12)
+    assert np.allclose(many.J[1], J, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.3])
+def test_a_sphere_touches_with_what_lies_lowest(brick: Robot, radius: float) -> None:
+    normal = np.array([1.0, 2.0, 3.0]) / np.sqrt(14.0)
+    points = Points(brick, listed(Contact("body", (0.1, 0.2, 0.3), radius=radius, normal=2.0 * normal)))
+    q, v = brick.random_configuration(seed=1), np.random.default_rng(1).normal(size=6)
+    R = brick.link_poses(q).rotation[0]
+    lever = R @ (0.1, 0.2, 0.3) - radius * normal
+    gap, J = points.at(q)
+    assert np.allclose(J[0] @ v, R @ v[:3] + np.cross(R @ v[3:], lever), rtol=0, atol=1e-12)
+    assert gap[0] == pytest.approx(normal @ (q[:3] + lever), abs=1e-12)
+
+
+# At rest
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_a_brick_at_rest_is_pushed_with_its_weight(brick: Robot, integrator: Any) -> None:
+    motion = brick.simulate(
+        standing(0.05),
+        np.zeros(6),
+        dt=1e-3,
+        steps=600,
+        every=600,
+        integrator=integrator,
+        contacts=[Contact("body", point) for point in CORNERS],
+    )
+    assert motion.contact_forces is not None
+    assert motion.contact_forces[-1] == pytest.approx(np.tile([0.0, 0.0, MASS * G / 4], (4, 1)), rel=1e-9, abs=1e-9)
+    assert np.abs(motion.v[-1]).max() < 1e-9
+
+
+def test_how_far_it_gives_way_is_its_stiffness_or_its_time(rise: Robot) -> None:
+    """k = m / T^2 where no stiffness is given, T five steps where no time is."""
+    dt = 1e-3
+    for more, contact, stiffness in (
+        ({}, {}, MASS / (5 * dt) ** 2),
+        ({"stop_time": 0.02}, {}, MASS / 0.02**2),
+        ({}, {"stiffness": 3e4}, 3e4),
+    ):
+        motion = rise.simulate([0.0], [0.0], dt=dt, steps=800, every=800, contacts=Contact("b", **contact), **more)
+        assert -motion.q[-1, 0] == pytest.approx(MASS * G / stiffness, rel=1e-6)
+        assert motion.stored is not None
+        assert motion.stored[-1] == pytest.approx([0.0, (MASS * G) ** 2 / stiffness / 2], rel=1e-6)
+
+
+def at_rest_s(integrator: str, dt: float) -> float:
+    """T where nobody says another."""
+    return dt if integrator == "stick_slip" else 5 * dt
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_a_stop_holds_gravity(rise: Robot, integrator: Any) -> None:
+    """The lower one, and, with gravity turned over, the upper one."""
+    motion = rise.simulate(
+        [[-0.99], [1.99]],
+        [0.0],
+        dt=1e-3,
+        steps=800,
+        every=800,
+        integrator=integrator,
+        gravity=[(0, 0, -G), (0, 0, G)],
+        position_limits=True,
+    )
+    assert motion.stop_efforts is not None
+    assert motion.stop_efforts[:, -1, 0] == pytest.approx([MASS * G, -MASS * G], rel=1e-8)
+    depth = G * at_rest_s(integrator, 1e-3) ** 2
+    assert motion.q[:, -1, 0] == pytest.approx([-1.0 - depth, 2.0 + depth], rel=1e-9)
+    assert motion.contact_forces is None
+    assert motion.clamped is None
+
+
+def test_without_the_option_there_is_no_stop(rise: Robot) -> None:
+    motion = rise.simulate([-0.99], [0.0], dt=1e-3, steps=500)
+    assert motion.q[-1, 0] < -2.0
+    assert [motion.stop_efforts, motion.work, motion.stored, motion.dissipated] == [None] * 4
+
+
+# Bounces
+
+
+def left_with(speed: float, damping: float) -> float:
+    """Of Hunt's and Crossley's law: G(u) = u / d - log(1 + d u) / d^2 is the same going in and coming out."""
+    of = lambda u: u / damping - np.log1p(damping * u) / damping**2
+    low, high = 0.0, min(speed, (1 - 1e-12) / damping)
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if of(-middle) < of(speed) else (low, middle)
+    return low
+
+
+@pytest.mark.parametrize("damping", [0.1, 0.5, 3.0])
+def test_what_meets_a_plane_leaves_it_as_the_law_says(rise: Robot, damping: float) -> None:
+    motion = rise.simulate(
+        [1e-4],
+        [-1.4],
+        dt=5e-5,
+        steps=400,
+        every=10,
+        gravity=(0, 0, 0),
+        contacts=Contact("b", stiffness=1e6, damping=damping),
+    )
+    assert motion.v[-1, 0] == pytest.approx(left_with(1.4, damping), rel=1e-4)
+    # What is left open arises in the step in which it meets the plane.
+    assert np.abs(balance(rise, motion, gravity=(0, 0, 0))).max() < 1e-4 * MASS * 1.4**2 / 2
+
+
+LEFT = [(0.01, 0.94), (0.05, 0.75), (0.2, 0.41), (0.5, 0.20), (1.0, 0.13), (3.0, 0.11), (10.0, 0.11)]
+"""Of a speed, the share that is left with defaults: the table of docs/contacts.md."""
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "stick_slip"])
+@pytest.mark.parametrize("dt", [1e-3, 1e-4])
+def test_what_is_left_of_a_speed_with_defaults(rise: Robot, integrator: Any, dt: float) -> None:
+    """By planes and by stops, whatever the step."""
+    speeds, shares = np.array(LEFT).T
+    for start, holds in ((0.0, {"contacts": Contact("b")}), (-1.0, {"position_limits": True})):
+        motion = rise.simulate(
+            [start + 1e-7],
+            -speeds[:, None],
+            dt=dt,
+            steps=60,
+            every=60,
+            integrator=integrator,
+            gravity=(0, 0, 0),
+            **holds,  # type: ignore[arg-type]
+        )
+        left = motion.v[:, -1, 0] / speeds
+        if integrator == "stick_slip":
+            assert np.all((left > 0.17) & (left < 0.26))
+        else:
+            assert left == pytest.approx(shares, abs=0.015)
+
+
+def test_what_loses_nothing_comes_up_as_high_as_it_was(rise: Robot) -> None:
+    contact = Contact("b", stiffness=1e6, damping=0.0)
+    height = 0.02  # m, down and up again in 0.13 s
+    motion = rise.simulate([height], [0.0], dt=1e-4, steps=1500, every=10, contacts=contact)
+    lands = int(np.argmax(motion.q[:, 0] < 0.0))
+    assert motion.q[lands:, 0].max() == pytest.approx(height, rel=1e-3)
+    assert np.abs(balance(rise, motion)).max() < 1e-3 * MASS * G * height
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "stick_slip"])
+def test_no_bounce_is_higher_than_the_one_before(rise: Robot, integrator: Any) -> None:
+    """But of explicit Euler's steps, which add to every swing."""
+    motion = rise.simulate(
+        [0.3], [0.0], dt=1e-3, steps=1500, integrator=integrator, contacts=Contact("b", damping=0.05)
+    )
+    q = motion.q[:, 0]
+    tops = [q[k] for k in range(1, len(q) - 1) if q[k - 1] < q[k] >= q[k + 1] and q[k] > 0.0]
+    assert len(tops) >= (1 if integrator == "stick_slip" else 2)  # which loses on its own, and says so
+    assert all(later <= before * (1 + 1e-6) for before, later in pairwise([0.3, *tops]))
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler"])
+def test_no_damper_is_stiffer_than_the_step_follows(rise: Robot, integrator: Any) -> None:
+    """One that is asked for too strong would push back more than came."""
+    motion = rise.simulate(
+        [0.05], [-2.0], dt=1e-3, steps=300, integrator=integrator, contacts=Contact("b", stiffness=2e5, damping=1e6)
+    )
+    lands = int(np.argmax(motion.q[:, 0] < 0.0))
+    assert motion.q[lands:, 0].max() < 0.02  # of 0.25 m from which it came
+
+
+def test_many_points_of_one_body_share_what_the_step_bears(brick: Robot) -> None:
+    """Sixty-four that each were as stiff as one alone would throw it up."""
+    crowd = [Contact("body", point, damping=1e6, width=1e-9) for point in CORNERS for _ in range(16)]
+    motion = brick.simulate(standing(0.051), [0.2, 0, -0.5, 0, 0, 0], dt=1e-3, steps=250, contacts=crowd)
+    assert motion.q[:, 2].max() < 0.0511
+    assert np.abs(motion.v[-1]).max() < 1e-3
+    assert motion.contact_forces is not None
+    assert motion.contact_forces[-1].sum(axis=0)[2] == pytest.approx(MASS * G, rel=1e-3)
+
+
+# Friction
+
+
+@pytest.mark.parametrize("share", [0.9, 1.1])
+def test_a_brick_on_a_slope_stays_below_the_friction_angle(brick: Robot, share: float) -> None:
+    """And slides above it with g (sin - mu cos). It stands, to nanometres; smoothed friction lets it creep."""
+    angle, dt, steps = 0.4, 1e-3, 1000
+    friction = np.tan(angle) / share
+    motion = brick.simulate(
+        standing(0.0495),
+        np.zeros(6),
+        dt=dt,
+        steps=steps,
+        integrator="stick_slip",
+        contacts=[Contact("body", point, friction=friction) for point in CORNERS],
+        gravity=(G * np.sin(angle), 0.0, -G * np.cos(angle)),
+    )
+    late = motion.v[steps // 2 :, 0]
+    if share < 1.0:
+        assert np.abs(late[-100:]).max() < 1e-8
+        assert abs(motion.q[-1, 0] - motion.q[-100, 0]) < 1e-9
+    else:
+        slides = G * (np.sin(angle) - friction * np.cos(angle))
+        assert (late[-1] - late[0]) / (dt * (len(late) - 1)) == pytest.approx(slides, rel=1e-5)
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+@pytest.mark.parametrize("friction", [0.05, 0.8])
+def test_a_ball_rolls_or_slips_down_a_slope(brick: Robot, integrator: Any, friction: float) -> None:
+    """With g sin / (1 + I / m r^2) where friction can turn it so, else it slips with g (sin - mu cos)."""
+    angle, radius, steps = 0.3, 0.08, 600
+    inertia = 0.01 / (MASS * radius**2)
+    rolls = friction > np.tan(angle) * inertia / (1 + inertia)
+    expected = G * np.sin(angle) / (1 + inertia) if rolls else G * (np.sin(angle) - friction * np.cos(angle))
+    motion = brick.simulate(
+        standing(radius - 2e-4),
+        np.zeros(6),
+        dt=1e-3,
+        steps=steps,
+        every=steps // 2,
+        integrator=integrator,
+        contacts=Contact("body", radius=radius, friction=friction),
+        gravity=(G * np.sin(angle), 0.0, -G * np.cos(angle)),
+    )
+    along = np.einsum("kij,kj->ki", brick.link_poses(motion.q).rotation[:, 0], motion.v[:, :3])[:, 0]
+    assert (along[2] - along[1]) / (1e-3 * steps / 2) == pytest.approx(expected, rel=1e-4)
+    assert (
+        motion.v[-1, 4] * radius == pytest.approx(along[2], rel=0.02) if rolls else motion.v[-1, 4] * radius < along[2]
+    )
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("given", [{}, {"stiffness": 8e4}, {"stiffness": 8e4, "damping": 0.0}], ids=repr)
+def test_what_strikes_a_plane_aslant_is_rubbed_within_the_cone(brick: Robot, integrator: Any, given: Any) -> None:
+    """In every record, with as much as the plane pushes in that step; of a slope, and one that leaves it again."""
+    normal = np.array([0.3, -0.2, 1.0])
+    normal /= np.linalg.norm(normal)
+    along = np.cross(normal, [0.0, 1.0, 0.0])
+    contact = Contact("body", radius=0.08, normal=normal, friction=0.5, **given)
+    start = standing(0.0)
+    start[:3] = 0.0801 * normal
+    v = np.concatenate([5.0 * along - normal, np.zeros(3)])
+    motion = brick.simulate(start, v, dt=1e-3, steps=60, integrator=integrator, contacts=contact, gravity=(0, 0, 0))
+    assert motion.contact_forces is not None
+    f = motion.contact_forces[:, 0]
+    pushed = f @ normal
+    rubbed = np.linalg.norm(f - pushed[:, None] * normal, axis=-1)
+    assert pushed.max() > 100.0
+    assert np.all(rubbed <= 0.5 * pushed * (1 + 1e-3) + 1e-9 * pushed.max())
+    smoothed = integrator != "stick_slip"  # over 2 h mu f_n / m at least
+    assert rubbed.sum() == pytest.approx(0.5 * pushed.sum(), rel=0.05 if smoothed else 1e-3)  # it slides all the time
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+@pytest.mark.parametrize("friction", [0.05, 0.3, 0.8])
+def test_a_ball_that_strikes_a_plane_turns_as_much_as_friction_can(
+    brick: Robot, integrator: Any, friction: float
+) -> None:
+    """The impulse along the plane is mu times that of the plane, or what lets it roll, if that is less."""
+    radius, inertia, speed = 0.08, 0.01, 2.0
+    motion = brick.simulate(
+        standing(radius + 1e-5),
+        [speed, 0.0, -1.5, 0.0, 0.0, 0.0],
+        dt=1e-4,
+        steps=400,
+        every=400,
+        integrator=integrator,
+        contacts=Contact("body", radius=radius, friction=friction, width=1e-4),
+        gravity=(0, 0, 0),
+    )
+    v = np.concatenate([brick.link_poses(motion.q[-1]).rotation[0] @ motion.v[-1, :3], motion.v[-1, 3:]])
+    pushed = MASS * (v[2] + 1.5)
+    rolls = speed / (1 / MASS + radius**2 / inertia)
+    expected, within = min(rolls, friction * pushed), 2e-2 if integrator == "rk4" else 1e-3  # smoothed, and not
+    assert MASS * (speed - v[0]) == pytest.approx(expected, rel=within)
+    assert inertia * v[4] == pytest.approx(radius * expected, rel=within)
+
+
+def test_a_quadruped_that_lands_rubs_within_the_cone() -> None:
+    """Thrown forwards onto its feet, where legs turn what rubs into what pushes: no foot, in no step, but by 1e-3."""
+    robot = Robot.from_urdf(URDF / "solo12.urdf", root="floating")
+    bent = np.tile([0.0, 0.8, -1.6], 4)
+    q, v = np.concatenate([[0, 0, 0.26, 0, 0, 0, 1], bent]), np.zeros(18)
+    v[0] = 1.0
+    motion = robot.simulate(
+        q,
+        v,
+        lambda t, q, v: np.concatenate([np.zeros(6), 8.0 * (bent - q[7:]) - 0.25 * v[6:]]),
+        dt=1e-3,
+        steps=200,
+        integrator="stick_slip",
+        contacts=[Contact(f"{leg}_foot", radius=0.016, friction=0.8) for leg in ("FL", "FR", "HL", "HR")],
+    )
+    assert motion.contact_forces is not None
+    rubbed, pushed = np.linalg.norm(motion.contact_forces[..., :2], axis=-1), motion.contact_forces[..., 2]
+    assert np.count_nonzero(rubbed > 0.79 * pushed) > 50
+    assert np.all(rubbed <= 0.8 * pushed * (1 + 1e-3) + 1e-9 * pushed.max())
+
+
+def test_friction_is_smoothed_no_finer_than_the_step_follows(brick: Robot) -> None:
+    """The width asked for would need steps of microseconds: a brick on the plane comes to rest all the same."""
+    motion = brick.simulate(
+        standing(0.0498),
+        [1.0, 0.3, 0, 0, 0, 0],
+        dt=1e-3,
+        steps=600,
+        contacts=[Contact("body", point, width=1e-9) for point in CORNERS],
+    )
+    kinetic = brick.energy(motion.q, motion.v).kinetic
+    assert kinetic[-1] < 1e-7 * kinetic[0]
+    assert motion.dissipated is not None
+    assert np.all(motion.dissipated >= -1e-12)
+
+
+def test_smoothed_friction_creeps_by_its_width() -> None:
+    """mu f_n X / sqrt(X^2 + w^2) = m g sin: X of a point mass on a slope, with w = 2 h mu f_n / m, wider than asked."""
+    slide = """<robot name="sled"><link name="world"/><link name="cart"/><link name="body"><inertial><mass value="2"/>
+    <inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>{}</robot>"""
+    joint = """<joint name="{0}" type="prismatic"><parent link="{1}"/><child link="{2}"/><axis xyz="{3}"/>
+    <limit lower="-9" upper="9" effort="30" velocity="30"/></joint>"""
+    joints = joint.format("x", "world", "cart", "1 0 0") + joint.format("z", "cart", "body", "0 0 1")
+    sled = Robot.from_urdf(slide.format(joints))
+    angle, friction, dt = 0.3, 0.6, 2e-3
+    motion = sled.simulate(
+        np.zeros(2),
+        np.zeros(2),
+        dt=dt,
+        steps=1500,
+        contacts=[Contact("body", friction=friction, width=1e-3)],
+        gravity=(G * np.sin(angle), 0.0, -G * np.cos(angle)),
+    )
+    share, width = np.tan(angle) / friction, 2.0 * dt * friction * G * np.cos(angle)
+    assert width > 10 * 1e-3
+    assert motion.v[-1, 0] == pytest.approx(width * share / np.sqrt(1.0 - share**2), rel=1e-6)
+
+
+def test_joints_that_stick_beside_contacts_stand_to_the_last_bit() -> None:
+    described = read_text(RISE)
+    robot = Robot(replace(described, joints=(replace(described.joints[0], friction=1.1 * MASS * G),)))
+    motion = robot.simulate(
+        [0.1], [0.0], dt=1e-3, steps=50, integrator="stick_slip", contacts=Contact("b"), position_limits=True
+    )
+    assert np.all(motion.q == 0.1)
+    assert np.all(motion.v == 0.0)
+
+
+def test_stick_slip_bears_any_stiffness(rise: Robot) -> None:
+    """Forces of the step's end: one that would swing thirty times in a step is at rest after it."""
+    contact = Contact("b", stiffness=1e11)
+    motion = rise.simulate([0.01], [0.0], dt=1e-3, steps=100, integrator="stick_slip", contacts=contact)
+    assert motion.contact_forces is not None
+    assert motion.contact_forces[-1, 0, 2] == pytest.approx(MASS * G, rel=1e-6)
+    assert np.abs(motion.v[-20:]).max() < 1e-9
+    assert motion.q.min() > -1e-6
+
+
+def test_what_joints_take_under_stick_slip_is_in_the_account() -> None:
+    described = read_text(RISE)
+    joint = replace(described.joints[0], friction=0.3 * MASS * G, damping=2.0)
+    robot = Robot(replace(described, joints=(joint,)))
+    motion = robot.simulate([1.5], [1.0], dt=1e-3, steps=300, integrator="stick_slip", position_limits=True)
+    assert np.abs(balance(robot, motion)).max() < 1e-9
+    assert motion.dissipated is not None
+    assert motion.dissipated[:, 0].sum() > 1.0
+
+
+# Efforts and velocities
+
+
+def test_efforts_are_cut_at_their_limits_and_it_is_said_where(rise: Robot) -> None:
+    tau = np.array([[10.0], [40.0], [-31.0], [30.0], [0.0], [35.0]])
+    motion = rise.simulate([0.0], [0.0], tau, dt=1e-3, steps=6, every=2, effort_limits=True)
+    cut = rise.simulate([0.0], [0.0], np.clip(tau, -30, 30), dt=1e-3, steps=6, every=2)
+    assert motion.clamped is not None
+    assert np.array_equal(motion.clamped[:, 0], [0, 1, 1, 1])
+    assert np.allclose(motion.q, cut.q, rtol=1e-13, atol=0)
+    assert motion.stop_efforts is None
+    assert np.abs(balance(rise, motion)).max() < 1e-12
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("way", [1.0, -1.0])
+def test_joints_are_braked_beyond_their_velocity_limit(rise: Robot, integrator: Any, way: float) -> None:
+    """They go faster by what holds the push: a T."""
+    over = 50.0 * at_rest_s(integrator, 1e-3)
+    motion = rise.simulate(
+        [0.0], [0.0], [MASS * G + way * MASS * 50.0], dt=1e-3, steps=200, integrator=integrator, velocity_limits=True
+    )
+    assert np.abs(motion.v).max() <= 3.0 + over * 1.001
+    assert motion.v[-1, 0] == pytest.approx(way * (3.0 + over), rel=1e-6)
+    assert motion.stop_efforts is not None
+    assert motion.stop_efforts[-1] == pytest.approx([-way * MASS * 50.0], rel=1e-6)
+    assert motion.dissipated is not None
+    assert motion.dissipated[-1, 1] == pytest.approx(MASS * 50.0 * (3.0 + over) * 1e-3, rel=1e-3)
+
+
+# Energy
+
+
+@pytest.mark.parametrize("seed", wide(range(6), one_in(3)))
+def test_stops_and_brakes_only_take_energy(seed: int) -> None:
+    """Random trees thrown at their stops, without weight: what they have and what the stops keep never grows."""
+    robot = Robot.from_urdf(random_urdf(seed, movable=4)).bare
+    rng = np.random.default_rng(seed)
+    q, v = robot.random_configuration(seed=seed), 4.0 * rng.normal(size=robot.nv)
+    asked: dict[str, Any] = {"gravity": (0, 0, 0), "position_limits": True, "velocity_limits": True, "stop_time": 0.01}
+    left_open = {}
+    for dt, integrator in ((4e-4, "rk4"), (8e-4, "stick_slip"), (4e-4, "stick_slip")):
+        motion = robot.simulate(q, v, dt=dt, steps=round(0.28 / dt), integrator=integrator, **asked)  # type: ignore[arg-type]
+        assert motion.stored is not None
+        assert motion.dissipated is not None
+        assert np.all(motion.dissipated >= 0.0)
+        total = robot.energy(motion.q, motion.v, gravity=(0, 0, 0)).total + motion.stored.sum(axis=-1)
+        left_open[integrator, dt] = np.abs(balance(robot, motion, gravity=(0, 0, 0))).max() / total[0]
+        if integrator == "rk4":
+            assert np.all(np.diff(total) <= 1e-6 * total[0])
+    assert left_open["rk4", 4e-4] < 1e-3
+    long, short = left_open["stick_slip", 8e-4], left_open["stick_slip", 4e-4]
+    assert short < 0.6 * long < 3e-3  # of first order, and 2e-3 at most on these
+
+
+def test_everything_at_once_is_accounted_for() -> None:
+    """Damping, friction, springs, rotors, efforts, wrenches, stops and a plane: RK4 leaves open what it misses."""
+    robot = restless(URDF / "scara.urdf")
+    link, q = robot.link_names[-1], np.array([1.7, -2.5, 0.01, 0.0])
+    height = float(robot.link_poses(q).position[-1, 2]) - 1e-4  # which the quill sinks onto
+    open_ones = []
+    for dt in (4e-4, 1e-4):
+        steps = round(0.12 / dt)
+        tau = np.array([30.0, -20.0, 5.0, 1.0])
+        motion = robot.simulate(
+            q,
+            np.array([2.0, -1.0, 0.5, 3.0]),
+            tau,
+            dt=dt,
+            steps=steps,
+            wrenches=Wrench(link, force=(3.0, -2.0, 1.0), torque=(0.1, 0.2, 0.3), point=(0.1, 0.0, 0.0)),
+            contacts=Contact(link, plane=(0.0, 0.0, height)),
+            position_limits=True,
+            effort_limits=True,
+            velocity_limits=True,
+            stop_time=4e-3,
+        )
+        assert motion.dissipated is not None
+        assert motion.work is not None
+        turned_over = float(np.abs(motion.work).sum() + motion.dissipated.sum())
+        assert np.all(motion.dissipated[:, :3].sum(axis=0) > 1e-3 * turned_over)
+        assert np.all(np.abs(motion.work).sum(axis=0) > 0.0)
+        open_ones.append(np.abs(balance(robot, motion)).max() / turned_over)
+    assert open_ones[0] < 1e-4
+    assert open_ones[1] < 1e-6
+
+
+# Rigid contacts
+
+
+def test_a_rigid_foot_stays_where_it_is_and_is_pulled(rise: Robot) -> None:
+    held = Contact("b", rigid=True)
+    for integrator in ("rk4", "stick_slip"):
+        motion = rise.simulate([1e-3], [0.0], [50.0], dt=1e-3, steps=400, integrator=integrator, contacts=held)  # type: ignore[arg-type]
+        assert abs(motion.q[-1, 0]) < 1e-9  # it began a millimetre off its plane
+        assert motion.contact_forces is not None
+        assert motion.contact_forces[-1, 0] == pytest.approx([0, 0, MASS * G - 50.0], rel=1e-5, abs=1e-9)
+        # What brings it back does work: 1e-3 m of 30 N, and what it gains on the way and loses.
+        assert np.abs(balance(rise, motion)).max() < 2e-5
+
+
+def test_a_simulation_holds_with_the_forces_of_the_query(brick: Robot) -> None:
+    """Spinning, off its plane and sliding: with T five steps."""
+    held = [Contact("body", (0.1, 0.2, 0.3), radius=0.05, normal=(0.1, 0.2, 1.0), rigid=True)]
+    q, v = brick.random_configuration(seed=2), 3.0 * np.random.default_rng(2).normal(size=6)
+    motion = brick.simulate(q, v, np.ones(6), dt=1e-3, steps=1, contacts=held)
+    query = brick.contact_dynamics(q, v, np.ones(6), held, settle=5e-3)
+    assert motion.contact_forces is not None
+    assert motion.contact_forces[0] == pytest.approx(query.forces, rel=1e-12)
+
+
+def test_a_leg_swings_over_its_rigid_foot(brick: Robot) -> None:
+    """A body held at a point off its centre is a pendulum: its frequency, and its energy."""
+    length = 0.5
+    inertia = 0.01 + MASS * length**2
+    q = standing(length)
+    q[3:] = [0.0, np.sin(0.005), 0.0, np.cos(0.005)]
+    q[:3] = [-length * np.sin(0.01), 0.0, -length * np.cos(0.01)]
+    foot = Contact("body", (0.0, 0.0, length), rigid=True)
+    period = 2 * np.pi * np.sqrt(inertia / (MASS * G * length))
+    steps = 800
+    motion = brick.simulate(q, np.zeros(6), dt=period / steps, steps=steps, contacts=foot)
+    assert np.abs(motion.q[-1] - q).max() < 1e-5
+    assert np.abs(motion.q[steps // 2, 0] + q[0]) < 1e-5
+    assert np.abs(balance(brick, motion)).max() < 1e-9
+
+
+def test_rigid_and_soft_contacts_keep_the_callers_order(brick: Robot) -> None:
+    mixed = [Contact("body", point, rigid=k != 1) for k, point in enumerate(CORNERS)]
+    motion = brick.simulate(standing(0.05), np.zeros(6), dt=1e-3, steps=2, contacts=mixed)
+    assert motion.contact_forces is not None
+    carried = motion.contact_forces[-1, :, 2]
+    assert carried == pytest.approx([MASS * G / 2, 0.0, 0.0, MASS * G / 2], abs=1e-6)  # that one is not yet in it
+
+
+def test_held_points_that_depend_on_each_other_share_the_least_forces(brick: Robot) -> None:
+    """Four corners of a body at rest: twelve directions, six of them independent."""
+    corners = [Contact("body", point) for point in CORNERS]
+    found = brick.contact_dynamics(standing(0.05), np.zeros(6), np.zeros(6), corners)
+    assert found.rank == 6
+    assert found.violation < 1e-12
+    assert found.forces == pytest.approx(np.tile([0, 0, MASS * G / 4], (4, 1)), abs=1e-12)
+    pressed = Wrench("body", force=(0.0, 0.0, -3.0))
+    moon = brick.contact_dynamics(
+        standing(0.05), np.zeros(6), np.zeros(6), corners, settle=1, gravity=(0.0, 0.0, -1.6), wrenches=pressed
+    )
+    assert moon.forces == pytest.approx(np.tile([0, 0, (MASS * 1.6 + 3.0) / 4], (4, 1)), abs=1e-12)
+    # Two points of one body that fly apart cannot both be held.
+    spinning = brick.contact_dynamics(standing(0.05), [0, 0, 0, 0, 0, 2.0], np.zeros(6), corners)
+    assert spinning.violation == pytest.approx(0.1 * 2.0**2, rel=1e-9)
+
+
+def test_held_points_off_their_planes_are_brought_back(brick: Robot) -> None:
+    """J a = -J-dot v - (2/T) J v - (gap / T^2) n."""
+    contact, v = Contact("body", (0.1, 0.2, 0.3)), np.random.default_rng(0).normal(size=6)
+    q, T = brick.random_configuration(seed=3), 0.05
+    points = Points(brick, listed(contact))
+    gap, J = points.at(q)
+    found = brick.contact_dynamics(q, v, np.zeros(6), contact, settle=T)
+    expected = -points.bias(q, v) - (2 / T) * (J @ v) - gap[:, None] / T**2 * points.normal
+    assert J @ found.a == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("wild", [np.nan, np.inf])
+def test_one_state_that_is_not_finite_leaves_the_others_as_they_are(brick: Robot, wild: float) -> None:
+    """To the last bit: in what is given, and in what overflows on the way."""
+    rng = np.random.default_rng(0)
+    M = np.array([A @ A.T for A in rng.normal(size=(4, 6, 6))])
+    free, wanted, J = rng.normal(size=(4, 6)), rng.normal(size=(4, 5)), rng.normal(size=(4, 5, 6))
+    alone = [hold(M[k], free[k], J[k], wanted[k]) for k in range(4)]
+    for place in range(5):
+        given = [M.copy(), free.copy(), J.copy(), wanted.copy()]
+        if place < len(given):
+            given[place][2].flat[1] = wild
+        else:
+            given[2][2] = 1e200  # finite, and J M^-1 J^T is not
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = hold(*given)
+        for name in Held._fields:
+            assert np.isnan(getattr(found, name)[2]).all()
+            for k in (0, 1, 3):
+                assert np.array_equal(getattr(found, name)[k], getattr(alone[k], name)), name
+    q, v = np.array([standing(0.05)] * 3), rng.normal(size=(3, 6))
+    v[1, 3] = np.nan
+    with np.errstate(invalid="ignore"):
+        of_robot = brick.contact_dynamics(q, v, np.zeros(6), Contact("body", CORNERS[0]))
+    assert np.array_equal(np.isnan(of_robot.a).any(axis=-1), [False, True, False])
+
+
+def test_the_first_singular_state_is_named() -> None:
+    M = np.array([[np.eye(2), np.eye(2)], [np.diag([1.0, 0.0]), np.zeros((2, 2))]])
+    with pytest.raises(FailedPreconditionError, match=r"singular at state \[1, 0\] of the batch"):
+        hold(M, np.zeros(2), np.eye(2), np.zeros(2))
+    with pytest.raises(FailedPreconditionError, match="the mass matrix is singular: a massless branch"):
+        hold(M[1, 1], np.zeros(2), np.eye(2), np.zeros(2))
+
+
+# Batches, parts of a motion, refusals
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_a_state_is_the_same_alone_and_in_a_batch(brick: Robot, integrator: Any) -> None:
+    """To the last bit."""
+    rng = np.random.default_rng(0)
+    q = np.array([standing(0.05 + 0.01 * k) for k in range(3)])
+    v = 0.3 * rng.normal(size=(3, 6))
+    contacts = [Contact("body", point) for point in CORNERS[:3]] + [
+        Contact("body", CORNERS[3], rigid=integrator == "rk4")
+    ]
+    asked: dict[str, Any] = {"dt": 1e-3, "steps": 40, "every": 20, "integrator": integrator, "contacts": contacts}
+    together = brick.simulate(q, v, **asked)
+    for k in range(3):
+        alone = brick.simulate(q[k], v[k], **asked)
+        for name in ("q", "v", "contact_forces", "work", "stored", "dissipated"):
+            assert np.array_equal(getattr(together, name)[k], getattr(alone, name)), name
+
+
+def test_a_motion_goes_on_from_a_record_as_if_it_had_not_ended(brick: Robot) -> None:
+    asked: dict[str, Any] = {"dt": 1e-3, "integrator": "stick_slip", "contacts": [Contact("body", p) for p in CORNERS]}
+    whole = brick.simulate(standing(0.06), np.zeros(6), steps=100, **asked)
+    first = brick.simulate(standing(0.06), np.zeros(6), steps=60, **asked)
+    second = brick.simulate(first.q[-1], first.v[-1], steps=40, first_step=60, **asked)
+    assert np.array_equal(second.q, whole.q[60:])
+    assert whole.contact_forces is not None
+    assert second.contact_forces is not None
+    assert np.array_equal(second.contact_forces[1:], whole.contact_forces[61:])
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_friction_where_nobody_says_one(brick: Robot, integrator: Any) -> None:
+    asked: dict[str, Any] = {"dt": 1e-3, "steps": 30, "integrator": integrator}
+    slides = np.array([2.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    found = [
+        brick.simulate(standing(0.05), slides, contacts=[Contact("body", p, friction=mu) for p in CORNERS], **asked)
+        for mu in (None, DEFAULT_FRICTION, 0.7)
+    ]
+    assert found[0].q.tobytes() == found[1].q.tobytes()
+    assert np.abs(found[0].q - found[2].q).max() > 1e-5
+
+
+def test_friction_that_is_said_stays() -> None:
+    said = listed([Contact("body"), Contact("body", friction=0.0), Contact("body", friction=2.0)])
+    assert [each.friction for each in said] == [DEFAULT_FRICTION, 0.0, 2.0]
+
+
+@pytest.mark.parametrize("length", [1e-8, 1.0, 3.0, 1e200])
+def test_normals_have_length_1_and_stay_as_they_are(length: float) -> None:
+    """One by one and several; twice is once, to the last bit; a motion in parts is listed in each of them."""
+    several = length * np.random.default_rng(0).uniform(-1.0, 1.0, (50, 3))
+    (together,) = listed(Contact("body", normal=several), batches=True)
+    assert np.allclose(np.linalg.norm(together.normal, axis=-1), 1.0, rtol=1e-15)
+    assert np.allclose(np.cross(together.normal, several / length), 0.0, atol=1e-15)
+    for one, other in zip(several, np.asarray(together.normal), strict=True):
+        (alone,) = listed(Contact("body", normal=one))
+        (again,) = listed(alone)
+        assert np.asarray(alone.normal).tobytes() == np.asarray(again.normal).tobytes() == other.tobytes()
+
+
+REFUSED: list[tuple[str, dict[str, Any], type[Exception]]] = [
+    ("contacts", {"contacts": 3}, InvalidArgumentError),
+    ("contacts[0]", {"contacts": ["body"]}, InvalidArgumentError),
+    ("contacts[0].link", {"contacts": Contact("foot")}, NotFoundError),
+    ("contacts[1].link", {"contacts": [Contact("body"), Contact("foot", rigid=True)]}, NotFoundError),
+    ("contacts[0].normal", {"contacts": Contact("body", normal=(0, 0, 0))}, InvalidArgumentError),
+    ("contacts[0].point", {"contacts": Contact("body", (0, 0))}, InvalidArgumentError),
+    ("contacts[0].point", {"contacts": Contact("body", np.ones((2, 3)))}, InvalidArgumentError),
+    ("contacts[0].normal", {"contacts": Contact("body", normal=np.ones((2, 3)))}, InvalidArgumentError),
+    ("contacts[0].plane", {"contacts": Contact("body", plane=(0, 0, np.nan))}, InvalidArgumentError),
+    ("contacts[0].friction", {"contacts": Contact("body", friction=-0.1)}, InvalidArgumentError),
+    ("contacts[0].stiffness", {"contacts": Contact("body", stiffness=0.0)}, InvalidArgumentError),
+    ("contacts[0].damping", {"contacts": Contact("body", damping=np.inf)}, InvalidArgumentError),
+    ("contacts[0].width", {"contacts": Contact("body", width="1")}, InvalidArgumentError),  # type: ignore[arg-type]
+    ("contacts[0].radius", {"contacts": Contact("body", radius=True)}, InvalidArgumentError),
+    ("contacts[0].rigid", {"contacts": Contact("body", rigid=1)}, InvalidArgumentError),  # type: ignore[arg-type]
+    ("position_limits", {"position_limits": 1}, InvalidArgumentError),
+    ("velocity_limits", {"velocity_limits": True, "integrator": "adaptive"}, InvalidArgumentError),
+    ("contacts", {"contacts": Contact("body"), "integrator": "implicit_midpoint"}, InvalidArgumentError),
+    ("stop_time", {"stop_time": -1.0}, InvalidArgumentError),
+    ("stop_damping", {"stop_damping": "much"}, InvalidArgumentError),
+]
+
+
+@pytest.mark.parametrize(("path", "given", "kind"), REFUSED, ids=[f"{k}: {row[0]}" for k, row in enumerate(REFUSED)])
+def test_what_is_wrong_is_named(brick: Robot, path: str, given: dict[str, Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind) as caught:
+        brick.simulate(standing(0.1), np.zeros(6), dt=1e-3, steps=2, **given)
+    assert caught.value.path == path  # type: ignore[attr-defined]
+
+
+def test_a_link_that_does_not_move_cannot_meet_a_plane(rise: Robot) -> None:
+    with pytest.raises(InvalidArgumentError, match="no joint moves link 'a'"):
+        rise.simulate([0.0], [0.0], dt=1e-3, steps=2, contacts=Contact("a"))
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_a_motion_that_diverges_says_so(rise: Robot, integrator: Any) -> None:
+    """A stiffness that no step of its length follows, or speeds beyond all numbers."""
+    with pytest.raises(FailedPreconditionError, match="diverged in step"):
+        rise.simulate(
+            [-1e200], [-1e250], dt=1e-3, steps=500, integrator=integrator, contacts=Contact("b", stiffness=1e30)
+        )

@@ -1,0 +1,147 @@
+"""Motions that leave the finite numbers, by themselves: when they are looked at, and which step and joint is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.configuration import Configuration
+from dyn_service.simulation.divergence import Watch, diverged, no_longer_finite
+from tests.trees import configuration
+
+TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])
+FLOATING = configuration(["root", "slide"], ["floating", "prismatic"])
+FINE = np.ones(2)
+
+
+def told(finite: Any, v: Any, a: Any, *, at: Configuration = TWO, dt: float = 0.5) -> str:
+    before = (np.zeros(at.nq), np.asarray(v, dtype=float), np.asarray(a, dtype=float))
+    return str(no_longer_finite(at, 7, 3.5, dt, before, np.array(finite)))
+
+
+def test_a_motion_that_diverged_is_told_with_step_and_time() -> None:
+    error = diverged(12, 0.25, "it flew away")
+    assert str(error) == "the simulation diverged in step 12 (t = 0.25 s): it flew away"
+    assert error.code == "FAILED_PRECONDITION"
+
+
+class TestWhichJoint:
+    def test_the_whole_sentence(self) -> None:
+        assert told([False, True], [0, 0], [0, 0]) == (
+            "the simulation diverged in step 7 (t = 3.5 s): the state of joint 'hinge' is no longer finite; try a step "
+            "shorter than dt = 0.5 s"
+        )
+
+    @pytest.mark.parametrize(
+        ("finite", "v", "a", "joint"),
+        [
+            ([False, False], [1, -2], [0, 0], "slide"),
+            ([False, False], [-3, 2], [0, 0], "hinge"),
+            ([False, True], [1, -2], [0, 0], "hinge"),  # what is still finite is not to blame
+            ([True, False], [3, 0], [0, 0], "slide"),
+            ([False, False], [3, 2], [0, -4], "slide"),  # 2 + 0.5 * 4: what it gains in the step counts
+            ([False, False], [3, 2], [0, 1.5], "hinge"),  # 2 + 0.5 * 1.5
+            ([False, False], [3, 2], [0, np.nan], "hinge"),  # what it gains is not known
+            ([False, False], [2, 3], [np.inf, 0], "slide"),
+        ],
+    )
+    def test_it_is_the_fastest_of_those_that_are_not_finite(self, finite: Any, v: Any, a: Any, joint: str) -> None:
+        assert f"the state of joint '{joint}' is no longer" in told(finite, v, a)
+
+    def test_a_joint_of_several_entries_is_one_joint(self) -> None:
+        wild = [False] * 6 + [True]
+        assert "of joint 'root' is" in told(wild, np.ones(7), np.zeros(7), at=FLOATING)
+
+    def test_of_a_batch_the_first_member_that_is_not_finite(self) -> None:
+        """By its own speeds; velocities that all members share are those of each."""
+        finite = np.ones((2, 3, 2), dtype=bool)
+        finite[1, 0] = finite[1, 2] = False
+        v, a = np.zeros((2, 3, 2)), np.zeros((2, 3, 2))
+        v[0, 0, 0] = v[1, 2, 0] = 9.0
+        v[1, 0, 1] = 1.0
+        assert "of joint 'slide' of member [1, 0] of the batch is no" in told(finite, v, a)
+        assert "of joint 'hinge' of member [1, 0] of the batch is no" in told(finite, [2.0, 1.0], [0.0, 0.0])
+
+
+class Watched:
+    """A watch, and what it asks for: the step and the state it began with."""
+
+    def __init__(self, last: int, *, size: int = 4, each: bool = False, first_step: int = 0) -> None:
+        self.asked: list[tuple[int, list[float], list[float]]] = []
+        self.shares: list[float] = []
+        self.watch = Watch(TWO, 0.5, first_step, last, size, each, self.motion, self.shares.append)
+        self.watch.begin(self.state(0), self.state(0))
+
+    def motion(self, k: int, q: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.asked.append((k, q.tolist(), x.tolist()))
+        return np.array([1.0, 2.0]), np.array([4.0, 0.0])
+
+    @staticmethod
+    def state(k: int) -> np.ndarray:
+        return np.full(2, float(k))
+
+    def run(self, last: int, *, wild: int | None = None, of_q: bool = True) -> int | None:
+        """The step at which it tells; from `wild` on the state is not finite."""
+        for k in range(1, last + 1):
+            bad = np.full(2, np.nan) if wild is not None and k >= wild else self.state(k)
+            try:
+                self.watch.look(k, *((bad, self.state(k)) if of_q else (self.state(k), bad)))
+            except FailedPreconditionError as error:
+                self.error = str(error)
+                return k
+        return None
+
+
+class TestWhen:
+    def test_a_small_state_is_looked_at_now_and_then_and_at_the_end(self) -> None:
+        watched = Watched(100)
+        assert watched.run(100) is None
+        assert watched.shares == [0.32, 0.64, 0.96, 1.0]
+        assert watched.asked == []
+
+    @pytest.mark.parametrize(("size", "each"), [(4, True), (4097, False)])
+    def test_a_large_one_and_one_that_a_function_sees_at_every_step(self, size: int, each: bool) -> None:
+        watched = Watched(5, size=size, each=each)
+        assert watched.run(5) is None
+        assert watched.shares == [0.2, 0.4, 0.6, 0.8, 1.0]
+        assert Watched(5, size=size, each=each).run(5, wild=2) == 2
+
+    def test_states_before_the_last_look_are_not_kept(self) -> None:
+        """However long the motion: what is kept is the state at the last look, and those since."""
+        watched = Watched(1000)
+        for k in range(1, 1001):
+            watched.watch.look(k, FINE, FINE)
+            assert len(watched.watch._kept) == (k % 32 + 1 if k < 1000 else 1)
+
+    def test_up_to_4096_numbers_are_small(self) -> None:
+        watched = Watched(5, size=4096)
+        watched.run(5)
+        assert watched.shares == [1.0]
+
+    def test_nobody_needs_to_be_told(self) -> None:
+        watch = Watch(TWO, 0.5, 0, 1, 4, False, lambda k, q, x: (q, x), None)
+        watch.begin(FINE, FINE)
+        watch.look(1, FINE, FINE)
+        with pytest.raises(FailedPreconditionError):
+            watch.look(1, FINE * np.nan, FINE)
+
+
+class TestWhichStep:
+    @pytest.mark.parametrize("of_q", [True, False])
+    @pytest.mark.parametrize(
+        ("wild", "noticed"), [(1, 32), (2, 32), (31, 32), (32, 32), (33, 64), (40, 64), (97, 100), (100, 100)]
+    )
+    def test_the_first_one_is_found_among_those_since_the_last_look(self, wild: int, noticed: int, of_q: bool) -> None:
+        watched = Watched(100, first_step=500)
+        assert watched.run(100, wild=wild, of_q=of_q) == noticed
+        number = 500 + wild
+        # 1 + 0.5 * 4 is more than 2: the hinge is the fastest.
+        assert watched.error == (
+            f"the simulation diverged in step {number} (t = {0.5 * number:g} s): the state of joint 'hinge' is no "
+            "longer finite; try a step shorter than dt = 0.5 s"
+        )
+        begun = watched.state(wild - 1).tolist()
+        assert watched.asked == [(wild - 1, begun, begun)], "the motion as that step began"

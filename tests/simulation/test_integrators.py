@@ -1,0 +1,104 @@
+"""Integrators: order of convergence, energy, batches."""
+
+import numpy as np
+import pytest
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.simulation import INTEGRATORS, advance, integrator
+from dyn_service.simulation.integrators.explicit import held
+from tests.trees import configuration
+
+
+def pendulum(q: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """A pendulum with drag, so that the acceleration depends on the velocity too."""
+    return -np.sin(q) - 0.1 * v * np.abs(v)
+
+
+def end(method: str, steps: int) -> float:
+    """Where a swing from 1 rad is after 2 s; it does not stand still before, so the drag is smooth on its way."""
+    q, _ = advance(integrator(method), pendulum, np.array([1.0]), np.array([-0.1]), 2.0, steps)
+    return float(q[0])
+
+
+@pytest.mark.parametrize(("method", "order"), [("explicit_euler", 1), ("semi_implicit_euler", 1), ("rk4", 4)])
+def test_order_of_convergence(method: str, order: int) -> None:
+    exact = end("rk4", 4096)
+    errors = np.abs([end(method, steps) - exact for steps in (32, 64, 128)])
+    found = np.log2(errors[:-1] / errors[1:])
+    np.testing.assert_allclose(found, order, atol=0.15)  # higher terms of the error are still a few percent
+
+
+def test_semi_implicit_euler_keeps_the_energy_of_an_oscillator_bounded() -> None:
+    q, v = np.array([1.0]), np.array([0.0])
+    for _ in range(200):
+        q, v = advance(INTEGRATORS["semi_implicit_euler"], lambda at, _: -at, q, v, 5.0, 50)
+    # the step keeps q^2 + v^2 - dt q v exactly, so the energy stays within dt/2 of it: 5 %
+    assert float(q[0] ** 2 + v[0] ** 2) == pytest.approx(1.0, abs=0.06)
+
+
+@pytest.mark.parametrize("method", sorted(INTEGRATORS))
+def test_a_batch_is_its_members(method: str) -> None:
+    q, v = np.linspace(-1.0, 1.0, 5)[:, None], np.linspace(0.0, 2.0, 5)[:, None]
+    together = advance(integrator(method), pendulum, q, v, 0.5, 10)
+    for k in range(5):
+        alone = advance(integrator(method), pendulum, q[k], v[k], 0.5, 10)
+        assert np.array_equal(together[0][k], alone[0])
+        assert np.array_equal(together[1][k], alone[1])
+
+
+def test_unknown_integrator() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        integrator("euler")
+    assert str(caught.value) == "unknown integrator 'euler': expected one of explicit_euler, rk4, semi_implicit_euler"
+
+
+def test_a_misspelt_integrator_is_told_the_nearest() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"explicit_euler, rk4, semi_implicit_euler; did you mean 'rk4'\?$"):
+        integrator("rk45")
+
+
+def test_the_whole_time_is_one_step_where_nothing_is_said() -> None:
+    q, v = np.array([1.0]), np.array([-0.1])
+    for name, step in INTEGRATORS.items():
+        assert advance(integrator(name), pendulum, q, v, 0.5) == step(pendulum, q, v, 0.5)
+
+
+def test_efforts_are_held_and_the_state_is_not() -> None:
+    """What is integrated depends on all three: each of them goes where it belongs."""
+    asked: list[tuple[float, float, float]] = []
+
+    def forward_dynamics(q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> np.ndarray:
+        asked.append((float(q[0]), float(v[0]), float(tau[0])))
+        return tau - q - 0.1 * v
+
+    acceleration = held(forward_dynamics, np.array([5.0]))
+    assert acceleration(np.array([1.0]), np.array([2.0])) == pytest.approx([3.8], abs=1e-15)
+    assert acceleration(np.array([-1.0]), np.array([0.0])) == pytest.approx([6.0], abs=1e-15)
+    assert asked == [(1.0, 2.0, 5.0), (-1.0, 0.0, 5.0)]
+
+
+@pytest.mark.parametrize("method", sorted(INTEGRATORS))
+def test_quaternions_move_as_quaternions(method: str) -> None:
+    """A quarter turn at constant speed: Euler's steps go along it exactly, RK4 to its fourth order."""
+    ball = configuration(["ball"], ["spherical"])
+    rate = np.array([0.0, 0.0, np.pi / 2])
+    q, v = advance(integrator(method), lambda q, v: 0.0 * v, ball.neutral, rate, 1.0, 20, on=ball)
+    # (h w / 2)^5 / 120 a step for RK4, twenty of them: 2e-8.
+    np.testing.assert_allclose(q, [0.0, 0.0, np.sqrt(0.5), np.sqrt(0.5)], rtol=0, atol=2e-8)
+    np.testing.assert_array_equal(v, rate)
+
+
+@pytest.mark.parametrize(
+    ("method", "shares"), [("rk4", [0, 0.5, 0.5, 1]), ("explicit_euler", [0]), ("semi_implicit_euler", [0])]
+)
+def test_accelerations_of_time_are_asked_at_each_stage_of_a_step(method: str, shares: list[float]) -> None:
+    asked: list[float] = []
+
+    def pushed(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        asked.append(t)
+        return np.array([3.0 * t**2])
+
+    _, v = INTEGRATORS[method](pushed, np.zeros(1), np.zeros(1), 0.5, 2.0)
+    assert asked == [2.0 + 0.5 * share for share in shares]
+    # RK4 of a function of time alone is Simpson's rule, which is exact for it: t^3.
+    assert v[0] == pytest.approx(2.5**3 - 2.0**3 if method == "rk4" else 0.5 * 12.0, rel=1e-14)

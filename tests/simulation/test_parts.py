@@ -1,0 +1,41 @@
+"""How a long motion is asked for: requests that a server answers in some milliseconds, replies of half a mebibyte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service.simulation import parts
+from tests.trees import configuration
+
+
+def first(q: np.ndarray, **asked: Any) -> dict[str, Any]:
+    """The options of the first request."""
+    at = configuration([f"j{k}" for k in range(q.shape[-1])], ["revolute"] * q.shape[-1])
+    _, options = next(parts.simulate(at, q, q, None, dt=1e-3, **asked))
+    return options
+
+
+@pytest.mark.parametrize("every", [1, 7, parts.PART_STEPS])
+def test_few_states_go_as_far_as_a_request_may(every: int) -> None:
+    steps = first(np.zeros(2), steps=10 * parts.PART_STEPS, every=every)["steps"]
+    assert parts.PART_STEPS - every < steps <= parts.PART_STEPS
+    assert steps % every == 0
+
+
+@pytest.mark.parametrize("states", [100, 1000])
+def test_many_states_fill_a_reply(states: int) -> None:
+    """Their q and v at all recorded steps are about as many numbers as a reply holds, and never more."""
+    steps = first(np.zeros((states, 2)), steps=10_000)["steps"]
+    numbers = 2 * 2 * states
+    assert parts.PART_NUMBERS - numbers < steps * numbers <= parts.PART_NUMBERS
+
+
+def test_more_states_than_a_reply_holds_go_step_by_step() -> None:
+    assert first(np.zeros((parts.PART_NUMBERS, 2)), steps=5)["steps"] == 1
+
+
+def test_a_robot_without_joints_has_parts_too() -> None:
+    assert first(np.zeros(0), steps=10)["steps"] == 10

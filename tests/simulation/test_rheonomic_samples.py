@@ -1,0 +1,335 @@
+"""Multi Body Dynamics document, 5.2 and 5.6: rheonomic systems whose given motion comes as samples."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dyn_service.api.queries import Wrench
+from dyn_service.api.results import RheonomicTrajectory
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.simulation.rheonomic.parts import simulate as simulate_in_parts
+from dyn_service.simulation.rheonomic.prescribed import on_half_grid, sampled
+from dyn_service.simulation.rheonomic.systems import RheonomicRobot
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
+from tests.theory.test_newton_euler import GRAVITY, same
+
+ARM = (0.3, 0.2, 0.1)
+"""Where forces act, off the axis of the hinge."""
+
+
+@pytest.fixture(scope="module")
+def cart() -> Robot:
+    return Robot.from_urdf(URDF / "cart_pendulum.urdf")
+
+
+def shaken(t: float) -> tuple[float, float, float]:
+    """x(t) of the base, with its derivatives."""
+    return 0.2 * np.sin(3 * t) + t, 0.6 * np.cos(3 * t) + 1, -1.8 * np.sin(3 * t)
+
+
+def rows(dt: float, steps: int, t0: float = 0.0, per_step: int = 2) -> np.ndarray:
+    return np.array([shaken(t0 + j * dt / per_step) for j in range(per_step * steps + 1)])
+
+
+class TestMidpoints:
+    """The quintic through position, velocity and acceleration at both ends of a step, in its middle."""
+
+    @pytest.mark.parametrize("degree", range(6))
+    def test_exact_for_polynomials_up_to_the_fifth_degree(self, degree: int) -> None:
+        x = np.polynomial.Polynomial(np.random.default_rng(degree).normal(size=degree + 1))
+        t = 0.3 + 0.7 * np.arange(5)
+        on_grid = np.stack([x(t), x.deriv()(t), x.deriv(2)(t)], axis=-1)
+        half = 0.3 + 0.35 * np.arange(9)
+        same(on_half_grid(on_grid, 0.7), np.stack([x(half), x.deriv()(half), x.deriv(2)(half)], axis=-1), 1e-11)
+
+    def test_orders(self) -> None:
+        """Halving the step divides the errors by 2^6, 2^6 and 2^4, those of the module's text."""
+        errors = []
+        for dt in (0.2, 0.1):
+            found = on_half_grid(rows(dt, 10, per_step=1)[::1], dt)[1::2]
+            errors.append(np.abs(found - rows(dt, 10)[1::2]).max(axis=0))
+        orders = np.log2(errors[0] / errors[1])
+        np.testing.assert_allclose(orders, [6.0, 6.0, 4.0], atol=0.25)  # the next order's share at these steps
+
+
+class TestSamples:
+    def test_functions_and_their_samples_are_one_motion(self, cart: Robot) -> None:
+        """To the last bit: a function is sampled on the half grid, at the grid's own times."""
+        by_function = cart.simulate_rheonomic({"cart_slide": shaken}, [0.5], [0.1], dt=0.01, steps=50, t0=0.3)
+        _, given = sampled({"cart_slide": shaken}, dt=0.01, steps=50, t0=0.3)
+        by_rows = cart.simulate_rheonomic({"cart_slide": given[:, 0]}, [0.5], [0.1], dt=0.01, steps=50, t0=0.3)
+        for one, other in zip(by_function, by_rows, strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(by_function.q[:, 0], given[::2, 0, 0])
+        np.testing.assert_array_equal(by_function.a[:, 0], given[::2, 0, 2])
+
+    def test_5_6_motion_is_that_of_the_given_functions(self, cart: Robot) -> None:
+        """RK4 on the functions themselves: the same formula, whose sums may be rounded in another order, and fourth
+        stages at t + dt, where the samples have the next step's time; some 1e-16 a step, growing with the motion."""
+        expected = RheonomicRobot(cart, {"cart_slide": shaken}).simulate([0.5], [0.1], 0.3, dt=0.01, steps=200, t0=0.3)
+        found = cart.simulate_rheonomic({"cart_slide": shaken}, [0.5], [0.1], [0.3], dt=0.01, steps=200, t0=0.3)
+        for name in ("t", "q", "v", "a", "tau"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12)
+
+    @pytest.mark.parametrize("per_step", [1, 2])
+    def test_fourth_order(self, cart: Robot, per_step: int) -> None:
+        """A wrong row at any stage costs orders, so do midpoints worse than the quintic's."""
+
+        def end(steps: int) -> np.ndarray:
+            given = rows(2.0 / steps, steps, per_step=per_step)
+            return cart.simulate_rheonomic({"cart_slide": given}, [0.5], [0.0], dt=2.0 / steps, steps=steps).q[-1, 1]
+
+        exact = end(1600)
+        errors = [abs(end(steps) - exact) for steps in (50, 100, 200)]
+        for coarse, fine in itertools.pairwise(errors):
+            assert 3.5 < np.log2(coarse / fine) < 4.6  # 4, and what the next order adds at these steps
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_5_5_partition_of_any_tree(self, seed: int) -> None:
+        """Every row satisfies M a + b = tau with wrench and gravity, the free efforts as given, the given motion as it
+        was."""
+        robot = interpreting(random_urdf(200 + seed, movable=6))
+        rng = np.random.default_rng(seed)
+        names = [robot.joint_names[k] for k in (4, 1)]
+        steps, dt = 6, 1e-3
+        given = {name: rng.normal(size=(2 * steps + 1, 3)) for name in names}
+        tau, push = rng.normal(size=(steps, 4)), Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))
+        motion = robot.simulate_rheonomic(
+            given, *rng.normal(size=(2, 4)), tau, dt=dt, steps=steps, gravity=GRAVITY, wrenches=push
+        )
+        expected = robot.inverse_dynamics(motion.q, motion.v, motion.a, gravity=GRAVITY, wrenches=push)
+        same(expected, motion.tau, 1e-10)
+        same(motion.tau[:, [0, 2, 3, 5]], tau[[0, 1, 2, 3, 4, 5, 5]])
+        for name in names:
+            k = robot.joint_names.index(name)
+            np.testing.assert_array_equal(np.stack([motion.q, motion.v, motion.a])[..., k].T, given[name][::2])
+
+    def test_records_and_times(self, cart: Robot) -> None:
+        options = {"dt": 0.01, "t0": 2.0, "first_step": 30}
+        every_one = cart.simulate_rheonomic({"cart_slide": rows(0.01, 20)}, [0.5], [0.0], steps=20, **options)
+        every_third = cart.simulate_rheonomic(
+            {"cart_slide": rows(0.01, 20)}, [0.5], [0.0], steps=20, every=3, **options
+        )
+        assert len(every_third.t) == 7
+        for one, third in zip(every_one, every_third, strict=True):
+            np.testing.assert_array_equal(one[::3], third)
+        same(every_one.t, 2.3 + 0.01 * np.arange(21))
+
+    def test_efforts_may_follow_time_and_state(self, cart: Robot) -> None:
+        seen = []
+
+        def damping(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+            seen.append((t, *q, *v))
+            return -0.4 * v
+
+        found = cart.simulate_rheonomic({"cart_slide": shaken}, [0.5], [1.0], damping, dt=0.01, steps=5, t0=1.0)
+        np.testing.assert_array_equal(np.array(seen)[:, 1:], np.stack([found.q, found.v], axis=-1)[:5, 1])
+        same(np.array(seen)[:, 0], found.t[:5])
+        same(found.tau[:5, 1], -0.4 * found.v[:5, 1])
+
+    def test_batches(self, cart: Robot) -> None:
+        """Starts, efforts and given motions side by side."""
+        given = np.stack([rows(0.01, 20), 0.5 * rows(0.01, 20)])
+        many = cart.simulate_rheonomic(
+            {"cart_slide": given}, [[[0.5]], [[1.0]], [[0.2]]], [0.0], np.array([[0.3]]), dt=0.01, steps=20
+        )
+        one = cart.simulate_rheonomic({"cart_slide": given[1]}, [1.0], [0.0], [0.3], dt=0.01, steps=20)
+        assert many.q.shape == (3, 2, 21, 2)
+        same(many.q[1, 1], one.q)
+        same(many.tau[1, 1], one.tau, 1e-11)
+
+    @pytest.mark.parametrize("form", ["gravity", "wrenches"])
+    def test_a_batch_of_loads_alone(self, cart: Robot, form: str) -> None:
+        """Each member is the motion under its own load."""
+        loads = np.array([[0.0, 0.0, -9.81], [1.0, 2.0, -3.0], [0.5, 0.0, 4.0]])
+
+        def moved(load: np.ndarray) -> RheonomicTrajectory:
+            acting = {"gravity": load} if form == "gravity" else {"wrenches": Wrench("pendulum", force=load, point=ARM)}
+            return cart.simulate_rheonomic({"cart_slide": shaken}, [0.4], [0.1], dt=0.01, steps=3, **acting)
+
+        together = moved(loads)
+        for name in ("q", "v", "a", "tau"):
+            assert getattr(together, name).shape == (3, 4, 2)
+            for k, load in enumerate(loads):
+                same(getattr(together, name)[k], getattr(moved(load), name), 1e-12)
+        assert np.abs(together.v[0, -1, 1] - together.v[1, -1, 1]) > 1e-3
+
+    @pytest.mark.parametrize("form", ["gravity", "wrenches"])
+    def test_a_batch_of_loads_alone_on_functions_of_time(self, cart: Robot, form: str) -> None:
+        loads = np.array([[0.0, 0.0, -9.81], [1.0, 2.0, -3.0]])
+        acting = {"gravity": loads} if form == "gravity" else {"wrenches": Wrench("pendulum", force=loads, point=ARM)}
+        moving = RheonomicRobot(cart, {"cart_slide": shaken})
+        found = moving.simulate([0.4], [0.1], dt=0.01, steps=3, **acting)
+        expected = cart.simulate_rheonomic({"cart_slide": shaken}, [0.4], [0.1], dt=0.01, steps=3, **acting)
+        for name in ("q", "v", "a", "tau"):
+            same(getattr(found, name), getattr(expected, name), 1e-12)
+
+    def test_all_or_none_prescribed(self, cart: Robot) -> None:
+        """None: `simulate` itself, whose step is compiled as one kernel; its rounding is its own."""
+        start = np.array([0.1, 0.5]), np.array([0.0, 1.0])
+        nothing = cart.simulate_rheonomic({}, *start, [0.2, 0.1], dt=0.01, steps=20)
+        plain = cart.simulate(*start, [0.2, 0.1], dt=0.01, steps=20)
+        same(nothing.q, plain.q, 1e-12)
+        both = {"cart_slide": shaken, "hinge": shaken}
+        driven = cart.simulate_rheonomic(both, [], [], dt=0.01, steps=3)
+        same(driven.tau, cart.inverse_dynamics(driven.q, driven.v, driven.a), 1e-12)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("change", "path", "message"),
+        [
+            ({"dt": 0.0}, "dt", "dt must be a positive time in s, found 0.0"),
+            ({"dt": True}, "dt", "dt must be"),
+            ({"steps": 0}, "steps", "steps must be a whole number, at least 1, found 0"),
+            ({"every": 0}, "every", "every must be a whole number, at least 1, found 0"),
+            (
+                {"prescribed": {"cart_slide": np.zeros((7, 3))}},
+                "prescribed.cart_slide",
+                r"has shape \(7, 3\), expected",
+            ),
+            (
+                {"prescribed": {"cart_slide": np.zeros((9, 2))}},
+                "prescribed.cart_slide",
+                r"has shape \(9, 2\), expected",
+            ),
+            ({"prescribed": {"cart_slide": "fast"}}, "prescribed.cart_slide", "must be numbers of shape"),
+            ({"dt": np.nan}, "dt", "dt must be a positive time in s, found nan"),
+            ({"dt": "a"}, "dt", "dt must be a positive time in s, found 'a'"),
+            ({"first_step": -3}, "first_step", "first_step must be a whole number, at least 0, found -3"),
+            ({"first_step": 1.5}, "first_step", "first_step must be a whole number, at least 0, found 1.5"),
+            ({"t0": np.nan}, "t0", "t0 must be a finite time in s, found nan"),
+            ({"t0": "a"}, "t0", "t0 must be a finite time in s, found 'a'"),
+            ({"prescribed": ["cart_slide"]}, "prescribed", "prescribed must be a map from joints to their motions"),
+            (
+                {"prescribed": {"cart_slide": lambda t: (0.0, np.nan, 0.0)}},
+                "prescribed.cart_slide",
+                r"must be finite, found nan at \[0, 1\]",
+            ),
+            ({"q0": [np.nan]}, "q0", r"q0 must be finite, found nan at \[0\]"),
+            ({"v0": [np.inf]}, "v0", r"v0 must be finite, found inf at \[0\]"),
+            ({"v0": "fast"}, "v0", r"v0 must be numbers, found str 'fast', expected \(..., 1\)"),
+            ({"tau": [np.nan]}, "tau", r"tau must be finite, found nan at \[0\]"),
+            ({"tau": "up"}, "tau", r"tau has str 'up', expected \(1,\)"),
+            ({"tau": lambda t, q, v: None}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found NoneType None"),
+            ({"tau": lambda t, q, v: [0.0, 0.0]}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found list"),
+            ({"gravity": [0.0, np.nan, 0.0]}, "gravity", r"gravity must be finite, found nan at \[1\]"),
+            ({"gravity": [0.0, 9.81]}, "gravity", r"gravity has shape \(2,\), expected \(..., 3\)"),
+            ({"wrenches": "push"}, "wrenches", "wrenches must be a Wrench, a list of them"),
+            (
+                {"wrenches": Wrench("pendulum", force=(0.0, np.inf, 0.0))},
+                "wrenches[0].force",
+                r"wrenches\[0\].force must be finite, found inf at \[1\]",
+            ),
+            ({"q0": [0.0, 0.0]}, "q0", r"q0 has shape \(2,\), expected \(..., 1\): one entry per free joint \(hinge\)"),
+            ({"tau": np.zeros((3, 1))}, "tau", r"tau has shape \(3, 1\), expected \(1,\), \(..., 4, 1\) or a function"),
+        ],
+    )
+    def test_arguments(self, cart: Robot, change: dict, path: str, message: str) -> None:
+        """By the loop itself, and by the client's part of it before anything is sent."""
+        given = {"prescribed": {"cart_slide": shaken}, "q0": [0.0], "v0": [0.0], "dt": 0.1, "steps": 4} | change
+        with pytest.raises(InvalidArgumentError, match=message) as refused:
+            cart.simulate_rheonomic(**given)
+        assert refused.value.path == path
+        with pytest.raises(InvalidArgumentError, match=message) as at_client:
+            next(simulate_in_parts(cart.configuration, **{"tau": None, **given}))
+        assert str(at_client.value) == str(refused.value)
+
+    def test_batches_that_do_not_fit(self, cart: Robot) -> None:
+        given = {"cart_slide": np.zeros((2, 5, 3))}
+        with pytest.raises(InvalidArgumentError, match=r"q0 \(\), v0 \(3,\) and prescribed \(2,\) do not broadcast"):
+            cart.simulate_rheonomic(given, [0.0], np.zeros((3, 1)), dt=0.1, steps=2)
+        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and gravity \(3,\) do not broadcast"):
+            cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, gravity=np.zeros((3, 3)))
+        push = Wrench("pendulum", force=np.zeros((3, 3)))
+        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and wrenches\[0\].force \(3,\) do not"):
+            cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, wrenches=push)
+        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and tau \(3,\) do not broadcast"):
+            cart.simulate_rheonomic(given, [0.0], [0.0], np.zeros((3, 1, 1)), dt=0.1, steps=2)
+
+    def test_a_function_that_stops_giving_numbers(self, cart: Robot) -> None:
+        def tau(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
+            return [np.nan if t > 0.15 else 0.0]
+
+        said = r"diverged in step 3 \(t = 0.2 s\): the effort of joint 'hinge' is not finite"
+        with pytest.raises(FailedPreconditionError, match=said):
+            cart.simulate_rheonomic({"cart_slide": shaken}, [0.0], [0.0], tau, dt=0.1, steps=4)
+
+    def test_names_and_leading_axes(self, cart: Robot) -> None:
+        with pytest.raises(NotFoundError, match="no movable joint 'wheel'"):
+            cart.simulate_rheonomic({"wheel": shaken}, [0.0], [0.0], dt=0.1, steps=1)
+        two = {"cart_slide": np.zeros((2, 3, 3)), "hinge": np.zeros((4, 3, 3))}
+        with pytest.raises(InvalidArgumentError, match=r"cart_slide \(2,\), hinge \(4,\) do not broadcast"):
+            cart.simulate_rheonomic(two, [], [], dt=0.1, steps=1)
+
+    def test_divergence_names_the_true_step_and_time(self, cart: Robot) -> None:
+        with pytest.raises(FailedPreconditionError, match=r"diverged before step 41 \(t = 46 s\)"):
+            cart.simulate_rheonomic({"cart_slide": shaken}, [0.0], [1e200], dt=1.0, steps=50, t0=5.0, first_step=40)
+
+
+def test_free_joints_with_more_positions_than_velocities() -> None:
+    """An arm on a base that floats, its quill driven: the motion of the functions themselves, to roundings."""
+    floating = Robot.from_urdf(URDF / "scara.urdf", root="floating")
+    q0 = np.concatenate([floating.neutral()[:7], [0.4, -0.3, 0.2]])
+    v0 = np.array([0.1, 0.2, 0.3, 0.5, -0.6, 0.7, -1.0, 0.5, 0.3])
+    driven = {"quill_joint": shaken}
+    expected = RheonomicRobot(floating, driven).simulate(q0, v0, 0.5, dt=0.01, steps=10, t0=0.3)
+    tau = np.full(9, 0.5)
+    found = floating.simulate_rheonomic(driven, q0, v0, tau, dt=0.01, steps=10, t0=0.3)
+    for name in ("t", "q", "v"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-10, atol=1e-10)
+    of = "those of the free joints (root_joint, inner_joint, outer_joint, roll_joint)"
+    refused = (("q0", (q0[1:], v0), "(9,)", 10), ("v0", (q0, q0), "(10,)", 9), ("q0", (0.0, v0), "()", 10))
+    for name, start, shape, length in refused:
+        with pytest.raises(InvalidArgumentError) as caught:
+            floating.simulate_rheonomic(driven, *start, tau, dt=0.01, steps=10, t0=0.3)
+        assert str(caught.value) == f"{name} has shape {shape}, expected (..., {length}): {of}"
+
+
+@pytest.mark.parametrize("spread", ["gravity", "wrenches", "prescribed", "tau"])
+def test_leading_axes_of_what_acts_spread(cart: Robot, spread: str) -> None:
+    """States side by side under each of two gravities, wrenches, given motions, efforts: each as if alone."""
+    g, push = np.array([[0.0, 0.0, -9.81], [0.5, 0.0, -1.6]]), np.array([[1.0, 2.0, 3.0], [-3.0, 0.0, 1.0]])
+    given, tau = np.stack([rows(0.01, 5), 0.5 * rows(0.01, 5)]), np.array([[[0.3]], [[-0.2]]])
+
+    def motion(k: int | slice, q: float | list[list[float]]) -> tuple[np.ndarray, ...]:
+        of = {name: k if spread == name else 0 for name in ("gravity", "wrenches", "prescribed", "tau")}
+        return cart.simulate_rheonomic(
+            {"cart_slide": given[of["prescribed"]]},
+            np.array(q)[..., None],
+            [0.1],
+            tau[of["tau"]],
+            dt=0.01,
+            steps=5,
+            every=2,
+            gravity=g[of["gravity"]],
+            wrenches=Wrench("pendulum", force=push[of["wrenches"]], point=(0.0, 0.0, -0.2)),
+        )[1:]
+
+    together = motion(slice(None), [[0.3], [0.5], [0.7]])
+    for member, q in enumerate((0.3, 0.5, 0.7)):
+        for k in range(2):
+            for many, one in zip(together, motion(k, q), strict=True):
+                assert many.shape == (3, 2, 3, 2)
+                same(many[member, k], one, 1e-11)
+
+
+def test_the_first_stage_of_a_step_is_what_was_recorded(cart: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not asked again: four evaluations a step, and one for the last record."""
+    asked = []
+    ask = cart.mass_matrix
+    monkeypatch.setattr(cart, "mass_matrix", lambda q, **options: asked.append(q) or ask(q, **options))
+    cart.simulate_rheonomic({"cart_slide": shaken}, [0.3], [0.1], dt=0.01, steps=5)
+    assert len(asked) == 5 * 4 + 1
+
+
+def test_progress_is_told_step_by_step(cart: Robot) -> None:
+    shares: list[float] = []
+    cart.simulate_rheonomic({"cart_slide": shaken}, [0.3], [0.1], dt=0.01, steps=4, every=3, progress=shares.append)
+    assert shares == [0.25, 0.5, 0.75, 1.0]

@@ -1,0 +1,372 @@
+"""What a simulation is asked for, by itself: arguments checked and spread, efforts and wrenches step by step."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from dyn_service.api.queries import Wrench
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.model.configuration import Configuration
+from dyn_service.simulation.grid import check_grid
+from dyn_service.simulation.integrators.adaptive import Stage, between
+from dyn_service.simulation.task import Efforts, Loads, Task, checked, one_step
+from tests.trees import configuration
+
+TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])
+FLOATING = configuration(["root", "slide"], ["floating", "prismatic"])
+Q, V = np.array([0.1, 0.2]), np.array([0.3, 0.4])
+SAMPLES = np.arange(12.0).reshape(6, 2)
+FORCES = np.arange(18.0).reshape(6, 3)
+
+
+def task(q: Any = Q, v: Any = V, tau: Any = None, *, at: Configuration = TWO, **options: Any) -> Task:
+    return checked(at, q, v, tau, **{"dt": 0.5, "steps": 6, **options})
+
+
+def push(force: Any = (1.0, 2.0, 3.0), **other: Any) -> Wrench:
+    return Wrench("hand", force=force, **other)
+
+
+class TestTimes:
+    def test_times_of_records_and_of_steps(self) -> None:
+        made = task(steps=7, every=3, first_step=10)
+        np.testing.assert_array_equal(made.times(), [5.0, 6.5, 8.0])
+        assert (made.last, made.time(0), made.time(3)) == (6, 5.0, 6.5)
+
+    def test_defaults_record_every_step_from_the_first_on(self) -> None:
+        made = task(steps=2)
+        np.testing.assert_array_equal(made.times(), [0.0, 0.5, 1.0])
+        assert (made.last, made.every, made.first_step) == (2, 1, 0)
+        assert (made.method, made.integrator, made.gravity, made.p) == ("articulated", "rk4", None, None)
+
+    def test_numbers_of_numpy_become_plain_ones(self) -> None:
+        """Of any width: what goes over a wire, and what times are computed from."""
+        given = {"dt": np.float32(0.5), "steps": np.int64(4), "every": np.uint8(2), "first_step": np.int32(3)}
+        grid = task(**given).grid
+        assert grid == (0.5, 4, 2, 3, 0.0)
+        assert [type(value) for value in grid] == [float, int, int, int, float]
+        assert check_grid(Fraction(1, 4), 1, t0=np.float64(2.0)) == (0.25, 1, 1, 0, 2.0)
+        assert type(check_grid(1, 1).dt) is float
+
+    @pytest.mark.parametrize("t0", [np.nan, np.inf, "a", None, True, 10**400], ids=str)
+    def test_a_first_time_that_is_none(self, t0: Any) -> None:
+        with pytest.raises(InvalidArgumentError, match="t0 must be a finite time in s, found") as caught:
+            check_grid(0.5, 6, t0=t0)
+        assert caught.value.path == "t0"
+
+    @pytest.mark.parametrize(
+        ("tau", "wrenches", "by_function", "steady"),
+        [
+            (None, None, False, True),
+            (SAMPLES[0], push(), False, True),
+            (SAMPLES[:1], push(), False, True),
+            (SAMPLES, push(), False, False),
+            (None, push(FORCES), False, False),
+            (lambda t, q, v: SAMPLES[0], push(), True, False),
+            (None, lambda t, q, v: push(), True, False),
+        ],
+    )
+    def test_what_is_the_same_in_every_step(self, tau: Any, wrenches: Any, by_function: bool, steady: bool) -> None:
+        made = task(tau=tau, wrenches=wrenches)
+        assert (made.by_function, made.steady) == (by_function, steady)
+
+
+class TestLeadingAxes:
+    """The state has those of everything: states, efforts, wrenches and gravity."""
+
+    def test_of_each_argument_alone(self) -> None:
+        assert task().q.shape == (2,)
+        assert task(np.ones((3, 2))).v.shape == (3, 2)
+        assert task(v=np.ones((3, 2))).q.shape == (3, 2)
+        assert task(tau=np.ones((3, 6, 2))).q.shape == (3, 2)
+        assert task(tau=np.ones((6, 2))).q.shape == (2,)
+        assert task(wrenches=push(np.ones((3, 6, 3)))).q.shape == (3, 2)
+        assert task(wrenches=push(np.ones((6, 3)))).q.shape == (2,)
+        assert task(gravity=np.ones((3, 3))).q.shape == (3, 2)
+        assert task(gravity=np.ones(3)).q.shape == (2,)
+        assert task(tau=lambda t, q, v: np.ones((3, 2))).q.shape == (3, 2)
+        assert task(wrenches=lambda t, q, v: push(np.ones((3, 3)))).q.shape == (3, 2)
+        made = task(p0=np.ones((3, 2)), integrator="implicit_midpoint")
+        assert made.p is not None
+        assert (made.q.shape, made.v.shape, made.p.shape) == ((3, 2), (3, 2), (3, 2))
+
+    def test_together(self) -> None:
+        made = task(np.ones((4, 1, 2)), tau=np.ones((3, 6, 2)), gravity=np.ones((5, 1, 1, 3)))
+        assert (made.q.shape, made.v.shape) == ((5, 4, 3, 2), (5, 4, 3, 2))
+        with pytest.raises(InvalidArgumentError, match=r"q0 \(4,\), .*tau \(3,\) do not broadcast"):
+            task(np.ones((4, 2)), tau=np.ones((3, 6, 2)))
+        with pytest.raises(InvalidArgumentError, match=r"gravity \(3,\) do not broadcast"):
+            task(np.ones((4, 2)), gravity=np.ones((3, 3)))
+
+    def test_of_wrenches_those_are_named_that_have_any(self) -> None:
+        wrong = push(np.ones((3, 3)), point=(1.0, 0.0, 0.0))
+        for given in (lambda t, q, v: wrong, replace(wrong, force=np.ones((3, 6, 3)))):
+            with pytest.raises(InvalidArgumentError) as caught:
+                task(np.ones((4, 2)), np.ones((4, 2)), wrenches=given)
+            assert "wrenches[0].force (3,) do not broadcast" in str(caught.value)
+            assert "torque" not in str(caught.value)
+            assert "point" not in str(caught.value)
+
+    def test_positions_and_velocities_of_other_lengths(self) -> None:
+        made = task(np.ones(8), np.ones(7), at=FLOATING)
+        assert (made.q.shape, made.v.shape) == ((8,), (7,))
+        with pytest.raises(InvalidArgumentError, match=r"q0 must be \(..., 8\) numbers"):
+            task(np.ones(7), np.ones(7), at=FLOATING)
+        with pytest.raises(InvalidArgumentError, match=r"v0 must be \(..., 7\) numbers"):
+            task(np.ones(8), np.ones(8), at=FLOATING)
+        with pytest.raises(InvalidArgumentError, match=r"p0 must be \(..., 7\) numbers"):
+            task(np.ones(8), np.ones(7), at=FLOATING, p0=np.ones(8), integrator="implicit_midpoint")
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("dt", {"dt": True}, "dt must be a positive time in s, found True"),
+    ("dt", {"dt": "1"}, "dt must be a positive time in s, found '1'"),
+    ("dt", {"dt": -1.0}, "dt must be a positive time in s, found -1.0"),
+    ("dt", {"dt": np.inf}, "dt must be a positive time in s, found inf"),
+    ("dt", {"dt": np.bool_(True)}, "dt must be a positive time in s, found np.True_"),
+    ("dt", {"dt": 0.5 + 0j}, "dt must be a positive time in s, found (0.5+0j)"),
+    ("dt", {"dt": np.array([0.5])}, "dt must be a positive time in s, found array([0.5])"),
+    ("steps", {"steps": True}, "steps must be a whole number, at least 1, found True"),
+    ("steps", {"steps": np.float64(6.0)}, "steps must be a whole number, at least 1, found np.float64(6.0)"),
+    ("every", {"every": 0}, "every must be a whole number, at least 1, found 0"),
+    ("every", {"every": 1.0}, "every must be a whole number, at least 1, found 1.0"),
+    ("first_step", {"first_step": -1}, "first_step must be a whole number, at least 0, found -1"),
+    ("first_step", {"first_step": 1.0}, "first_step must be a whole number, at least 0, found 1.0"),
+    (
+        "integrator",
+        {"integrator": "adaptiv"},
+        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip, "
+        "found 'adaptiv'; did you mean 'adaptive'?",
+    ),
+    (
+        "method",
+        {"method": "mass_matrx"},
+        "method must be one of articulated, mass_matrix, found 'mass_matrx'; did you mean 'mass_matrix'?",
+    ),
+    ("q0", {"q": 3.0}, "q0 must be (..., 2) numbers, found float 3.0"),
+    ("v0", {"v": [[0.0, np.nan]]}, "v0 must be finite, found nan at [0, 1]"),
+    ("gravity", {"gravity": [0, 0, np.inf]}, "gravity must be finite, found inf at [2]"),
+    ("tau", {"tau": SAMPLES[:2]}, "tau has shape (2, 2), expected (2,), (..., 6, 2) or a function of (t, q, v)"),
+    ("tau", {"tau": np.ones((6, 3))}, "tau has shape (6, 3), expected (2,), (..., 6, 2) or a function of (t, q, v)"),
+    (
+        "tau",
+        {"tau": [[1.0], [1.0, 2.0]]},
+        "tau has list [[1.0], [1.0, 2.0]], expected (2,), (..., 6, 2) or a function of (t, q, v)",
+    ),
+    ("tau", {"tau": lambda t, q, v: 3.0}, "tau(t, q, v) must be (..., 2) numbers, found float 3.0"),
+    ("tau", {"tau": lambda t, q, v: "up"}, "tau(t, q, v) must be (..., 2) numbers, found str 'up'"),
+    ("wrenches", {"wrenches": 3}, "wrenches must be a Wrench, a list of them or a function of (t, q, v), found int 3"),
+    (
+        "wrenches",
+        {"wrenches": lambda t, q, v: 3},
+        "wrenches must be a Wrench, a list of them or a function of (t, q, v), found int 3",
+    ),
+    (
+        "wrenches[1].torque",
+        {"wrenches": [push(), push(torque=[1.0])]},
+        "wrenches[1].torque must be numbers of shape (..., 3), found list [1.0]",
+    ),
+    (
+        "wrenches[0].point",
+        {"wrenches": push(point=np.ones((2, 5, 3)))},
+        "wrenches[0].point has shape (2, 5, 3), expected (3,) or (..., 6, 3)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "changes", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_refusals(path: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        task(**changes)
+    assert (caught.value.path, str(caught.value)) == (path, message)
+
+
+class TestEfforts:
+    def test_samples_act_one_step_each_and_a_constant_in_all(self) -> None:
+        sampled, steady, single = (Efforts(TWO.names, tau, 6) for tau in (SAMPLES, SAMPLES[2], SAMPLES[2:3]))
+        for k in range(6):
+            np.testing.assert_array_equal(sampled.at(k, k + 1, 0.5 * k, Q, V), SAMPLES[k])
+            np.testing.assert_array_equal(steady.at(k, k + 1, 0.5 * k, Q, V), SAMPLES[2])
+            np.testing.assert_array_equal(single.at(k, k + 1, 0.5 * k, Q, V), SAMPLES[2])
+        np.testing.assert_array_equal(Efforts(TWO.names, None, 6).at(3, 4, 1.5, Q, V), [0.0, 0.0])
+
+    def test_a_part_is_what_acts_there(self) -> None:
+        """As an argument of its own, so what is constant stays as it was given, and nothing stays nothing."""
+        np.testing.assert_array_equal(Efforts(TWO.names, SAMPLES, 6).part(2, 3), SAMPLES[2:5])
+        many = np.stack([SAMPLES, SAMPLES + 1.0])
+        np.testing.assert_array_equal(Efforts(TWO.names, many, 6).part(4, 2), many[:, 4:6])
+        np.testing.assert_array_equal(Efforts(TWO.names, SAMPLES[0], 6).part(2, 3), SAMPLES[0])
+        np.testing.assert_array_equal(Efforts(TWO.names, SAMPLES[:1], 6).part(2, 3), SAMPLES[:1])
+        assert Efforts(TWO.names, None, 6).part(0, 6) is None
+
+    def test_a_function_is_asked_once_for_the_first_step(self) -> None:
+        asked: list[float] = []
+
+        def tau(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+            asked.append(t)
+            return np.array([t, 1.0])
+
+        made = task(tau=tau, first_step=4)
+        assert asked == [2.0]
+        np.testing.assert_array_equal(made.efforts.at(0, 5, 2.0, made.q, made.v), [2.0, 1.0])
+        assert asked == [2.0]
+        np.testing.assert_array_equal(made.efforts.at(1, 6, 2.5, made.q, made.v), [2.5, 1.0])
+        assert asked == [2.0, 2.5]
+
+    def test_a_function_keeps_the_leading_axes_that_it_began_with(self) -> None:
+        shapes = iter([(3, 2), (2,), (3, 2), (2, 2)])
+        made = task(tau=lambda t, q, v: np.ones(next(shapes)))
+        for k in range(3):
+            assert made.efforts.at(k, k + 1, 0.0, made.q, made.v).shape == [(3, 2), (2,), (3, 2)][k]
+        with pytest.raises(
+            InvalidArgumentError, match=r"of the motion \(3,\) and tau\(t, q, v\) \(2,\) do not broadcast"
+        ):
+            made.efforts.at(3, 4, 0.0, made.q, made.v)
+
+    @pytest.mark.parametrize(
+        ("value", "joint"),
+        [([0.0, np.nan], "slide"), ([np.inf, np.nan], "hinge"), ([[0.0, 1.0], [0.0, np.nan]], "slide")],
+    )
+    def test_a_value_that_is_not_finite_is_told_with_step_time_and_joint(self, value: Any, joint: str) -> None:
+        with pytest.raises(FailedPreconditionError) as caught:
+            task(tau=lambda t, q, v: value, first_step=4)
+        assert str(caught.value) == (
+            f"the simulation diverged in step 5 (t = 2 s): the effort of joint '{joint}' is not finite"
+        )
+
+
+class TestLoads:
+    def test_samples_act_one_step_each_and_the_rest_in_all(self) -> None:
+        sampled = Loads([push(FORCES, point=(7.0, 8.0, 9.0)), push()], 6)
+        for k in range(6):
+            first, second = sampled.at(k, k + 1, 0.0, Q, V) or []
+            np.testing.assert_array_equal(first.force, FORCES[k])
+            np.testing.assert_array_equal(first.point, [7.0, 8.0, 9.0])
+            np.testing.assert_array_equal(second.force, [1.0, 2.0, 3.0])
+            assert (first.link, first.frame) == ("hand", "world")
+        (steady,) = Loads(push(frame="hand"), 6).at(3, 4, 0.0, Q, V) or []
+        assert (list(steady.force), steady.frame) == ([1.0, 2.0, 3.0], "hand")
+        assert Loads(None, 6).at(0, 1, 0.0, Q, V) is None
+        assert Loads([], 6).at(0, 1, 0.0, Q, V) == []
+
+    def test_a_part_is_what_acts_there(self) -> None:
+        assert Loads(None, 6).part(0, 6) is None
+        (cut,) = Loads(push(FORCES, torque=FORCES[:1]), 6).part(2, 3) or []
+        np.testing.assert_array_equal(cut.force, FORCES[2:5])
+        np.testing.assert_array_equal(cut.torque, FORCES[:1])
+        np.testing.assert_array_equal(cut.point, np.zeros(3))
+        (batch,) = Loads(push(np.stack([FORCES, -FORCES])), 6).part(4, 2) or []
+        np.testing.assert_array_equal(batch.force, np.stack([FORCES[4:], -FORCES[4:]]))
+
+    def test_a_function_is_asked_once_for_the_first_step(self) -> None:
+        asked: list[float] = []
+
+        def wrenches(t: float, q: np.ndarray, v: np.ndarray) -> Wrench | None:
+            asked.append(t)
+            return None if t > 2.0 else push([t, 0.0, 0.0])
+
+        made = task(wrenches=wrenches, first_step=4)
+        assert asked == [2.0]
+        (first,) = made.wrenches.at(0, 5, 2.0, made.q, made.v) or []
+        assert list(first.force) == [2.0, 0.0, 0.0]
+        assert asked == [2.0]
+        assert made.wrenches.at(1, 6, 2.5, made.q, made.v) == []
+        assert asked == [2.0, 2.5]
+
+    def test_a_function_keeps_the_leading_axes_that_it_began_with(self) -> None:
+        forces = iter([np.ones(3), np.ones((2, 3))])
+        made = task(wrenches=lambda t, q, v: push(next(forces)))
+        made.wrenches.at(0, 1, 0.0, made.q, made.v)
+        with pytest.raises(InvalidArgumentError) as caught:
+            made.wrenches.at(1, 2, 0.5, made.q, made.v)
+        assert str(caught.value) == "wrenches[0].force has leading axes (2,), the motion began with ()"
+        assert caught.value.path == "wrenches"
+
+    def test_a_value_that_is_not_finite_is_told_with_step_and_time(self) -> None:
+        with pytest.raises(FailedPreconditionError) as caught:
+            task(wrenches=lambda t, q, v: [push(), push(torque=[0.0, np.nan, 0.0])], first_step=4)
+        told = "the simulation diverged in step 5 (t = 2 s): wrenches[1].torque is not finite"
+        assert str(caught.value) == told
+
+
+def test_what_acts_at_one_moment_is_a_simulation_of_one_step() -> None:
+    """Leading axes stay before the axis of steps; what has none needs none."""
+    assert one_step(None, None) == (None, None)
+    tau, wrenches = one_step(np.ones((3, 2)), [push(np.ones((4, 3)), torque=np.zeros(3), point=np.zeros(3))])
+    assert tau is not None
+    assert wrenches is not None
+    assert tau.shape == (3, 1, 2)
+    assert np.shape(wrenches[0].force) == (4, 1, 3)
+    assert np.shape(wrenches[0].point) == (3,)
+    alone, none = one_step(np.ones(2), [])
+    assert alone is not None
+    assert (alone.shape, none) == ((2,), [])
+
+
+def moved(made: Task, k: int = 0, mass: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """From the grid's time k to the next by adaptive steps, free masses on which only what is given acts."""
+    stages = between(made, k, made.q, made.v)
+    try:
+        stage: Stage = next(stages)
+        while True:
+            assert np.isfinite(stage.q).all()
+            pushed = 0.0 if not stage.wrenches else np.asarray(stage.wrenches[0].force)[..., :2]
+            stage = stages.send((stage.tau + pushed) / mass)
+    except StopIteration as done:
+        state: tuple[np.ndarray, np.ndarray] = done.value
+        return state
+
+
+class TestBetween:
+    """Adaptive steps from one time of the grid to the next; a polynomial's are exact but for roundings."""
+
+    def test_from_rest_at_zero(self) -> None:
+        q, v = moved(task([0.0, 0.0], [0.0, 0.0], [2.0, 0.0]))
+        np.testing.assert_allclose(q, [0.25, 0.0], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(v, [1.0, 0.0], rtol=0, atol=1e-15)
+
+    def test_samples_and_functions_of_time_act_where_they_should(self) -> None:
+        q, v = moved(task([0.0, 0.0], [0.0, 0.0], SAMPLES, wrenches=push(FORCES)), k=2)
+        np.testing.assert_allclose(v, 0.5 * (SAMPLES[2] + FORCES[2, :2]), rtol=1e-15)
+        np.testing.assert_allclose(q, 0.125 * (SAMPLES[2] + FORCES[2, :2]), rtol=1e-15)
+        # Of step 7 in the whole, which begins at 3 s: its integral is (3.5^2 - 3^2) / 2.
+        made = task([0.0, 0.0], [0.0, 0.0], lambda t, q, v: np.array([t, 0.0]), first_step=5)
+        _, v = moved(made, k=1)
+        np.testing.assert_allclose(v, [0.5 * (3.5**2 - 3.0**2), 0.0], rtol=1e-14)
+
+    def test_efforts_that_end_the_motion_are_named(self) -> None:
+        def tau(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+            return np.array([0.0, np.nan if t > 2.6 else 0.0])
+
+        made = task(tau=tau, first_step=4)
+        moved(made, k=0)
+        with pytest.raises(FailedPreconditionError, match=r"in step 6 \(t = .*the effort of joint 'slide' is not fin"):
+            moved(made, k=1)
+
+    @pytest.mark.parametrize(("push", "dt"), [(1.5e308, 1.0), (0.0, 100.0)])
+    def test_functions_see_no_state_of_which_a_part_is_not_finite(self, push: float, dt: float) -> None:
+        """The slide leaves the numbers, in its speed first or in its place, while the hinge stands still."""
+
+        def tau(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+            assert np.isfinite(q).all()
+            assert np.isfinite(v).all()
+            return np.array([0.0, push])
+
+        made = task([0.0, 0.0], [0.0, 1e308], tau, dt=dt)
+        with np.errstate(all="ignore"), pytest.raises(FailedPreconditionError, match="the state of joint 'slide' is"):
+            moved(made)
+
+    def test_accelerations_that_are_none_end_it_in_words(self) -> None:
+        """The joint that is fastest as the step begins, and the end of that step of the whole motion."""
+        made = task(v=[3.0, -4.0], first_step=4)
+        with pytest.raises(FailedPreconditionError) as caught:
+            moved(made, k=1, mass=np.nan)
+        assert str(caught.value) == (
+            "the simulation diverged in step 6 (t = 3 s): the state of joint 'slide' is no longer finite; try a step "
+            "shorter than dt = 0.5 s"
+        )

@@ -1,0 +1,84 @@
+"""Optional libraries: the table is what pyproject.toml installs, and what is missing is said before it is needed."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.support.documents import ConfigurationError
+from dyn_service.support.optional import LIBRARIES, MissingLibraryError, load, missing, require
+
+ROOT = Path(__file__).parents[2]
+DEVELOPERS = {"test", "test-ros2", "docs", "fuzz", "lint"}
+"""Extras of those who work on the package: none of its own code asks for them."""
+
+
+def test_the_table_is_the_projects_extras() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    declared = {
+        (re.match(r"[\w-]+", requirement).group(), extra)  # type: ignore[union-attr]
+        for extra, requirements in extras.items()
+        if extra not in DEVELOPERS
+        for requirement in requirements
+    }
+    said = {(library.distribution, library.extra) for library in LIBRARIES.values() if library.extra is not None}
+    # one library may come with several extras: the table has one of them
+    assert said <= declared
+    assert {name for name, _ in said} == {name for name, _ in declared}
+
+
+def test_the_sentence() -> None:
+    assert missing("dyn foxglove", "foxglove") == (
+        "dyn foxglove needs 'foxglove-sdk', which is not installed: pip install 'dyn_service[foxglove]'"
+    )
+    assert missing("it", "prometheus_client.core").endswith("pip install 'dyn_service[server]'")
+    assert missing("--engine pinocchio", "pinocchio").endswith("pip install pin")
+    assert missing("it", "nowhere_at_all") == "it needs 'nowhere_at_all', which is not installed"
+
+
+def test_what_is_there_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("it", "mujoco", "ruckig")
+    assert load("it", "ruckig").__name__ == "ruckig"
+    monkeypatch.setitem(sys.modules, "ruckig", None)
+    for ask in (require, load):
+        with pytest.raises(MissingLibraryError, match=r"^it needs 'ruckig', .*'dyn_service\[trajectories\]'$"):
+            ask("it", "ruckig")
+
+
+NODES = {
+    "mujoco": ("plant", "[{name: robot, value: panda}, {name: engine, value: mujoco}]"),
+    "cyclonedds": ("ros2_bridge", "[]"),
+    "ruckig": ("trajectory_following", "[{name: goals, value: $(dirname)/goals.yaml}]"),
+    "xacro": ("plant", "[{name: robot, value: $(dirname)/arm.urdf.xacro}]"),
+}
+"""By the library, a node that needs it, with its parameters."""
+
+
+@pytest.mark.parametrize("module", NODES)
+def test_a_launch_that_needs_one_is_refused_while_it_is_planned(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "goals.yaml").write_text("- {joint_names: [a], points: [{positions: [0.1]}]}\n", "utf-8")
+    (tmp_path / "arm.urdf.xacro").write_text("<robot/>", "utf-8")
+    node, parameters = NODES[module]
+    path = tmp_path / "it.launch.yaml"
+    path.write_text(f"launch:\n- node: {{pkg: dyn_service, exec: {node}, param: {parameters}}}\n", "utf-8")
+    assert make_plan(read_launch_file(path), {}, folder=tmp_path).processes
+    monkeypatch.setitem(sys.modules, module, None)
+    sentence = rf"^{re.escape(str(path))}:2: .*needs '{module}', which is not installed: pip install 'dyn_service\["
+    with pytest.raises(ConfigurationError, match=sentence):
+        make_plan(read_launch_file(path), {}, folder=tmp_path)
+
+
+def test_goals_with_times_need_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goals = "- {joint_names: [a], points: [{positions: [0.1], time_from_start: {sec: 1}}]}\n"
+    (tmp_path / "goals.yaml").write_text(goals, "utf-8")
+    node, parameters = NODES["ruckig"]
+    path = tmp_path / "it.launch.yaml"
+    path.write_text(f"launch:\n- node: {{pkg: dyn_service, exec: {node}, param: {parameters}}}\n", "utf-8")
+    monkeypatch.setitem(sys.modules, "ruckig", None)
+    assert make_plan(read_launch_file(path), {}, folder=tmp_path).processes

@@ -1,0 +1,189 @@
+"""Parameter files of ROS 2, and the command line of a node."""
+
+from pathlib import Path
+
+import pytest
+
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters
+from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.support import documents
+from dyn_service.support.arguments import parse_arguments
+from dyn_service.support.documents import ConfigurationError, parse_document
+from dyn_service.support.parameters import Parameters
+
+
+def merged(text: str, node: str) -> dict:
+    parameters = Parameters()
+    parameters.merge_file(parse_document(text, "p.yaml"), node)
+    return parameters.values
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("/**", {"/plant", "/arm/plant", "/lab/arm/plant"}),
+        ("plant", {"/plant"}),
+        ("/plant", {"/plant"}),
+        ("/*", {"/plant"}),
+        ("/*/plant", {"/arm/plant"}),
+        ("/arm/*", {"/arm/plant"}),
+        ("/**/plant", {"/plant", "/arm/plant", "/lab/arm/plant"}),
+        ("/lab/**", {"/lab/arm/plant"}),
+        ("/arm/plant", {"/arm/plant"}),
+        ("controller", set()),
+    ],
+)
+def test_patterns(pattern: str, matches: set[str]) -> None:
+    nodes = ("/plant", "/arm/plant", "/lab/arm/plant")
+    text = f"{pattern}: {{ros__parameters: {{x: 1}}}}"
+    assert {node for node in nodes if merged(text, node)} == matches
+
+
+def test_nested_namespaces_dots_and_precedence() -> None:
+    text = """
+/**: {ros__parameters: {a: 1, gains: {kp: 1.0, kd: 1.0}, list: [1, 2]}}
+arm:
+  plant:
+    ros__parameters:
+      gains.kp: 2.0
+      list: [3]
+"""
+    assert merged(text, "/arm/plant") == {"a": 1, "gains": {"kp": 2.0, "kd": 1.0}, "list": [3]}
+
+
+def test_numbers_as_in_yaml_1_2() -> None:
+    assert merged("/**: {ros__parameters: {a: 1e-3, b: 2E5, c: -1.e+2, d: 1_e3}}", "/n") == {
+        "a": 1e-3, "b": 2e5, "c": -100.0, "d": "1_e3",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ros__parameters: {a: 1}", "p.yaml:1: ros__parameters: 'ros__parameters' stands outside of any node name"),
+        ("plant: 5", "p.yaml:1: plant: expected a map that leads to 'ros__parameters', got int"),
+        ("plant: {ros__parameters: [1]}", "p.yaml:1: plant.ros__parameters: expected a map of parameters, got list"),
+        ("n: {ros__parameters: {a.: 1}}", "p.yaml:1: n.ros__parameters.a.: parameter name 'a.' has an empty part"),
+    ],
+)
+def test_file_faults(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        merged(text, "/n")
+    assert str(caught.value) == message
+
+
+def test_type_fault_names_the_place_deep_inside() -> None:
+    parameters = Parameters()
+    parameters.merge_file(
+        parse_document("c:\n  ros__parameters:\n    multi_sine:\n      period_s: long\n", "p.yaml"), "/c"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        parameters.to(ControllerParameters)
+    assert str(caught.value) == (
+        "p.yaml:4: c.ros__parameters.multi_sine.period_s: parameter 'multi_sine.period_s': "
+        "expected a number, found text"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{brake_s: .inf}", "parameter 'brake_s': expected a finite number, found inf"),  # brakes that never brake
+        ("{max_catch_up_s: .inf}", "parameter 'max_catch_up_s': expected a finite number, found inf"),
+        ("{actuators: {lag_s: [0.1, .nan]}}", "parameter 'actuators.lag_s[1]': expected a finite number, found nan"),
+        (
+            "{initial_position: {elbow: -.inf}}",
+            "parameter 'initial_position.elbow': expected a finite number, found -inf",
+        ),
+    ],
+)
+def test_parameters_are_finite(text: str, message: str) -> None:
+    parameters = Parameters()
+    parameters.merge_file(parse_document(f"/n: {{ros__parameters: {text}}}", "p.yaml"), "/n")
+    with pytest.raises(ConfigurationError) as caught:
+        parameters.to(PlantParameters)
+    assert str(caught.value).startswith("p.yaml:1: ")
+    assert str(caught.value).endswith(message)
+
+
+def test_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("/arm/left: {ros__parameters: {robot: a.urdf, rate_hz: 10.0}}", encoding="utf-8")
+    arguments = parse_arguments(
+        ["--ros-args", "--params-file", str(file), "-p", "rate_hz:=20.5", "-p", "joint_states:=/js",
+         "-r", "__node:=left", "-r", "__ns:=/arm", "-r", "a:=b", "--", "rest"],
+        default_name="plant",
+    )  # fmt: skip
+    assert arguments.full_name == "/arm/left"
+    assert arguments.remaps == {"a": "b"}
+    assert arguments.rest == ["rest"]
+    parameters = arguments.parameters.to(PlantParameters)
+    assert (parameters.robot, parameters.rate_hz, parameters.joint_states) == (
+        f"{tmp_path}/a.urdf", 20.5, "/js",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--ros-args", "-p"], "option '-p' lacks its value"),
+        (
+            ["--ros-args", "--fast"],
+            "unknown option '--fast': expected one of --log-level, --param, --params-file, --remap, -p, -r",
+        ),
+        (["--ros-args", "-r", "a"], "remap 'a' is not of the form from:=to"),
+        (["--ros-args", "-p", "a=1"], "command line: 'a=1' is not of the form name:=value"),
+        (["--ros-args", "-p", "a:=[1"], "command line:1: not YAML: expected ',' or ']', but got '<stream end>'"),
+    ],
+)
+def test_command_line_faults(argv: list[str], message: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse_arguments(argv, default_name="plant")
+    assert str(caught.value) == message
+
+
+def merge_bomb(depth: int) -> str:
+    """A map that merges the one within it twice, and so on: some 20 bytes a level, twice the keys with each."""
+    text = "&a0 {x: 1}"
+    for k in range(1, depth):
+        text = f"&a{k} {{<<: [{text}, *a{k - 1}]}}"
+    return text
+
+
+def test_merged_keys_do_not_multiply() -> None:
+    """PyYAML alone makes 2^60 pairs of it."""
+    assert parse_document(merge_bomb(60), "p.yaml").value == {"x": 1}
+
+
+def test_values_are_counted_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_NODES", 100)
+    with pytest.raises(ConfigurationError) as caught:
+        parse_document("- 1\n" * 250 + "- [", "p.yaml")
+    assert str(caught.value) == "p.yaml:201: more than 100 values"
+
+
+def test_own_keys_override_merged_ones_and_the_first_of_several_those_after_it() -> None:
+    text = "- &a {x: 1, y: 1}\n- &b {y: 2, z: 2}\n- {<<: [*a, *b], z: 3}\n- {z: 3, <<: *b}\n"
+    assert parse_document(text, "p.yaml").value[2:] == [{"x": 1, "y": 1, "z": 3}, {"y": 2, "z": 3}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a\n  <<: *a", "p.yaml:1: a: a mapping is merged into itself"),
+        ("<<: [{a: 1}, 2]", "p.yaml:1: not YAML: << merges a mapping or a list of mappings"),
+        ("? [a]\n: 1", "p.yaml:1: a key is a list or a map: expected text"),
+        ("a:\n  b: 1\n  b: 2", "p.yaml:3: a: key 'b' stands twice"),
+        ("a: 1" + ":1" * 500_000, "p.yaml:1: a number has 1000001 characters: expected at most 256"),
+        ("- &a [" + "1," * 1000 + "]\n" + "- *a\n" * 200, "p.yaml:1: more than 100000 values"),
+        (
+            "- &a {" + "".join(f"k{k}: 1, " for k in range(500)) + "}\n- <<: [" + "*a," * 1000 + "]\n",
+            "p.yaml:2: more than 100000 values",
+        ),
+    ],
+)
+def test_what_would_grow_beyond_its_bytes(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_document(text, "p.yaml")
+    assert str(caught.value) == message

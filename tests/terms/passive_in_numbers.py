@@ -1,0 +1,184 @@
+"""Joints that do something by themselves, in numbers, beside Pinocchio's answer with what they do added by hand.
+
+One tree with joints of every type, each damped, rubbing, driven through a gear, and sprung where it has one way to
+move; and another one, some of whose joints follow others, in chains too, beside Pinocchio's model of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from dyn_service.model.tree import Tree
+from dyn_service.parsing.urdf.reader import read_text
+from tests.mimics import Pair, drawn, pair
+from tests.oracle.many_types import ManyTypes
+from tests.passive import restless
+from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.in_numbers import GRAVITY, Case
+
+XML = random_urdf(44, movable=8, types=MANY_TYPES)
+LED = random_urdf(123, movable=12, types=MANY_TYPES)
+
+
+class State:
+    """The robot, how it moves, and the answers: Pinocchio's, and what each joint does, joint by joint.
+
+    What has `all` in its name is of all joints by themselves, the rest tied by S: where none follows another, the same.
+    """
+
+    def __init__(self, tied: Pair, locked: Sequence[str] = ()) -> None:
+        self.tree, free = tied.led.tree.locked(locked), tied.free.tree
+        tree = self.tree
+        moves = np.array([float(name not in locked) for name in tree.configuration.velocity_joints])
+        moves_all = np.array([float(not row[moves == 0.0].any()) for row in tied.S])
+        onto = lambda x: moves * tied.onto(x)
+        rng = np.random.default_rng(0)
+        self.q = tree.configuration.random(rng, tree.limits.lower, tree.limits.upper)
+        self.v, self.a = rng.uniform(-1.5, 1.5, (2, tree.nv))
+        self.v[::3] *= 0.1  # within the width of friction, and far beyond it
+        self.v, self.a = moves * self.v, moves * self.a
+        self.q_all, v_all, a_all = tied.positions(self.q), tied.rates(self.v), tied.rates(self.a)
+        oracle = ManyTypes(free)
+        oracle.model.gravity.linear = GRAVITY
+        own, self.stored = free.passive, 0.0
+        damping, friction, springs = np.zeros((3, free.nv))
+        for i in free.movable:
+            for k in range(free.in_v[i].start, free.in_v[i].stop):
+                damping[k] = own.damping[k] * v_all[k]
+                x = 2 * v_all[k] / own.width[k]
+                friction[k] = own.friction[k] * (2 / (1 + np.exp(-x)) - 1)
+            if free.inboard[i].nv == 1:
+                turned = self.q_all[free.in_q[i]][0] - own.rest[k]
+                springs[k] = moves_all[k] * own.stiffness[k] * turned
+                self.stored += springs[k] * turned / 2
+        self.damping, self.friction, self.springs = onto(damping), onto(friction), onto(springs)
+        self.own = self.damping + self.friction + self.springs
+        self.dissipated = float((damping + friction) @ v_all)
+        rotors = tied.S.T @ np.diag(own.armature) @ tied.S
+        M = tied.S.T @ oracle.mass_matrix(self.q_all) @ tied.S + rotors
+        self.M = np.outer(moves, moves) * M + np.diag(1.0 - moves)
+        self.p = self.M @ self.v
+        still = np.zeros(free.nv)
+        self.bias = onto(oracle.inverse_dynamics(self.q_all, v_all, still)) + self.own
+        self.rest = onto(oracle.inverse_dynamics(self.q_all, still, still)) + self.springs
+        self.driven_all = oracle.inverse_dynamics(self.q_all, v_all, a_all)
+        self.tau = onto(self.driven_all) + moves * (rotors @ self.a) + self.own
+        self.momentum_derivative = onto(oracle.momentum_rate(self.q_all, v_all, a_all)) + moves * (rotors @ self.a)
+        self.idle = 3.0 * (1.0 - moves)  # what is given at joints that are locked, and must not count
+        self.kinetic = float(self.v @ self.M @ self.v) / 2
+        self.free, self.rotors = free, rotors
+
+
+@cache
+def each_by_itself() -> State:
+    return State(pair(restless(XML, 5)._description))
+
+
+@cache
+def led() -> State:
+    return State(pair(restless(drawn(read_text(LED), 1, share=0.7), 5)._description))
+
+
+@cache
+def locked() -> tuple[State, State]:
+    """Every third joint locked, with all that follow: of those that move by themselves, and of those that follow."""
+    first, other = each_by_itself().tree.movable_joints, led().tree.movable_joints
+    return (
+        State(pair(restless(XML, 5)._description), first[1::3]),
+        State(pair(restless(drawn(read_text(LED), 1, share=0.7), 5)._description), other[::3]),
+    )
+
+
+def locked_cases(made: Mapping[str, Any]) -> dict[str, Case]:
+    """The same where joints are locked."""
+    found = {}
+    for what, state in zip(("by itself", "following"), locked(), strict=True):
+        found |= {f"{name}, {what}": case for name, case in _cases(made, state).items()}
+    return found
+
+
+def cases(made: Mapping[str, Any]) -> dict[str, Case]:
+    """Ours and theirs, by name. made: the modules of `dynamics/` by name."""
+    return _cases(made, each_by_itself())
+
+
+def led_cases(made: Mapping[str, Any]) -> dict[str, Case]:
+    """The same where joints follow others."""
+    return _cases(made, led())
+
+
+def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
+    tree: Tree = s.tree
+    q, v, a, tau, p, g = (ca.DM(x) for x in (s.q, s.v, s.a, s.tau + s.idle, s.p + s.idle, GRAVITY))
+    NE, H, A = made["newton_euler"], made["hamilton"], made["articulated"]
+    kp, kd = 3.0, 0.5
+    gains = (ca.DM([kp] * tree.nv), ca.DM([kd] * tree.nv))
+    asked = a - kd * (ca.DM([0.1] * tree.nv) - v) + ca.DM(s.idle)  # with these as reference, a itself is asked for
+    terms = cache(lambda: made["projected"].terms(tree, q, v, tau, g))
+    own = cache(lambda: made["passive"].passive_forces(tree, q, v))
+    energy = cache(lambda: H.energy(tree, q, v, g))
+    # What weight alone stores, from the same functions on the bare tree: others hold these to Pinocchio.
+    weight = cache(lambda: float(H.potential_energy(s.free.bare, ca.DM(s.q_all), g)))
+    loads = cache(lambda: made["constraint"].constraint_forces(tree, q, v, tau, g))
+    moving = [k for k, name in enumerate(n for n in tree.joints if n) if name in tree.moving_joints]
+
+    def branches() -> Any:
+        """R of (19b) again as M: its determinant is the product of what is left."""
+        R = np.array(A.branch_inertias(tree, q)["resistance"]).reshape(tree.nv, tree.nv)
+        return np.array([np.linalg.slogdet(R)[1]])
+
+    def actuation() -> Any:
+        """Of each joint with one way to move."""
+        found = np.array(loads()["actuation"]).ravel()[moving]
+        return found[[tree.inboard[i].nv == 1 for i in tree.movable]]
+
+    at = [s.free.in_v[i].start for i in s.free.movable if s.free.inboard[i].nv == 1]
+    found: dict[str, Case] = {
+        "inverse_dynamics": (lambda: NE.inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
+        "bias_forces": (lambda: NE.bias_forces(tree, q, v, g), lambda: s.bias),
+        "gravity_forces": (lambda: NE.gravity_forces(tree, q, g), lambda: s.rest),
+        "computed_torque": (
+            lambda: NE.computed_torque(tree, q, v, q, ca.DM([0.1] * tree.nv), asked, *gains, g),
+            lambda: s.tau,
+        ),
+        "mass_matrix": (lambda: ca.DM(made["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
+        "body_recursion": (lambda: made["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: s.tau),
+        "projected": (lambda: made["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
+        "equation_terms, M": (lambda: terms()["mass_matrix"], lambda: s.M),
+        "equation_terms, Q": (lambda: terms()["efforts"], lambda: s.tau),
+        "equation_terms, P": (lambda: terms()["passive_forces"], lambda: -s.own),
+        "momentum": (lambda: H.momentum(tree, q, v), lambda: s.p),
+        "velocity_from_momentum": (lambda: H.velocity_from_momentum(tree, q, p), lambda: s.v),
+        "velocity_through_mass_matrix": (lambda: H.velocity_through_mass_matrix(tree, q, p), lambda: s.v),
+        "momentum_rate": (lambda: H.momentum_rate(tree, q, p, tau, g), lambda: s.momentum_derivative),
+        "energy, kinetic": (lambda: energy()["kinetic"], lambda: np.array([s.kinetic])),
+        "energy, potential": (lambda: energy()["potential"], lambda: np.array([weight() + s.stored])),
+        "hamiltonian, kinetic": (lambda: H.hamiltonian(tree, q, p, g)["kinetic"], lambda: np.array([s.kinetic])),
+        "hamiltonian, potential": (
+            lambda: H.hamiltonian(tree, q, p, g)["potential"],
+            lambda: np.array([weight() + s.stored]),
+        ),
+        "constraint_forces, actuation": (
+            actuation,
+            lambda: s.driven_all[at],
+        ),
+        "mass_matrix_steps": (lambda: made["operators"].mass_matrix_steps(tree, q)["mass_matrix"], lambda: s.M),
+    }
+    if not tree.coupled and tree.free is None:
+        found["branch_inertias, det R = det M"] = (branches, lambda: np.array([np.linalg.slogdet(s.M)[1]]))
+    for part in ("damping", "friction", "springs"):
+        found[f"passive_forces, {part}"] = (lambda part=part: own()[part], lambda part=part: getattr(s, part))
+    for part in ("stored", "dissipated"):
+        found[f"passive_forces, {part}"] = (
+            lambda part=part: own()[part],
+            lambda part=part: np.array([getattr(s, part)]),
+        )
+    for method in ("articulated", "mass_matrix"):
+        solve = made[method].forward_dynamics
+        found[f"forward_dynamics, {method}"] = (lambda solve=solve: solve(tree, q, v, tau, g), lambda: s.a)
+    return found

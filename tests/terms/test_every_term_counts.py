@@ -1,0 +1,617 @@
+"""Drop or change a term of an equation, and the comparison with Pinocchio must turn red.
+
+Each case edits one expression in memory and evaluates the queries in numbers (`in_numbers.py`, `many_in_numbers.py`,
+`passive_in_numbers.py`) until one is wrong. These are the terms of the documents, named; `qa/mutations` puts every
+small fault there is into every module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from types import ModuleType
+
+import pytest
+
+from tests.terms import many_in_numbers, passive_in_numbers
+from tests.terms.edits import Edit, EditError, edited
+from tests.terms.in_numbers import Case, Numbers, difference
+
+Cases = Callable[[Mapping[str, ModuleType]], dict[str, Case]]
+
+
+def one_way(made: Mapping[str, ModuleType]) -> dict[str, Case]:
+    """Joints with one way to move each."""
+    return Numbers(made).cases()
+
+
+SEVERAL_WAYS = many_in_numbers.cases
+PASSIVE = passive_in_numbers.cases
+LED = passive_in_numbers.led_cases
+LOCKED = passive_in_numbers.locked_cases
+
+Terms = dict[str, dict[str, tuple[str, str, str]]]
+"""By module, by name: function, expression, what becomes of it."""
+
+ALONG = "PerBody(constant(joint.alone.subspace) for joint in tree.inboard).T @ F"
+
+TERMS: Terms = {
+    "dynamics.spatial": {
+        "NE (4): lever arm of D": ("RigidTransform.__matmul__", "linear(V) + cross(turn, self.offset)", "linear(V)"),
+        "NE (11): lever arm of D^T": (
+            "RigidTransform.transposed_matmul",
+            "self.rotation.T @ angular(F) + cross(self.offset, force)",
+            "self.rotation.T @ angular(F)",
+        ),
+        "NE (16): I about the joint, not the centre": (
+            "Inertia.of",
+            "constant(body.about_origin)",
+            "constant(body.about_com)",
+        ),
+        "NE (16): m s~ in torque": (
+            "Inertia.__matmul__",
+            "self.I @ angular(V) + self.H @ linear(V)",
+            "self.I @ angular(V)",
+        ),
+        "NE (16): -m s~ in force": (
+            "Inertia.__matmul__",
+            "self.H.T @ angular(V) + self.m @ linear(V)",
+            "self.m @ linear(V)",
+        ),
+        "NE (19b): D^T J D, coupling": ("Inertia.moved", "self.H + s @ self.m", "self.H"),
+        "NE (19b): D^T J D, inertia": ("Inertia.moved", "self.I - self.H @ s + s @ H.T", "self.I - self.H @ s"),
+        "NE (19b): J - K R K^T, coupling": ("Inertia.minus_outer", "self.H - W[:3, :] @ n.T", "self.H"),
+        "NE (19b): J - K R K^T, mass": ("Inertia.minus_outer", "self.m - _symmetric(W[3:, :], n)", "self.m"),
+    },
+    "dynamics.sweeps": {
+        "NE (7): Psi_D hands motion outward": (
+            "outward",
+            "x[i] if inherited is None else A[i] @ inherited + x[i]",
+            "x[i]",
+        ),
+        "NE (13): Psi_D^T hands load inward": ("gather", "z[parent] + carry(i, z[i])", "z[parent]"),
+    },
+    "dynamics.kinematics": {
+        "prismatic: d moves with q": (
+            "placements",
+            "p_PJ + summed(shifted, before=R_PJ) if shifted else p_PJ",
+            "p_PJ",
+        ),
+        "prismatic: G = [0; axis]": (
+            "motion_subspaces",
+            "constant(joint.subspace)",
+            "constant(joint.subspace[[3, 4, 5, 0, 1, 2]] if joint.type == 'prismatic' else joint.subspace)",
+        ),
+    },
+    "dynamics.newton_euler": {
+        "NE (5a): omega x g theta-dot": (
+            "velocity_products",
+            "cross(turned, angular(rates[i]))",
+            "0 * angular(rates[i])",
+        ),
+        "NE (5a): omega x (omega x d)": (
+            "velocity_products",
+            "carried + 2 * cross(turned, linear(rates[i]))",
+            "2 * cross(turned, linear(rates[i]))",
+        ),
+        "prismatic: 2 omega x g d-dot": (
+            "velocity_products",
+            "carried + 2 * cross(turned, linear(rates[i]))",
+            "carried + cross(turned, linear(rates[i]))",
+        ),
+        "NE (17): omega x I omega": ("velocity_loads", "cross(omega, M_i.I @ omega)", "0 * omega"),
+        "NE (17): m omega x (omega x s)": ("velocity_loads", "cross(omega, M_i.H.T @ omega)", "0 * omega"),
+        "gravity lifts the ground": ("world_acceleration", "-gravity", "gravity"),
+        "NE (14): load from acceleration": (
+            "loads_through",
+            "M @ acceleration + velocity_loads(M, V)",
+            "velocity_loads(M, V)",
+        ),
+    },
+    "dynamics.sensors": {
+        "force/torque: about the sensor": (
+            "force_torque",
+            "angular(load) - cross(xyz, linear(load))",
+            "angular(load)",
+        ),
+        "force/torque: force in its axes": ("force_torque", "R.T @ linear(load)", "linear(load)"),
+        "force/torque: torque in its axes": (
+            "force_torque",
+            "R.T @ (angular(load) - cross(xyz, linear(load)))",
+            "angular(load) - cross(xyz, linear(load))",
+        ),
+        "force/torque: wrenches": ("force_torque", "wrenches", "None"),
+        "force/torque: of the child on the parent": ("reaction", "-load", "load"),
+        "IMU: omega-dot x p": ("imu", "linear(A_i) + cross(angular(A_i), xyz)", "linear(A_i)"),
+        "IMU: omega x (omega x p)": ("imu", "cross(omega, cross(omega, xyz))", "0 * omega"),
+        "IMU: less gravity": ("imu", "world_acceleration(gravity)", "None"),
+        "IMU: angular velocity in its axes": ("imu", "R.T @ angular(V_i)", "angular(V_i)"),
+        "rpy: about fixed axes": ("rotation_of_rpy", "sy * sp * sr + cy * cr", "sy * sp * sr - cy * cr"),
+        "rpy: yaw": ("rotation_of_rpy", "cy * sp * cr + sy * sr", "cy * sp * cr - sy * sr"),
+    },
+    "dynamics.mass_matrix": {
+        "NE (18c): composite inertia": (
+            "entries",
+            "D[i].congruence(C_i)",
+            "D[i].congruence(C_i).turned(ca.DM.eye(3)).moved(D[i].offset)",
+        ),
+        "NE (18c): load carried to ancestors": ("entries", "D[j].T @ F", "F"),
+        "NE (19a): C": ("forward_dynamics", "moving(tree, tau) - C", "moving(tree, tau)"),
+        "L^T D L: fill-in of the tree": ("factored", "L.get((i, j), 0) - share * L[k, j]", "L.get((i, j), 0)"),
+        "L^T D L: back substitution": ("solve", "y[k] - L[k, i] * y[i]", "y[k]"),
+    },
+    "dynamics.articulated": {
+        "NE (19b): R_i": ("branches", "G[i].T @ U + A[i]", "0.99 * (G[i].T @ U + A[i])"),
+        "NE (19b): beta yields": ("ArticulatedTransform.__matmul__", "moved - self.G @ (self.K.T @ moved)", "moved"),
+        "NE (19b): beta^T yields": (
+            "ArticulatedTransform.transposed_matmul",
+            "self.D.T @ (F - self.K @ (self.G.T @ F))",
+            "self.D.T @ F",
+        ),
+        "NE (19b): beta, shown": ("branch_inertias", "branch.beta[i] @ ca.DM.eye(6)", "D[i] @ ca.DM.eye(6)"),
+        "NE (19b): D_1 = 0, shown": (
+            "branch_inertias",
+            "ca.DM(6, 6) if p < 0 else branch.beta[i] @ ca.DM.eye(6)",
+            "branch.beta[i] @ ca.DM.eye(6)",
+        ),
+        "NE (19b): J, shown, coupling": ("branch_inertias", "ca.horzcat(b.H.T, b.m)", "ca.horzcat(b.H, b.m)"),
+        "NE (19b): R, shown": ("branch_inertias", "G[i].T @ (branch.J[i] @ G[i])", "G[i].T @ (M[i] @ G[i])"),
+        "NE (19b): K, shown": ("branch_inertias", "row_by_row(K_i.T)", "row_by_row(2 * K_i.T)"),
+        "NE (19b): Phi_D^T K tau": (
+            "articulated_solve",
+            "branch.K @ effort",
+            "PerBody(0 * x for x in branch.K @ effort)",
+        ),
+        "NE (19b): e - K^T Phi_D": ("articulated_solve", "yielded - branch.K.T @ (D @ inherited)", "yielded"),
+        "(18b) in the same sweep: J A": ("forward_dynamics", "J @ A_i", "0 * A_i"),
+        "(18b) in the same sweep: B": (
+            "forward_dynamics",
+            "PerBody(J @ A_i for J, A_i in zip(branch.J, A, strict=True)) + velocity_loads(M, V)",
+            "PerBody(J @ A_i for J, A_i in zip(branch.J, A, strict=True))",
+        ),
+    },
+    "dynamics.task_space": {
+        "J: levers to the point": (
+            "_jacobian",
+            "shifts - skew(view.of_world @ view.levers[i]) @ turns",
+            "shifts",
+        ),
+        "J: of the bodies that carry the link": (
+            "_Place.carrying",
+            "gather(tree, self.link, lambda _, on: on)",
+            "self.link",
+        ),
+        "levers: of all bodies on the way": (
+            "_Place.levers",
+            "gather(tree, ways_on, lambda _, way: way)",
+            "ways_on",
+        ),
+        "levers: to the point on the link": ("_Place.levers", "w * (R @ self.point)", "ca.DM(3, 1)"),
+        "world: at its origin": ("_world", "-(R.T @ at.origin(tree))", "at.point"),
+        "bias: velocity products": (
+            "_motion",
+            "at.chosen(outward(tree, D, velocity_products(tree, D, G, V, v)))",
+            "0 * at.chosen(V)",
+        ),
+        "bias: omega x v of the link": (
+            "_motion",
+            "rates - join(_NO_WAY, cross(angular(link), linear(link)))",
+            "rates",
+        ),
+        "bias: omega x v of the point": (
+            "_motion",
+            "bias + join(_NO_WAY, cross(angular(velocity), linear(velocity)))",
+            "bias",
+        ),
+        "Omega: beta, e - G K^T": ("_mobilities", "S @ K", "0 * (S @ K)"),
+        "Omega: G R^-1 G^T": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "K.T @ Z"),
+        "Omega: K^T Omega K": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "branch.R_inverse[i]"),
+        "Omega: D of the parent's": ("_mobilities", "_seen_through(D[i], found[parent])", "found[parent]"),
+        "Omega: carried to the point": ("_seen_through", "S.moved(-D.offset)", "S"),
+        "Lambda: of the directions that count": ("_inverse_in", "counts * Lambda", "Lambda"),
+        "Lambda: the others left out": ("_inverse_in", "counts * Omega", "1 * Omega"),
+    },
+    "dynamics.hamilton": {
+        "H (P.2): Psi_D^T": (
+            "momentum",
+            "inward(tree, D, M @ velocities(tree, D, G, v))",
+            "M @ velocities(tree, D, G, v)",
+        ),
+        "H (P.3b): omega x H": (
+            "_flow",
+            "cross(angular(V_i), angular(K_i)) + cross(linear(V_i), linear(K_i))",
+            "cross(linear(V_i), linear(K_i))",
+        ),
+        "H (P.3b): eta-dot x P": (
+            "_flow",
+            "cross(angular(V_i), angular(K_i)) + cross(linear(V_i), linear(K_i))",
+            "cross(angular(V_i), angular(K_i))",
+        ),
+        "H (P.3b), prismatic: omega x P": ("_flow", "cross(angular(V_i), linear(K_i))", "0 * linear(K_i)"),
+        "H (P.3b): weight": ("_applied", "-(M_i @ lift)", "0 * (M_i @ lift)"),
+        "H (4): L = T - V": ("energy", "kinetic - potential", "kinetic + potential"),
+        "H (4): T of L": ("energy", "kinetic - potential", "-potential"),
+        "H (4): V of L": ("energy", "kinetic - potential", "kinetic"),
+        "H (6): half": ("energy", "ca.dot(V_i, M_i @ V_i) / 2", "ca.dot(V_i, M_i @ V_i)"),
+    },
+    "dynamics.projected": {
+        "PNE 5.6: J_S of the origin": (
+            "body_motions",
+            "turn @ (parent.J_O - skew(p_PC) @ parent.J_R)",
+            "turn @ parent.J_O",
+        ),
+        "PNE 5.6: sigma, centrifugal": (
+            "body_motions",
+            "parent.sigma_O + cross(parent.sigma_R, p_PC) + cross(parent.omega, cross(parent.omega, p_PC))",
+            "parent.sigma_O + cross(parent.sigma_R, p_PC)",
+        ),
+        "PNE 5.6: sigma, Coriolis": ("body_motions", "sigma_O + 2 * cross(omega, u)", "sigma_O"),
+        "PNE 5.6: sigma_R": ("body_motions", "sigma_R + cross(omega, w)", "sigma_R"),
+        "PNE 5.6: Omega~ I Omega": ("terms", "about_origin @ m.sigma_R + turning", "about_origin @ m.sigma_R"),
+        "PNE 5.6: J_R^T I J_R": (
+            "terms",
+            "M + body.mass * (m.J_O.T @ m.J_O) + coupling + coupling.T + m.J_R.T @ (about_origin @ m.J_R)",
+            "M + body.mass * (m.J_O.T @ m.J_O) + coupling + coupling.T",
+        ),
+    },
+    "dynamics.body_frame": {
+        "BF: omega-dot, revolute": ("recursion", "wd + cross(w, turn)", "wd"),
+        "BF: v-dot, prismatic": (
+            "recursion",
+            "vd + shifting @ a[part] + 2 * cross(w, shift)",
+            "vd + shifting @ a[part]",
+        ),
+        "BF: v-dot, omega x (omega x p)": (
+            "recursion",
+            "vd + cross(wd, p) + cross(w, cross(w, p))",
+            "vd + cross(wd, p)",
+        ),
+        "BF: N, omega x M omega": (
+            "recursion",
+            "I @ omega_dot[i] + cross(omega[i], I @ omega[i])",
+            "I @ omega_dot[i]",
+        ),
+        "BF: v-dot_cm, omega-dot x p_cm": (
+            "recursion",
+            "v_dot[i] + cross(omega_dot[i], p_cm) + cross(omega[i], cross(omega[i], p_cm))",
+            "v_dot[i] + cross(omega[i], cross(omega[i], p_cm))",
+        ),
+        "BF: v-dot_cm, omega x (omega x p_cm)": (
+            "recursion",
+            "v_dot[i] + cross(omega_dot[i], p_cm) + cross(omega[i], cross(omega[i], p_cm))",
+            "v_dot[i] + cross(omega_dot[i], p_cm)",
+        ),
+        "BF: F, weight": ("recursion", "v_dot_cm - weight[i]", "v_dot_cm"),
+        "BF: v-dot_cm, shown": ("recursion", "(v_dot_cm, F, N)", "(v_dot[i], F, N)"),
+        "BF: F, shown": ("recursion", "(v_dot_cm, F, N)", "(v_dot_cm, body.mass * v_dot_cm, N)"),
+        "BF: N, shown": ("recursion", "(v_dot_cm, F, N)", "(v_dot_cm, F, I @ omega_dot[i])"),
+        "BF: eta, p x R f": (
+            "recursion",
+            "eta[parent] + R_PC @ eta[i] + cross(p, R_PC @ f[i])",
+            "eta[parent] + R_PC @ eta[i]",
+        ),
+        "BF: eta, p_cm x F": ("recursion", "N + cross(p_cm, F)", "N"),
+    },
+    "dynamics.operators": {
+        "NE Def. 1: D": ("newton_euler_blocks", "D[i] @ _SIX", "_SIX"),
+        "NE (1), (11): s~ of S, y~ of Y": ("newton_euler_blocks", "-skew(s)", "ca.DM(3, 3)"),
+        "NE (2): A-bar": ("newton_euler_blocks", "cross(w, cross(w, s))", "0 * s"),
+        "NE (5a): A, shown": (
+            "newton_euler_blocks",
+            "velocity_products(tree, D, G, V, v)",
+            "[ca.DM(6, 1)] * len(tree)",
+        ),
+        "NE (11): m of M-bar": ("newton_euler_blocks", "body.mass * ca.DM.eye(3)", "ca.DM.eye(3)"),
+        "NE (11): B-bar": ("newton_euler_blocks", "cross(w, I @ w)", "0 * w"),
+        "NE (17): B, shown": ("newton_euler_blocks", "velocity_loads(M, V)", "[ca.DM(6, 1)] * len(tree)"),
+        "NE (11): F-bar, weight": ("newton_euler_blocks", "-body.mass * linear(up)", "body.mass * linear(up)"),
+        "NE (11): F-bar, wrenches": ("newton_euler_blocks", "loads + about_centre", "loads"),
+        "NE (11): F-bar, about the centre": (
+            "newton_euler_blocks",
+            "angular(W) - cross(s, linear(W))",
+            "angular(W)",
+        ),
+    },
+    "dynamics.constraint": {
+        "NE (20): the part along the axis": ("constraint_forces", ALONG, f"PerBody(2 * x for x in {ALONG})"),
+    },
+}
+
+TERMS_OF_SEVERAL_WAYS: Terms = {
+    "dynamics.spatial": {
+        "L D L^T: L": (
+            "pivots",
+            "S[i, j] - sum(row[k] * L[j][k] * D[k] for k in range(j))",
+            "S[i, j]",
+        ),
+        "L D L^T: D": ("pivots", "S[i, i] - sum(row[k] * row[k] * D[k] for k in range(i))", "S[i, i]"),
+        "k x k inverse: forward substitution": (
+            "inverse",
+            "-sum(L[i][k] * x[k] for k in range(n, i))",
+            "ca.DM(0)",
+        ),
+        "k x k inverse: back substitution": ("inverse", "x[k] - L[i][k] * x[i]", "x[k]"),
+    },
+    "dynamics.newton_euler": {
+        "(5a): w x u": (
+            "velocity_products",
+            "join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i]))) + own",
+            "join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i])))",
+        ),
+        "(5a): w x u of the root": ("velocity_products", "products.append(own)", "products.append(0 * own)"),
+    },
+    "dynamics.mass_matrix": {
+        "M: a joint's own entries once": ("entries", "j != i or column <= row", "True"),
+        "L^T D L: from right to left": ("factored", "sorted(columns[k], reverse=True)", "sorted(columns[k])"),
+    },
+    "dynamics.projected": {
+        "PNE 5.6: sigma, w x u": (
+            "body_motions",
+            "sigma_O + 2 * cross(omega, u) + cross(w, u)",
+            "sigma_O + 2 * cross(omega, u)",
+        ),
+    },
+    "dynamics.body_frame": {
+        "BF: v-dot, w x u": (
+            "recursion",
+            "vd + shifting @ a[part] + 2 * cross(w, shift) + cross(turn, shift)",
+            "vd + shifting @ a[part] + 2 * cross(w, shift)",
+        ),
+    },
+    "dynamics.constraint": {
+        "NE (20): (G^T G)^-1": ("constraint_forces", "_of_subspace(joint.alone.subspace)", "joint.alone.subspace"),
+        "NE (20): less what is along G": (
+            "constraint_forces",
+            "_of_subspace(joint.alone.subspace)",
+            "0 * _of_subspace(joint.alone.subspace)",
+        ),
+        "(18a): the length of G^T F": ("_length", "ca.norm_2(x)", "ca.norm_1(x)"),
+    },
+    "simulation.integrators.implicit_midpoint": {
+        "momenta in the frames of the parents": ("_flow_on_parents", "p_dot + at.turning(v, p)", "p_dot"),
+    },
+}
+
+
+PASSIVE_TERMS: Terms = {
+    "dynamics.passive": {
+        "damping": ("damping", "_felt(tree, tree.passive.damping) * v", "ca.DM(tree.nv, 1)"),
+        "friction": ("friction", "constant(tree.passive.friction)", "ca.DM(tree.nv, 1)"),
+        "friction: its width": ("friction", "rates / dense(tree.passive.width)", "rates"),
+        "springs: their rest": ("_from_rest", "joint.ratio * q[at] - rest[part]", "joint.ratio * q[at]"),
+        "p: damping": ("efforts", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
+        "p: friction": ("efforts", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
+        "p: springs": (
+            "efforts",
+            "damping(tree, v) + friction(tree, v) + springs(tree, q)",
+            "damping(tree, v) + friction(tree, v)",
+        ),
+        "dissipated: damping": ("passive_forces", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
+        "dissipated: friction": ("passive_forces", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
+        "armature, by bodies": ("armatures", "tree.passive.armature[part]", "0 * tree.passive.armature[part]"),
+        "armature, by velocities": ("armature", "_felt(tree, tree.passive.armature)", "ca.DM(tree.nv, 1)"),
+        "half A v^2": ("kinetic_energy", "ca.dot(v, armature(tree) * v) / 2", "ca.dot(v, armature(tree) * v)"),
+        "half k x^2": (
+            "spring_energy",
+            "ca.dot(stretched, constant(tree.passive.stiffness) * stretched) / 2",
+            "ca.dot(stretched, constant(tree.passive.stiffness) * stretched)",
+        ),
+    },
+    "dynamics.newton_euler": {
+        "tau: A a": (
+            "inverse_dynamics",
+            "joint_vector(tree, G.T @ F) + passive.armature(tree) * a",
+            "joint_vector(tree, G.T @ F)",
+        ),
+        "tau: p": ("inverse_dynamics", "passive.efforts(tree, q, v)", "0"),
+    },
+    "dynamics.mass_matrix": {"M: A": ("entries", "block + A[i] if j == i else block", "block")},
+    "dynamics.articulated": {
+        "R_i: A_i": ("branches", "G[i].T @ U + A[i]", "G[i].T @ U"),
+        "tau - p": ("forward_dynamics", "tau - passive.efforts(tree, q, v)", "tau"),
+        "R_i: A_i, shown": (
+            "branch_inertias",
+            "G[i].T @ (branch.J[i] @ G[i]) + A[i]",
+            "G[i].T @ (branch.J[i] @ G[i])",
+        ),
+    },
+    "dynamics.hamilton": {
+        "p: A v": (
+            "momentum",
+            "joint_vector(tree, G.T @ K) + passive.armature(tree) * v",
+            "joint_vector(tree, G.T @ K)",
+        ),
+        "p-dot: tau - p": ("_flow", "tau - passive.efforts(tree, q, v)", "tau"),
+        "T: the rotors'": ("energy", "kinetic + passive.kinetic_energy(tree, v)", "kinetic"),
+        "V: the springs'": (
+            "potential_energy",
+            "passive.spring_energy(tree, q) - ca.dot(gravity, weighed)",
+            "-ca.dot(gravity, weighed)",
+        ),
+    },
+    "dynamics.projected": {
+        "M: A": ("terms", "ca.diag(passive.armature(tree))", "ca.DM(tree.nv, tree.nv)"),
+        "P": ("terms", "-passive.efforts(tree, q, v)", "passive.efforts(tree, q, v)"),
+    },
+    "dynamics.body_frame": {
+        "tau: A a": ("recursion", "joint_vector(tree, tau) + passive.armature(tree) * a", "joint_vector(tree, tau)"),
+        "tau: p": ("recursion", "passive.efforts(tree, q, v)", "0"),
+    },
+    "dynamics.operators": {
+        "step 3: A": ("mass_matrix_steps", "ca.diag(passive.armature(tree))", "ca.SX(tree.nv, tree.nv)"),
+    },
+}
+
+
+TERMS_OF_FOLLOWERS: Terms = {
+    "dynamics.kinematics": {
+        "tau: of bodies that move together the sum": ("_sum", "sum(columns[1:], columns[0])", "columns[0]"),
+    },
+    "dynamics.mass_matrix": {
+        "M: pairs of bodies add up": ("_add", "entries[place] + value if place in entries else value", "value"),
+        "M: below the diagonal": ("_add", "(max(row, column), min(row, column))", "(row, column)"),
+        "M: a follower that its leader carries": (
+            "entries",
+            "2 * block[n, k] if j != i and row == column else block[n, k]",
+            "block[n, k]",
+        ),
+        "L^T D L: fill-in": ("factored", "leftward[n + 1 :]", "[]"),
+        "L^T D L: whose entry is whose": ("solve", "found[k]", "y[k]"),
+    },
+    "dynamics.passive": {
+        "m^2 d": (
+            "damping",
+            "_felt(tree, tree.passive.damping)",
+            "constant(abs(tree.spread).T @ tree.passive.damping)",
+        ),
+        "m f tanh(m v / w)": ("_rates", "np.abs(tree.spread)", "np.sign(np.abs(tree.spread))"),
+        "m k": ("springs", "constant(tree.spread.T) @ pulled", "constant(np.sign(tree.spread.T)) @ pulled"),
+        "m q - q_0": ("_from_rest", "joint.ratio * q[at] - rest[part]", "q[at] - rest[part]"),
+        "m^2 A": (
+            "armature",
+            "_felt(tree, tree.passive.armature)",
+            "constant(abs(tree.spread).T @ tree.passive.armature)",
+        ),
+        "m^2 A, by bodies": ("armatures", "joint.ratio**2", "joint.ratio"),
+    },
+    "dynamics.articulated": {"(19b) is not of them": ("forward_dynamics", "tree.coupled", "False")},
+    "dynamics.hamilton": {"(P.5b) is not of them": ("velocity_from_momentum", "tree.coupled", "False")},
+    "dynamics.constraint": {
+        "(18a): along a follower's own axis": ("constraint_forces", ALONG, ALONG.replace(".alone", "")),
+    },
+}
+
+
+TERMS_OF_LOCKS: Terms = {
+    "dynamics.kinematics": {
+        "tau of what is locked": ("moving", "constant(tree.free) * x", "x"),
+        "columns of what is locked": ("ways", "ca.diag(constant(tree.free))", "ca.DM.eye(tree.nv)"),
+        "M of what is locked": ("held", "ca.DM.eye(tree.nv) - ways(tree)", "ca.DM(tree.nv, tree.nv)"),
+    },
+    "dynamics.mass_matrix": {
+        "M: the diagonal of what is locked": ("_of_free", "free[i] * value + (1 - free[i])", "free[i] * value"),
+        "M: what is locked on it": ("_of_free", "free[i] * value + (1 - free[i])", "value"),
+        "M: beside what is locked": ("_of_free", "free[i] * free[j] * value", "value"),
+        "M: below what is locked": ("_of_free", "free[i] * free[j] * value", "free[j] * value"),
+        "(19a): efforts of locks": ("forward_dynamics", "moving(tree, tau)", "tau"),
+    },
+    "dynamics.articulated": {
+        "(19b): R^-1": ("branches", "free[i] * inverse(_held(R, free[i]))", "inverse(R)"),
+        "(19b): R^-1 is 0": ("branches", "free[i] * inverse(_held(R, free[i]))", "inverse(_held(R, free[i]))"),
+    },
+    "dynamics.newton_euler": {
+        "computed torque": (
+            "computed_torque",
+            "moving(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))",
+            "a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref)",
+        ),
+    },
+    "dynamics.hamilton": {
+        "(P.5a)": ("velocity_through_mass_matrix", "moving(tree, p)", "p"),
+        "p-dot": ("_flow", "moving(tree, tau - passive.efforts(tree, q, v))", "tau - passive.efforts(tree, q, v)"),
+    },
+    "dynamics.projected": {
+        "Jacobians": ("body_motions", "ways(tree)", "ca.DM.eye(tree.nv)"),
+        "M": ("terms", "held(tree)", "ca.DM(tree.nv, tree.nv)"),
+        "Q": ("terms", "moving(tree, tau)", "tau"),
+    },
+    "dynamics.operators": {
+        "J = Psi G": ("mass_matrix_steps", "ways(tree)", "ca.DM.eye(tree.nv)"),
+        "step 3": ("mass_matrix_steps", "held(tree)", "ca.DM(tree.nv, tree.nv)"),
+    },
+}
+
+
+EDITS = [
+    pytest.param(Edit(module, *edit), cases, id=f"{kind}{module} {name}" if kind else name)
+    for kind, terms, cases in (
+        ("", TERMS, one_way),
+        ("", TERMS_OF_SEVERAL_WAYS, SEVERAL_WAYS),
+        ("joints' own, ", PASSIVE_TERMS, PASSIVE),
+        ("followers, ", TERMS_OF_FOLLOWERS, LED),
+        ("locks, ", TERMS_OF_LOCKS, LOCKED),
+    )
+    for module, of_module in terms.items()
+    for name, edit in of_module.items()
+]
+
+
+CASES = {"one way": one_way, "several ways": SEVERAL_WAYS, "passive": PASSIVE, "followers": LED, "locks": LOCKED}
+
+
+@pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
+def test_as_written_all_agree(cases: Cases) -> None:
+    with edited() as made:
+        assert {name: difference(case) for name, case in cases(made).items() if not difference(case) < 1e-10} == {}
+
+
+_TOLD: dict[str, list[str]] = {}
+"""By module, the cases that told of an edit there, the last one first: they are asked first of the next."""
+
+
+def _words(edit: Edit) -> tuple[str, ...]:
+    """What the cases are called that an edit is most likely seen in."""
+    function = edit.function.rpartition(".")[2].strip("_")
+    return function, edit.module.rpartition(".")[2], *_SEEN_IN.get(edit.module, ())
+
+
+_SEEN_IN = {
+    "dynamics.hamilton": ("momentum", "flow", "energy"),
+    "dynamics.task_space": ("point_local", "point"),
+    "dynamics.body_frame": ("recursion",),
+    "dynamics.operators": ("newton_euler_blocks",),
+    "dynamics.projected": ("terms",),
+}
+
+
+@pytest.mark.parametrize(("edit", "cases"), EDITS)
+def test_without_the_term_they_do_not(edit: Edit, cases: Cases) -> None:
+    told = _TOLD.setdefault(edit.module, [])
+    with edited(edit) as made:
+        asked = cases(made)
+        try:
+            likely = (name for name in asked if any(word in name for word in _words(edit)))
+            for name in dict.fromkeys([*(name for name in told if name in asked), *likely, *asked]):
+                if not difference(asked[name]) < 1e-6:
+                    told.insert(0, name)
+                    return
+        except (RuntimeError, ZeroDivisionError, KeyError, AssertionError):
+            return  # CasADi refuses the shapes, an entry is missing, or it is asked of what it is not: red enough
+    pytest.fail("no case tells of it")
+
+
+SOURCE = """
+class Body:
+    def load(self, a):
+        return (self.m
+                * a) + self.m * a  # twice
+
+def load(m, a):
+    return [m * a for a in (a, -a)]
+"""
+
+
+def _of_source(edit: Edit) -> str:
+    return ast.unparse(edit.made_in(ast.parse(SOURCE)))
+
+
+def test_an_edit_does_not_see_line_breaks() -> None:
+    found = _of_source(Edit("m", "Body.load", "(self.m)*a", "0", times=2))
+    assert "return 0 + 0" in found
+    assert "m * a for a" in found
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (Edit("m", "load", "m * b", "0"), "m.load: 'm * b' occurs 0 times, expected 1"),
+        (Edit("m", "Body.load", "self.m * a", "0"), "m.Body.load: 'self.m * a' occurs 2 times, expected 1"),
+        (Edit("m", "load", "m * a", "m*a"), "m.load: 'm*a' is what stands there"),
+        (Edit("m", "Body.loads", "m * a", "0"), "m has 0 functions Body.loads, expected 1"),
+    ],
+    ids=["nowhere", "twice", "the same", "no such function"],
+)
+def test_an_edit_that_does_not_fit_is_an_error(edit: Edit, message: str) -> None:
+    with pytest.raises(EditError) as caught:
+        _of_source(edit)
+    assert str(caught.value) == message
