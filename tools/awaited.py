@@ -1,7 +1,6 @@
 """Writes `service/client/async_queries.pyi`: the signatures of the methods of `api/queries.py`, each to be awaited.
 
-    python -m tools.awaited && ruff format dyn_service/service/client/async_queries.pyi          # brings the file up
-    to date
+    python -m tools.awaited && ruff format dyn_service/service/client/async_queries.pyi
 
 Python has no way to say "the same signatures, awaited" that editors and mypy understand, so they are written out;
 tests/api/test_table.py compares the file with the table.
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from dyn_service.api import queries
 
-PATH = Path(__file__).parent.parent / "dyn_service" / "client" / "async_queries.pyi"
+PATH = Path(__file__).parent.parent / "dyn_service" / "service" / "client" / "async_queries.pyi"
 
 _HEAD = "# Written by `python -m tools.awaited` from api/queries.py.\n\nfrom abc import ABC\n"
 _CLASSES = ("RobotQueries", "GaitQueries")

@@ -22,12 +22,11 @@ PARTS: dict[str, tuple[str, ...]] = {
         "simulation/rheonomic",
     ),
     "frames": ("kernels/frames.py",),
-    "urdf": ("parsing/urdf",),
     "formulations": ("formulations",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/symbols.py"),
     "rows": ("engine/importing.py", "engine/operands.py", "engine/rows.py", "engine/wrenches.py"),
     "ways": ("kernels/single.py", "kernels/outside.py", "kernels/pushes.py", "kernels/hyperbolic.py"),
-    "parsing": ("parsing", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
+    "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
         "service/protocol/overlays.py",
         "service/protocol/wrenches.py",
@@ -237,7 +236,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "engine/rows.py": ("tests/engine/test_robot.py", "tests/theory/test_operators.py"),
     "engine/wrenches.py": ("tests/kernels/test_pushes.py", "tests/engine/test_robot.py"),
     "model/": (*_READING, "tests/model/test_tree.py", "tests/model/test_mimic.py"),
-    "urdf/": _READING,
+    "parsing/urdf/": _READING,
     "model/passive.py": (
         "tests/model/test_tree.py",
         "tests/parsing/test_joint_files.py",
@@ -390,12 +389,12 @@ STAGES: dict[str, tuple[str, ...]] = {
     "graph/middleware/settable_parameters.py": _NODE,
     "graph/middleware/subscription.py": _NODE,
     "graph/middleware/timers.py": _NODE,
-    "bags/": _BAG,
+    "graph/bags/": _BAG,
     "graph/bags/comparing.py": _REQUESTS,
     "graph/bags/pinocchio_engine.py": ("tests/graph/bags/test_engines.py",),
     "graph/bags/requests.py": _REQUESTS,
     "graph/bags/verify.py": _REQUESTS,
-    "dds/": ("tests/graph/test_dds.py", "tests/graph/nodes/test_ros2_bridge.py"),
+    "graph/dds/": ("tests/graph/test_dds.py", "tests/graph/nodes/test_ros2_bridge.py"),
     "engine/overlay.py": _OVERLAYS,
     "engine/overlaid.py": _OVERLAYS,
     "parsing/structure.py": (*_READING, "tests/parsing/urdf/test_loaded_objects.py"),
@@ -467,7 +466,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "formulations/cost.py": ("tests/service/server/test_bounds.py",),
     "simulation/cost.py": ("tests/service/server/test_bounds.py",),
 }
-"""Test files by module; of a module that is not named, those of its folder."""
+"""Test files by module; of a module that is not named, those of the nearest folder above it."""
 
 
 @dataclass(frozen=True)
@@ -507,8 +506,8 @@ def plans(parts: list[str]) -> list[Plan]:
 
 
 def _plan(module: str) -> Plan:
-    folder = module.rpartition("/")[0] + "/"
-    stages = STAGES.get(module) or STAGES.get(folder)
+    names = (module, *(f"{folder}/" for folder in Path(module).parents))
+    stages = next((STAGES[name] for name in names if name in STAGES), None)
     if stages is None:
         raise ValueError(f"no tests are named for {module}: add them to STAGES in qa/mutations/plan.py")
     return Plan(module, stages, module.startswith(SHAPING))
