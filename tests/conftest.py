@@ -16,7 +16,7 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, settings
 
-from dyn_service import Robot
+from dyn_service import Robot, Server
 from dyn_service.graph.middleware.node import Node
 from dyn_service.support.parameters import NoParameters
 
@@ -95,6 +95,12 @@ def arm() -> Robot:
 def panda() -> Robot:
     """The Panda whose fingers do not mimic each other, so that every row of the table has an answer."""
     return Robot.from_urdf(URDF / "panda.urdf", mimic=False)
+
+
+@pytest.fixture
+def tcp_server(panda: Robot, pendulum: Robot) -> Iterator[Server]:
+    with Server([panda, pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

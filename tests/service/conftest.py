@@ -45,12 +45,6 @@ def server(request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, new_en
         yield server
 
 
-@pytest.fixture
-def tcp_server(panda: Robot, pendulum: Robot) -> Iterator[Server]:
-    with Server([panda, pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
-        yield server
-
-
 class Bare:
     """A socket that sends what it is told."""
 

@@ -102,7 +102,7 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
 
     def kept() -> np.ndarray:
         at = tree.configuration
-        stepped = made["midpoint"].midpoint_step(s.flow, at, s.q, s.p, SHORT_STEP_S, 0.0)
+        stepped = made["implicit_midpoint"].midpoint_step(s.flow, at, s.q, s.p, SHORT_STEP_S, 0.0)
         return np.full(6, np.nan) if stepped is None else at.momentum_on_parent(*stepped)[:6]
 
     found: dict[str, Case] = {

@@ -9,7 +9,7 @@ import importlib
 
 import pytest
 
-from dyn_service.simulation.integrators import implicit_midpoint as midpoint
+from dyn_service.simulation.integrators import implicit_midpoint
 from tests.terms import many_in_numbers, passive_in_numbers
 from tests.terms.in_numbers import Numbers, difference
 
@@ -30,7 +30,7 @@ MODULES = (
     "task_space",
 )
 MADE = {name: importlib.import_module(f"dyn_service.dynamics.{name}") for name in MODULES}
-MADE["midpoint"] = midpoint
+MADE["implicit_midpoint"] = implicit_midpoint
 CASES = {
     f"{name}, {'moving bodies' if welded else 'all links'}": case
     for welded in (False, True)

@@ -194,7 +194,7 @@ def _text(text: str) -> Iterator[str]:
 SHIPPED = [
     *sorted((ROOT / "launch").glob("*.launch.yaml")),
     *sorted((ROOT / "examples").glob("**/*.launch.yaml")),
-    *sorted((ROOT / "dyn_service" / "templates").glob("**/*.launch.yaml")),
+    *sorted((ROOT / "dyn_service" / "cli" / "templates").glob("**/*.launch.yaml")),
 ]
 
 

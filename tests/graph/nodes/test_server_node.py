@@ -244,7 +244,8 @@ def test_a_signal_while_it_starts_to_listen_ends_it(tmp_path: Path, pause_s: flo
     """Wherever between the making of its sockets and its first answer: it used to wait for that answer to the limit."""
     process, launcher = run_node(
         tmp_path,
-        "import dyn_service.service.server.transport.self_test\ndyn_service.server.proof._LIMIT_S = 1e6",
+        "import dyn_service.service.server.transport.self_test\n"
+        "dyn_service.service.server.transport.self_test._LIMIT_S = 1e6",
         robots=[str(URDF / "pendulum.urdf")],
         endpoints=[f"ipc://{tmp_path}/socket"],
         prepare=["gravity_forces"],
