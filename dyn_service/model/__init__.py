@@ -1,1 +1,20 @@
-"""A robot as data: read, checked, and arranged parent-first."""
+"""A robot as data: its description as read from a file, and the parent-first tree of its bodies.
+
+arrays           types of arrays
+building         description -> tree of links
+composite        poses, total inertia and mass matrix in plain numbers
+configuration    positions and velocities as arrays; integration on the manifold of positions
+conventions      states in the conventions of MuJoCo and of ROS messages
+description      links and joints as the file gives them
+inertia          the ten inertial numbers of a body
+joints/          joint types
+mimic            mimic joints
+order            arrays in the caller's order of joints
+parameters       the numbers of a tree that an overlay can replace
+passive          damping, friction, armature, springs
+renumbered       tree -> description
+solvable         detection of singular mass matrices
+steps            integration steps
+tree             the tree
+welding          merging links that fixed joints connect
+"""

@@ -1,4 +1,4 @@
-"""What arrays of a model are called."""
+"""Type aliases of arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
-"""(3,), or (n,) where a text says so."""
+"""(3,) unless stated otherwise."""
 
 Matrix = NDArray[np.float64]
-"""(3, 3), or (m, n) where a text says so."""
+"""(3, 3) unless stated otherwise."""

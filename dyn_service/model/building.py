@@ -1,6 +1,6 @@
-"""From a description to the tree of its links: bodies in order, their joints, numbers and limits.
+"""Builds the tree of links from a description.
 
-Rotations are snapped on the way: entries that are zero but for a rounding become zero, which kernels leave out.
+Entries of rotations that differ from 0 or +-1 by rounding are set to 0 or +-1, so that kernels can omit the terms.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from dyn_service.model.passive import Passive, widths
 from dyn_service.model.tree import Tree
 
 SNAP = 1e-15
-"""Entries of rotations, and of places in m, this near to 0 or +-1 are roundings of `rpy` in multiples of pi/2."""
+"""Entries of rotations and positions (m) that are this close to 0 or +-1 are roundings of `rpy` in multiples of
+pi/2."""
 
 HUGE = 1e100
-"""kg m^2; beyond it products of inertias and lengths leave the range of doubles."""
+"""kg m^2; with larger inertias, products of inertias and lengths overflow."""
 
 
 def tree_of(description: Description) -> Tree:
-    """The tree of a description, one body per link.
+    """Returns the tree of a description, one body per link.
 
     Args:
-        description: A tree, as the importer has checked: one root, no loops.
+        description: One root, no loops; the importer has checked this.
 
     Raises:
         UrdfError: A joint has a spring or a rotor that its type cannot have, or numbers overflow; names the file.
@@ -84,7 +85,7 @@ def _tree_of(description: Description) -> Tree:
 
 
 def snapped(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Entries within SNAP of 0 or +-1 as exactly that. Zeros fold away in the kernels, so exact ones are speed."""
+    """Rounds entries within SNAP of 0 or +-1. Kernels omit terms with exact zeros."""
     nearest = np.round(array)
     return np.where((np.abs(array - nearest) < SNAP) & (np.abs(nearest) <= 1.0), nearest, array) + 0.0
 
@@ -104,7 +105,7 @@ def _inboard(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> Joint:
 
 
 def _place(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> tuple[Matrix, Vector]:
-    """R_PJ and p_PJ: where the body stands with its joint at zero, or, where it follows another, with that at zero."""
+    """Returns R_PJ and p_PJ, the pose of the body with its joint (or the joint it mimics) at zero."""
     if joint is None:
         return np.eye(3), np.zeros(3)
     R = snapped(joint.rotation)
@@ -116,8 +117,8 @@ def _place(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> tuple[Matr
 
 
 def _passive(movable: list[tuple[DescribedJoint, Joint]], led: Mapping[str, Mimic]) -> Passive:
-    """What the joints do by themselves, of each the same in all its ways to move. A follower's spring rests where its
-    own does, counted from where it stands with its leader at zero.
+    """Returns the passive parameters of the joints. The rest position of a follower's spring is measured from its
+    position with the mimicked joint at zero.
     """
     for described, joint in movable:
         for part in ("stiffness", "armature"):
@@ -154,7 +155,7 @@ def _inertia(link: Link) -> BodyInertia:
 
 
 def too_large(body: BodyInertia) -> str:
-    """What of a link's inertia is beyond what products of it can take, in words; empty where nothing is."""
+    """Describes the inertial numbers of a link that are too large; empty if none are."""
     for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
         size = float(np.abs(array).max(initial=0.0))
         if not size < HUGE:
@@ -165,8 +166,8 @@ def too_large(body: BodyInertia) -> str:
 def _limits(
     movable: list[tuple[DescribedJoint, Joint]], following: Mapping[str, list[tuple[DescribedJoint, Mimic]]]
 ) -> Limits:
-    """Those of joints with one way to move; the file's one range says nothing of several. Followers have none of their
-    own.
+    """Returns limits of joints with one degree of freedom; a file's single range does not apply to others, nor to
+    followers.
     """
     led = {joint.name for group in following.values() for joint, _ in group}
     found = [

@@ -1,6 +1,6 @@
-"""A tree in plain numbers: poses, the whole robot's inertia, and the mass matrix by composite bodies.
+"""Poses, total inertia and mass matrix of a tree, computed with NumPy.
 
-No kernel is needed for these; certificates, receipts and checks of what can be solved read them.
+Used where no kernel is compiled: certificates, import reports, detection of singular mass matrices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dyn_service.model.tree import Tree
 
 
 def poses_at_zero(tree: Tree) -> tuple[tuple[Matrix, Vector], ...]:
-    """R_WB, p_WB of every body at q = 0."""
+    """Returns R_WB, p_WB of every body at q = 0."""
     poses: list[tuple[Matrix, Vector]] = []
     for i, parent in enumerate(tree.parent):
         rotation, origin = (np.eye(3), np.zeros(3)) if parent < 0 else poses[parent]
@@ -23,12 +23,12 @@ def poses_at_zero(tree: Tree) -> tuple[tuple[Matrix, Vector], ...]:
 
 
 def total_inertia(tree: Tree) -> BodyInertia:
-    """The whole robot's inertia at q = 0, seen from the world."""
+    """Returns the inertia of the whole robot at q = 0 in the world frame."""
     return combine(inertia.placed(*at) for inertia, at in zip(tree.inertia, poses_at_zero(tree), strict=True))
 
 
 def pose(tree: Tree, i: int, q: Vector) -> tuple[Matrix, Vector]:
-    """R_PB (..., 3, 3) and p_PB (..., 3) of body i at q (..., nq)."""
+    """Returns R_PB (..., 3, 3) and p_PB (..., 3) of body i at q (..., nq)."""
     joint, entries = tree.inboard[i], [q[..., k] for k in range(tree.in_q[i].start, tree.in_q[i].stop)]
     R, p = tree.rotation[i], tree.origin[i]
     turned, shifted = joint.rotation(entries, NUMBERS), joint.translation(entries, NUMBERS)
@@ -37,9 +37,7 @@ def pose(tree: Tree, i: int, q: Vector) -> tuple[Matrix, Vector]:
 
 
 def mass_matrix(tree: Tree, q: Vector) -> Matrix:
-    """M(q), (..., nv, nv) at q (..., nq), in plain numbers, by composite bodies: Newton-Euler document, (18c); with
-    the armature of the joints.
-    """
+    """Returns M(q), (..., nv, nv), with armature, by composite bodies: Newton-Euler document, (18c). q: (..., nq)."""
     M = np.zeros((*np.broadcast_shapes(q.shape[:-1], tree.lead), tree.nv, tree.nv))
     D = [_influence(tree, i, q) for i in range(len(tree))]
     C: list[Matrix] = [body.matrix for body in tree.inertia]
@@ -60,7 +58,7 @@ def mass_matrix(tree: Tree, q: Vector) -> Matrix:
 
 
 def _influence(tree: Tree, i: int, q: Vector) -> Matrix:
-    """D_i, (..., 6, 6): Newton-Euler document, (4), in body axes."""
+    """Returns D_i, (..., 6, 6), in body axes: Newton-Euler document, (4)."""
     R, p = pose(tree, i, q)
     D = np.zeros((*q.shape[:-1], 6, 6))
     D[..., :3, :3] = D[..., 3:, 3:] = R.mT

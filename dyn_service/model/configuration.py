@@ -1,7 +1,7 @@
-"""Where the joints of a robot stand, as arrays: sizes, names of entries, and motion on the manifold of positions.
+"""Positions and velocities of a robot as arrays: sizes, names of entries, integration on the manifold of positions.
 
-Positions q (..., nq) and velocities v (..., nv) hold the joints' entries one joint after the other. Where every joint
-has as many positions as velocities and they just add up, so do the arrays; else each joint does its part.
+Positions q (..., nq) and velocities v (..., nv) contain the joints' entries joint by joint. If every joint has as many
+positions as velocities, positions are added as arrays; otherwise each joint type integrates its own entries.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from dyn_service.model.joints.rotations import shorter
 Array = NDArray[np.float64]
 
 _FEW = 2
-"""Up to so many states are faster one by one, in Python's numbers."""
+"""Up to this many states are faster one by one, with Python's floats."""
 
 UNIT = 1e-6
-"""How far from 1 a quaternion's length may be where data come in from outside: that of numbers in single precision."""
+"""Allowed deviation of a quaternion's length from 1 in input data, which may have been in single precision."""
 
 _ROUNDED = 16 * float(np.finfo(np.float64).eps)
-"""A quaternion that was brought to unit length is within this of it: the quotients, the squares and the root round."""
+"""Rounding error of the length of a quaternion after normalisation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """lower, upper: (nq,) rad | m. velocity: (nv,) rad/s | m/s. effort: (nv,) N m | N. Infinite where absent."""
+    """Joint limits. lower, upper: (nq,) rad | m. velocity: (nv,) rad/s | m/s. effort: (nv,) N m | N. Infinite if
+    absent.
+    """
 
     lower: Array
     upper: Array
@@ -47,16 +49,18 @@ class Limits:
 
     @property
     def speeds(self) -> Array:
-        """(nv,), the most that each velocity may be; infinite where that is 0: exporters write it for none."""
+        """(nv,) velocity limits. A limit of 0 counts as absent, because exporters write it for absent limits."""
         return np.where(self.velocity > 0.0, self.velocity, np.inf)
 
     @property
     def efforts(self) -> Array:
-        """(nv,), the most that each effort may be. A limit of 0 is taken at its word: the joint has no motor."""
+        """(nv,) effort limits. A limit of 0 means that the joint has no motor."""
         return np.maximum(self.effort, 0.0)
 
     def middle(self, otherwise: Array) -> Array:
-        """(nq,), the middle of the limits of positions; where not both are finite, that of `otherwise` (nq,)."""
+        """Returns (nq,), the middle of the position limits, or the entry of `otherwise` (nq,) if a limit is
+        infinite.
+        """
         with np.errstate(invalid="ignore"):
             middle = 0.5 * (self.lower + self.upper)
         return np.where(np.isfinite(middle), middle, otherwise)
@@ -64,33 +68,35 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
-    """names, joints: of the movable joints, in the order of q."""
+    """The movable joints of a robot. names, joints: in the order of q."""
 
     names: tuple[str, ...]
     joints: tuple[Joint, ...]
 
     @classmethod
     def of_description(cls, description: RobotDescription) -> Configuration:
-        """From what a server says of a robot.
+        """Creates it from a robot's description as a server sends it.
 
         Raises:
-            KeyError: There is no such type of joint.
+            KeyError: Unknown joint type.
         """
         joints = {joint.name: joint for joint in description.joints}
         found = (joints[name] for name in description.joint_names)
         return cls(description.joint_names, tuple(_made(joint.type, joint.axis, joint.pitch) for joint in found))
 
     def to_wire(self) -> list[dict[str, Any]]:
-        """The joints in order as maps of plain values: `name`, `type`, and `axis` and `pitch` where they have them."""
+        """Returns the joints in order as maps of plain values: `name`, `type`, and, if they have one, `axis` and
+        `pitch`.
+        """
         joints = zip(self.names, self.joints, strict=True)
         return [{"name": name, "type": joint.type, **joint.figures} for name, joint in joints]
 
     @classmethod
     def from_wire(cls, joints: Sequence[Mapping[str, Any]]) -> Configuration:
-        """From what `to_wire` returned.
+        """Inverse of `to_wire`.
 
         Raises:
-            KeyError: A joint has no name or type, or there is no such type.
+            KeyError: A joint has no name or no type, or the type is unknown.
         """
         made = (_made(joint["type"], joint.get("axis"), joint.get("pitch")) for joint in joints)
         return cls(tuple(joint["name"] for joint in joints), tuple(made))
@@ -107,22 +113,22 @@ class Configuration:
 
     @cached_property
     def q_slices(self) -> tuple[slice, ...]:
-        """Where each joint's positions stand in q."""
+        """The slice of each joint's positions in q."""
         return _slices(joint.nq for joint in self.joints)
 
     @cached_property
     def v_slices(self) -> tuple[slice, ...]:
-        """Where each joint's velocities stand in v."""
+        """The slice of each joint's velocities in v."""
         return _slices(joint.nv for joint in self.joints)
 
     @cached_property
     def position_names(self) -> tuple[str, ...]:
-        """What each entry of q is called: the joint's name, with a dot and its part where the joint has several."""
+        """Names of the entries of q: the joint's name, followed by a dot and the component if the joint has several."""
         return _entry_names(self.names, [joint.positions for joint in self.joints])
 
     @cached_property
     def velocity_names(self) -> tuple[str, ...]:
-        """What each entry of v, a, tau is called."""
+        """Names of the entries of v, a and tau."""
         return _entry_names(self.names, [joint.velocities for joint in self.joints])
 
     @cached_property
@@ -132,41 +138,41 @@ class Configuration:
 
     @cached_property
     def flat(self) -> bool:
-        """Whether q-dot is v and positions add up."""
+        """Whether q-dot = v for all joints, so that positions are added as numbers."""
         return all(joint.adds_up for joint in self.joints)
 
     @cached_property
     def neutral(self) -> Array:
-        """(nq,): every body coincides with its joint's frame."""
+        """(nq,), the position in which every body frame coincides with its joint frame."""
         return _kept(np.concatenate([np.zeros(0), *(joint.neutral for joint in self.joints)]))
 
     @cached_property
     def angles(self) -> NDArray[np.bool_]:
-        """(nq,): which positions are angles, in rad."""
+        """(nq,), whether each position is an angle, in rad."""
         return _kept(np.array([angle for joint in self.joints for angle in joint.angles], dtype=bool))
 
     @cached_property
     def shifts(self) -> NDArray[np.bool_]:
-        """(nq,): which positions are lengths, in m: neither angles nor parts of quaternions."""
+        """(nq,), whether each position is a length, in m."""
         return _kept(np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool))
 
     @cached_property
     def turns(self) -> NDArray[np.bool_]:
-        """(nv,): which velocities turn the body, in rad/s; the others are in m/s."""
+        """(nv,), whether each velocity is angular, in rad/s; the others are in m/s."""
         return np.concatenate([np.zeros(0, dtype=bool), *(joint.subspace[:3].any(axis=0) for joint in self.joints)])
 
     @cached_property
     def wraps(self) -> NDArray[np.intp]:
-        """Places in v of the joints whose positions count turns that change no pose."""
+        """Indices in v of the joints whose pose repeats after each turn (continuous joints)."""
         return np.flatnonzero([joint.wraps for joint in self.joints for _ in range(joint.nv)])
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
-        """The position (..., nq) after dt s with constant v (..., nv); leading axes broadcast.
+        """Returns the position (..., nq) after moving with constant v for dt; leading axes broadcast.
 
         Args:
             q: (..., nq) positions.
             v: (..., nv) velocities.
-            dt: s, a number or (..., 1), as `Robot.integrate` takes it.
+            dt: s, a number or (..., 1).
 
         Raises:
             InvalidArgumentError: An argument of another shape.
@@ -180,7 +186,7 @@ class Configuration:
         return self._each("qv->q", at, rate * time, np.add, lambda joint, q, step, m: joint.integrate(q, step, m))
 
     def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
-        """The v (..., nv) that moves q (..., nq) to `to` (..., nq) in 1 s; leading axes broadcast.
+        """Returns the v (..., nv) that moves q (..., nq) to `to` (..., nq) in 1 s; leading axes broadcast.
 
         Raises:
             InvalidArgumentError: An argument of another shape.
@@ -193,7 +199,8 @@ class Configuration:
         )
 
     def error(self, q: ArrayLike, to: ArrayLike) -> Array:
-        """Returns the error of a control law, (..., nv): `difference`, less the whole turns of continuous joints.
+        """Returns the position error for a control law, (..., nv): `difference` without whole turns of continuous
+        joints.
 
         Raises:
             InvalidArgumentError: An argument of another shape.
@@ -204,21 +211,21 @@ class Configuration:
         return found
 
     def rate(self, q: Array, v: Array) -> Array:
-        """q-dot, (..., nq)."""
+        """Returns q-dot, (..., nq)."""
         return self._each("qv->q", q, v, _second, lambda joint, q, v, m: joint.rate(q, v, m))
 
     def normalised(self, q: Array) -> Array:
-        """The same positions, quaternions of unit length."""
+        """Returns the positions with normalised quaternions."""
         return self._each("qq->q", q, q, _second, lambda joint, q, _, m: joint.normalised(q, m))
 
     def unit(self, q: Array, name: str) -> Array:
-        """The same positions (..., nq), quaternions brought to unit length; to the last bit those that have it already.
+        """Returns the positions (..., nq) with normalised quaternions; those of unit length are unchanged to the last
+        bit.
 
-        A motion that goes on from where another one ended is then the one that had not ended there: to divide once more
-        by a length that is 1 but for rounding would change the last bits.
+        A simulation that is continued from its last state therefore gives the same bits as one run without a break.
 
         Raises:
-            InvalidArgumentError: A quaternion is zero, which stands for no rotation; names the joint.
+            InvalidArgumentError: A quaternion is zero; names the joint.
         """
         found = q
         for of, joint, part in zip(self.names, self.joints, self.q_slices, strict=True):
@@ -238,25 +245,25 @@ class Configuration:
         return found
 
     def momentum_on_parent(self, q: Array, p: Array) -> Array:
-        """(..., nv), `Joint.momentum_on_parent` of each joint."""
+        """Applies `Joint.momentum_on_parent` of each joint, (..., nv)."""
         return self._each("qv->v", q, p, _second, lambda joint, q, p, m: joint.momentum_on_parent(q, p, m))
 
     def momentum_on_body(self, q: Array, p: Array) -> Array:
-        """(..., nv), `Joint.momentum_on_body` of each joint."""
+        """Applies `Joint.momentum_on_body` of each joint, (..., nv)."""
         return self._each("qv->v", q, p, _second, lambda joint, q, p, m: joint.momentum_on_body(q, p, m))
 
     def turning(self, v: Array, p: Array) -> Array:
-        """(..., nv), v x* p of each joint."""
+        """Returns v x* p of each joint, (..., nv)."""
         return self._each("vv->v", v, p, lambda v, p: 0.0 * p, lambda joint, v, p, _: joint.turning(v, p))
 
     def carried(self, x: Array, v: Array) -> Array:
-        """(..., nv): a velocity v before a further motion by x (..., nv), as it is after it, in axes turned along."""
+        """Returns v (..., nv) in the body axes after a further motion by x (..., nv)."""
         return self._each(
             "vv->v", x, v, _second, lambda joint, x, v, m: joint.carried(joint.integrate([*joint.neutral], x, m), v)
         )
 
     def bracket(self, v: Array, w: Array) -> Array:
-        """(..., nv), v x w of each joint, the Lie bracket."""
+        """Returns the Lie bracket v x w of each joint, (..., nv)."""
         return self._each("vv->v", v, w, lambda v, w: 0.0 * w, lambda joint, v, w, _: joint.bracket(v, w))
 
     def _each(
@@ -267,19 +274,19 @@ class Configuration:
         single: Callable[[Array, Array], Array],
         several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
     ) -> Array:
-        """A function of two arrays, joint by joint.
+        """Applies a function of two arrays joint by joint.
 
         Args:
             places: Whether x, y and the result have the entries of q or of v, such as "qv->q".
-            x: Its first argument.
-            y: Its second.
-            single: What it is for joints with one entry, all of them at once.
-            several: What it is for any other, entry by entry.
+            x: The first argument.
+            y: The second argument.
+            single: The function for all joints with one entry at once.
+            several: The function for a joint with several entries.
         """
         if self.flat:
             return np.asarray(single(x, y))
         if x.ndim == y.ndim == 1:
-            with suppress(ZeroDivisionError):  # a quaternion of no length: not a number below
+            with suppress(ZeroDivisionError):  # a zero quaternion gives NaN below
                 return self._of_one_state(places, x, y, single, several)
         of_x, of_y, of_result = places[0], places[1], places[-1]
         lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
@@ -288,7 +295,7 @@ class Configuration:
             all_x, all_y = (z.reshape(-1, z.shape[-1]) for z in whole)
             try:
                 rows = [self._of_one_state(places, a, b, single, several) for a, b in zip(all_x, all_y, strict=True)]
-            except ZeroDivisionError:  # a quaternion of no length: not a number below
+            except ZeroDivisionError:  # a zero quaternion gives NaN below
                 pass
             else:
                 return np.array(rows).reshape(*lead, self.nq if of_result == "q" else self.nv)
@@ -309,10 +316,10 @@ class Configuration:
         single: Callable[[Array, Array], Array],
         several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
     ) -> Array:
-        """`_each` where there are no leading axes, in Python's numbers.
+        """`_each` for a single state, with Python's floats.
 
         Raises:
-            ZeroDivisionError: A quaternion has no length.
+            ZeroDivisionError: A quaternion is zero.
         """
         of_x, of_y, of_result = places[0], places[1], places[-1]
         found = np.empty(self.nq if of_result == "q" else self.nv)
@@ -325,7 +332,7 @@ class Configuration:
 
     @cached_property
     def _entries(self) -> tuple[dict[str, list[int]], list[tuple[Joint, dict[str, slice]]]]:
-        """Where joints with one entry stand in q and in v, and where each of the others does."""
+        """Indices in q and v of all joints with one entry, and the slices of each other joint."""
         at: dict[str, list[int]] = {"q": [], "v": []}
         others: list[tuple[Joint, dict[str, slice]]] = []
         for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True):
@@ -337,7 +344,7 @@ class Configuration:
         return at, others
 
     def finite(self, q: Array, v: Array) -> NDArray[np.bool_]:
-        """(..., nv): whether the state of the joint that each entry of v belongs to is finite."""
+        """Returns (..., nv): for each entry of v, whether the state of its joint is finite."""
         if self.flat:
             return np.isfinite(q) & np.isfinite(v)
         parts = [
@@ -351,10 +358,10 @@ class Configuration:
         return np.concatenate(parts, axis=-1)
 
     def check_unit(self, q: Array, name: str, path: str) -> None:
-        """Refuses quaternions whose length is not 1 within UNIT: they are a mistake rather than a rotation.
+        """Checks that all quaternions have length 1 within UNIT.
 
         Raises:
-            InvalidArgumentError: One is; names the joint.
+            InvalidArgumentError: One has not; names the joint.
         """
         for of, joint, part in zip(self.names, self.joints, self.q_slices, strict=True):
             inner = joint.quaternion
@@ -369,7 +376,7 @@ class Configuration:
                     )
 
     def chosen(self, names: Sequence[str]) -> tuple[Configuration, list[int], list[int]]:
-        """The joints of these names, in this order, and where their entries stand in q and in v."""
+        """Returns the joints with these names, in this order, and the indices of their entries in q and v."""
         places = [self.names.index(name) for name in names]
         of = Configuration(tuple(names), tuple(self.joints[k] for k in places))
         in_q = [n for k in places for n in range(self.q_slices[k].start, self.q_slices[k].stop)]
@@ -377,7 +384,7 @@ class Configuration:
         return of, in_q, in_v
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
-        """(nq,), at random within limits (nq,)."""
+        """Returns a random position (nq,) within limits (nq,)."""
         parts = (
             joint.random(rng, lower[part], upper[part]) for joint, part in zip(self.joints, self.q_slices, strict=True)
         )
@@ -392,7 +399,7 @@ def _entries_of(name: str, value: ArrayLike, length: int) -> Array:
 
 
 def _kept(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, read-only: all who ask share it."""
+    """Makes an array read-only, because all callers share it."""
     array.flags.writeable = False
     return array
 

@@ -1,16 +1,15 @@
-"""States in the conventions of MuJoCo and of ROS's messages, to and from ours.
+"""Conversion of states to and from the conventions of MuJoCo and of ROS messages.
 
-| | ours, Pinocchio's | MuJoCo's | ROS's |
+| | here and in Pinocchio | MuJoCo | ROS |
 |---|---|---|---|
 | quaternion | x, y, z, w | w, x, y, z | x, y, z, w |
 | floating v | linear then angular, body axes | linear in world axes, angular in body axes | twist in the child's axes |
 | planar | x, y, theta; body axes | two slides and a hinge, joint's axes | a transform, a twist in the child's axes |
 | order of joints | depth first, siblings by name | that of the file, by address | by name |
 
-MuJoCo's forces belong to its velocities: of a floating joint, the force in world axes, the torque in body axes. It has
-no screws. Arrays to and from MuJoCo may carry leading axes, which broadcast; what comes back has all of them. What is
-left out stays out.
-docs/conventions.md tells more.
+MuJoCo's generalised forces match its velocities: for a floating joint, force in world axes and torque in body axes. It
+has no screw joints. Arrays to and from MuJoCo may have leading axes, which broadcast. Arguments that are left out are
+None in the result. See docs/conventions.md.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ Array = NDArray[np.float64]
 
 
 class MujocoState(NamedTuple):
-    """qpos (..., nq), qvel, qacc, force (..., nv), joint after joint in our order: its `jnt_qposadr` and `jnt_dofadr`
-    say where each stands in MuJoCo's own arrays; a planar one is three there, in this order. None where it was not
-    given.
+    """A state in MuJoCo's conventions: qpos (..., nq), qvel, qacc, force (..., nv), in this package's order of joints.
+
+    `jnt_qposadr` and `jnt_dofadr` give the index of each joint in MuJoCo's arrays; a planar joint is three joints
+    there, in this order. None for what was not given.
     """
 
     qpos: Array
@@ -43,7 +43,7 @@ class MujocoState(NamedTuple):
 
 
 class JointValues(NamedTuple):
-    """q (..., nq), v, a, tau (..., nv). None where it was not given."""
+    """q (..., nq), v, a, tau (..., nv). None for what was not given."""
 
     q: Array
     v: Array | None
@@ -58,7 +58,7 @@ def to_mujoco(
     a: ArrayLike | None = None,
     tau: ArrayLike | None = None,
 ) -> MujocoState:
-    """A state of ours as MuJoCo writes it.
+    """Converts a state to MuJoCo's conventions.
 
     Args:
         at: `robot.configuration`.
@@ -68,7 +68,7 @@ def to_mujoco(
         tau: (..., nv) efforts.
 
     Raises:
-        InvalidArgumentError: A joint is of a type that MuJoCo has not, or an argument of another shape.
+        InvalidArgumentError: MuJoCo has no such joint type, or an argument has the wrong shape.
     """
     qpos, qvel, qacc, force = _spread(at, {"q": q, "v": v, "a": a, "tau": tau})
     assert qpos is not None
@@ -108,7 +108,7 @@ def from_mujoco(
         force: (..., nv), such as `qfrc_inverse`.
 
     Raises:
-        InvalidArgumentError: A joint is of a type that MuJoCo has not, or an argument of another shape.
+        InvalidArgumentError: MuJoCo has no such joint type, or an argument has the wrong shape.
     """
     q, v, a, tau = _spread(at, {"qpos": qpos, "qvel": qvel, "qacc": qacc, "force": force})
     assert q is not None
@@ -132,19 +132,19 @@ def from_mujoco(
 
 
 def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None = None) -> dict[str, Any]:
-    """One state as `sensor_msgs/JointState` and `sensor_msgs/MultiDOFJointState`, with their fields' names.
+    """Converts one state to the fields of `sensor_msgs/JointState` and `sensor_msgs/MultiDOFJointState`.
 
-    Joints with one way to move stand in `joint_state`, the others in `multi_dof_joint_state`: their pose in the joint's
-    frame, and their twist in the child's axes, as `nav_msgs/Odometry` has it.
+    Joints with one degree of freedom are in `joint_state`, the others in `multi_dof_joint_state`: their pose in the
+    joint frame, and their twist in the child's axes, as in `nav_msgs/Odometry`.
 
     Args:
         at: `robot.configuration`.
         q: (nq,) positions.
         v: (nv,) velocities.
-        tau: (nv,) efforts of the joints with one way to move; None leaves them out.
+        tau: (nv,) efforts of the joints with one degree of freedom; None leaves them out.
 
     Raises:
-        InvalidArgumentError: An argument of another shape.
+        InvalidArgumentError: An argument has the wrong shape.
     """
     q, v = _one("q", q, at.nq), _one("v", v, at.nv)
     efforts = None if tau is None else _one("tau", tau, at.nv)
@@ -169,14 +169,15 @@ def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None 
 def from_ros(
     at: Configuration, joint_state: Mapping[str, Any], multi_dof_joint_state: Mapping[str, Any] | None = None
 ) -> JointValues:
-    """The inverse of `to_ros`, from the two messages as maps of their fields; joints stand in any order.
+    """Inverse of `to_ros`: converts the two messages, given as maps of their fields, in any order of joints.
 
-    Fields may be lists or arrays. As in ROS, one that is empty or absent is not given: v is None unless the messages
-    have the velocities of all joints, tau unless they have efforts, which are those of joints with one way to move.
+    Fields may be lists or arrays. As in ROS, an empty or absent field is not given: v is None unless the messages
+    contain the velocities of all joints, tau is None unless they contain efforts (of joints with one degree of
+    freedom).
 
     Raises:
-        InvalidArgumentError: A joint of the robot is in neither, has no position, or a quaternion that is none; or a
-            field has not one entry for each name. `path` names the field.
+        InvalidArgumentError: A joint of the robot is missing, has no position or an invalid quaternion, or a field does
+            not have one entry per name. `path` names the field.
     """
     q, v, tau = np.zeros(at.nq), np.zeros(at.nv), np.zeros(at.nv)
     moves, forced = True, False
@@ -212,7 +213,7 @@ def from_ros(
 
 
 def _spread(at: Configuration, given: Mapping[str, ArrayLike | None]) -> list[Array | None]:
-    """Copies of positions, then of arrays with the length of v, each with the leading axes of all."""
+    """Returns copies of positions and of arrays with the length of v, broadcast to common leading axes."""
     lengths = (at.nq, at.nv, at.nv, at.nv)
     arrays: dict[str, Array] = {}
     for (name, value), length in zip(given.items(), lengths, strict=True):
@@ -228,7 +229,7 @@ def _spread(at: Configuration, given: Mapping[str, ArrayLike | None]) -> list[Ar
 
 
 def _one(name: str, value: ArrayLike, length: int) -> Array:
-    """(length,) numbers: messages hold one state."""
+    """Returns (length,) numbers: a message contains one state."""
     array = numbers(value)
     if array is None or array.shape != (length,):
         raise InvalidArgumentError(f"{name} must be ({length},) numbers, found {found(value)}", path=name)
@@ -236,7 +237,7 @@ def _one(name: str, value: ArrayLike, length: int) -> Array:
 
 
 def _field(message: Mapping[str, Any], field: str, count: int) -> Array | None:
-    """A field of numbers, one for each name; None where it is empty or absent."""
+    """Returns a field with one number per name; None if it is empty or absent."""
     value = message.get(field)
     if value is None or not len(value):
         return None
@@ -249,7 +250,7 @@ def _field(message: Mapping[str, Any], field: str, count: int) -> Array | None:
 
 
 def _messages(message: Mapping[str, Any], field: str, count: int) -> Sequence[Any] | None:
-    """A field of messages, one for each name; None where it is empty or absent."""
+    """Returns a field with one message per name; None if it is empty or absent."""
     value: Sequence[Any] | None = message.get(field)
     if value is None or not len(value):
         return None
@@ -261,7 +262,7 @@ def _messages(message: Mapping[str, Any], field: str, count: int) -> Sequence[An
 
 
 def _parts(message: Any, part: str, axes: str, path: str) -> Array:
-    """The numbers of a vector or a quaternion."""
+    """Returns the numbers of a vector or a quaternion."""
     try:
         array = numbers([message[part][axis] for axis in axes])
     except (KeyError, TypeError, IndexError):
@@ -274,7 +275,7 @@ def _parts(message: Any, part: str, axes: str, path: str) -> Array:
 
 
 def _rotation_of(message: Any, name: str, path: str) -> Array:
-    """The quaternion of a transform, if it is one of unit length."""
+    """Returns the unit quaternion of a transform."""
     quaternion = _parts(message, "rotation", "xyzw", path)
     length = float(np.linalg.norm(quaternion))
     if not abs(length - 1.0) <= UNIT:
@@ -286,8 +287,9 @@ def _rotation_of(message: Any, name: str, path: str) -> Array:
 
 
 class _Base(NamedTuple):
-    """A joint of which our linear velocities are in the body's axes, and MuJoCo's in the joint's. rotation: (..., n, n)
-    from the one to the other. linear, angular: their places in v.
+    """A floating or planar joint: linear velocities are in body axes here and in joint axes in MuJoCo.
+
+    rotation: (..., n, n) from body to joint axes. linear, angular: their slices of v.
     """
 
     rotation: Array
@@ -295,7 +297,7 @@ class _Base(NamedTuple):
     angular: slice
 
     def turned(self, v: Array) -> Array:
-        """(..., n) omega x v: by how much accelerations of these velocities are other than those of points."""
+        """Returns omega x v (..., n): the difference between the derivative of v and the acceleration of the point."""
         linear, omega = v[..., self.linear], v[..., self.angular]
         if linear.shape[-1] == 3:
             return np.cross(omega, linear)
@@ -303,7 +305,7 @@ class _Base(NamedTuple):
 
 
 def _base(joint: Joint, q: Array, in_v: slice) -> _Base | None:
-    """The joint as one of these, at q (..., nq of it), if it is one."""
+    """Returns the joint at q (..., nq of the joint) as a `_Base`, or None for other types."""
     begin = in_v.start
     if joint.mujoco == "free":
         return _Base(_rotation(joint, q), slice(begin, begin + 3), slice(begin + 3, in_v.stop))
@@ -315,10 +317,10 @@ def _base(joint: Joint, q: Array, in_v: slice) -> _Base | None:
 
 
 def _joints(at: Configuration) -> list[tuple[Joint, slice, slice]]:
-    """The joints with their entries, if MuJoCo has them all."""
+    """Returns the joints with their entries. Raises if MuJoCo lacks one of the types."""
     for name, joint in zip(at.names, at.joints, strict=True):
         if joint.mujoco is None:
-            raise InvalidArgumentError(f"joint '{name}' is {joint.type}, which MuJoCo has not", path="at")
+            raise InvalidArgumentError(f"joint '{name}' is {joint.type}, a type that MuJoCo does not have", path="at")
     return list(zip(at.joints, at.q_slices, at.v_slices, strict=True))
 
 
@@ -335,6 +337,6 @@ def _xyz(x: Iterable[float]) -> dict[str, float]:
 
 
 def _xyzw(quaternion: Sequence[float]) -> dict[str, float]:
-    """Of the two quaternions of one rotation, that whose real part is not negative; of unit length."""
+    """Returns the unit quaternion with non-negative real part."""
     length = math.copysign(math.hypot(*quaternion), quaternion[3])
     return dict(zip("xyzw", (x / length for x in quaternion), strict=True))

@@ -1,7 +1,7 @@
-"""A robot as its author wrote it: links and joints, nothing computed, nothing merged.
+"""The description of a robot: links and joints as its file gives them, nothing computed, nothing merged.
 
-The importers (URDF text, loaded URDF objects) end here; `building.py` begins here. Units are SI; a pose is `xyz` (m)
-and a rotation matrix of the frame's axes in its parent's axes.
+Readers of robot files return a `Description`; `building.py` makes a tree from it. SI units. A pose is `xyz` (m) and the
+rotation matrix of the frame's axes in its parent's axes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.support.suggestions import did_you_mean
 
 RootType = Literal["fixed", "planar", "floating"]
-"""How a robot's root link may move in the world."""
+"""Ways in which a robot's root link can move in the world."""
 
 ROOT_JOINT = "root_joint"
-"""The name of the joint by which a root link moves in the world."""
+"""Name of the joint between the world and a root link that moves."""
 
 FIXED_ROOT = "stands fixed in the world"
-"""Words of doubts that a robot whose root moves need not have."""
+"""Text of warnings that do not apply to a robot whose root moves."""
 
 UNUSED_SHAPES = "is not used in dynamics"
-"""Words of the note that a robot has visual or collision shapes."""
+"""Text of the note that a robot has visual or collision shapes."""
 
 JointType = str
 """One of `joints.JOINT_TYPES`."""
@@ -36,7 +36,7 @@ JointType = str
 
 @dataclass(frozen=True, eq=False)
 class Inertial:
-    """`<inertial>`: mass (kg), centre of mass and axes of the inertia in the link frame, inertia about the centre.
+    """`<inertial>`: mass, centre of mass, inertia.
 
     mass: kg. com: (3,) m, in link axes. rotation: (3, 3), R_LI. inertia: (3, 3) kg m^2, about the centre of mass, in
     the axes of the inertial frame (before `rotation` is applied).
@@ -74,8 +74,8 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """`<link>`. `inertial` is None where the file gives none. `line` is 0 where the source has no lines. `between`: the
-    file has none; the importer added it between two joints of one body, or as the world in which the root is placed.
+    """`<link>`. inertial: None if the file gives none. line: 0 if the source has no lines. between: the importer added
+    the link, between two joints of one body or as the world in which the root is placed.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Limit:
-    """`<limit>`; None where the attribute is absent (URDF's defaults: lower = upper = 0)."""
+    """`<limit>`; None for absent attributes (URDF's defaults: lower = upper = 0)."""
 
     lower: float | None = None
     upper: float | None = None
@@ -108,9 +108,9 @@ class Mimic:
 class Joint:
     """`<joint>`. `xyz` (3,) and `rotation` (3, 3) place the joint frame in the parent link's frame.
 
-    axis: (3,), unit length, in the joint frame; for fixed joints it is unused and (1, 0, 0). damping and the rest of
-    what it does by itself: as in `passive.Passive`, one number for all its ways to move. friction_width: None is the
-    joint type's default. reduction: turns of the motor for one of the joint, where the file says it.
+    axis: (3,), unit length, in the joint frame; (1, 0, 0) and unused for fixed joints. damping and the other passive
+    parameters: as in `passive.Passive`, one number for all degrees of freedom. friction_width: None is the joint type's
+    default. reduction: turns of the motor per turn of the joint, if the file gives it.
     """
 
     name: str
@@ -134,18 +134,17 @@ class Joint:
 
     @cached_property
     def moves(self) -> joints.Joint:
-        """How it lets its child move."""
+        """The joint type with its axis and pitch."""
         return joints.JOINT_TYPES[self.type](self.axis, self.pitch)
 
 
 @dataclass(frozen=True)
 class Note:
-    """One thing the import did that its user should know of.
+    """A note of the import.
 
-    kind: `defaulted` (absent, a default was taken), `changed` (normalised, snapped), `dropped` (in the file, not used),
-    `doubted` (kept as written, but it can hardly be meant), `reported` (read, and not acted on), `acting` (what a
-    joint does by itself), `following` (a joint that another one leads), `merged` (a link welded to its parent's body by
-    a fixed joint).
+    kind: `defaulted` (absent, a default was used), `changed` (normalised, rounded), `dropped` (in the file, not used),
+    `doubted` (kept as written, probably a mistake), `reported` (read, without effect), `acting` (passive forces of a
+    joint), `following` (a mimic joint), `merged` (a link merged with its parent's body by a fixed joint).
     """
 
     kind: Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
@@ -156,9 +155,9 @@ class Note:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """A robot as written, with the importer's notes. `source` names the file, or says what else it came from.
+    """A robot as its file describes it, with the notes of the import. `source` names the file or other origin.
 
-    root: how the root link moves in the world. gravity: m/s^2, world axes: what acts where a call specifies none.
+    root: how the root link moves in the world. gravity: m/s^2, world axes, for calls that do not specify one.
     """
 
     name: str
@@ -171,12 +170,12 @@ class Description:
 
 
 def rooted(description: Description, root: RootType) -> Description:
-    """The same robot, its root link moving in the world as `root` says. A root that moves does not stand where its file
-    places it: the link and the joint that an importer added for that are removed.
+    """Returns the robot with its root link moving in the world as `root` specifies. For a moving root, the link and the
+    joint by which an importer placed the root in the world are removed.
 
     Raises:
-        InvalidArgumentError: There is no such kind of root, or the robot moves in the world by a joint of its file.
-        UrdfError: The robot has a joint with the name that the root's joint takes.
+        InvalidArgumentError: Unknown kind of root, or a joint of the file already moves the robot in the world.
+        UrdfError: A joint of the robot has the name of the root joint.
     """
     if root not in get_args(RootType):
         known = ", ".join(get_args(RootType))
@@ -185,7 +184,7 @@ def rooted(description: Description, root: RootType) -> Description:
     taken = next((joint for joint in description.joints if joint.name == ROOT_JOINT), None)
     if root != "fixed" and taken is not None:
         raise UrdfError(
-            f"the name is that of the joint by which a {root} root moves, expected another",
+            f"the name is reserved for the joint between the world and a {root} root; rename it",
             line=taken.line or None,
             element=f"joint '{taken.name}'",
         )
@@ -212,18 +211,18 @@ def rooted(description: Description, root: RootType) -> Description:
 
 
 def bare(description: Description) -> Description:
-    """The same robot, its joints doing nothing by themselves."""
+    """Returns the robot without passive forces of its joints."""
     joints = (replace(x, damping=0.0, friction=0.0, armature=0.0, stiffness=0.0) for x in description.joints)
     return replace(description, joints=tuple(joints))
 
 
 def outward(description: Description) -> list[str]:
-    """Names of the links of a tree, parents first, otherwise in the order of the source."""
+    """Returns the names of the links of a tree, parents first, otherwise in the order of the source."""
     children: dict[str, list[str]] = {link.name: [] for link in description.links}
     for joint in description.joints:
         children[joint.parent].append(joint.child)
     is_child = {joint.child for joint in description.joints}
     order = [link.name for link in description.links if link.name not in is_child]
-    for name in order:  # Grows while it is walked.
+    for name in order:  # The list grows during the iteration.
         order += children[name]
     return order

@@ -1,15 +1,15 @@
-"""A body's inertia as ten numbers that add: mass, first moment, second moment about the body's origin.
+"""The ten inertial numbers of a body: mass, first moment, second moment about the body's origin.
 
 They are the entries of M_i, (16) of the Newton-Euler document,
 
     M = [ I - m s~ s~    m s~ ]      mass m,  moment h = m s,  about_origin = I - m s~ s~
         [ -m s~          m e  ]
 
-and for bodies that move as one, seen from one frame, they add. Seen from a frame in which the body stands at R, p:
+and are additive for bodies that move as one, in one frame. In a frame in which the body has the pose R, p:
 
     m,   R h + m p,   R J R^T - p~ (R h)~ - (R h)~ p~ - m p~ p~
 
-Leading axes of the numbers are those of many robots: all here broadcasts over them.
+Numbers may have leading axes, for many robots at once; all functions broadcast over them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dyn_service.model.arrays import Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class BodyInertia:
-    """mass: kg. moment: (..., 3) kg m. about_origin: (..., 3, 3) kg m^2. Both at the body's origin, in its axes.
+    """mass: kg. moment: (..., 3) kg m. about_origin: (..., 3, 3) kg m^2. Both about the body's origin, in its axes.
 
     centre: centre of mass (..., 3) m, axes (3, 3) in which the inertia was given, and inertia about the centre in them
-    (..., 3, 3) kg m^2, where the body was given so; None of differences. What is small there has lost digits about a
-    far origin.
+    (..., 3, 3) kg m^2; None for differences of inertias. It is kept because small inertias lose digits when they are
+    moved to a distant origin.
     """
 
     mass: Any
@@ -39,8 +39,8 @@ class BodyInertia:
 
     @classmethod
     def of_centre(cls, mass: Any, com: Vector, inertia: Matrix, rotation: Matrix | None = None) -> BodyInertia:
-        """From the centre of mass (..., 3) m, and the inertia (..., 3, 3) kg m^2 about it, in axes that stand at
-        `rotation` in the body's; None is the body's own.
+        """Creates it from the centre of mass (..., 3) m and the inertia (..., 3, 3) kg m^2 about it, in axes with
+        `rotation` relative to the body's axes; None is the body's axes.
         """
         axes = np.eye(3, dtype=inertia.dtype) if rotation is None else rotation
         about_com = axes @ inertia @ axes.T
@@ -49,7 +49,7 @@ class BodyInertia:
 
     @property
     def com(self) -> Vector:
-        """Centre of mass, (..., 3) m; the origin where there is no mass."""
+        """Centre of mass, (..., 3) m; the origin if the mass is zero."""
         if self.centre is not None:
             return self.centre[0]
         return _per_mass(self.moment, self.mass)
@@ -65,13 +65,13 @@ class BodyInertia:
 
     @property
     def matrix(self) -> Matrix:
-        """M, (..., 6, 6), the module's docstring."""
+        """M, (..., 6, 6), as in the module's docstring."""
         blocks = (self.about_origin, skew(self.moment), _on(self.mass, 2) * np.eye(3))
         about, h, m = np.broadcast_arrays(*blocks)
         return np.block([[about, h], [h.mT, m]])
 
     def mapped(self, of: Callable[[Any, int], Any]) -> BodyInertia:
-        """With a function of each of its arrays and the number of its own axes."""
+        """Applies a function to each array; it also gets the array's number of axes."""
         centre = None
         if self.centre is not None:
             com, axes, inertia = self.centre
@@ -84,7 +84,7 @@ class BodyInertia:
         return np.broadcast_shapes(np.shape(self.mass), self.moment.shape[:-1], self.about_origin.shape[:-2])
 
     def placed(self, rotation: Matrix, origin: Vector) -> BodyInertia:
-        """The same inertia seen from a frame A in which the body's frame B stands at R_AB, p_AB."""
+        """Returns the inertia in a frame A in which the body frame B has the pose R_AB, p_AB."""
         moment, p = _turned(rotation, self.moment), skew(origin)
         cross = p @ skew(moment)
         about = rotation @ self.about_origin @ rotation.T - cross - cross.mT - _on(self.mass, 2) * p @ p
@@ -98,7 +98,7 @@ class BodyInertia:
         mass, moment = self.mass + other.mass, self.moment + other.moment
         centre = None
         if self.centre is not None and other.centre is not None:
-            # About the common centre, not by way of the origin: there a small inertia keeps its digits.
+            # About the common centre, because a small inertia would lose digits about the origin.
             com = _per_mass(_on(self.mass, 1) * self.com + _on(other.mass, 1) * other.com, mass)
             about = sum(
                 part.about_com - _on(part.mass, 2) * skew(part.com - com) @ skew(part.com - com)
@@ -112,7 +112,7 @@ class BodyInertia:
 
 
 def skew(a: Vector) -> Matrix:
-    """(..., 3, 3) matrix a~ with a~ b = a x b."""
+    """Returns the matrix a~ (..., 3, 3) with a~ b = a x b."""
     found = np.zeros((*a.shape, 3), dtype=a.dtype)
     found[..., 0, 1], found[..., 0, 2], found[..., 1, 2] = -a[..., 2], a[..., 1], -a[..., 0]
     found[..., 1, 0], found[..., 2, 0], found[..., 2, 1] = a[..., 2], -a[..., 1], a[..., 0]
@@ -120,17 +120,17 @@ def skew(a: Vector) -> Matrix:
 
 
 def _on(mass: Any, axes: int) -> Any:
-    """A mass of each robot as a factor of arrays with so many axes of their own."""
+    """Reshapes masses so that they multiply arrays with this number of axes."""
     return mass[(..., *(None,) * axes)] if isinstance(mass, np.ndarray) else mass
 
 
 def _turned(rotation: Matrix, x: Vector) -> Vector:
-    """R x, of vectors (..., 3)."""
+    """Returns R x for vectors (..., 3)."""
     return np.asarray((rotation @ x[..., None])[..., 0])
 
 
 def _per_mass(moment: Vector, mass: Any) -> Vector:
-    """moment / mass; 0 where there is none."""
+    """Returns moment / mass, or 0 if the mass is zero."""
     if not isinstance(mass, np.ndarray):
         return moment / mass if mass else 0 * moment
     none = mass == 0.0
@@ -141,19 +141,20 @@ NOTHING = BodyInertia.of_centre(0.0, np.zeros(3), np.zeros((3, 3)))
 
 
 def combine(parts: Iterable[BodyInertia]) -> BodyInertia:
-    """The inertia of bodies that move as one, all seen from the same frame."""
+    """Returns the inertia of bodies that move as one, all in the same frame."""
     first, *others = tuple(parts) or (NOTHING,)
     return sum(others, first)
 
 
 def principal_moments(about_com: Matrix) -> Vector:
-    """(..., 3) kg m^2, ascending."""
+    """Returns the principal moments of inertia (..., 3), kg m^2, ascending."""
     return np.asarray(np.linalg.eigvalsh(0.5 * (about_com + about_com.mT)))
 
 
 def above(matrix: Matrix, least: Any) -> Any:
-    """Whether symmetric matrices (..., 3, 3) have no eigenvalue at or below `least`, (...,): by their pivots, which
-    takes a hundredth of what the eigenvalues of thousands do.
+    """Returns whether all eigenvalues of symmetric matrices (..., 3, 3) exceed `least` (...,).
+
+    It uses pivots, which takes a hundredth of the time that eigenvalues of thousands of matrices take.
     """
     A = matrix - np.asarray(least)[..., None, None] * np.eye(3)
     with np.errstate(divide="ignore", invalid="ignore"):

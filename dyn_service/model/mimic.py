@@ -1,13 +1,13 @@
-"""Joints that follow others: whom each follows in the end, and what of their limits its leader has to keep.
+"""Mimic joints: the independent joint behind each follower, and the limits that followers impose on it.
 
     q_follower = multiplier q_leader + offset
 
-A chain, a follows b and b follows c, is resolved to the joint that leads it and follows none. Only joints with one way
-to move lead and follow; a turning one may follow a sliding one, the multiplier being in rad/m then. What they do
-together is the tree's (`tree.py`): q, v and tau hold leaders only.
+A chain (a follows b, b follows c) is resolved to the independent joint at its end, the leader. Leaders and followers
+have one degree of freedom; a revolute joint may follow a prismatic one, with a multiplier in rad/m. q, v and tau have
+entries for leaders only; see `tree.py`.
 
-A joint that follows one that is not there, or that does not move, moves by itself: real files have that, and the
-importer doubts it.
+A joint that mimics a joint that does not exist or does not move is independent, with a warning: real files contain
+this.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Joint, Mimic, Note
 
 _LARGEST = 1e9
-"""Multipliers and offsets beyond it, of a whole chain, are no gear's: squared, they would drown all else."""
+"""Largest multiplier and offset of a whole chain. Squares of larger numbers would make all other inertias
+negligible."""
 
 
 class Bounds(NamedTuple):
-    """Of a joint with one way to move: rad | m, rad/s | m/s, N m | N; infinite where absent."""
+    """Limits of a joint with one degree of freedom: rad | m, rad/s | m/s, N m | N; infinite if absent."""
 
     lower: float = -math.inf
     upper: float = math.inf
@@ -35,8 +36,8 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """What a leader has to keep. own: its own bounds. bounds: so that each follower keeps its own too. narrowed_by: the
-    followers that made a difference. apart: those whose range has nothing in common with the others', and is left out.
+    """The limits of a leader. own: its own limits. bounds: its limits such that followers keep theirs too. narrowed_by:
+    the followers that narrowed them. apart: followers whose range does not overlap with the others' and is ignored.
     """
 
     own: Bounds
@@ -46,13 +47,13 @@ class Kept:
 
 
 def followers(joints: Iterable[Joint]) -> dict[str, Mimic]:
-    """Whom each follower follows in the end, and how: its name to what is left of its chain.
+    """Returns, by name of the follower, its leader with the multiplier and offset of the whole chain.
 
     Args:
-        joints: Of one robot; the importer has checked that following them ends.
+        joints: The joints of one robot, without circular chains; the importer has checked this.
 
     Raises:
-        UrdfError: A joint with several ways to move follows or leads, or a chain's numbers are out of all measure.
+        UrdfError: A leader or follower has several degrees of freedom, or the numbers of a chain are too large.
     """
     of = {joint.name: joint for joint in joints}
     found: dict[str, Mimic] = {}
@@ -65,16 +66,16 @@ def followers(joints: Iterable[Joint]) -> dict[str, Mimic]:
         for each, said in reversed(chain):
             inner = Mimic(inner.joint, said.multiplier * inner.multiplier, said.multiplier * inner.offset + said.offset)
             if not max(abs(inner.multiplier), abs(inner.offset)) <= _LARGEST:
-                raise _fault(each, f"it follows as {rule(inner)}, expected numbers of at most {_LARGEST:g}")
+                raise _fault(each, f"its mimic chain is {rule(inner)}, expected numbers of at most {_LARGEST:g}")
             found[each.name] = inner
     return found
 
 
 def followed(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
-    """What it follows, if it moves and that does too. `of`: the robot's joints by name.
+    """Returns the mimic rule of a joint if it and the mimicked joint move. `of`: the robot's joints by name.
 
     Raises:
-        UrdfError: One of the two has several ways to move.
+        UrdfError: One of the two has several degrees of freedom.
     """
     leader = None if joint.mimic is None else of.get(joint.mimic.joint)
     if leader is None or not (joint.moves.nv and leader.moves.nv):
@@ -87,7 +88,7 @@ def followed(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
 
 
 def by_leader(joints: Iterable[Joint], led: Mapping[str, Mimic]) -> dict[str, list[tuple[Joint, Mimic]]]:
-    """Of each leader, its followers and how they follow. led: of `followers`."""
+    """Returns, for each leader, its followers and their rules. led: from `followers`."""
     found: dict[str, list[tuple[Joint, Mimic]]] = {}
     for joint in joints:
         if joint.name in led:
@@ -104,7 +105,7 @@ def _fault(joint: Joint, message: str) -> UrdfError:
 
 
 def unled(description: Description) -> Description:
-    """The same robot, each of its joints moving by itself, with a note on each that followed another."""
+    """Returns the robot with all joints independent, with a note on each that was a follower."""
     names = {joint.name for joint in description.joints if joint.moves.nv}
     notes = []
     for joint in description.joints:
@@ -121,7 +122,7 @@ def rule(mimic: Mimic) -> str:
 
 
 def bounds(joint: Joint) -> Bounds:
-    """A joint's own, as its file says; none where the one range of a file says nothing of its several ways to move."""
+    """Returns the limits of a joint from its file; infinite for joints with several degrees of freedom."""
     limit = joint.limit
     if limit is None or joint.moves.nv != 1:
         return Bounds()
@@ -135,10 +136,10 @@ def bounds(joint: Joint) -> Bounds:
 
 
 def kept(leader: Joint, led: Iterable[tuple[Joint, Mimic]]) -> Kept:
-    """What a leader has to keep for itself and for its followers.
+    """Returns the limits of a leader that respect its own and its followers' limits.
 
-    Of a follower's limits those of effort and velocity that are 0 are none, since it has no motor, and exporters write
-    0; nor is a range without room. Its effort limit holds were it to take all of the leader's effort by itself.
+    Effort and velocity limits of 0 of a follower, and empty ranges, are ignored: a follower has no motor, and exporters
+    write 0. The effort limit of a follower applies as if it took all of the leader's effort.
 
     Args:
         leader: As described.

@@ -1,10 +1,9 @@
-"""Names that protect order: arrays of a caller who has the joints in another order, turned into the robot's and back.
+"""Joint order: converts arrays between a caller's order of the joints and the robot's.
 
-A caller names the movable joints in its own order; each stands for all of its entries, which stay together and in their
-own order, in q as in v. All that has the entries of q or v, or the joints that move, along an axis (nq, nv, nm, nr in
-the table, nf of the free joints in `simulate_rheonomic`) is reordered, inputs and outputs, and the names of such rows
-with them. Joints that follow others have no entries and are not named: their rows come last, in the robot's order.
-What has other rows, such as links or all URDF joints, comes with the rows' names and stays.
+A caller names the movable joints in its own order. The entries of a joint stay together, in q and in v. All inputs and
+outputs with an axis of positions, velocities or moving joints (nq, nv, nm, nr in the table, nf for the free joints in
+`simulate_rheonomic`) are reordered, and their row names too. Mimic joints have no entries and are not named; their rows
+come last, in the robot's order. Rows of links or of all URDF joints have their own names and are not reordered.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.support.suggestions import did_you_mean
 
 NAMES = "names"
-"""The input that carries them, of every row that is `ordered`."""
+"""Name of the input with the caller's joint names, in every row that is `ordered`."""
 
 PATH = f"inputs.{NAMES}"
 
 _KEPT = 64
 
 _OF_Q = frozenset({"position"})
-"""The kinds of input and output that have the entries of q where their axis may be of either."""
+"""Kinds of inputs and outputs whose axis has the entries of q."""
 
 
 class Order:
-    """One caller's order of a robot's movable joints.
+    """A caller's order of a robot's movable joints.
 
     Args:
         at: The joints in the robot's order.
-        names: All of them, in the caller's.
-        ways: Whose each way to move is, as `Tree.ways`: those of joints that follow others too; None: there are none.
+        names: All of them, in the caller's order.
+        ways: The joint of each rate, as `Tree.ways`, mimic joints included; None if the robot has no mimic joints.
 
     Raises:
-        NotFoundError: There is no movable joint of a name; `path` says which one.
-        InvalidArgumentError: They are no list of names, or a joint is named twice or not at all.
+        NotFoundError: A name is not that of a movable joint; `path` says which one.
+        InvalidArgumentError: `names` is not a list of names, or a joint is named twice or is missing.
     """
 
     def __init__(self, at: Configuration, names: Any, ways: Sequence[str] | None = None) -> None:
@@ -54,7 +53,7 @@ class Order:
         for k, name in enumerate(at.velocity_joints if ways is None else ways):
             of_joint.setdefault(name, []).append(k)
         row = {name: k for k, name in enumerate(of_joint)}
-        moving = dict.fromkeys((*names, *row))  # those that follow come last
+        moving = dict.fromkeys((*names, *row))  # mimic joints come last
         places = {
             "nq": in_q,
             "nv": in_v,
@@ -70,19 +69,19 @@ class Order:
         return self.at.names
 
     def inward(self, spec: Spec, value: Any, free: Order | None = None) -> Any:
-        """An input in the robot's order. What is no array, or has another shape, stays: the robot says what is wrong.
+        """Converts an input to the robot's order. Invalid values are returned unchanged; the robot reports the error.
 
         Args:
-            spec: The row's of it.
+            spec: The input's specification in the row.
             value: In the caller's order.
-            free: The order of the free joints, where others are prescribed.
+            free: The order of the free joints, if others are prescribed.
         """
         if not isinstance(value, np.ndarray):
             return value
         return _taken(value, spec, self._into, None if free is None else free._into)
 
     def outward(self, row: Row, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs in the caller's order, and the names of their rows."""
+        """Converts outputs and the names of their rows to the caller's order."""
         specs = _specs(row)
         found: dict[str, Any] = {}
         for name, value in outputs.items():
@@ -95,7 +94,7 @@ class Order:
         return found
 
     def place(self, row: Row, output: str, index: tuple[int, ...]) -> tuple[int, ...]:
-        """Where a number of an output stands in the robot's order, from its place in the caller's."""
+        """Returns the index of a number in an output in the robot's order, from its index in the caller's."""
         spec = _specs(row).get(output)
         core = () if spec is None else spec.shape
         moved = list(index)
@@ -105,7 +104,7 @@ class Order:
         return tuple(moved)
 
     def described(self, description: RobotDescription) -> RobotDescription:
-        """What is known of the robot, its joints and their limits in the caller's order."""
+        """Returns the robot's description with joints and limits in the caller's order."""
         limits = description.limits
         types = dict(zip(description.joint_names, description.joint_types, strict=True))
         q, v = (self._out[symbol].tolist() for symbol in ("nq", "nv"))
@@ -122,17 +121,17 @@ class Order:
         )
 
     def without(self, prescribed: Sequence[str]) -> Order:
-        """The order of the joints that no motion is prescribed for."""
+        """Returns the order of the joints whose motion is not prescribed."""
         free, *_ = self._robots.chosen([name for name in self._robots.names if name not in prescribed])
         return Order(free, [name for name in self.names if name not in prescribed])
 
 
 class Orders:
-    """The orders of those who ask for one robot: the last ones are kept.
+    """A cache of the most recent callers' orders for one robot.
 
     Args:
-        at: Its joints.
-        ways: As of `Order`.
+        at: The robot's joints.
+        ways: As for `Order`.
     """
 
     def __init__(self, at: Configuration, ways: Sequence[str]) -> None:
@@ -140,22 +139,20 @@ class Orders:
         self._made = lru_cache(maxsize=_KEPT)(lambda names: Order(at, names, ways))
 
     def of(self, names: Any) -> Order:
-        """The order in which these names are.
+        """Returns the order with these names.
 
         Raises:
-            NotFoundError: As from `Order`.
-            InvalidArgumentError: As from `Order`.
+            NotFoundError, InvalidArgumentError: As from `Order`.
         """
         if not isinstance(names, list | tuple) or not all(type(name) is str for name in names):
-            return Order(self._at, names)  # which says what is wrong
+            return Order(self._at, names)  # raises
         return self._made(tuple(names))
 
     def split(self, row: Row, raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], Order | None]:
-        """The inputs of a request that has names, without these, and their order, where there is one.
+        """Separates the joint names from the inputs of a request; returns the other inputs, and the order or None.
 
         Raises:
-            NotFoundError: As from `Order`.
-            InvalidArgumentError: As from `Order`.
+            NotFoundError, InvalidArgumentError: As from `Order`.
         """
         if not row.ordered:
             return raw, None
@@ -165,7 +162,7 @@ class Orders:
 
 
 def _taken(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str, Any] | None) -> Any:
-    """An array with the entries of q and v along its axes in another order."""
+    """Returns an array with its axes of entries of q and v reordered."""
     for axis, symbol in enumerate(spec.shape, start=-len(spec.shape)):
         places = entries.get(symbol)  # type: ignore[arg-type]
         if symbol == "nf" and free is not None:
@@ -176,7 +173,7 @@ def _taken(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str
 
 
 def _specs(row: Row) -> Mapping[str, Spec]:
-    """Of all outputs, those of parts too."""
+    """Returns the specifications of all outputs, nested ones included."""
     return {**row.outputs, **row.between} if isinstance(row, Computation) else row.outputs
 
 

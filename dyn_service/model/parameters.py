@@ -1,12 +1,12 @@
 """The numbers of a tree that a parametric kernel takes as inputs, as arrays that broadcast like any other.
 
-    bodies   (..., nb, 10)   of each body its mass, kg; its centre of mass, m; its inertia about it, kg m^2: xx, xy, xz,
-                             yy, yz, zz in the body's axes
-    joints   (..., nr, 6)    of each rate of the joints that move damping, friction, width, armature, stiffness, rest
-    free     (..., nv)       0 where a joint is locked, else 1
+    bodies   (..., nb, 10)   per body: mass, kg; centre of mass, m; inertia about it, kg m^2: xx, xy, xz, yy, yz, zz in
+                             the body's axes
+    joints   (..., nr, 6)    per rate of a moving joint: damping, friction, width, armature, stiffness, rest
+    free     (..., nv)       0 if the joint is locked, else 1
 
-All else, where joints stand and how they move, is what such robots have in common. Inertia is about the centre of mass:
-about a far origin a small one has lost digits before a kernel sees it, and bodies without mass have none to divide by.
+Poses and types of joints are constants of the kernel. Inertia is about the centre of mass, because a small inertia
+would lose digits about a distant origin, and bodies without mass would divide by zero.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ BODIES, JOINTS, FREE = "bodies", "joints", "free"
 OF_BODY, OF_RATE = 10, 6
 
 ROWS, COLUMNS = (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 2, 2)
-"""Of the entries of an inertia that stand behind mass and centre of mass."""
+"""Indices of the six independent entries of an inertia."""
 
 
 def parameters_of(tree: Tree) -> dict[str, NDArray[np.float64]]:
-    """Of a tree, by name; each with the leading axes that its own numbers have."""
+    """Returns the parameters of a tree by name, each with the leading axes of its numbers."""
     bodies = [_of_body(body.mass, body.com, body.about_com) for body in tree.inertia]
     joints = np.broadcast_arrays(*tree.passive.arrays)
     return {

@@ -1,7 +1,4 @@
-"""What joints do by themselves, in numbers: damping, Coulomb friction, rotors behind gears, springs.
-
-`dynamics/passive.py` has the equations; here are the numbers of one robot, one of each for every entry of v.
-"""
+"""Passive parameters of joints: damping, Coulomb friction, armature, springs. Equations: `dynamics/passive.py`."""
 
 from __future__ import annotations
 
@@ -16,27 +13,25 @@ from dyn_service.model.arrays import Vector
 from dyn_service.model.joints import Joint
 
 TURNING_WIDTH = 0.1
-"""rad/s, the width of a turning joint's friction where nobody says another. Of an arm's joints 0.12 to 0.39 rad/s were
-identified (Gaz et al., IEEE RA-L 4(4), 2019, for the Panda: `config/panda_joints.yaml`): at a working speed of 0.3
-rad/s 99.5 % of the friction acts. And a friction of 1 N m then changes within a width as a damping of 10 N m s/rad
-does, which steps of a millisecond follow on all but the lightest links.
+"""rad/s, default friction width of revolute joints. Identified values for the Panda are 0.12 to 0.39 rad/s (Gaz et al.,
+IEEE RA-L 4(4), 2019; `config/panda_joints.yaml`). At 0.3 rad/s, 99.5 % of the friction acts. Near zero, a friction of 1
+N m acts like a damping of 10 N m s/rad, which steps of 1 ms resolve for all but the lightest links.
 """
 
 SHIFTING_WIDTH = 0.01
-"""m/s, the same of a sliding joint: what `TURNING_WIDTH` is at a radius of a decimetre."""
+"""m/s, default friction width of prismatic joints: `TURNING_WIDTH` at a radius of 0.1 m."""
 
 LEAST_WIDTH = 1e-300
-"""rad/s | m/s, of friction: kernels multiply by 1 / width, and below that there is none, nor 0 times it at rest."""
+"""rad/s | m/s, smallest friction width: kernels multiply by 1 / width, which overflows for smaller ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Passive:
-    """Each (nv,), in the units of the joint's effort; an entry that is 0 does nothing.
+    """Passive parameters, each (nv,) or with leading axes for many robots.
 
-    damping: N m s/rad | N s/m. friction: N m | N, of a joint that moves much faster than `width`, rad/s | m/s, which is
-    more than 0. armature: kg m^2 | kg, the inertia along the joint of what turns with it behind its gear: rotor inertia
-    times gear ratio squared. stiffness: N m/rad | N/m, of a spring that pulls to `rest`, rad | m; only of joints with
-    one way to move. Leading axes are those of many robots.
+    damping: N m s/rad | N s/m. friction: N m | N, at velocities well above `width`, rad/s | m/s, > 0. armature: kg m^2
+    | kg, rotor inertia times the square of the gear ratio. stiffness: N m/rad | N/m, of a spring with the rest position
+    `rest`, rad | m; for joints with one degree of freedom.
     """
 
     damping: Vector
@@ -48,18 +43,18 @@ class Passive:
 
     @classmethod
     def none(cls, nv: int) -> Passive:
-        """Of joints that do nothing by themselves."""
+        """Returns the parameters of joints without passive forces."""
         nothing = np.zeros(nv)
         return cls(nothing, nothing, np.ones(nv), nothing, nothing, nothing)
 
     @property
     def arrays(self) -> tuple[Vector, ...]:
-        """All of them."""
+        """The arrays by name."""
         return tuple(getattr(self, each.name) for each in fields(self))
 
     @cached_property
     def acts(self) -> frozenset[PassivePart]:
-        """What there is of it."""
+        """Names of the parameters that have an effect."""
         parts: dict[PassivePart, Vector] = {
             "damping": self.damping,
             "friction": self.friction,
@@ -70,7 +65,7 @@ class Passive:
 
     @property
     def identity(self) -> Iterator[bytes]:
-        """What fingerprints hold of it: what does nothing says nothing, and what has no say is left out."""
+        """The bytes for fingerprints; parameters without effect are left out."""
         yield (self.damping + 0.0).astype("<f8").tobytes()
         yield (self.friction + 0.0).astype("<f8").tobytes()
         for part, numbers in (
@@ -83,7 +78,7 @@ class Passive:
                 yield from ((array + 0.0).astype("<f8").tobytes() for array in numbers)
 
     def without(self, entries: Sequence[int]) -> Passive:
-        """Those whose entries of v are named do nothing."""
+        """Returns the parameters with those of the given entries of v set to zero."""
         still = np.ones(self.damping.shape[-1])
         still[list(entries)] = 0.0
         return Passive(
@@ -96,15 +91,15 @@ class Passive:
         )
 
     def first(self, nv: int) -> Passive:
-        """Those of the first entries of v."""
+        """Returns the parameters of the first entries of v."""
         return Passive(*(array[..., :nv] for array in self.arrays))
 
 
 def reflected(rotor: float, ratio: float) -> float:
-    """What a rotor's inertia, kg m^2, or its damping is at a joint behind a gear; infinite where no double holds it."""
-    return rotor * (ratio * ratio)  # not **, which raises there
+    """Returns a rotor's inertia (kg m^2) or damping as seen at the joint; infinite on overflow."""
+    return rotor * (ratio * ratio)  # ** would raise OverflowError
 
 
 def widths(joint: Joint) -> Sequence[float]:
-    """Of each of a joint's velocities, the width of its friction where nobody says another."""
+    """Returns the default friction width of each velocity of a joint."""
     return [TURNING_WIDTH if column[:3].any() else SHIFTING_WIDTH for column in joint.subspace.T]

@@ -1,4 +1,4 @@
-"""A description with the numbers that a tree of it has: what is laid over a robot, back in the words of its file."""
+"""Converts a tree with changed numbers, as an overlay makes it, back to a description."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dyn_service.model.tree import Tree
 
 
 def renumbered(description: Description, own: Tree, tree: Tree) -> Description:
-    """The robot of `tree`, described.
+    """Returns the description of `tree`.
 
     Args:
-        description: The robot that `own` was made of.
-        own: One body per link.
-        tree: Of the same links and joints, with other inertias and other numbers of what joints do by themselves.
+        description: The description from which `own` was built.
+        own: The original tree, one body per link.
+        tree: The tree with other inertias and passive parameters.
 
     Raises:
-        UnimplementedError: A joint is locked, or the tree is that of many robots: no file says so.
+        UnimplementedError: A joint is locked, or the tree has leading axes; a robot file cannot express that.
     """
     if tree.lead or tree.locked_joints != own.locked_joints:
         what = "many robots" if tree.lead else f"joint '{min(tree.locked_joints - own.locked_joints)}' locked"
-        raise UnimplementedError(f"robot '{tree.name}' with {what} is in the words of no file")
+        raise UnimplementedError(f"robot '{tree.name}' with {what} cannot be written to a robot file")
     bodies = dict(zip(tree.links, zip(own.inertia, tree.inertia, strict=True), strict=True))
     links = tuple(_link(link, *bodies[link.name]) for link in description.links)
     places = {tree.joints[i]: i for i in tree.movable}
@@ -42,13 +42,15 @@ def _link(link: Link, own: Any, body: Any) -> Link:
 
 
 def _joint(joint: Joint, own: Tree, tree: Tree, place: int) -> Joint:
-    """With what of its own numbers is otherwise; a joint has one of each for all its ways to move."""
+    """Returns the joint with its changed numbers; a joint has one of each for all its degrees of freedom."""
     part = tree.in_rates[place].start
     before, after = ({name: float(getattr(t.passive, name)[part]) for name in _NUMBERS} for t in (own, tree))
     said: dict[str, Any] = {_NUMBERS[name]: value for name, value in after.items() if value != before[name]}
     mimic = tree.mimic[tree.movable.index(place)]
     if "rest" in said and mimic is not None:
-        said["rest"] += mimic.offset  # of a follower the tree has it where its leader is at zero
+        said["rest"] += (
+            mimic.offset
+        )  # a follower's rest position in the tree is relative to its position with the leader at zero
     return replace(joint, **said)
 
 
@@ -60,4 +62,4 @@ _NUMBERS = {
     "stiffness": "stiffness",
     "rest": "rest",
 }
-"""Of `Passive`, and what a description calls them."""
+"""Fields of `Passive` and their names in a description."""

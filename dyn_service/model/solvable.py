@@ -1,4 +1,6 @@
-"""Singular mass matrices: what moves with a joint has no inertia along it, so forward dynamics has no answer."""
+"""Detection of singular mass matrices: joints without inertia along their axis, for which forward dynamics has no
+solution.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,28 @@ from dyn_service.model.tree import Tree
 Array = NDArray[np.float64]
 
 SINGULAR = 1e-13
-"""A joint whose branch inertia is below this share of its rigid one has none: rounding of the subtraction is 1e-15."""
+"""A branch inertia below this fraction of the rigid inertia counts as zero; the subtraction rounds to 1e-15."""
 
 
 def massless_joint(bodies: Tree) -> str | None:
-    """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration; of a tree of
-    many robots, in any of them.
+    """Returns the movable joint nearest the leaves whose branch has no inertia along it, or None.
 
     Args:
-        bodies: The bodies that move against each other.
+        bodies: The tree of moving bodies; with leading axes, one robot without inertia is enough.
     """
-    # An arbitrary configuration. Branch inertias are analytic in q: zero there means zero at all.
+    # An arbitrary configuration: branch inertias are analytic in q, so zero here means zero everywhere.
     moved = np.random.default_rng(0).uniform(-1.0, 1.0, bodies.nv)
     at = bodies.configuration
     return singular_joint(bodies, np.asarray(at.integrate(at.neutral, moved)))
 
 
 def singular_joint(bodies: Tree, q: Array) -> str | None:
-    """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
+    """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`; None if M(q) is
+    regular.
 
     Args:
-        bodies: As of `massless_joint`.
-        q: (nq,) positions, of a size at which nothing overflows.
+        bodies: As for `massless_joint`.
+        q: (nq,) positions, small enough that nothing overflows.
     """
     left = _left(bodies, q)
     bare = np.flatnonzero((left <= SINGULAR).any(axis=tuple(range(left.ndim - 1))))
@@ -40,8 +42,8 @@ def singular_joint(bodies: Tree, q: Array) -> str | None:
 
 
 def _left(bodies: Tree, q: Array) -> Array:
-    """(..., nv): what is left of the inertia along each joint when the joints outward of it yield, as a share of what
-    it is while they hold; NaN where that is not finite.
+    """Returns (..., nv): the inertia along each joint with free outward joints, divided by that with locked ones; NaN
+    if that is not finite.
     """
     order = list(bodies.entries_outward)
     M = composite.mass_matrix(bodies, q)[..., order, :][..., order]

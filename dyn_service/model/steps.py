@@ -1,13 +1,13 @@
-"""Steps in time: the solution loop of the Newton-Euler document, Step 1 and Step 2.
+"""Integration steps: the solution loop of the Newton-Euler document, Step 1 and Step 2.
 
     explicit Euler        q' = q + dt v,  v' = v + dt a(q, v)                          order 1
     semi-implicit Euler   v' = v + dt a(q, v),  q' = q + dt v'                         order 1, symplectic
     RK4                   the classical Runge-Kutta step on (q-dot, v-dot) = (v, a)    order 4
 
-The formulas are written once, for whatever can be added and scaled: symbols, where a step becomes one kernel
-(`dynamics/integration.py`), or arrays, where a is any function. Where positions do not add up, as those of joints with
-quaternions, `Positions` says what q + dt v means: Euler's steps go along the exponential map, RK4 takes its stages in
-the space around the unit quaternions, of which pose and rate know no length, and returns to them.
+The formulas apply to symbols, where a step becomes one kernel (`dynamics/integration.py`), and to arrays, where a is
+any function. `Positions` defines q + dt v for joints with quaternions: Euler steps follow the exponential map; RK4
+computes its stages with quaternions that are not normalised (pose and rate do not depend on their length) and
+normalises the result.
 
 Source of the steps: Hairer, Lubich, Wanner, Geometric Numerical Integration, (1.5) and (1.9) of chapter I and (1.8) of
 chapter II; explicit Euler is also what the program of the Matrix Formalism document does.
@@ -21,20 +21,20 @@ from typing import Any, Protocol
 
 
 class Positions(Protocol):
-    """How positions move."""
+    """Integration of positions."""
 
     def rate(self, q: Any, v: Any) -> Any:
-        """q-dot."""
+        """Returns q-dot."""
 
     def integrate(self, q: Any, v: Any, dt: Any) -> Any:
-        """The position after dt with constant v."""
+        """Returns the position after dt with constant v."""
 
     def normalised(self, q: Any) -> Any:
-        """The same position, its quaternions of unit length."""
+        """Returns the position with normalised quaternions."""
 
 
 class Flat:
-    """Positions whose rate is the velocity."""
+    """Positions with q-dot = v."""
 
     def rate(self, q: Any, v: Any) -> Any:
         """v."""
@@ -61,20 +61,20 @@ class Step(Protocol):
     def __call__(
         self, acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
     ) -> tuple[Any, Any]:
-        """The state one step later."""
+        """Returns q and v one step later."""
 
 
 def explicit_euler_step(
     acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
 ) -> tuple[Any, Any]:
-    """The state after dt by q += dt v and v += dt a(q, v), both from the step's beginning."""
+    """Returns the state after dt: q += dt v, v += dt a(q, v), both evaluated at the start of the step."""
     return on.integrate(q, v, dt), v + dt * _at(acceleration, t)(0.0, q, v)
 
 
 def semi_implicit_euler_step(
     acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
 ) -> tuple[Any, Any]:
-    """The state after dt by v += dt a(q, v), then q += dt v."""
+    """Returns the state after dt: v += dt a(q, v), then q += dt v."""
     v_next = v + dt * _at(acceleration, t)(0.0, q, v)
     return on.integrate(q, v_next, dt), v_next
 
@@ -82,7 +82,7 @@ def semi_implicit_euler_step(
 def rk4_step(
     acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
 ) -> tuple[Any, Any]:
-    """The state after dt by the classical Runge-Kutta step."""
+    """Returns the state after dt by the classical Runge-Kutta step."""
     a = _at(acceleration, t)
     half, sixth = dt / 2, dt / 6
     a1, r1 = a(0.0, q, v), on.rate(q, v)
@@ -98,16 +98,16 @@ def rk4_step(
 STEPS: Mapping[str, Step] = MappingProxyType(
     {"rk4": rk4_step, "semi_implicit_euler": semi_implicit_euler_step, "explicit_euler": explicit_euler_step}
 )
-"""The steps by name; each is also a kernel, the row `step` of the table."""
+"""Steps by name; each is also a kernel of the row `step`."""
 
 WEIGHTS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {"rk4": (1 / 6, 1 / 3, 1 / 3, 1 / 6), "semi_implicit_euler": (1.0,), "explicit_euler": (1.0,)}
 )
-"""b_i of v' = v + dt (b_1 a_1 + b_2 a_2 + ..), of the stages in their order."""
+"""Weights b_i of v' = v + dt (b_1 a_1 + b_2 a_2 + ..)."""
 
 
 def _at(acceleration: Callable[..., Any], t: float | None) -> Callable[[Any, Any, Any], Any]:
-    """(s since the step began, q, v) -> a."""
+    """Returns a function (s since the start of the step, q, v) -> a."""
     if t is None:
         return lambda after, q, v: acceleration(q, v)
     return lambda after, q, v: acceleration(t + after, q, v)

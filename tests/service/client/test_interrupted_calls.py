@@ -150,7 +150,7 @@ def test_at_every_instruction_of_a_call_to_no_server(pendulum: Robot, new_endpoi
         client.timeout_s = WAIT_S
         with Server([pendulum], endpoints=[endpoint]):
             assert client.health()["status"] == "ok"
-        assert found > 300
+        assert found > 200  # fewer than elsewhere: a slow machine reaches the deadline earlier
 
 
 def test_at_every_instruction_of_close(pendulum: Robot, new_endpoint: Any) -> None:
