@@ -310,7 +310,7 @@ def test_roots() -> None:
     with pytest.raises(InvalidArgumentError, match="root must be one of fixed, planar, floating, found 'free'"):
         Robot.from_urdf(path, root="free")  # type: ignore[arg-type]
     taken = path.read_text().replace("elbow_joint", "root_joint")
-    with pytest.raises(UrdfError, match="the name is that of the joint by which a floating root moves"):
+    with pytest.raises(UrdfError, match="a floating root"):
         Robot.from_urdf(taken, root="floating")
     assert "root_joint" in Robot.from_urdf(taken).joint_names
 

@@ -104,7 +104,7 @@ def test_who_leads_may_stand_behind_and_above() -> None:
             hand("a|revolute|", f"b|revolute|{mimic('a', 1e5)}", f"c|revolute|{mimic('b', 1e5)}"),
             4,
             "joint 'c' mimic",
-            "it follows as 1e+10 * 'a' + 0, expected numbers of at most 1e+09",
+            "its mimic chain is 1e+10 * 'a' + 0, expected numbers of at most 1e+09",
         ),
     ],
 )
