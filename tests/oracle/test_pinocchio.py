@@ -41,14 +41,14 @@ That stays far below TOLERANCE but where a mass matrix is nearly singular: at th
 whose intermediate links have no inertia (iCub, human), it reaches 1e10."""
 
 
-def relative_errors(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Each state's error over that state's largest entry. Axis 0 is states."""
+def relative_errors(ours: np.ndarray, theirs: np.ndarray, least: float = 1e-12) -> np.ndarray:
+    """Each state's error over that state's largest entry, or over `least` where that is larger. Axis 0 is states."""
     assert ours.shape == theirs.shape
     if not theirs.size:
         return np.zeros(len(theirs))
     scale = np.abs(theirs).reshape(len(theirs), -1).max(axis=1)
     error = np.abs(ours - theirs).reshape(len(theirs), -1).max(axis=1)
-    return error / np.maximum(scale, 1e-12)
+    return error / np.maximum(scale, max(least, 1e-12))
 
 
 def relative_error(ours: np.ndarray, theirs: np.ndarray) -> float:

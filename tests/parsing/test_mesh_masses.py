@@ -105,6 +105,17 @@ def test_meshes_that_cannot_be_weighed(folder: Path, mesh: str, cause: str) -> N
     assert (caught.value.line, caught.value.element) == (2, "mesh 'm'")
 
 
+@pytest.mark.parametrize("place", ["parts", "sub"])
+def test_meshes_of_an_included_file(folder: Path, place: str) -> None:
+    """MuJoCo looks in `meshdir` of the main file, then next to the file that names the mesh."""
+    (folder / "sub").mkdir(exist_ok=True)
+    (folder / "parts" / "m.stl").rename(folder / place / "m.stl")
+    asset = '<asset><mesh name="m" file="m.stl"/></asset>'
+    (folder / "sub" / "assets.xml").write_text(f"<mujocoinclude>{asset}</mujocoinclude>")
+    file = made(folder, head='<compiler meshdir="parts"/><include file="sub/assets.xml"/>')
+    compare(reading.read_file(file), file)
+
+
 def test_text_opens_no_mesh(folder: Path) -> None:
     with pytest.raises(UrdfError, match="text opens none"):
         reading.read_text(made(folder).read_text())

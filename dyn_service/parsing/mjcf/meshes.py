@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.parsing.includes import Elsewhere
 from dyn_service.parsing.mjcf.values import Values
 from dyn_service.parsing.places import Place, quoted
 from dyn_service.parsing.pose import Pose
@@ -21,8 +22,9 @@ FORMATS = (".stl", ".obj")  # MuJoCo reads both, and trimesh opens no other file
 
 
 class Meshes:
-    """The `<mesh>` assets of a robot, by name; `folder`: where their files are, None: no file is opened; `inside`: the
-    same from the robot's file.
+    """The `<mesh>` assets of a robot, by name.
+
+    folder: the folder of the robot's file; None: no file is opened. inside: the folder of the meshes, relative to it.
     """
 
     def __init__(self, assets: Mapping[str, Values], folder: Path | None, inside: str = "") -> None:
@@ -45,7 +47,14 @@ class Meshes:
         if (scale != scale[0]).any() and not np.array_equal(turn, np.eye(3)):
             raise asset.place.fault("its refquat turns it before different scales along its axes, which is not read")
         origin = -turn.T @ asset.vector("refpos", (0.0, 0.0, 0.0)) * scale
-        return os.path.join(self._inside, path), Pose(turn.T, origin), tuple(scale.tolist())
+        return self._relative(path, asset.place), Pose(turn.T, origin), tuple(scale.tolist())
+
+    def _relative(self, file: str, place: Place) -> str:
+        """Returns the path from the robot's file. Last, MuJoCo looks in the folder of the file that has the asset."""
+        inside = os.path.join(self._inside, file)
+        if self._folder is None or not isinstance(place, Elsewhere) or (self._folder / inside).is_file():
+            return inside
+        return os.path.join(os.path.relpath(Path(place.file).parent, self._folder), file)
 
     def _turn(self, asset: Values) -> Matrix:
         return Values({"quat": asset.text("refquat") or "1 0 0 0"}, {}, asset.place).pose().rotation
@@ -90,7 +99,7 @@ class Meshes:
         if self._folder is None or "://" in file or Path(file).suffix.lower() not in FORMATS:
             known = "the path of a .stl or .obj file, of a robot read from a file (text opens none), or an <inertial>"
             raise place.fault(f"a mass depends on the mesh {quoted(file)}: expected {known}")
-        trimesh, path = load("the mass of a mesh", "trimesh"), self._folder / file
+        trimesh, path = load("the mass of a mesh", "trimesh"), self._folder / self._relative(file, place)
         if not path.is_file() or path.stat().st_size > self._left:
             raise place.fault(f"there is no file {quoted(file)} in the mesh folder, or it has over {self._left} bytes")
         self._left -= path.stat().st_size

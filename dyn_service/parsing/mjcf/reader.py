@@ -400,7 +400,7 @@ class _Reader:
             assets[name] = self._values(element, self._classes.of(element, None, place), place)
         materials = (each.attributes for section in self._root.all("asset") for each in section.all("material"))
         self._colours = {given.get("name", ""): given["rgba"] for given in materials if "rgba" in given}
-        return Meshes(assets, self._folder and self._folder / inside, inside)
+        return Meshes(assets, self._folder, inside)
 
     def _values(self, element: Element, inherited: Mapping[str, str], place: Place) -> Values:
         return Values(element.attributes, inherited, place, self._settings)
