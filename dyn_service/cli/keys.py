@@ -37,8 +37,7 @@ def new(
     folder: _Folder = "",
 ) -> None:
     """Make a key and give its holder access."""
-    from dyn_service.service.server.administration.access import ROLES
-    from dyn_service.service.server.administration.key_folder import KeyFolder
+    from dyn_service.service.server.administration.access import ROLES, KeyFolder
 
     keys = KeyFolder(folder)
     if server == (name is not None):
@@ -58,7 +57,7 @@ def list_(
     folder: _Folder = "", json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
     """List the keys with and without access."""
-    from dyn_service.service.server.administration.key_folder import KeyFolder
+    from dyn_service.service.server.administration.access import KeyFolder
 
     entries = list(KeyFolder(folder).entries().values())
     if json_output:
@@ -82,7 +81,7 @@ def list_(
 @app.command()
 def revoke(name: Annotated[str, typer.Argument(metavar="NAME")], folder: _Folder = "") -> None:
     """Take a key's access away; running servers close its connections within a second."""
-    from dyn_service.service.server.administration.key_folder import KeyFolder
+    from dyn_service.service.server.administration.access import KeyFolder
 
     say(f"{name} has no access any more, revoked {KeyFolder(folder).revoke(name).revoked}")
 
@@ -94,7 +93,7 @@ def show(
 ) -> None:
     """Print a public key. No command prints a secret one."""
     from dyn_service.errors import NotFoundError
-    from dyn_service.service.server.administration.key_folder import KeyFolder
+    from dyn_service.service.server.administration.access import KeyFolder
 
     keys = KeyFolder(folder)
     if name is None:

@@ -220,7 +220,7 @@ def serve(
 
 def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> None:
     """Serves as the settings say until a signal comes; `ready` is called with a line once it listens."""
-    from dyn_service.service.server.opening import open_server
+    from dyn_service.service.server.app import open_server
     from dyn_service.support.realtime import apply
 
     server = open_server(settings, _LOG.info, bar)

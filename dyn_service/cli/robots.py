@@ -74,7 +74,7 @@ def check(
         robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
     if not dynamics:
         if kernels:
-            from dyn_service.service.server.opening import prepare
+            from dyn_service.service.server.app import prepare
 
             tell(prepare(robot, ["control"], bar))
         receipt = robot.receipt

@@ -20,7 +20,7 @@ from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.setup import ResolvedSetup, Setup, resolve
 from dyn_service.hil.signals import Record
 from dyn_service.messages.dyn_service_msgs import PlantState
-from dyn_service.service.server.opening import open_robots
+from dyn_service.service.server.app import open_robots
 from dyn_service.support.shipped import find_robot
 from dyn_service.support.suggestions import did_you_mean
 

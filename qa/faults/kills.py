@@ -139,14 +139,14 @@ def workers_killed(times: int) -> Seen:
     seen = Seen()
     local = Robot.from_urdf(URDF / f"{ROBOT}.urdf")
     with served("--prepare-for", "control", robot=ROBOT) as (endpoint, pid), Client(endpoint, timeout_s=20.0) as client:
-        (nursery,) = children(pid)
+        (fork_server,) = children(pid)
         remote = client.robot(ROBOT)
         for k in range(times):
             q = np.random.default_rng(k).uniform(-1.0, 1.0, (200_000, local.nv))
             flow = os.fork()
             if not flow:
                 time.sleep(0.003 * (k % 8))
-                for worker in children(nursery)[:1]:
+                for worker in children(fork_server)[:1]:
                     with suppress(OSError):
                         os.kill(worker, signal.SIGKILL)
                 os._exit(0)

@@ -2,7 +2,7 @@
 
 Clients load robots under new names, ask sixteen queries of each (single states, batches, a motion), and unload them,
 while a control loop asks the robot that stays. After a warm-up the server must hold no more memory, memory maps and
-descriptors than before, in its own process, the nursery and the workers, and every answer must be the right one. A
+descriptors than before, in its own process, the fork_server and the workers, and every answer must be the right one. A
 line a tenth of the run, and a status other than zero where something grew or was wrong.
 """
 
@@ -51,8 +51,8 @@ def held(pid: int) -> tuple[int, int, int]:
     """Resident megabytes, memory maps and descriptors of the server's process, and of the largest of its workers."""
     found = []
     with suppress(OSError, ValueError):
-        nursery = children(pid)
-        for each in (pid, *nursery, *(worker for parent in nursery for worker in children(parent))):
+        fork_server = children(pid)
+        for each in (pid, *fork_server, *(worker for parent in fork_server for worker in children(parent))):
             pages = int(Path(f"/proc/{each}/statm").read_text().split()[1])
             maps = Path(f"/proc/{each}/maps").read_text().count("\n")
             found.append((pages * os.sysconf("SC_PAGESIZE") >> 20, maps, len(os.listdir(f"/proc/{each}/fd"))))

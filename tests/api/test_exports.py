@@ -126,8 +126,7 @@ def test_both_robots_offer_the_same() -> None:
 def test_administration_is_answered_by_the_server() -> None:
     from dyn_service.service.protocol.limits import RequestLimits
     from dyn_service.service.server.administration.metrics import Metrics
-    from dyn_service.service.server.answering.administration import Administrator
-    from dyn_service.service.server.answering.registry import Registry
+    from dyn_service.service.server.answering.registry import Administrator, Registry
 
     metrics = Metrics()
     administrator = Administrator(

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, PermissionDeniedError
-from dyn_service.service.server.opening import open_server
+from dyn_service.service.server.app import open_server
 from dyn_service.service.server.settings import ServerSettings
-from dyn_service.service.server.workers.pool import Nursery
+from dyn_service.service.server.workers.pool import ForkServer
 from dyn_service.support.realtime import Realtime
 from tests.conftest import ROOT, URDF
 
@@ -66,17 +66,17 @@ def test_within_imports(program: str, imports: int) -> None:
 
 def test_the_process_that_makes_workers_never_hears_of_it() -> None:
     """Not in its imports either: it is made with the signal blocked, and the one that makes it hears again."""
-    nursery = Nursery()
+    fork_server = ForkServer()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    nursery.start()
+    fork_server.start()
     try:
-        assert nursery._process is not None
-        status = Path(f"/proc/{nursery._process.pid}/status").read_text("utf-8")
+        assert fork_server._process is not None
+        status = Path(f"/proc/{fork_server._process.pid}/status").read_text("utf-8")
         blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
         assert int(blocked.split()[1], 16) >> (signal.SIGINT - 1) & 1
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     finally:
-        nursery.close()
+        fork_server.close()
 
 
 def test_a_library_leaves_signals_alone() -> None:

@@ -22,9 +22,8 @@ from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Request
 from dyn_service.service.protocol.wrenches import unpack_wrenches
 from dyn_service.service.server.administration.metrics import Metrics
-from dyn_service.service.server.answering.computations import compute
 from dyn_service.service.server.answering.registry import Registry, Served
-from dyn_service.service.server.answering.service import Service
+from dyn_service.service.server.answering.service import Service, compute
 from dyn_service.simulation.integrators.explicit import integrator
 from dyn_service.simulation.rheonomic.systems import RheonomicRobot
 from dyn_service.simulation.simulate import simulate

@@ -18,7 +18,7 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import NodeKind
 from dyn_service.graph.middleware.telemetry import BEAT_PERIOD_S
 from dyn_service.service.client.sync import Client
-from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.settings import NODE as NAME
 from dyn_service.service.server.settings import ServerSettings
 from dyn_service.service.server.transport.endpoints import needs_keys
@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 def main(node: Node[ServerSettings]) -> None:
     """Serves the robots until the node is asked to stop."""
     # the engine: a launcher, which reads the declaration below, does without
-    from dyn_service.service.server.opening import open_server
+    from dyn_service.service.server.app import open_server
 
     with node.stop.at_once():
         server = open_server(node.parameters, _LOG.info)

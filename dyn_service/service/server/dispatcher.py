@@ -29,10 +29,9 @@ from dyn_service.errors import (
 from dyn_service.service.protocol.messages import CANCEL, Head, Request, peek, read_cancel
 from dyn_service.service.protocol.skim import is_crowded
 from dyn_service.service.server.administration.access import Caller
-from dyn_service.service.server.answering.compiling import news
+from dyn_service.service.server.answering.jobs import Envelope, Task, due_notices
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from dyn_service.service.server.answering.service import Service, names_robot
-from dyn_service.service.server.answering.task import Envelope, Task
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ _FEW = 500
 """A request of more objects is long, however few its bytes: each costs some microseconds to read and to check."""
 
 
-class Doer(Protocol):
+class Executor(Protocol):
     """Does what is slow: `worker_thread.ThreadWorker`, `pool.Pool`."""
 
     def offer(self, task: Task) -> None:
@@ -71,7 +70,7 @@ class Dispatcher:
         worker: Does what is slow. What it has done is asked for by `finished`.
     """
 
-    def __init__(self, service: Service, worker: Doer) -> None:
+    def __init__(self, service: Service, worker: Executor) -> None:
         self._service = service
         self._worker = worker
         self._limits = service.limits
@@ -148,7 +147,7 @@ class Dispatcher:
         """Drops or stops what the peer asked for: its connection has ended."""
         meant = [task for task in self.waiting.values() if task.peer[1] is peer]
         if meant:
-            self._give_up(meant)
+            self._cancel_tasks(meant)
 
     def finished(self) -> Iterator[tuple[Envelope, bytes | memoryview]]:
         """The replies that the worker has ready."""
@@ -162,7 +161,7 @@ class Dispatcher:
         Args:
             now_ns: The time, on the clock of `time.perf_counter_ns`.
         """
-        for task, notice in news(self._service.clock, self.waiting.values(), now_ns):
+        for task, notice in due_notices(self._service.clock, self.waiting.values(), now_ns):
             self._traffic.notices += 1
             yield task.envelope, notice
 
@@ -190,11 +189,11 @@ class Dispatcher:
         self._traffic.cancelled += 1
         meant = [*self._waiting(envelope, request_id)]
         if meant:
-            self._give_up(meant)
+            self._cancel_tasks(meant)
 
-    def _give_up(self, meant: list[Task]) -> None:
+    def _cancel_tasks(self, meant: list[Task]) -> None:
         for task in meant:
-            task.given_up = True
+            task.cancelled = True
         for task in self._worker.cancel(meant):
             self._forget(task)
 

@@ -11,7 +11,7 @@ _SWITCH_S = 1e-4
 """How long another thread may keep the interpreter from the one that serves."""
 
 _MOST_FILES = 65536
-"""Connections each take an open file."""
+"""PlainTransport each take an open file."""
 
 _KEPT_FILES = 64
 """So many open files are left to everything but connections and their messages."""

@@ -21,7 +21,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import RootType
 from dyn_service.service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.server.transport.endpoints import KeysWhere, check_endpoint
+from dyn_service.service.server.transport.endpoints import KeyPolicy, check_endpoint
 from dyn_service.support.documents import read_document
 from dyn_service.support.parameters import FilePath, InputFile, Parameters, RobotFile
 from dyn_service.support.realtime import Realtime
@@ -53,14 +53,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     workers: int = 2
     limits: RequestLimits = RequestLimits()
     realtime: Realtime = Realtime()
-    keys: KeysWhere = "remote"
+    keys: KeyPolicy = "remote"
     keys_folder: FilePath = ""
     audit: FilePath = ""
 
     def __post_init__(self) -> None:
         if not self.endpoints:
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
-        if self.keys not in get_args(KeysWhere):  # options of a command line come unchecked
+        if self.keys not in get_args(KeyPolicy):  # options of a command line come unchecked
             raise InvalidArgumentError(f"keys must be remote or required, found '{self.keys}'", path="keys")
         for endpoint in self.endpoints:
             check_endpoint(endpoint)

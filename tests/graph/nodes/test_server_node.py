@@ -26,7 +26,7 @@ from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.graph.nodes.server import NODE
 from dyn_service.service.protocol.administration import Role
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.settings import ServerSettings, read_settings
 from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.realtime import Realtime
@@ -244,8 +244,8 @@ def test_a_signal_while_it_starts_to_listen_ends_it(tmp_path: Path, pause_s: flo
     """Wherever between the making of its sockets and its first answer: it used to wait for that answer to the limit."""
     process, launcher = run_node(
         tmp_path,
-        "import dyn_service.service.server.transport.self_test\n"
-        "dyn_service.service.server.transport.self_test._LIMIT_S = 1e6",
+        "import dyn_service.service.server.transport.encrypted\n"
+        "dyn_service.service.server.transport.encrypted._LIMIT_S = 1e6",
         robots=[str(URDF / "pendulum.urdf")],
         endpoints=[f"ipc://{tmp_path}/socket"],
         prepare=["gravity_forces"],

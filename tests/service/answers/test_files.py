@@ -163,7 +163,7 @@ def test_converting_says_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_where_files_are_named_in_settings(paths: dict[str, Path]) -> None:
-    from dyn_service.service.server.opening import open_server
+    from dyn_service.service.server.app import open_server
 
     settings = ServerSettings(
         robots=list(map(str, paths.values())), prepare=False, endpoints=["inproc://files"], workers=0

@@ -16,7 +16,7 @@ import pytest
 from dyn_service import QUERIES, AsyncClient, Client, Robot, Server, Wrench
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.service.server.opening import open_server
+from dyn_service.service.server.app import open_server
 from dyn_service.service.server.settings import ServerSettings
 from tests.conftest import URDF
 from tests.passive import restless

@@ -15,7 +15,7 @@ from dyn_service.api.queries import QUERIES
 from dyn_service.service.client.core import pack_inputs
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Request, encode
-from dyn_service.service.server.answering.fast_path import FEW_WRENCHES
+from dyn_service.service.server.answering.plan import FEW_WRENCHES
 from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.app import Server
 from tests.conftest import URDF

@@ -29,7 +29,7 @@ from dyn_service.kernels import library
 from dyn_service.service.client.channels import open_async_channel
 from dyn_service.service.client.connection import MAX_WAIT_S
 from dyn_service.service.protocol.messages import decode_notice
-from dyn_service.service.server.answering.compiling import CompileClock
+from dyn_service.service.server.answering.jobs import CompileClock
 from tests.conftest import ROOT, URDF
 from tests.service.client.test_clients import Impostor
 from tests.service.conftest import WAIT_MS, array, request
@@ -373,7 +373,7 @@ def test_the_command_line_waits_no_longer_than_it_is_told(server: Server, gate: 
 
 def test_the_clock_adds_up_what_lies_within(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
-    monkeypatch.setattr("dyn_service.service.server.answering.compiling.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("dyn_service.service.server.answering.jobs.perf_counter_ns", lambda: now)
     clock = CompileClock()
     clock.ended()  # nothing was begun
     for begin, end in ((10, 20), (30, 50)):

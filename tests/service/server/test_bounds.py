@@ -20,8 +20,8 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Integrator, 
 from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.values import unpack
-from dyn_service.service.server.answering.bounds import foretell, meter, refuse_over
-from dyn_service.service.server.answering.job import Job
+from dyn_service.service.server.answering.bounds import check_cost, meter, predict_cost
+from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.settings import read_settings
 from dyn_service.simulation import parts
@@ -158,12 +158,12 @@ def test_what_is_said_to_fit_fits(service: Service) -> None:
         if "steps" in options:
             assert fitting > 0
             fits, over = ({**options, "steps": n, "every": n} for n in (fitting, 2 * fitting))
-            refuse_over(row, foretell(row, robot.sizes, inputs, fits), service.limits)
+            check_cost(row, predict_cost(row, robot.sizes, inputs, fits), service.limits)
             with pytest.raises(ResourceExhaustedError):
-                refuse_over(row, foretell(row, robot.sizes, inputs, over), service.limits)
+                check_cost(row, predict_cost(row, robot.sizes, inputs, over), service.limits)
         elif row.name == "verify":
             few = {**inputs, "q": inputs["q"][:fitting]}
-            refuse_over(row, foretell(row, robot.sizes, few, options), service.limits)
+            check_cost(row, predict_cost(row, robot.sizes, few, options), service.limits)
 
 
 def foretold(
@@ -176,7 +176,7 @@ def foretold(
             inputs[name] = bad_inputs.good_value(spec, lead)
     read = {name: unpack(row.inputs[name].kind, value, name) for name, value in inputs.items()}
     options |= chosen
-    return foretell(row, robot.sizes, read, checked_options(row, options)), inputs, options
+    return predict_cost(row, robot.sizes, read, checked_options(row, options)), inputs, options
 
 
 @pytest.mark.parametrize("name", WITH_STATES)
@@ -336,8 +336,8 @@ def test_what_clients_ask_for_is_far_within_the_limits(
         panda.configuration, zeros, zeros, None, dt=1e-3, steps=40_000, every=every, integrator=integrator
     )
     inputs, options = next(asking)
-    cost = foretell(row, panda.sizes, inputs, checked_options(row, options))
-    refuse_over(row, cost, RequestLimits())
+    cost = predict_cost(row, panda.sizes, inputs, checked_options(row, options))
+    check_cost(row, cost, RequestLimits())
     assert cost.work_s < 0.5 * RequestLimits().max_work_s
     assert options["steps"] * max(zeros.size, 1) <= max(parts.PART_MOVES, zeros.size)
 
@@ -359,8 +359,8 @@ def test_a_client_divides_a_motion_of_many_states_into_parts_that_a_server_takes
     )  # fmt: skip
     inputs, options = next(motion)
     row = COMPUTATIONS["simulate"]
-    cost = foretell(row, robot.sizes, inputs, checked_options(row, options))
-    refuse_over(row, cost, RequestLimits())
+    cost = predict_cost(row, robot.sizes, inputs, checked_options(row, options))
+    check_cost(row, cost, RequestLimits())
     assert cost.work_s < 0.5 * RequestLimits().max_work_s
 
 
@@ -370,8 +370,8 @@ def test_what_clients_ask_of_rheonomic_motions_is_within_the_limits(panda: Robot
     given = {panda.joint_names[0]: lambda t: (t, 1.0, 0.0)}
     asking = rheonomic_parts.simulate(panda.configuration, given, zeros, zeros, None, dt=1e-3, steps=1000)
     inputs, options = next(asking)
-    cost = foretell(row, panda.sizes, inputs, checked_options(row, options))
-    refuse_over(row, cost, RequestLimits())
+    cost = predict_cost(row, panda.sizes, inputs, checked_options(row, options))
+    check_cost(row, cost, RequestLimits())
     assert cost.work_s < 0.5 * RequestLimits().max_work_s
 
 

@@ -20,8 +20,8 @@ import pytest
 from dyn_service import Robot, Server
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.metrics import Traffic
-from dyn_service.service.server.transport.connections import Connections, Peer
-from dyn_service.service.server.transport.quotas import Ledger
+from dyn_service.service.server.transport.plain import PlainPeer, PlainTransport
+from dyn_service.service.server.transport.quotas import ConnectionQuota
 from tests.service.conftest import WAIT_MS, array, request
 from tests.service.server.test_server import speak_zeromq
 from tests.service.server.test_zmtp import HELLO, command, frame, ready
@@ -105,12 +105,12 @@ def test_bytes_without_an_end_are_bounded_over_all_connections(serving: Any, bar
             peer.sendall(begun + bytes(8 << 20))
     assert honest.ask(request())["ok"]
     assert memory() - before < 64 << 20
-    assert server._ledger.unfinished <= 20 << 20
+    assert server._quota.unfinished <= 20 << 20
     eventually(lambda: counters(server)["cut_off"] >= 3)
     for peer in peers:
         peer.close()
-    eventually(lambda: len(server._ledger) == 1)
-    assert server._ledger.unfinished == 0
+    eventually(lambda: len(server._quota) == 1)
+    assert server._quota.unfinished == 0
     assert honest.ask(request(inputs={"q": array(np.zeros((200_000, 1)))}))["ok"]
 
 
@@ -136,14 +136,14 @@ def test_replies_that_nobody_reads_are_bounded_for_each_and_over_all(serving: An
             with suppress(OSError):
                 sent[k] += peer.send(small[sent[k] % len(small) :])
         assert reader.ask(request())["ok"]
-        assert server._ledger.unread <= 7 << 20
+        assert server._quota.unread <= 7 << 20
     assert memory() - before < 64 << 20
     assert counters(server)["dropped_slow_reader"] > 100
     for _ in range(3):
         assert reader.ask(request(inputs={"q": array(np.zeros((100_000, 1)))}))["ok"]
     for peer in deaf:
         peer.close()
-    eventually(lambda: server._ledger.unread == 0)
+    eventually(lambda: server._quota.unread == 0)
 
 
 def test_answers_to_heartbeats_that_nobody_reads_are_not_kept(serving: Any) -> None:
@@ -156,7 +156,7 @@ def test_answers_to_heartbeats_that_nobody_reads_are_not_kept(serving: Any) -> N
         while time.monotonic() < until and at < 40 * len(pings):
             with suppress(OSError):
                 at += peer.send(pings[at % len(pings) :])
-        assert server._ledger.unread < 1 << 16
+        assert server._quota.unread < 1 << 16
 
 
 def test_a_newcomer_gets_a_place_where_all_are_taken(serving: Any, bare: Any) -> None:
@@ -171,7 +171,7 @@ def test_a_newcomer_gets_a_place_where_all_are_taken(serving: Any, bare: Any) ->
     for number in range(10):
         assert bare(server.endpoints[0]).ask(request(id=number))["ok"]
     assert loop.ask(request())["ok"]
-    assert len(server._ledger) <= 8
+    assert len(server._quota) <= 8
     for peer in idle:
         peer.close()
 
@@ -197,7 +197,7 @@ def test_the_systems_limit_of_open_files_counts_too(serving: Any, bare: Any) -> 
 
 
 def test_who_does_not_say_hello_goes(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.service.server.transport.connections._HELLO_S", 0.1)
+    monkeypatch.setattr("dyn_service.service.server.transport.plain._HELLO_S", 0.1)
     server = serving()
     host, port = server.endpoints[0].removeprefix("tcp://").split(":")
     with socket.create_connection((host, int(port)), timeout=WAIT_S) as peer:
@@ -206,7 +206,7 @@ def test_who_does_not_say_hello_goes(serving: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_silent_peer_is_asked_and_then_goes(serving: Any, bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.service.server.transport.connections._QUIET_S", 0.2)
+    monkeypatch.setattr("dyn_service.service.server.transport.plain._QUIET_S", 0.2)
     server = serving()
     with socket.create_connection(server.endpoints[0].removeprefix("tcp://").split(":"), timeout=WAIT_S) as peer:
         peer.sendall(HELLO.replace(b"\x7f\x03\x00", b"\x7f\x03\x01") + ready())
@@ -218,7 +218,7 @@ def test_a_silent_peer_is_asked_and_then_goes(serving: Any, bare: Any, monkeypat
         assert said.endswith(command(b"PING", b"\0\0"))
         time.sleep(1.0)
         assert living.ask(request())["ok"]
-    assert len(server._ledger) == 1
+    assert len(server._quota) == 1
 
 
 def test_who_reads_nothing_for_long_goes(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +226,9 @@ def test_who_reads_nothing_for_long_goes(serving: Any, monkeypatch: pytest.Monke
     server = serving()
     with speak_zeromq(server.endpoints[0]) as peer:
         peer.sendall(asking(4, 200_000))
-        eventually(lambda: server._ledger.unread)
-        eventually(lambda: not len(server._ledger))
-        assert server._ledger.unread == 0
+        eventually(lambda: server._quota.unread)
+        eventually(lambda: not len(server._quota))
+        assert server._quota.unread == 0
 
 
 def test_one_peers_flood_leaves_the_others_their_turn(serving: Any, bare: Any) -> None:
@@ -253,7 +253,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 10**12
-        for module in ("app", "transport.connections"):
+        for module in ("app", "transport.plain"):
             monkeypatch.setattr(f"dyn_service.service.server.{module}.perf_counter_ns", lambda: self.now_ns)
 
 
@@ -266,7 +266,7 @@ def test_a_good_client_waits_for_one_message_of_those_that_take_long(
     clock = Clock(monkeypatch)
     answered: list[str] = []
 
-    def take(front: Any, peer: Any, message: Any) -> None:
+    def take(transport: Any, peer: Any, message: Any) -> None:
         name = bytes(message.payload).decode()
         answered.append(name)
         clock.now_ns += 4_000_000 if name == "long" else 10_000
@@ -306,7 +306,7 @@ def test_a_turn_ends_by_time_as_by_count(pendulum: Robot, monkeypatch: pytest.Mo
     clock, takes_ns = Clock(monkeypatch), [50_000]
     answered: list[bytes] = []
 
-    def take(front: Any, peer: Any, message: Any) -> None:
+    def take(transport: Any, peer: Any, message: Any) -> None:
         answered.append(bytes(message.payload))
         clock.now_ns += 4_000_000 if message.payload == b"long" else takes_ns[0]
 
@@ -330,35 +330,37 @@ def test_a_turn_ends_by_time_as_by_count(pendulum: Robot, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Connections, Peer, socket.socket]]:
+def pair() -> Iterator[tuple[PlainTransport, PlainPeer, socket.socket]]:
     """One peer of an open endpoint, without a server: what is sent to it comes out of the socket."""
     ours, theirs = socket.socketpair()
     with ours, theirs, selectors.DefaultSelector() as selector:
         for end in (ours, theirs):
             end.setblocking(False)
-        connections = Connections(selector, Ledger(RequestLimits(max_reply_bytes=4096), Traffic()))
-        peer = Peer(connections, ours, time.monotonic())
-        connections.ledger.enter(peer)
+        connections = PlainTransport(selector, ConnectionQuota(RequestLimits(max_reply_bytes=4096), Traffic()))
+        peer = PlainPeer(connections, ours, time.monotonic())
+        connections.quota.add(peer)
         selector.register(ours, selectors.EVENT_READ, peer.ready)
         yield connections, peer, theirs
 
 
-def test_replies_may_be_as_many_bytes_as_the_limit_says(pair: tuple[Connections, Peer, socket.socket]) -> None:
+def test_replies_may_be_as_many_bytes_as_the_limit_says(pair: tuple[PlainTransport, PlainPeer, socket.socket]) -> None:
     """And not one more, beside others that wait to be read."""
     connections, peer, _ = pair
-    traffic = connections.ledger.traffic
-    connections.ledger.owed(peer, 96)
+    traffic = connections.quota.traffic
+    connections.quota.set_unread(peer, 96)
     connections.send(peer, False, bytes(4001))
     assert (traffic.sent, traffic.dropped_slow_reader) == (0, 1)
     connections.send(peer, False, bytes(4000))
     assert (traffic.sent, traffic.dropped_slow_reader) == (1, 1)
 
 
-def test_heartbeats_are_answered_only_while_replies_are_read(pair: tuple[Connections, Peer, socket.socket]) -> None:
+def test_heartbeats_are_answered_only_while_replies_are_read(
+    pair: tuple[PlainTransport, PlainPeer, socket.socket],
+) -> None:
     connections, peer, theirs = pair
     theirs.sendall(HELLO + ready() + command(b"PING", b"\0\0deep"))
     for unread in (1, 0):
-        connections.ledger.owed(peer, unread)
+        connections.quota.set_unread(peer, unread)
         connections.read(peer)
         assert list(connections.messages(64)) == []
         if unread:

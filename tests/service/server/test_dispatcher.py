@@ -22,11 +22,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dyn_service import Robot
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Head
+from dyn_service.service.server.answering.jobs import Task
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from dyn_service.service.server.answering.service import Service
-from dyn_service.service.server.answering.task import Task
 from dyn_service.service.server.dispatcher import Dispatcher
-from dyn_service.service.server.workers.thread import ThreadWorker
+from dyn_service.service.server.workers.pool import ThreadWorker
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, array, request
 from tests.wide import wide
@@ -59,14 +59,14 @@ class Rig:
     def __init__(self, limits: RequestLimits = LIMITS) -> None:
         self.rings = 0
         self.service = Service([new_robot()], limits=limits)
-        self.worker = ThreadWorker(self._ring, self.service)
+        self.worker = ThreadWorker(self._wake, self.service)
         self.dispatcher = Dispatcher(self.service, self.worker)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         self.rings += 1
 
     def ask(self, payload: bytes, peer: bytes = b"peer", *, is_req: bool = False, received_ns: int = 0) -> Any:
-        reply = self.dispatcher.answer((("front", peer), is_req), payload, received_ns or perf_counter_ns())
+        reply = self.dispatcher.answer((("transport", peer), is_req), payload, received_ns or perf_counter_ns())
         return None if reply is None else msgpack.unpackb(reply)
 
     def finished(self) -> list[tuple[bytes, Any]]:
@@ -241,7 +241,7 @@ def test_a_message_of_many_frames_is_refused(rig: Rig, count: int) -> None:
 def test_the_worker_rings_from_its_thread_and_ends_after_the_task_it_is_at() -> None:
     rung, begun, gate = threading.Semaphore(0), threading.Event(), threading.Event()
     names: list[str] = []
-    tasks = [Task((("front", b"peer"), False), asked(id=number), perf_counter_ns(), Head()) for number in range(3)]
+    tasks = [Task((("transport", b"peer"), False), asked(id=number), perf_counter_ns(), Head()) for number in range(3)]
 
     class Gated(Service):
         """Waits within the second task."""

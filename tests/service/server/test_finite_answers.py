@@ -48,7 +48,7 @@ SLIDER = """<robot name="slider">
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """As in the server's threads: what overflows is no news there."""
+    """As in the server's threads: what overflows is no error there."""
     with np.errstate(all="ignore"):
         yield
 

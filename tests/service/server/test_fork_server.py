@@ -22,7 +22,7 @@ from dyn_service.errors import UnavailableError
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.process import starved_ns
-from dyn_service.service.server.workers.fork_server import Nursery
+from dyn_service.service.server.workers.fork_server import ForkServer
 from dyn_service.service.server.workers.pipes import ORDER, pair
 from dyn_service.service.server.workers.pool import Pool
 from tests.conftest import ROOT
@@ -36,7 +36,7 @@ HEALTH = {"v": 1, "id": 9, "query": "health"}
 
 
 def process_of(server: Server) -> subprocess.Popen[bytes]:
-    process = pool_of(server)._nursery._process
+    process = pool_of(server)._fork_server._process
     assert process is not None
     return process
 
@@ -85,7 +85,7 @@ def test_a_request_that_two_nurseries_end_at_is_not_tried_again(bare: Any) -> No
             process = process_of(server)
             eventually(lambda: at_work(server) == 1)
             process.kill()
-            eventually(lambda process=process: pool_of(server)._nursery._process not in (process, None))
+            eventually(lambda process=process: pool_of(server)._fork_server._process not in (process, None))
         error = peer.receive()["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
         assert error["message"].endswith("at simulate: the process that makes workers has ended")
@@ -93,7 +93,7 @@ def test_a_request_that_two_nurseries_end_at_is_not_tried_again(bare: Any) -> No
 
 
 def test_a_worker_whose_nursery_ended_before_it_was_there_ends() -> None:
-    """Else nobody could stop it: the next nursery knows nothing of it."""
+    """Else nobody could stop it: the next fork_server knows nothing of it."""
     code = """
 import os, sys
 from dyn_service.service.server.workers.process import _end_with
@@ -126,7 +126,7 @@ def test_a_nursery_that_is_stopped_is_replaced(bare: Any, monkeypatch: pytest.Mo
             reply = peer.receive()
             assert (reply["id"], reply["error"]["code"]) == (number, "DEADLINE_EXCEEDED")
             assert fate in reply["error"]["message"]
-        (left,) = (worker for worker in pool_of(server)._workers if worker.is_there)
+        (left,) = (worker for worker in pool_of(server)._workers if worker.is_ready)
         os.kill(left.pid, signal.SIGKILL)
         eventually(lambda: not peer.ask(HEALTH)["outputs"]["ready"])
         peer.send(BATCH | {"id": 3})
@@ -134,7 +134,7 @@ def test_a_nursery_that_is_stopped_is_replaced(bare: Any, monkeypatch: pytest.Mo
         clock = iter(range(perf_counter_ns(), 1 << 62, 9 * S // 10))
         with monkeypatch.context() as patch:  # of the loop, for which 0.9 s pass in each turn
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: next(clock))
-            eventually(lambda: pool_of(server)._nursery._process not in (stopped, None))
+            eventually(lambda: pool_of(server)._fork_server._process not in (stopped, None))
         reply = peer.receive()
         assert (reply["id"], reply["ok"]) == (3, True)
         assert peer.ask(HEALTH)["outputs"]["ready"]
@@ -155,73 +155,73 @@ def test_a_server_stops_though_its_nursery_is_stopped() -> None:
 
 
 @pytest.fixture
-def nursery(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     """One that never waits for a processor: on a busy machine it does."""
     monkeypatch.setattr("dyn_service.service.server.workers.fork_server.starved_ns", lambda process: 0)
-    nursery = Nursery()
-    nursery.start()
-    yield nursery
-    nursery.close()
+    fork_server = ForkServer()
+    fork_server.start()
+    yield fork_server
+    fork_server.close()
 
 
-def looks(nursery: Nursery, begin_s: float, end_s: float, every_s: float = 0.05) -> float | None:
+def looks(fork_server: ForkServer, begin_s: float, end_s: float, every_s: float = 0.05) -> float | None:
     """When it is seen to hang, in a time of our own, be it looked at so often."""
-    return next((at for at in np.arange(begin_s, end_s, every_s) if nursery.hangs(int(at * S))), None)
+    return next((at for at in np.arange(begin_s, end_s, every_s) if fork_server.hangs(int(at * S))), None)
 
 
-def test_what_it_is_told_has_so_much_time(nursery: Nursery) -> None:
-    assert looks(nursery, 0.0, 1000.0) is None  # nothing was asked of it
-    end, number = nursery.make()
-    began = looks(nursery, 1000.0, 1100.0)
+def test_what_it_is_told_has_so_much_time(fork_server: ForkServer) -> None:
+    assert looks(fork_server, 0.0, 1000.0) is None  # nothing was asked of it
+    end, number = fork_server.make()
+    began = looks(fork_server, 1000.0, 1100.0)
     assert began == pytest.approx(1060.0, abs=1.1)  # it imports the engine
-    nursery.done(number)
-    assert looks(nursery, 1100.0, 1200.0) is None
-    nursery.kill(number)
-    seen = looks(nursery, 1200.0, 1300.0)
+    fork_server.done(number)
+    assert looks(fork_server, 1100.0, 1200.0) is None
+    fork_server.kill(number)
+    seen = looks(fork_server, 1200.0, 1300.0)
     assert seen == pytest.approx(1210.0, abs=1.1)
-    nursery.done(number)
-    nursery.kill(number)
-    assert looks(nursery, 1300.0, 1308.0) is None
-    nursery.kill(number + 1)  # the next order gives the first no more time
-    assert looks(nursery, 1308.0, 1400.0) == pytest.approx(1310.0, abs=1.1)
-    nursery.drop()
-    assert looks(nursery, 1400.0, 1500.0) is None
-    again, _ = nursery.make()
-    assert looks(nursery, 1500.0, 1600.0) == pytest.approx(1560.0, abs=1.1)  # the next one imports it again
+    fork_server.done(number)
+    fork_server.kill(number)
+    assert looks(fork_server, 1300.0, 1308.0) is None
+    fork_server.kill(number + 1)  # the next order gives the first no more time
+    assert looks(fork_server, 1308.0, 1400.0) == pytest.approx(1310.0, abs=1.1)
+    fork_server.drop()
+    assert looks(fork_server, 1400.0, 1500.0) is None
+    again, _ = fork_server.make()
+    assert looks(fork_server, 1500.0, 1600.0) == pytest.approx(1560.0, abs=1.1)  # the next one imports it again
     end.close()
     again.close()
 
 
-def test_a_machine_that_slept_kills_nothing(nursery: Nursery) -> None:
-    """Between two looks hours go by, be it for the machine or for this process: the nursery had no time either."""
-    end, number = nursery.make()
-    nursery.done(number)
-    nursery.kill(number)
-    assert looks(nursery, 0.0, 5.0) is None
-    assert looks(nursery, 7200.0, 7202.0) is None
-    assert looks(nursery, 72000.0, 72010.0) is not None
+def test_a_machine_that_slept_kills_nothing(fork_server: ForkServer) -> None:
+    """Between two looks hours go by, be it for the machine or for this process: the fork_server had no time either."""
+    end, number = fork_server.make()
+    fork_server.done(number)
+    fork_server.kill(number)
+    assert looks(fork_server, 0.0, 5.0) is None
+    assert looks(fork_server, 7200.0, 7202.0) is None
+    assert looks(fork_server, 72000.0, 72010.0) is not None
     end.close()
 
 
-def test_time_without_a_processor_does_not_count(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_without_a_processor_does_not_count(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had one for a tenth of the time: it gets ten times as much of it. And so for the first worker to come."""
     starved = [0]
     monkeypatch.setattr("dyn_service.service.server.workers.fork_server.starved_ns", lambda process: starved[0])
 
     def look(at_s: float) -> bool:
         starved[0] = int(0.9 * at_s * S)
-        return nursery.hangs(int(at_s * S))
+        return fork_server.hangs(int(at_s * S))
 
-    end, _ = nursery.make()
+    end, _ = fork_server.make()
     seen = next(at for at in np.arange(0.0, 1000.0, 0.05) if look(at))
     assert seen == pytest.approx(600.0, abs=1.1)
-    nursery.drop()
-    nursery.start()  # the next one has waited for none yet
-    assert nursery.starved_ns == starved[0]
-    assert not nursery.hangs(int(seen * S))
+    fork_server.drop()
+    fork_server.start()  # the next one has waited for none yet
+    assert fork_server.starved_ns == starved[0]
+    assert not fork_server.hangs(int(seen * S))
     end.close()
-    pool = Pool(Service(), 1, selector=selectors.DefaultSelector(), ring=lambda: None)
-    pool._nursery = nursery
+    pool = Pool(Service(), 1, selector=selectors.DefaultSelector(), wake=lambda: None)
+    pool._fork_server = fork_server
     pool._start_until_s = time.monotonic() - 60.0
     starved[0] = 1000 * S
     pool.check_coming()
@@ -244,13 +244,13 @@ def test_what_the_system_says_of_a_process_that_waits() -> None:
     assert starved_ns(both[0].pid) == 0  # it has gone
 
 
-def test_a_nursery_that_hangs_keeps_nobody(nursery: Nursery) -> None:
+def test_a_nursery_that_hangs_keeps_nobody(fork_server: ForkServer) -> None:
     """However much it is told: more than the system keeps for it."""
-    assert nursery._process is not None
-    nursery._process.send_signal(signal.SIGSTOP)
+    assert fork_server._process is not None
+    fork_server._process.send_signal(signal.SIGSTOP)
     for number in range(100_000):
-        nursery.kill(number)
-    end, _ = nursery.make()
+        fork_server.kill(number)
+    end, _ = fork_server.make()
     assert not end.recv(1)  # it cannot come to be
     end.close()
 

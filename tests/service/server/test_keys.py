@@ -28,8 +28,7 @@ from dyn_service.errors import (
 from dyn_service.graph.middleware import topics
 from dyn_service.service.protocol.administration import ADMINISTRATION, Role, required_role
 from dyn_service.service.protocol.keys import client_keys, make_keys, read_keys, write_keys
-from dyn_service.service.server.administration.access import Caller, local_caller
-from dyn_service.service.server.administration.key_folder import KeyFolder, default_folder
+from dyn_service.service.server.administration.access import Caller, KeyFolder, default_folder, local_caller
 from dyn_service.service.server.settings import ServerSettings, read_settings
 from dyn_service.service.server.transport.endpoints import bind, check_endpoint, needs_keys, peer_is_owner
 from tests.conftest import ROOT
@@ -211,7 +210,7 @@ def test_changes_at_one_time_are_all_made(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        allowed.look(at_once=True)
+        allowed.check(at_once=True)
         assert allowed.fault is None
     assert beside.wait(60) == 0
     assert set(folder.entries()) == {"beside", *(f"k{number}" for number in range(12))}

@@ -20,7 +20,7 @@ from dyn_service.cli.metrics import ServerCollector
 from dyn_service.service.protocol.administration import Role
 from dyn_service.service.protocol.keys import make_keys, read_keys
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.administration.access import KeyFolder
 from tests.conftest import ROOT
 from tests.service.conftest import WAIT_MS
 

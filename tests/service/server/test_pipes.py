@@ -15,9 +15,16 @@ import msgspec
 import pytest
 
 from dyn_service.service.server.process import files_allowed
-from dyn_service.service.server.workers import shared_memory as memory
-from dyn_service.service.server.workers.pipes import Pipe, PipeClosedError, pair
-from dyn_service.service.server.workers.shared_memory import descriptor_of, received, room, shared
+from dyn_service.service.server.workers.pipes import (
+    _SHARE_OF_FILES,
+    Pipe,
+    PipeClosedError,
+    descriptor_of,
+    pair,
+    received,
+    room,
+    shared,
+)
 
 
 class Word(msgspec.Struct):
@@ -161,7 +168,7 @@ def test_messages_that_wait_leave_open_files_to_others(pipes: Any) -> None:
         allowed = files_allowed()
         assert allowed is not None
         kept = [room(100_000) for _ in range(300)]
-        assert files() - before <= allowed // memory._SHARE_OF_FILES
+        assert files() - before <= allowed // _SHARE_OF_FILES
         assert descriptor_of(kept[0]) is not None
         assert descriptor_of(kept[-1]) is None
         for each in (kept[0], kept[-1]):

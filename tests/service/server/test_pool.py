@@ -26,12 +26,10 @@ from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, U
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Head
 from dyn_service.service.server.administration.metrics import Metrics
+from dyn_service.service.server.answering.jobs import Task
 from dyn_service.service.server.answering.registry import Registry
-from dyn_service.service.server.answering.task import Task
-from dyn_service.service.server.workers.handle import WorkerHandle
-from dyn_service.service.server.workers.pipes import Pipe, pair
-from dyn_service.service.server.workers.pool import Pool
-from dyn_service.service.server.workers.protocol import DropRobot, KnowRobot, ToWorker, Work
+from dyn_service.service.server.workers.pipes import DropRobot, KnowRobot, Pipe, ToWorker, Work, pair
+from dyn_service.service.server.workers.pool import Pool, WorkerHandle
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, Bare, array, request
 
@@ -63,12 +61,12 @@ def children_of(parent: int) -> list[int]:
 
 
 def workers_of(server: Server) -> list[int]:
-    """Process numbers of the workers: the nursery's children."""
+    """Process numbers of the workers: the fork_server's children."""
     pool = server._worker
     assert isinstance(pool, Pool)
-    nursery = pool._nursery._process
-    assert nursery is not None
-    return children_of(nursery.pid)
+    fork_server = pool._fork_server._process
+    assert fork_server is not None
+    return children_of(fork_server.pid)
 
 
 def eventually(holds: Callable[[], Any]) -> None:
@@ -214,7 +212,7 @@ def kill_the_one_at_work(server: Server, *, has_read: bool = True) -> None:
             or at_work
         )
     )
-    pool._nursery.kill(at_work[0])
+    pool._fork_server.kill(at_work[0])
 
 
 def test_a_worker_that_is_killed_costs_nobody_an_answer(pooled: Server, bare: Any) -> None:
@@ -314,7 +312,7 @@ def test_clients_that_begin_and_cancel_leave_a_worker_for_batches(
     begin = pool._begin
 
     def noted(worker: WorkerHandle, task: Task) -> None:
-        left = sum(each is not worker and each.is_there and not each.is_long for each in pool._workers)
+        left = sum(each is not worker and each.is_ready and not each.is_long for each in pool._workers)
         begin(worker, task)
         begun.append((task.head.id or 0, left))
 
@@ -355,11 +353,11 @@ def test_servers_leave_no_processes() -> None:
         client.robot("pendulum").mass_matrix(np.zeros((3000, 1)))
     pool = server._worker
     assert isinstance(pool, Pool)
-    assert pool._nursery._process is not None
-    nursery, workers = pool._nursery._process.pid, workers_of(server)
+    assert pool._fork_server._process is not None
+    fork_server, workers = pool._fork_server._process.pid, workers_of(server)
     assert len(workers) == 2
     server.stop()
-    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (nursery, *workers)))
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (fork_server, *workers)))
 
 
 def test_a_stop_does_not_wait_for_what_is_worked_on(bare: Any) -> None:
@@ -382,10 +380,10 @@ def test_a_server_that_listens_and_is_never_run_leaves_no_processes() -> None:
     server.bind()
     pool = server._worker
     assert isinstance(pool, Pool)
-    nursery = pool._nursery._process
-    assert nursery is not None
+    fork_server = pool._fork_server._process
+    assert fork_server is not None
     server.stop()
-    assert nursery.poll() is not None
+    assert fork_server.poll() is not None
 
 
 def test_workers_that_cannot_start_are_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +406,7 @@ def test_health_says_whether_work_is_taken(bare: Any, monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(pool, "_make_worker", no_more)
-        pool._nursery.kill(pool._workers[0].number)
+        pool._fork_server.kill(pool._workers[0].number)
         eventually(lambda: not peer.ask(health)["outputs"]["ready"])
     eventually(lambda: peer.ask(health)["outputs"]["ready"])  # another has come, a second later
     server.stop()

@@ -20,9 +20,9 @@ import pytest
 
 from dyn_service import QUERIES, Client, Robot, Server
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.server.answering.compiling import CompileClock
+from dyn_service.service.server.answering.jobs import CompileClock
+from dyn_service.service.server.workers.pipes import received
 from dyn_service.service.server.workers.pool import Pool
-from dyn_service.service.server.workers.shared_memory import received
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import Bare, array, request
 from tests.service.server.test_pool import WAIT_S, eventually, serving, simulate, workers_of
@@ -151,7 +151,7 @@ def test_work_whose_asker_left_while_a_kernel_was_made_stops_when_it_is_there(
         kernels: list[str] = []
         eventually(lambda: kernels.extend(worker.making for worker in pool._workers if worker.making) or kernels)
         leaver.close()
-        eventually(lambda: not len(server._ledger))
+        eventually(lambda: not len(server._quota))
         eventually(lambda: not server._dispatcher.waiting)
         eventually(lambda: workers_of(server) != [before])  # the work is not
         assert server.service.metrics.traffic.workers_lost == 0
@@ -275,7 +275,7 @@ def test_a_request_that_cannot_be_handed_over_costs_no_worker(bare: Any, monkeyp
         assert peer.ask(BATCH)["ok"]
         before = workers_of(server)
         with monkeypatch.context() as patch:
-            patch.setattr("dyn_service.service.server.workers.shared_memory.os.memfd_create", fails)
+            patch.setattr("dyn_service.service.server.workers.pipes.os.memfd_create", fails)
             error = peer.ask(BATCH)["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
         assert error["message"].endswith("cannot be handed to a worker now: [Errno 24] Too many open files")

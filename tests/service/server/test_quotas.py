@@ -20,10 +20,10 @@ import zmq
 from dyn_service import Client, Robot, Server
 from dyn_service.service.protocol.keys import Keys, make_keys
 from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.administration.audit import close_audit, open_audit
-from dyn_service.service.server.administration.key_folder import KeyFolder
 from dyn_service.service.server.administration.metrics import Traffic
-from dyn_service.service.server.transport.quotas import Ledger, SparseLog
+from dyn_service.service.server.transport.quotas import ConnectionQuota, RateLimitedLog
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import WAIT_MS, Bare, request
 from tests.service.server.test_connections import is_closed
@@ -99,7 +99,7 @@ def test_signs_of_life_are_not_taken_for_messages_without_an_end(serve: Callable
 def test_a_newcomer_gets_the_place_of_the_one_quiet_for_longest(
     serve: Callable[..., Server], keys: Keys, kind: str
 ) -> None:
-    """Where all have asked; by the same rule at every front."""
+    """Where all have asked; by the same rule at every transport."""
     server = serve(kind, max_connections=4)
     (endpoint,) = reached(server)
     with ExitStack() as opened:
@@ -137,51 +137,51 @@ def test_connections_are_bounded_over_all_fronts(serve: Callable[..., Server], f
 
 
 class Place:
-    """A connection as the ledger sees it, that asks when the test says so."""
+    """A connection as the quota sees it, that asks when the test says so."""
 
     served = is_stranger = closed = False
-    heard_s = moved_s = 0.0
+    last_received_s = last_sent_s = 0.0
     held = unread = 0
 
-    def __init__(self, ledger: Ledger, files: int = 1) -> None:
-        self._ledger = ledger
+    def __init__(self, quota: ConnectionQuota, files: int = 1) -> None:
+        self._quota = quota
         self.files = files
-        ledger.enter(self)
+        quota.add(self)
 
     def ask(self, now_s: float) -> None:
-        self.heard_s = now_s
+        self.last_received_s = now_s
         if not self.served:
-            self._ledger.asked(self)
+            self._quota.note_request(self)
 
     def end(self) -> None:
         self.closed = True
-        self._ledger.leave(self)
+        self._quota.remove(self)
 
 
 def test_open_files_are_bounded_over_all_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection at an open endpoint may take three, one with a key takes one; together they stay within the sum."""
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.files_allowed", lambda: 100)
-    ledger = Ledger(RequestLimits(), Traffic())
+    quota = ConnectionQuota(RequestLimits(), Traffic())
     places: list[Place] = []
     for files in [3] * 50 + [1] * 150:
-        places.append(Place(ledger, files))
+        places.append(Place(quota, files))
         assert sum(each.files for each in places if not each.closed) <= 100
-    assert len(ledger) == 100
+    assert len(quota) == 100
 
 
 def test_newcomers_are_answered_whoever_else_connects_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """All places are taken by some who asked something, and then others come and ask nothing, 5000 a second."""
     now = [100.0]
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
-    ledger = Ledger(RequestLimits(max_connections=1024), Traffic())
-    loop = Place(ledger)
+    quota = ConnectionQuota(RequestLimits(max_connections=1024), Traffic())
+    loop = Place(quota)
     for _ in range(1100):
-        Place(ledger).ask(now[0])
+        Place(quota).ask(now[0])
     for _ in range(20):
-        newcomer = Place(ledger)
+        newcomer = Place(quota)
         for flood in range(500):  # 0.1 s, until it asks
             now[0] += 2e-4
-            Place(ledger)
+            Place(quota)
             if flood % 10 == 0:
                 loop.ask(now[0])
         assert not newcomer.closed
@@ -189,7 +189,7 @@ def test_newcomers_are_answered_whoever_else_connects_without_end(monkeypatch: p
         assert newcomer.served
         for _ in range(500):
             now[0] += 2e-4
-            Place(ledger)
+            Place(quota)
         assert not newcomer.closed  # it asked, and is not sent away for those who do not
         assert not loop.closed
 
@@ -197,17 +197,17 @@ def test_newcomers_are_answered_whoever_else_connects_without_end(monkeypatch: p
 def test_who_asked_stays_while_some_had_their_time_and_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
-    ledger = Ledger(RequestLimits(max_connections=8), Traffic())
-    known = [Place(ledger) for _ in range(6)]
+    quota = ConnectionQuota(RequestLimits(max_connections=8), Traffic())
+    known = [Place(quota) for _ in range(6)]
     for place in known:
         place.ask(now[0])
-    mute = [Place(ledger) for _ in range(2)]
+    mute = [Place(quota) for _ in range(2)]
     now[0] += 2.0
     for _ in range(2):
-        Place(ledger)
+        Place(quota)
     assert [place.closed for place in mute] == [True, True]
     assert not any(place.closed for place in known)
-    Place(ledger)  # now the newcomers are new
+    Place(quota)  # now the newcomers are new
     assert [place.closed for place in known] == [True] + [False] * 5
 
 
@@ -237,7 +237,7 @@ LITTLE = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
 from dyn_service import Robot, Server
-from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.administration.access import KeyFolder
 endpoints = ["tcp://127.0.0.1:0", "tcp://0.0.0.0:0"]
 server = Server([Robot.from_urdf(sys.argv[1])], endpoints=endpoints, key_folder=KeyFolder(sys.argv[2]))
 server.serve_forever(lambda: print(*server.endpoints, flush=True))
@@ -325,23 +325,23 @@ def test_a_flood_of_connections_writes_few_lines(
     lines = [record for record in caplog.records if record.name.startswith("dyn_service")]
     assert len([record for record in lines if "cut off" in record.getMessage()]) == 1
     assert len(lines) <= 2
-    assert server._ledger._cuts._left_out >= 99
+    assert server._quota._cuts._left_out >= 99
 
 
 def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
-    log = SparseLog(logging.getLogger("dyn_service.sparse"), logging.WARNING)
+    log = RateLimitedLog(logging.getLogger("dyn_service.sparse"), logging.WARNING)
     for number in range(5):
         log.tell("number %d", number)
     now[0] += 2.0
     log.tell("number %d", 5)
     for number in range(6, 9):
         log.tell("number %d", number)
-    log.look()
+    log.check()
     now[0] += 2.0
-    log.look()
-    log.look()
+    log.check()
+    log.check()
     assert [record.getMessage() for record in caplog.records] == [
         "number 0",
         "number 5 (4 more like this were not said)",
@@ -356,8 +356,8 @@ def test_a_host_that_vanished_is_noticed_whatever_its_zeromq(serve: Callable[...
     with speak_zeromq(server.endpoints[0]) as peer:
         peer.sendall(b"\0" + bytes([len(HEALTH)]) + HEALTH)
         assert peer.recv(1)
-        (ours,) = server._ledger._peers
-        assert ours.conversation.minor == 0  # type: ignore[attr-defined]
+        (ours,) = server._quota._peers
+        assert ours.decoder.minor == 0  # type: ignore[attr-defined]
         options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
         idle, interval, count = (ours.socket.getsockopt(socket.IPPROTO_TCP, each) for each in options)  # type: ignore[attr-defined]
         assert ours.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)  # type: ignore[attr-defined]
@@ -373,7 +373,7 @@ def test_a_reply_that_cannot_be_sent_ends_its_connection(
     assert other.ask(request())["ok"]
     with speak_zeromq(server.endpoints[0]) as peer:
         with monkeypatch.context() as patch:
-            patch.setattr("dyn_service.service.server.transport.connections.head", lambda *_, **__: 1 / 0)
+            patch.setattr("dyn_service.service.server.transport.plain.head", lambda *_, **__: 1 / 0)
             peer.sendall(b"\0" + bytes([len(HEALTH)]) + HEALTH)
             assert is_closed(peer)
         assert other.ask(request())["ok"]

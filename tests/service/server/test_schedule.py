@@ -16,12 +16,9 @@ import pytest
 
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Head, decode_reply_head
-from dyn_service.service.server.answering.compiling import CompileClock
-from dyn_service.service.server.answering.deadlines import DueTimes, due_ns
+from dyn_service.service.server.answering.jobs import CompileClock, DueTimes, Schedule, Task, due_ns
 from dyn_service.service.server.answering.service import Service
-from dyn_service.service.server.answering.task import Task
 from dyn_service.service.server.workers.pool import Pool
-from dyn_service.service.server.workers.schedule import Schedule
 
 MS = 1_000_000
 
@@ -31,7 +28,7 @@ class Peer:
 
 
 def task(peer: Any, *, long: bool = False, received_ns: int = 0, **head: Any) -> Task:
-    return Task((("front", peer), False), b"?", received_ns, Head(**head), long=long)
+    return Task((("transport", peer), False), b"?", received_ns, Head(**head), long=long)
 
 
 def taken(schedule: Schedule, *, long: bool = True) -> Iterator[Task]:
@@ -89,7 +86,7 @@ def test_cancelled_work_counts_against_its_client() -> None:
         begun = schedule.take(long=True)
         assert begun is not None
         order.append(begun.peer[1])
-    schedule.charge(("front", "a"))  # the first is cancelled: the turns were a, b, a
+    schedule.charge(("transport", "a"))  # the first is cancelled: the turns were a, b, a
     schedule.add(task("c"))
     order += [each.peer[1] for each in taken(schedule)]
     assert order == ["a", "b", "b", "a", "c"]
@@ -136,7 +133,7 @@ def test_peers_that_have_gone_are_not_kept() -> None:
 
 
 def test_what_is_kept_of_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.service.server.workers.schedule._MOST_REMEMBERED", 10)
+    monkeypatch.setattr("dyn_service.service.server.answering.jobs._MOST_REMEMBERED", 10)
     schedule = Schedule()
     schedule.add(task("busy", long=True))
     for number in range(100):
@@ -185,7 +182,7 @@ def test_only_what_the_asker_allows_is_excused() -> None:
 
 def test_the_clock_counts_each_moment_once_whoever_makes_what(monkeypatch: pytest.MonkeyPatch) -> None:
     dice, now = random.Random(1), 0
-    monkeypatch.setattr("dyn_service.service.server.answering.compiling.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("dyn_service.service.server.answering.jobs.perf_counter_ns", lambda: now)
     clock = CompileClock()
     busy: set[int] = set()
     made: list[bool] = []  # of each moment, whether anything was being made
@@ -208,7 +205,7 @@ def test_the_clock_counts_each_moment_once_whoever_makes_what(monkeypatch: pytes
 
 def test_the_clock_remembers_so_many_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
-    monkeypatch.setattr("dyn_service.service.server.answering.compiling.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("dyn_service.service.server.answering.jobs.perf_counter_ns", lambda: now)
     clock = CompileClock()
     for number in range(2000):
         now = 10 * number
@@ -224,7 +221,7 @@ def pool() -> Iterator[Pool]:
     """One without workers, so that all that is offered waits."""
     bell, heard = socket.socketpair()
     with selectors.DefaultSelector() as selector, bell, heard:
-        pool = Pool(Service(limits=RequestLimits()), 2, selector=selector, ring=lambda: None)
+        pool = Pool(Service(limits=RequestLimits()), 2, selector=selector, wake=lambda: None)
         pool._no_more_before_ns = 1 << 62
         yield pool
 

@@ -34,13 +34,15 @@ from dyn_service.errors import (
 from dyn_service.service.protocol.administration import Role
 from dyn_service.service.protocol.keys import Keys, make_keys, read_keys, use_keys
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.server.administration.access import AccessList, Caller
-from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.administration.access import AccessList, Caller, KeyFolder
 from dyn_service.service.server.administration.metrics import Traffic
-from dyn_service.service.server.transport.encrypted import KeyedRouter, open_keyed
-from dyn_service.service.server.transport.encrypted_peers import KeyedPeer
-from dyn_service.service.server.transport.quotas import Ledger
-from dyn_service.service.server.transport.self_test import knock
+from dyn_service.service.server.transport.encrypted import (
+    EncryptedPeer,
+    EncryptedTransport,
+    open_encrypted,
+    try_handshake,
+)
+from dyn_service.service.server.transport.quotas import ConnectionQuota
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import Bare, request
 
@@ -60,8 +62,8 @@ class Serving(Server):
     ) -> None:
         self.asked: list[str] = []
         """Who asked, by request that reached the service."""
-        self.gone: list[KeyedPeer] = []
-        self.before_reply: Callable[[KeyedPeer], None] = lambda peer: None
+        self.gone: list[EncryptedPeer] = []
+        self.before_reply: Callable[[EncryptedPeer], None] = lambda peer: None
         super().__init__(
             robots, endpoints=[endpoint], limits=limits, allow_load=False, keys="required", key_folder=folder
         )
@@ -70,14 +72,14 @@ class Serving(Server):
         self.router, self.traffic, self.endpoint = self._keyed, self._traffic, self.endpoints[0]
         self.allowed = self.router.allowed
 
-    def _take(self, front: Any, peer: Any, message: Any) -> None:
+    def _take(self, transport: Any, peer: Any, message: Any) -> None:
         payload, _, is_req = message
         self.asked.append(peer.caller.name)
         self.before_reply(peer)
         if bytes(payload[:4]) == b"echo":
-            front.send(peer, is_req, bytes(payload))
+            transport.send(peer, is_req, bytes(payload))
         else:
-            super()._take(front, peer, message)
+            super()._take(transport, peer, message)
 
     def _gone(self, peer: Any) -> None:
         self.gone.append(peer)
@@ -170,7 +172,7 @@ def test_no_stranger_reaches_the_service(folder: KeyFolder, serve: Callable[...,
     with Client(serving.endpoint, keys=good, timeout_s=WAIT_S) as client:
         for who, keys in outside.items():
             reached = len(serving.asked)
-            assert knock(serving.endpoint, keys, lambda: None) in (
+            assert try_handshake(serving.endpoint, keys, lambda: None) in (
                 zmq.EVENT_HANDSHAKE_FAILED_AUTH,
                 zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
                 zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
@@ -385,7 +387,7 @@ def test_no_answer_is_lost_in_a_burst(folder: KeyFolder, serve: Callable[..., Se
 def test_the_descriptor_is_readable_as_long_as_something_is_to_be_done(folder: KeyFolder) -> None:
     """ZeroMQ's own tells of a message but once: not again after some were read, nor after a reply was sent."""
     keys = new(folder, "good")
-    router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+    router = open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
 
     def readable(wait_s: float) -> bool:
         return bool(select.select([router.descriptor], [], [], wait_s)[0])
@@ -496,7 +498,7 @@ def test_each_message_is_looked_up_in_the_list_as_it_is_then(folder: KeyFolder) 
     """No connection is cut here by `look`: it is the message that is not let in."""
     keys = new(folder, "lost")
     traffic = Traffic()
-    router = open_keyed(folder, Ledger(RequestLimits(), traffic))
+    router = open_encrypted(folder, ConnectionQuota(RequestLimits(), traffic))
     try:
         with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             asking.send(b"echo")
@@ -504,7 +506,7 @@ def test_each_message_is_looked_up_in_the_list_as_it_is_then(folder: KeyFolder) 
             wait_until(lambda: found.extend(router.messages(64)) or found)
             assert found[0][0].caller == Caller("key lost", Role.QUERY)
             folder.revoke("lost")
-            router.allowed.look(at_once=True)
+            router.allowed.check(at_once=True)
             assert not router.send(found[0][0], False, b"echo")
             assert traffic.cut_off == 0
             asking.send(b"echo")
@@ -521,9 +523,9 @@ def test_a_reply_is_not_sent_to_a_key_that_was_revoked_meanwhile(
     keys = new(folder, "lost")
     serving = serve()
 
-    def revoke(peer: KeyedPeer) -> None:
+    def revoke(peer: EncryptedPeer) -> None:
         folder.revoke("lost")
-        wait_until(lambda: serving.allowed.look() or serving.allowed.caller(str(peer.key)) is None)
+        wait_until(lambda: serving.allowed.check() or serving.allowed.caller(str(peer.key)) is None)
 
     with dealer(serving.endpoint, keys, RCVTIMEO=300) as asking:
         serving.before_reply = revoke
@@ -561,8 +563,8 @@ def test_a_list_that_is_not_sound_is_refused_with_its_fault(
     allowed = folder.access_list()
     assert allowed.caller(keys.public) is not None
     spoil(folder.list_file)
-    allowed.look(at_once=True)
-    allowed.look(at_once=True)
+    allowed.check(at_once=True)
+    allowed.check(at_once=True)
     assert allowed.caller(keys.public) is None
     assert says in allowed.state
     assert allowed.losses == 1
@@ -589,7 +591,7 @@ def test_a_list_that_is_not_sound_lets_nobody_in_and_says_so(
         wait_until(lambda: serving.allowed.fault)
         wait_until(lambda: serving.router.refused >= 1)
         reached = len(serving.asked)
-        assert knock(serving.endpoint, keys, lambda: None) == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        assert try_handshake(serving.endpoint, keys, lambda: None) == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         own.timeout_s = WAIT_S
         assert own.health()["access"].startswith("nobody is let in: ")
         assert set(serving.asked[reached:]) == {"the server itself"}
@@ -606,7 +608,7 @@ def test_a_folder_that_others_can_write_is_refused_unless_it_is_sticky(folder: K
     allowed = folder.access_list()
     for mode, sound in ((0o1777, True), (0o777, False), (0o1770, True), (0o770, False), (0o1700, True), (0o700, True)):
         folder.list_file.parent.chmod(mode)
-        allowed.look(at_once=True)
+        allowed.check(at_once=True)
         assert (allowed.caller(keys.public) is not None) is sound, oct(mode)
         assert (allowed.fault is None) is sound
 
@@ -622,7 +624,7 @@ def test_the_log_says_by_name_who_was_not_let_in_and_why(
 
     def said(keys: Keys) -> str:
         caplog.clear()
-        knock(serving.endpoint, keys, lambda: None)
+        try_handshake(serving.endpoint, keys, lambda: None)
         wait_until(lambda: any("was not let in" in line for line in caplog.messages))
         (line,) = {re.sub(r", refusal number \d+", "", line) for line in caplog.messages if "was not let in" in line}
         return line
@@ -652,14 +654,14 @@ def test_the_log_says_by_name_whose_connection_is_cut(
 def test_a_turn_is_over_when_its_time_is(folder: KeyFolder) -> None:
     """What came is left for the next one."""
     keys = new(folder, "good")
-    router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+    router = open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
     try:
         with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             asking.send(b"1")
             found: list[Any] = []
             wait_until(lambda: found.extend(router.messages(64)) or found)
             asking.send(b"2")
-            wait_until(lambda: router._peers.follow() or router._router.poll(0))
+            wait_until(lambda: router._peers.read_events() or router._router.poll(0))
             assert list(router.messages(64, 0)) == []
             assert router.pending
             assert len(list(router.messages(64))) == 1
@@ -697,33 +699,35 @@ def test_a_list_is_read_whole_at_each_change(folder: KeyFolder) -> None:
     with folder.list_file.open("r+") as writing:
         writing.write(folder.list_file.read_text().replace("query", "admin"))
     os.utime(folder.list_file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    wait_until(lambda: allowed.look() or allowed.caller(keys.public).role is Role.ADMIN)  # type: ignore[union-attr]
+    wait_until(lambda: allowed.check() or allowed.caller(keys.public).role is Role.ADMIN)  # type: ignore[union-attr]
 
 
 # starting
 
 
-class LetsAllIn(KeyedRouter):
+class LetsAllIn(EncryptedTransport):
     def _admit(self) -> None:
-        while self._doorman.poll(0):
-            asker, _, version, request_id, *_ = self._doorman.recv_multipart()
-            self._doorman.send_multipart([asker, b"", version, request_id, b"200", b"OK", b"someone", b""])
+        while self._zap_handler.poll(0):
+            asker, _, version, request_id, *_ = self._zap_handler.recv_multipart()
+            self._zap_handler.send_multipart([asker, b"", version, request_id, b"200", b"OK", b"someone", b""])
 
 
-class LetsNobodyIn(KeyedRouter):
+class LetsNobodyIn(EncryptedTransport):
     def _admit(self) -> None:
-        while self._doorman.poll(0):
-            asker, _, version, request_id, *_ = self._doorman.recv_multipart()
-            self._doorman.send_multipart([asker, b"", version, request_id, b"400", b"no", b"", b""])
+        while self._zap_handler.poll(0):
+            asker, _, version, request_id, *_ = self._zap_handler.recv_multipart()
+            self._zap_handler.send_multipart([asker, b"", version, request_id, b"400", b"no", b"", b""])
 
 
 @pytest.mark.parametrize(
     ("kind", "says"),
     [(LetsAllIn, "a key that is on no list was let in"), (LetsNobodyIn, "the server's own key was not answered")],
 )
-def test_a_server_that_fails_its_own_test_does_not_start(folder: KeyFolder, kind: type[KeyedRouter], says: str) -> None:
+def test_a_server_that_fails_its_own_test_does_not_start(
+    folder: KeyFolder, kind: type[EncryptedTransport], says: str
+) -> None:
     folder.make_server()
-    router = kind(folder.server_keys(), folder.access_list(), Ledger(RequestLimits(), Traffic()))
+    router = kind(folder.server_keys(), folder.access_list(), ConnectionQuota(RequestLimits(), Traffic()))
     with pytest.raises(FailedPreconditionError, match=says):
         router.listen("tcp://127.0.0.1:0")
     router.close()
@@ -731,14 +735,14 @@ def test_a_server_that_fails_its_own_test_does_not_start(folder: KeyFolder, kind
 
 def test_no_keys_no_start(folder: KeyFolder) -> None:
     with pytest.raises(FailedPreconditionError, match=r"asks for keys, and there is no file .*: dyn keys new NAME"):
-        open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+        open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
     folder.make_server()
     folder.list_file.unlink()
     with pytest.raises(FailedPreconditionError, match=r"there is no file .*allowed"):
-        open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+        open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
     folder.list_file.write_text("nonsense\n")
     with pytest.raises(InvalidArgumentError, match="allowed:1"):
-        open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+        open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
     with pytest.raises(DynError):
         AccessList(folder.list_file, "")
 
@@ -748,7 +752,7 @@ def test_an_endpoint_that_is_taken_leaves_nothing_behind(folder: KeyFolder) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
         for _ in range(3):
-            router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+            router = open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
             with pytest.raises(UnavailableError, match="another server listens there"):
                 router.listen(f"tcp://127.0.0.1:{taken.getsockname()[1]}")
             router.close()
@@ -775,7 +779,9 @@ def test_a_message_of_many_parts_costs_its_sender_the_connection(
                 wait_until(lambda cut=cut: serving.traffic.cut_off > cut)
                 assert client.list_robots() == ["pendulum"]
                 assert set(serving.asked[reached:]) <= {"key good"}
-                assert knock(serving.endpoint, bad, lambda: None) == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # for now
+                assert (
+                    try_handshake(serving.endpoint, bad, lambda: None) == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+                )  # for now
                 serving.router._shut_out.clear()
     assert serving.traffic.sent == len(serving.asked)
 
@@ -783,7 +789,7 @@ def test_a_message_of_many_parts_costs_its_sender_the_connection(
 def test_no_turn_reads_more_than_some_parts(folder: KeyFolder) -> None:
     """Counted, not timed: each call of `receive` reads a bounded number of parts, whatever a message has."""
     bad = new(folder, "bad")
-    router = open_keyed(folder, Ledger(RequestLimits(), Traffic()))
+    router = open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
     try:
         read = 0
         really = router._read_away
@@ -822,7 +828,7 @@ def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: Ke
     """Its descriptor is used again: a late message of the one that had it, and replies to that one, are dropped."""
     keys = new(folder, "good")
     traffic = Traffic()
-    router = open_keyed(folder, Ledger(RequestLimits(), traffic))
+    router = open_encrypted(folder, ConnectionQuota(RequestLimits(), traffic))
     try:
         with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             asking.send(b"echo")
@@ -835,10 +841,10 @@ def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: Ke
             peers = router._peers
             assert peers.of(peer.sender, frame) is peer
             assert peers.of(before, frame) is None
-            handed = peer.handed, peer.unread, router._ledger.unread
+            handed = peer.handed, peer.unread, router._quota.unread
             assert peers.goes(peer, (100,))
             peers.stayed(peer, (100,))
-            assert (peer.handed, peer.unread, router._ledger.unread) == handed
+            assert (peer.handed, peer.unread, router._quota.unread) == handed
             later = peers.of(after, frame)
             assert later is not None
             assert later is not peer
@@ -969,7 +975,7 @@ def test_replies_that_are_not_read_are_bounded(folder: KeyFolder, serve: Callabl
             deaf.send(message)
         wait_until(lambda: serving.asked.count("key deaf") == 2000)
         assert serving.traffic.dropped_slow_reader > 500
-        assert serving.router._ledger.unread <= limits.max_reply_bytes + (1 << 20)
+        assert serving.router._quota.unread <= limits.max_reply_bytes + (1 << 20)
         client.health()
         with (
             dealer(serving.endpoint, keys, RCVHWM=1, RCVBUF=1 << 16) as second,
@@ -979,7 +985,7 @@ def test_replies_that_are_not_read_are_bounded(folder: KeyFolder, serve: Callabl
                 for _ in range(1000):
                     each.send(message)
             wait_until(lambda: serving.asked.count("key deaf") == 4000 or serving.traffic.cut_off)
-            wait_until(lambda: serving.router._ledger.unread <= limits.max_unread_bytes)
+            wait_until(lambda: serving.router._quota.unread <= limits.max_unread_bytes)
         assert client.list_robots() == ["pendulum"]
 
 
@@ -988,7 +994,7 @@ def test_what_is_not_read_is_bounded_at_each_reply(folder: KeyFolder) -> None:
     """Not only ten times a second: much leaves between two looks."""
     keys = new(folder, "deaf")
     limits = RequestLimits(max_reply_bytes=16 << 20, max_unread_bytes=4 << 20)
-    router = open_keyed(folder, Ledger(limits, Traffic()))
+    router = open_encrypted(folder, ConnectionQuota(limits, Traffic()))
     reply = bytes(500_000)
     try:
         endpoint = router.listen("tcp://127.0.0.1:0").endpoint
@@ -1003,7 +1009,7 @@ def test_what_is_not_read_is_bounded_at_each_reply(folder: KeyFolder) -> None:
             for _ in range(40):  # 20 MB to each
                 for peer, _ in found:
                     router.send(peer, False, reply)
-                    assert router._ledger.unread <= limits.max_unread_bytes + len(reply) + 100
+                    assert router._quota.unread <= limits.max_unread_bytes + len(reply) + 100
             assert any(peer.closed for peer, _ in found)
     finally:
         router.close()
@@ -1014,12 +1020,12 @@ def test_one_connection_holds_no_more_than_two_messages(folder: KeyFolder) -> No
     """Whatever the bound over all is. Nothing is read from the socket here: what came lies in its memory."""
     keys = new(folder, "good")
     traffic = Traffic()
-    router = open_keyed(folder, Ledger(RequestLimits(max_message_bytes=2 << 20), traffic))
+    router = open_encrypted(folder, ConnectionQuota(RequestLimits(max_message_bytes=2 << 20), traffic))
     try:
         with dealer(router.listen("tcp://127.0.0.1:0").endpoint, keys) as asking:
             for _ in range(5):
                 asking.send(bytes(2_000_000))
-            wait_until(lambda: list(router.messages(0)) or router.look() or traffic.cut_off)
+            wait_until(lambda: list(router.messages(0)) or router.check() or traffic.cut_off)
             assert traffic.cut_off == 1
     finally:
         router.close()
@@ -1103,16 +1109,16 @@ def test_a_full_disk_under_the_audit_ends_nothing(tmp_path: Path) -> None:
 import os, resource, signal
 from pathlib import Path
 from dyn_service.service.server.administration.access import Caller, Role
-from dyn_service.service.server.administration.audit import close_audit, open_audit, tell_done
+from dyn_service.service.server.administration.audit import close_audit, open_audit, record_done
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 file = Path({str(tmp_path / "audit")!r})
 handler = open_audit(file)
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
 for _ in range(20):
-    tell_done(Caller("key lab", Role.LOAD), "load_robot", "panda", "f" * 32)
+    record_done(Caller("key lab", Role.LOAD), "load_robot", "panda", "f" * 32)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-tell_done(Caller("key lab", Role.LOAD), "load_robot", "last", "f" * 32)
+record_done(Caller("key lab", Role.LOAD), "load_robot", "last", "f" * 32)
 close_audit(handler)
 print(file.read_text())
 """

@@ -21,7 +21,7 @@ import zmq
 from dyn_service import Client, InvalidArgumentError, Robot, Server, UnavailableError
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.server.administration.key_folder import KeyFolder
+from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.transport.endpoints import is_local
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, Bare, array, request
@@ -237,7 +237,7 @@ def test_client_that_leaves_is_counted(pendulum: Robot, bare: Any) -> None:
         quick: Bare = bare(server.endpoints[0])
         assert quick.ask(health(1))["ok"]
         until = time.monotonic() + WAIT_MS / 1e3
-        while len(server._ledger) > 1:  # ZeroMQ closes the leaver's connection in the background
+        while len(server._quota) > 1:  # ZeroMQ closes the leaver's connection in the background
             assert time.monotonic() < until
             time.sleep(0.01)
         gate.set()

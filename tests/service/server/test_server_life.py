@@ -133,8 +133,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 3))
     def a_worker_is_killed(self, number: int) -> None:
-        for nursery in children(os.getpid()) if self.workers else ():
-            for worker in children(nursery)[number : number + 1]:
+        for fork_server in children(os.getpid()) if self.workers else ():
+            for worker in children(fork_server)[number : number + 1]:
                 with suppress(ProcessLookupError):
                     os.kill(worker, signal.SIGKILL)
 

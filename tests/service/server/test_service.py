@@ -13,7 +13,7 @@ import pytest
 from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.metrics import Durations, Metrics
-from dyn_service.service.server.answering.job import Job
+from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
 from tests.service.conftest import array, request

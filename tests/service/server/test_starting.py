@@ -14,7 +14,7 @@ import pytest
 
 from dyn_service import Client, Robot, Server
 from dyn_service.errors import DynError, FailedPreconditionError, UnavailableError
-from dyn_service.service.server.transport.connections import _HELLO_S
+from dyn_service.service.server.transport.plain import _HELLO_S
 from tests.service.conftest import WAIT_MS, Bare, request
 from tests.service.server.test_pool import eventually, simulate
 from tests.service.server.test_zmtp import HELLO, frame, ready

@@ -13,7 +13,7 @@ from dyn_service.service.server.transport.zmtp import (
     GREETING,
     MAX_PARTS,
     READY,
-    Conversation,
+    Decoder,
     Message,
     ProtocolError,
     head,
@@ -52,16 +52,16 @@ def expected(parts: list[bytes]) -> Message:
     return Message(parts[-1] if len(parts) == 1 + is_req else b"", len(parts), is_req)
 
 
-def talk(stream: bytes, cuts: list[int], limit: int = LIMIT) -> tuple[list[Message], Conversation]:
-    """What a conversation says to a stream that comes in pieces of these lengths, in turn."""
-    conversation, found, at, k = Conversation(limit), [], 0, 0
+def talk(stream: bytes, cuts: list[int], limit: int = LIMIT) -> tuple[list[Message], Decoder]:
+    """What a decoder says to a stream that comes in pieces of these lengths, in turn."""
+    decoder, found, at, k = Decoder(limit), [], 0, 0
     while at < len(stream):
-        conversation.feed(stream[at : at + cuts[k % len(cuts)]])
+        decoder.feed(stream[at : at + cuts[k % len(cuts)]])
         at, k = at + cuts[k % len(cuts)], k + 1
-        while (each := conversation.next()) is not None:
+        while (each := decoder.next()) is not None:
             if each.parts:
                 found.append(each)
-    return found, conversation
+    return found, decoder
 
 
 SIZES = st.sampled_from([0, 1, 2, 255, 256, 257, 4000, 32767, 32768, 32769, 70_000])
@@ -78,9 +78,9 @@ def test_messages_arrive_however_they_are_cut(messages: list[list[bytes]], cuts:
     stream = HELLO + ready() + b"".join(map(message, messages))
     if min(cuts) < 64 and len(stream) > 20_000:
         cuts = [max(cut, 1000) for cut in cuts]
-    found, conversation = talk(stream, cuts)
+    found, decoder = talk(stream, cuts)
     assert [(bytes(each.payload), *each[1:]) for each in found] == [tuple(expected(parts)) for parts in messages]
-    assert conversation.held == 0
+    assert decoder.held == 0
 
 
 def refusal(stream: bytes, limit: int = LIMIT) -> str:
@@ -128,36 +128,36 @@ def test_a_wrong_socket_is_told_so() -> None:
 
 def test_a_part_that_is_not_kept_takes_no_memory() -> None:
     """Those of a message that is no request are counted as they pass."""
-    conversation = Conversation(64 << 20)
-    conversation.feed(HELLO + ready())
-    assert conversation.next() == Message(b"", 0, False)
-    assert conversation.next() is None
-    conversation.feed(frame(b"a", more=True) + b"\x02" + struct.pack(">Q", 60 << 20))
+    decoder = Decoder(64 << 20)
+    decoder.feed(HELLO + ready())
+    assert decoder.next() == Message(b"", 0, False)
+    assert decoder.next() is None
+    decoder.feed(frame(b"a", more=True) + b"\x02" + struct.pack(">Q", 60 << 20))
     for _ in range(50):
-        assert conversation.next() is None
-        assert conversation.held <= 1 << 16
-        conversation.feed(bytes(1 << 16))
+        assert decoder.next() is None
+        assert decoder.held <= 1 << 16
+        decoder.feed(bytes(1 << 16))
 
 
 def test_heartbeats_are_answered_and_other_commands_are_let_pass() -> None:
     stream = HELLO + ready() + command(b"PING", b"\0\x0adeep") + command(b"SUBSCRIBE", b"x") + command(b"PONG")
-    found, conversation = talk(stream + frame(b"q"), [7])
+    found, decoder = talk(stream + frame(b"q"), [7])
     assert found == [Message(b"q", 1, False)]
-    assert conversation.take_answers() == command(b"PONG", b"deep")
-    assert conversation.take_answers() == b""
+    assert decoder.take_answers() == command(b"PONG", b"deep")
+    assert decoder.take_answers() == b""
 
 
 def test_an_answer_to_a_heartbeat_takes_no_more_of_it_than_the_protocol_says() -> None:
     """16 bytes: a longer answer is a way to have the server send what it is sent."""
-    _, conversation = talk(HELLO + ready() + command(b"PING", b"\0\x0a" + bytes(range(40))), [1000])
-    assert conversation.take_answers() == command(b"PONG", bytes(range(16)))
+    _, decoder = talk(HELLO + ready() + command(b"PING", b"\0\x0a" + bytes(range(40))), [1000])
+    assert decoder.take_answers() == command(b"PONG", bytes(range(16)))
 
 
 def test_names_of_properties_have_no_case_and_others_are_ignored() -> None:
     stream = HELLO + command(b"READY", b"\x0bsocket-TYPE\0\0\0\x03REQ" + b"\x01X\0\0\0\x02ab")
-    _, conversation = talk(stream, [5])
-    assert conversation.ready
-    assert conversation.minor == 0
+    _, decoder = talk(stream, [5])
+    assert decoder.ready
+    assert decoder.minor == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
@@ -175,7 +175,7 @@ def test_any_bytes_end_in_messages_or_in_an_error(data: Any) -> None:
     begin = data.draw(st.sampled_from([b"", HELLO, HELLO + ready(), HELLO + ready() + frame(b"", more=True)]))
     stream = begin + data.draw(st.binary(max_size=400))
     try:
-        _, conversation = talk(stream, [data.draw(st.integers(1, 50))])
+        _, decoder = talk(stream, [data.draw(st.integers(1, 50))])
     except ProtocolError:
         return
-    assert conversation.held <= len(stream)
+    assert decoder.held <= len(stream)

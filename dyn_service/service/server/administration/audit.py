@@ -76,12 +76,12 @@ class Change(msgspec.Struct):
     cause: str | None = None
 
 
-def tell_done(caller: Caller, query: str, robot: str, fingerprint: str) -> None:
+def record_done(caller: Caller, query: str, robot: str, fingerprint: str) -> None:
     """Writes that a robot was loaded or unloaded, and by whom."""
     tell(Change(caller.name, query, robot, "ok", fingerprint))
 
 
-def tell_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> None:
+def record_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> None:
     """Writes that a change was asked for in vain.
 
     Args:

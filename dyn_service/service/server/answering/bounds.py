@@ -18,7 +18,7 @@ from dyn_service.parsing.xml_elements import ReadLimits
 from dyn_service.service.protocol.limits import RequestLimits
 
 
-def foretell(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
+def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
     """The cost of a request.
 
     Args:
@@ -34,7 +34,7 @@ def foretell(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options: Ma
     return cost
 
 
-def refuse_over(row: Row, cost: Cost, limits: RequestLimits) -> None:
+def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
     """Refuses a request that costs more than it may.
 
     Raises:

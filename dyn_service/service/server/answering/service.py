@@ -1,4 +1,7 @@
-"""From the bytes of a request to the bytes of its reply, without a socket, without ever raising.
+"""Rows of the table that take long, answered from a request: simulation, verification, segments of gait.
+
+----
+From the bytes of a request to the bytes of its reply, without a socket, without ever raising.
 
 A request for one state goes the short way, `answer_single_state`. For all others `accept` reads and checks the request
 and `answer` computes; between the two the caller may look at `Job.slow` and have another thread or process do it.
@@ -9,25 +12,31 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.queries import COMPUTATIONS, QUERIES
+from dyn_service.api.arrays import spread
+from dyn_service.api.inputs import check_names, checked_options
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation
 from dyn_service.errors import (
     DynError,
+    FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
     ResourceExhaustedError,
     UnimplementedError,
 )
 from dyn_service.kernels.making import KernelMissingError
+from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.administration import ADMINISTRATION, Role
-from dyn_service.service.protocol.arrays import describe_value
+from dyn_service.service.protocol.arrays import describe_value, pack_output
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import (
     VERSION,
@@ -42,30 +51,157 @@ from dyn_service.service.protocol.messages import (
     peek,
     read_request,
 )
+from dyn_service.service.protocol.values import unpack
 from dyn_service.service.server.administration.access import AccessList, Caller
-from dyn_service.service.server.administration.audit import tell_done
+from dyn_service.service.server.administration.audit import record_done
 from dyn_service.service.server.administration.metrics import Metrics
-from dyn_service.service.server.answering.administration import Administrator
-from dyn_service.service.server.answering.compiling import CompileClock
-from dyn_service.service.server.answering.computations import compute, read_inputs
-from dyn_service.service.server.answering.deadlines import due_ns, given_up, not_begun
-from dyn_service.service.server.answering.fast_path import decode_state_request
+from dyn_service.service.server.answering.bounds import check_cost, meter, predict_cost
 from dyn_service.service.server.answering.finite import (
     NotFinite,
     defect,
     explain_computation,
     first_not_finite,
 )
-from dyn_service.service.server.answering.job import Job
-from dyn_service.service.server.answering.plan import SLOW_BYTES, SLOW_WORK_S
-from dyn_service.service.server.answering.registry import Registry, other_model
-from dyn_service.service.server.answering.task import Task
+from dyn_service.service.server.answering.jobs import (
+    CompileClock,
+    Job,
+    Task,
+    cancelled_error,
+    due_ns,
+    not_started_error,
+)
+from dyn_service.service.server.answering.plan import SLOW_BYTES, SLOW_WORK_S, decode_fast_request
+from dyn_service.service.server.answering.registry import Administrator, Registry, Served, other_model
 from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
+
 _LOG = logging.getLogger(__name__)
+
+
+_NONE: Mapping[str, int] = {}
+"""The sizes of no robot."""
+
+
+def compute(
+    registry: Registry, row: Computation, request: Request, limits: RequestLimits, until_ns: float = math.inf
+) -> dict[str, Any]:
+    """The outputs of one request, packed, by name.
+
+    Args:
+        registry: The robots.
+        row: What is asked.
+        request: By whom, and with what.
+        limits: What it may cost.
+        until_ns: When the asker gives up, on the clock of `time.perf_counter_ns`.
+
+    Raises:
+        DynError: The request is refused, or its computation fails.
+    """
+    served = _served(registry, request) if row.robot else None
+    robot = None if served is None else served.robot
+    inputs, order = read_inputs(row, request.inputs or {}, request.options or {}, served)
+    options = _options(row, request.options or {})
+    check_cost(row, predict_cost(row, _NONE if robot is None else robot.sizes, inputs, options), limits)
+    for name in row.of_kind("position"):
+        if robot is not None and name in inputs and inputs[name].shape[-1:] == (robot.nq,):
+            robot.configuration.check_unit(inputs[name], name, f"inputs.{name}")
+    look = meter(row, limits, until_ns)
+    try:
+        outputs = _part(row, robot, inputs, options, look) if row.part else _whole(row, robot, inputs, options)
+    except DynError as error:
+        error.path = _path_on_wire(row, error.path)
+        raise
+    except np.linalg.LinAlgError:
+        raise FailedPreconditionError(
+            f"{row.name} has no answer: a matrix of its equations is singular at a state of the request"
+        ) from None
+    arrays = {name: np.asarray(value) for name, value in outputs.items()}
+    if order is not None:
+        arrays = order.outward(row, arrays)
+    return {name: pack_output(value) for name, value in arrays.items()}
+
+
+def read_inputs(
+    row: Computation, raw: Mapping[str, Any], options: Mapping[str, Any], served: Served | None
+) -> tuple[dict[str, Any], Order | None]:
+    """The inputs as arrays, wrenches and payloads, in the robot's order, and that of the request, where it says one.
+    What they must be beyond that is for the computation to say.
+
+    Raises:
+        InvalidArgumentError: One is missing, unknown, or not what an input can be.
+        NotFoundError: It names a joint that is none.
+    """
+    order = free = None
+    if NAMES in raw and served is not None:
+        raw, order = served.orders.split(row, raw)
+    check_names(row, raw)
+    inputs = {
+        name: unpack(row.inputs[name].kind, value, f"inputs.{name}") for name, value in raw.items() if value is not None
+    }
+    if order is not None:
+        prescribed = options.get("joints")
+        if row.of_kind("motions") and isinstance(prescribed, list):
+            free = order.without(prescribed)
+        inputs = {name: order.inward(row.inputs[name], value, free) for name, value in inputs.items()}
+    return inputs, order
+
+
+def _served(registry: Registry, request: Request) -> Served:
+    served = registry.get(request.robot)
+    if request.model not in (UNSET, None, served.robot.fingerprint):
+        raise other_model(served.robot.name, served.robot.fingerprint, request.model)
+    return served
+
+
+def _options(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """All options; what was sent as nil was left out."""
+    return checked_options(row, {name: value for name, value in raw.items() if value is not None})
+
+
+def _path_on_wire(row: Computation, path: str | None) -> str | None:
+    """Where an argument stands in the request, from where the method has it: `q0` is `inputs.q`."""
+    head = re.match(r"\w*", path or "")[0]  # type: ignore[index]  # of nothing, it is nothing
+    name = row.parameters.get(head)
+    if path is None or name is None:
+        return path
+    if name in row.options:
+        return f"options.{name}{path[len(head) :]}"
+    return f"inputs.{name}" + ("" if row.inputs[name].kind == "motions" else path[len(head) :])
+
+
+def _part(
+    row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any], look: Callable[[float], None]
+) -> Mapping[str, Any]:
+    """One request of a motion in parts."""
+    robot, inputs, options = _asked(row, robot, inputs, options)
+    outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, look)
+    return outputs
+
+
+def _asked(
+    row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Who answers, what is left of inputs and options for the computation, and a state for each robot that it is."""
+    left = {**inputs, **options}
+    robot = robot.asked(row, left)
+    for name in row.of_kind("position"):
+        left[name] = spread(left[name], robot.lead)
+    return robot, *({name: left[name] for name in of if name in left} for of in (inputs, options))
+
+
+def _whole(row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A computation whose answer is one reply."""
+    if robot is not None:
+        robot, inputs, options = _asked(row, robot, inputs, options)
+    given = {**inputs, **options}
+    arguments = {parameter: given[name] for parameter, name in row.parameters.items() if name in given}
+    result = row.function("run")(*([] if robot is None else [robot]), **arguments)
+    return result if isinstance(result, dict) else {name: getattr(result, name) for name in row.outputs}
+
+
 _ITSELF = Caller("the server, for it was unused", Role.LOAD)
 """Who unloads robots that expire."""
 
@@ -108,18 +244,18 @@ class Service:
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
         self._administrator = Administrator(self.registry, self.metrics, self.limits, allow_load=allow_load)
 
-    def is_ready(self, ready: Callable[[], bool]) -> None:
+    def set_readiness(self, ready: Callable[[], bool]) -> None:
         """Has `health` ask this for whether work is taken."""
         self._administrator.is_ready = ready
 
-    def goes_by(self, allowed: AccessList) -> None:
+    def set_access_list(self, allowed: AccessList) -> None:
         """Has `health` say how the list of keys is."""
         self._administrator.allowed = allowed
 
     def expire(self, now_ns: int, at_work: Iterable[Any] = ()) -> None:
         """Unloads the robots that were unused for too long, as `Registry.expire` says."""
         for served in self.registry.expire(now_ns, at_work):
-            tell_done(_ITSELF, "unload_robot", served.robot.name, served.robot.fingerprint)
+            record_done(_ITSELF, "unload_robot", served.robot.name, served.robot.fingerprint)
 
     @property
     def robots(self) -> dict[str, Robot]:
@@ -128,8 +264,8 @@ class Service:
 
     def work(self, task: Task) -> bytes:
         """The reply to a request that waited, from this thread. May take long."""
-        if task.given_up:
-            return self.refuse_task(task, given_up())
+        if task.cancelled:
+            return self.refuse_task(task, cancelled_error())
         return self.handle(task.payload, task.received_ns, task.caller) if task.job is None else self.answer(task.job)
 
     def refuse_task(self, task: Task, error: DynError) -> bytes:
@@ -153,7 +289,7 @@ class Service:
         Only for the thread that owns the socket: it counts without a lock.
         """
         try:
-            request = decode_state_request(payload)
+            request = decode_fast_request(payload)
             plan = self.registry.plans[request.robot, request.query]
             short = plan.state
             if short is None or request.model not in plan.models:
@@ -276,7 +412,7 @@ class Service:
         request, plan = job.request, job.plan
         waited = started - job.received_ns
         if self._is_late(job, started):
-            raise not_begun(request, waited)
+            raise not_started_error(request, waited)
         if plan is None:
             outputs = self._answer_planless(job)
         else:

@@ -1,9 +1,14 @@
-"""Where a server listens: which endpoints only this machine can reach, which need keys, and which are taken already."""
+"""Where a server listens: which endpoints only this machine can reach, which need keys, and which are taken already.
+
+----
+What a transport is to the server: `connections`, `keyed` and `inproc` each have one of these.
+"""
 
 from __future__ import annotations
 
 import errno
 import ipaddress
+import math
 import os
 import socket
 import stat
@@ -11,14 +16,16 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import zmq
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.service.protocol.sockets import SCHEMES, check_port
+from dyn_service.service.server.administration.access import Caller
+from dyn_service.service.server.transport.zmtp import Message
 
-KeysWhere = Literal["remote", "required"]
+KeyPolicy = Literal["remote", "required"]
 """Whether keys are asked for at endpoints that other machines can reach, or at all but `inproc`."""
 
 _CREDENTIALS = struct.Struct("3i")
@@ -52,7 +59,7 @@ def check_endpoint(endpoint: str) -> str:
     return check_port(endpoint, "endpoints")
 
 
-def needs_keys(endpoint: str, where: KeysWhere) -> bool:
+def needs_keys(endpoint: str, where: KeyPolicy) -> bool:
     """Whether nobody may be let in here without a key."""
     return not is_local(endpoint) or (where == "required" and not endpoint.startswith("inproc://"))
 
@@ -71,7 +78,7 @@ def is_local(endpoint: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundEndpoint:
     """Where a server listens. file: the socket file of an ipc endpoint, with its device and inode."""
 
     endpoint: str
@@ -88,7 +95,7 @@ class Bound:
                 os.unlink(path)
 
 
-def bind(router: zmq.Socket[bytes], endpoint: str) -> Bound:
+def bind(router: zmq.Socket[bytes], endpoint: str) -> BoundEndpoint:
     """Listens on the endpoint.
 
     An ipc endpoint is a file: only its owner may connect, and a file that a live server listens on is left alone.
@@ -103,7 +110,7 @@ def bind(router: zmq.Socket[bytes], endpoint: str) -> Bound:
     check_endpoint(endpoint)
     path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else None
     if path is not None:
-        refuse_taken(path)
+        check_not_in_use(path)
     try:
         with owner_only():
             router.bind(endpoint)
@@ -114,8 +121,8 @@ def bind(router: zmq.Socket[bytes], endpoint: str) -> Bound:
     bound = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
     if path is not None:
         found = os.stat(path)
-        return Bound(bound, (path, found.st_dev, found.st_ino))
-    return Bound(bound)
+        return BoundEndpoint(bound, (path, found.st_dev, found.st_ino))
+    return BoundEndpoint(bound)
 
 
 @contextmanager
@@ -139,7 +146,7 @@ def peer_is_owner(connected: socket.socket) -> bool:
     return bool(uid == os.geteuid())
 
 
-def refuse_taken(path: str) -> None:
+def check_not_in_use(path: str) -> None:
     """Sees to it that no live server listens on this file: ZeroMQ would take it over.
 
     Raises:
@@ -158,3 +165,57 @@ def refuse_taken(path: str) -> None:
         except OSError:
             pass
     raise UnavailableError(f"cannot listen on ipc://{path}: another server listens there", path="endpoints")
+
+
+UNREAD_REPLIES = 4000
+"""So many replies may wait for a client at a socket of libzmq's; it loses those that come when it has not read them."""
+
+NOBLOCK = int(zmq.NOBLOCK)
+MORE = int(zmq.SNDMORE) | NOBLOCK
+
+
+class Peer(Protocol):
+    """Whoever a message came from."""
+
+    @property
+    def received_ns(self) -> int:
+        """When its last message came, on the clock of `time.perf_counter_ns`."""
+
+    @property
+    def caller(self) -> Caller | None:
+        """Who that is; None is a process of this machine that the endpoint knows no more of."""
+
+
+class Transport(Protocol):
+    """Listens on endpoints of its kind. All calls come from one thread, and none of them waits, but `close`."""
+
+    def listen(self, endpoint: str) -> BoundEndpoint:
+        """Listens on the endpoint.
+
+        Raises:
+            DynError: It cannot.
+        """
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something for `messages` to do of which the selector would not tell."""
+
+    def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[Any, Message]]:
+        """Up to so many of the messages that have come, each with its `Peer`. The iterator is to be used up.
+
+        Args:
+            most: So many.
+            until_ns: On the clock of `time.perf_counter_ns`: what was not begun by then is left for the next call.
+        """
+
+    def send(self, peer: Any, is_req: bool, reply: bytes | memoryview) -> None:
+        """Sends a reply to an asker, or counts that it could not be sent."""
+
+    def end(self, peer: Any) -> None:
+        """Ends an asker's connection, where it has one: a reply to it is lost, which it is to know."""
+
+    def check(self) -> None:
+        """Ends what is dead or not let in any more; ten times a second."""
+
+    def close(self, linger_s: float) -> None:
+        """Ends everything, after replies have had so long to leave."""

@@ -14,13 +14,12 @@ import zmq
 from dyn_service.errors import UnavailableError
 from dyn_service.service.protocol.sockets import is_readable, plain_send
 from dyn_service.service.server.administration.metrics import Traffic
-from dyn_service.service.server.transport.endpoints import Bound
-from dyn_service.service.server.transport.transport import MORE, NOBLOCK, UNREAD_REPLIES
+from dyn_service.service.server.transport.endpoints import MORE, NOBLOCK, UNREAD_REPLIES, BoundEndpoint
 from dyn_service.service.server.transport.zmtp import Message
 
 
 class InprocPeer:
-    """A socket of this process, known by its routing id; see `front.Asker`."""
+    """A socket of this process, known by its routing id; see `transport.Peer`."""
 
     __slots__ = ("received_ns", "sender")
     caller = None
@@ -36,8 +35,8 @@ class InprocPeer:
         return hash(self.sender)
 
 
-class InprocEndpoints:
-    """One ROUTER socket; see `front.Front`.
+class InprocTransport:
+    """One ROUTER socket; see `transport.Transport`.
 
     Args:
         selector: Watches the socket.
@@ -56,7 +55,7 @@ class InprocEndpoints:
         self._send_frame = plain_send(router)
         selector.register(cast(int, router.getsockopt(zmq.FD)), selectors.EVENT_READ, lambda events: None)
 
-    def listen(self, endpoint: str) -> Bound:
+    def listen(self, endpoint: str) -> BoundEndpoint:
         """Listens on the endpoint.
 
         Raises:
@@ -68,7 +67,7 @@ class InprocEndpoints:
             taken = fault.errno == errno.EADDRINUSE
             cause = "another server listens there" if taken else str(fault).lower()
             raise UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints") from None
-        return Bound(endpoint)
+        return BoundEndpoint(endpoint)
 
     @property
     def pending(self) -> bool:
@@ -76,7 +75,7 @@ class InprocEndpoints:
         return is_readable(self._router)
 
     def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[InprocPeer, Message]]:
-        """Up to so many of the messages that have come; see `front.Front`."""
+        """Up to so many of the messages that have come; see `transport.Transport`."""
         router = self._router
         while most and perf_counter_ns() < until_ns and is_readable(router):
             most -= 1
@@ -109,7 +108,7 @@ class InprocEndpoints:
     def end(self, peer: InprocPeer) -> None:
         """Nothing: there are no connections here."""
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Nothing: a socket of this process neither vanishes nor is a stranger."""
 
     def close(self, linger_s: float) -> None:

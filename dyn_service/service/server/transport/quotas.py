@@ -1,7 +1,7 @@
-"""The account of all connections of a server, whichever front they came through, and who goes where it is too much.
+"""The account of all connections of a server, whichever transport they came through, and who goes where it is too much.
 
 A bound over all is over all: connections, open files, bytes of messages that have not ended, bytes of replies that are
-not read. Each front notes here what its connections hold, and what is over is decided in one place:
+not read. Each transport notes here what its connections hold, and what is over is decided in one place:
 
     room is needed for another    the first that never asked anything, if it had its time or half of all are such; else,
                                   of those that have asked, the one quiet for longest
@@ -36,16 +36,17 @@ _TELL_EVERY_S = 1.0
 """How often the log says at most what happens as often as strangers like."""
 
 
-class Held(Protocol):
+class CountedConnection(Protocol):
     """A connection.
 
-    heard_s, moved_s: when it last sent, and last took something that waited for it, on the clock of `time.monotonic`.
+    last_received_s, last_sent_s: when it last sent, and last took something that waited for it,
+    on the clock of `time.monotonic`.
     held: bytes of its messages that have not ended, unread: bytes of replies that wait for it, served: whether it has
-    asked something; all three are the ledger's to set. closed: it has ended.
+    asked something; all three are the quota's to set. closed: it has ended.
     """
 
-    heard_s: float
-    moved_s: float
+    last_received_s: float
+    last_sent_s: float
     held: int
     unread: int
     served: bool
@@ -57,13 +58,13 @@ class Held(Protocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether it is yet to prove who is at the other end."""
+        """Whether it is yet to self_test who is at the other end."""
 
     def end(self) -> None:
-        """Ends the connection at once; its front then has it `leave`."""
+        """Ends the connection at once; its transport then has it `leave`."""
 
 
-class SparseLog:
+class RateLimitedLog:
     """Says one line a second at most, and how many were left out: nobody fills a disk with them."""
 
     def __init__(self, log: logging.Logger, level: int) -> None:
@@ -80,7 +81,7 @@ class SparseLog:
         self._log.log(self._level, f"{text}%s", *args, more)
         self._said()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Says how many were left out, where no other line came to say so; to be called often."""
         if self._left_out and time.monotonic() >= self._next_s:
             self._log.log(self._level, "%d more like the last were not said", self._left_out)
@@ -90,7 +91,7 @@ class SparseLog:
         self._left_out, self._next_s = 0, time.monotonic() + _TELL_EVERY_S
 
 
-class Ledger:
+class ConnectionQuota:
     """The connections, and what they hold together. All calls come from one thread.
 
     Args:
@@ -100,7 +101,7 @@ class Ledger:
     """
 
     def __init__(
-        self, limits: RequestLimits, traffic: Traffic, gone: Callable[[Held], None] = lambda peer: None
+        self, limits: RequestLimits, traffic: Traffic, gone: Callable[[CountedConnection], None] = lambda peer: None
     ) -> None:
         self.limits = limits
         self.traffic = traffic
@@ -109,18 +110,18 @@ class Ledger:
         self.unfinished = 0
         """Bytes of messages that have not ended."""
         self.refreshers: list[Callable[[], None]] = []
-        """Calls that bring up to date what a front does not note as it happens; asked before anyone is cut off."""
+        """Calls that bring up to date what a transport does not note as it happens; asked before anyone is cut off."""
         self._gone = gone
-        self._peers: dict[Held, None] = {}
-        self._newcomers: dict[Held, float] = {}
+        self._peers: dict[CountedConnection, None] = {}
+        self._newcomers: dict[CountedConnection, float] = {}
         """Those that never asked anything, and when they came, in the order in which they did."""
         self._files = 0
-        self._cuts = SparseLog(_LOG, logging.WARNING)
+        self._cuts = RateLimitedLog(_LOG, logging.WARNING)
 
     def __len__(self) -> int:
         return len(self._peers)
 
-    def enter(self, peer: Held) -> None:
+    def add(self, peer: CountedConnection) -> None:
         """Takes up a connection, once there is room for it."""
         allowed = files_allowed()
         files = math.inf if allowed is None else max(_FEWEST_FILES, allowed)
@@ -130,7 +131,7 @@ class Ledger:
         self._newcomers[peer] = time.monotonic()
         self._files += peer.files
 
-    def leave(self, peer: Held) -> None:
+    def remove(self, peer: CountedConnection) -> None:
         """Leaves a connection out of all counts: it has ended."""
         if peer in self._peers:
             del self._peers[peer]
@@ -140,7 +141,7 @@ class Ledger:
             self.unfinished -= peer.held
             self._gone(peer)
 
-    def asked(self, peer: Held) -> None:
+    def note_request(self, peer: CountedConnection) -> None:
         """Notes that a connection has asked something for the first time."""
         peer.served = True
         self._newcomers.pop(peer, None)
@@ -157,60 +158,60 @@ class Ledger:
         peer, came_s = next(iter(newcomers.items()), (None, math.inf))
         had_its_time = time.monotonic() - came_s > _GRACE_S
         if peer is None or not (had_its_time or 2 * len(newcomers) >= len(self._peers)):
-            peer = min((peer for peer in self._peers if peer.served), key=lambda peer: peer.heard_s)
-        self.cut(peer, "room is needed for another")
+            peer = min((peer for peer in self._peers if peer.served), key=lambda peer: peer.last_received_s)
+        self.disconnect(peer, "room is needed for another")
 
-    def holds(self, peer: Held, size: int) -> None:
+    def set_unfinished(self, peer: CountedConnection, size: int) -> None:
         """Notes how many bytes a connection holds of messages that have not ended."""
         self.unfinished += size - peer.held
         peer.held = size
 
-    def owed(self, peer: Held, size: int) -> None:
+    def set_unread(self, peer: CountedConnection, size: int) -> None:
         """Notes how many bytes of replies wait for a connection."""
         self.unread += size - peer.unread
         peer.unread = size
 
-    def bound_unfinished(self) -> None:
+    def enforce_unfinished(self) -> None:
         """Cuts off connections until what all hold of messages without an end is within the limit."""
         if self.unfinished <= self.limits.max_unfinished_bytes:
             return
         self._refresh()
         while self.unfinished > self.limits.max_unfinished_bytes:
             hoarder = max((peer for peer in self._peers if peer.held), key=lambda peer: (peer.is_stranger, peer.held))
-            self.cut(hoarder, f"{hoarder.held} bytes came in without an end")
+            self.disconnect(hoarder, f"{hoarder.held} bytes came in without an end")
 
-    def bound_unread(self) -> None:
+    def enforce_unread(self) -> None:
         """Cuts off connections until the replies that wait for all are within the limit."""
         if self.unread <= self.limits.max_unread_bytes:
             return
         self._refresh()
         while self.unread > self.limits.max_unread_bytes:
-            stuck = min((peer for peer in self._peers if peer.unread), key=lambda peer: peer.moved_s)
-            self._cut_deaf(stuck)
+            stuck = min((peer for peer in self._peers if peer.unread), key=lambda peer: peer.last_sent_s)
+            self._disconnect_unread(stuck)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Holds all connections to the limits, and ends those that read nothing for long; to be called often."""
-        self.bound_unfinished()
-        self.bound_unread()
+        self.enforce_unfinished()
+        self.enforce_unread()
         now = time.monotonic()
         for peer in [*self._peers]:
-            if peer.unread and now - peer.moved_s > _STUCK_S:
-                self._cut_deaf(peer)
-        self._cuts.look()
+            if peer.unread and now - peer.last_sent_s > _STUCK_S:
+                self._disconnect_unread(peer)
+        self._cuts.check()
 
-    def cut(self, peer: Held, cause: str) -> None:
+    def disconnect(self, peer: CountedConnection, cause: str) -> None:
         """Ends a connection, counts it and says why."""
         if not peer.closed:
-            self.turned_away(cause)
+            self.note_disconnect(cause)
             peer.end()
 
-    def turned_away(self, cause: str) -> None:
+    def note_disconnect(self, cause: str) -> None:
         """Counts a connection that is ended, and says why."""
         self.traffic.cut_off += 1
         self._cuts.tell("a connection was cut off: %s", cause)
 
-    def _cut_deaf(self, peer: Held) -> None:
-        self.cut(peer, f"{peer.unread} bytes of replies were not read")
+    def _disconnect_unread(self, peer: CountedConnection) -> None:
+        self.disconnect(peer, f"{peer.unread} bytes of replies were not read")
 
     def _refresh(self) -> None:
         for refresh in self.refreshers:

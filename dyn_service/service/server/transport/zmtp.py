@@ -6,10 +6,10 @@ parts are counted as they come, none but the one that a request has is kept, and
 the door. The peers are ZeroMQ's: DEALER and REQ sockets of any library that speaks ZMTP 3.0 or 3.1, mechanism NULL
 (https://rfc.zeromq.org/spec/37). Encrypted endpoints are ZeroMQ's own, see `keyed`.
 
-    conversation = Conversation(max_bytes)
-    socket.send(conversation.greeting)
-    conversation.feed(socket.recv(65536))
-    while (message := conversation.next()) is not None: ..
+    decoder = Decoder(max_bytes)
+    socket.send(decoder.greeting)
+    decoder.feed(socket.recv(65536))
+    while (message := decoder.next()) is not None: ..
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Message(NamedTuple):
     """A message whose last part has come.
 
     payload: of a request, the one part that counts; else empty. parts: how many there were; 0 is a command, for which
-    nothing is to be done but to send what `Conversation.take_answers` gives. is_req: whether an empty part came first,
+    nothing is to be done but to send what `Decoder.take_answers` gives. is_req: whether an empty part came first,
     as REQ sockets send it.
     """
 
@@ -81,7 +81,7 @@ def head(size: int, *, is_req: bool) -> bytes:
     return b"\1\0" + length if is_req else length
 
 
-class Conversation:
+class Decoder:
     """What a peer has said so far.
 
     Args:

@@ -1,4 +1,4 @@
-"""The serving process's side of the nursery, the process that makes workers: see `worker_process`.
+"""The serving process's side of the fork_server, the process that makes workers: see `worker_process`.
 
 As any process it may end, or be stopped. One that has ended takes its workers with it. One that is stopped looks like
 one that has nothing to do: so what it is told is noted until it is done.
@@ -20,7 +20,7 @@ from dyn_service.service.server.process import starved_ns
 from dyn_service.service.server.workers.pipes import ORDER, pair
 
 _FIRST_NS = 60_000_000_000
-"""So long may it take until a new nursery does what it is told: it imports the engine and the compiler before."""
+"""So long may it take until a new fork_server does what it is told: it imports the engine and the compiler before."""
 
 _ORDER_NS = 10_000_000_000
 """So long may an order take after that: it is a fork, or a signal."""
@@ -29,7 +29,7 @@ _GAP_NS = 1_000_000_000
 """Between two looks at it no more time counts: it was this process, or the machine, that stood still."""
 
 
-class Nursery:
+class ForkServer:
     """The process that makes workers, and whether it does what it is told."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Nursery:
 
     @property
     def ended(self) -> bool:
-        """Whether there is none. A nursery's end is seen here no later than that of the workers that end with it: the
+        """Whether there is none. Its exit is detected no later than its workers': the
         system closes what a process has open before it tells its children.
         """
         if self._end is None:
@@ -82,7 +82,7 @@ class Nursery:
     def make(self) -> tuple[socket.socket, int]:
         """A worker's pipe, and its number. Does not wait: what is written to the pipe is read once the worker is there.
 
-        A worker that never comes to be closes its pipe. Where there is no nursery, one is started.
+        A worker that never comes to be closes its pipe. Where there is no fork_server, one is started.
 
         Raises:
             OSError: There are no more processes or open files for now.
@@ -125,7 +125,7 @@ class Nursery:
         return self._clock_ns - min(self._orders.values()) > self._most_ns
 
     def drop(self) -> None:
-        """Ends the nursery at once, and with it all workers, without waiting for that."""
+        """Ends the fork_server at once, and with it all workers, without waiting for that."""
         if self._end is not None:
             self._end.close()
             self._end = None
@@ -137,7 +137,7 @@ class Nursery:
         self._most_ns = _FIRST_NS
 
     def close(self) -> None:
-        """Ends the nursery, and with it all workers, and waits until they have."""
+        """Ends the fork_server, and with it all workers, and waits until they have."""
         if self._end is not None:
             self._end.close()
             self._end = None

@@ -1,11 +1,11 @@
 """The processes that do what is slow, and the one that makes them.
 
-A nursery is started once a server: it brings the engine and the compiler, and from then on does nothing but fork, so
+The fork server is started once: it imports the engine and the compiler, and from then on does nothing but fork, so
 that a worker is there in some milliseconds and shares that memory. A worker answers one request after the other, with a
 `Service` of its own, until its end of the pipe closes. It may be killed at any time: it holds nothing that is not
 elsewhere too, and its kernels are in the store.
 
-    nursery  <-  a number and a socket: make a worker; a number alone: end that one
+    fork_server  <-  a number and a socket: make a worker; a number alone: end that one
     worker   <-> what stands in `worker_words`
 """
 
@@ -21,6 +21,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 
 import numpy as np
 from msgspec import UNSET
@@ -32,12 +33,12 @@ from dyn_service.engine.robot import Robot
 from dyn_service.kernels.making import listening
 from dyn_service.service.protocol.messages import decode_reply_head, encode, peek
 from dyn_service.service.server.administration import audit
-from dyn_service.service.server.answering.job import Job
+from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.registry import Served
 from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.process import resident_bytes
-from dyn_service.service.server.workers.pipes import ORDER, Pipe, PipeClosedError
-from dyn_service.service.server.workers.protocol import (
+from dyn_service.service.server.workers.pipes import (
+    ORDER,
     Answered,
     Audit,
     Begin,
@@ -47,6 +48,8 @@ from dyn_service.service.server.workers.protocol import (
     Loaded,
     Made,
     Making,
+    Pipe,
+    PipeClosedError,
     Ready,
     Returned,
     ToWorker,
@@ -58,11 +61,14 @@ _LOG = logging.getLogger(__name__)
 _NICE = 10
 """Workers leave the processor to the process that serves control loops, where both want it."""
 
+_PRELOADED = ("dyn_service.kernels.certify", "dyn_service.kernels.lower", "dyn_service.parsing.files")
+"""Modules that the fork server imports once, so that the workers share their memory."""
+
 _PR_SET_PDEATHSIG = 1
 
 
-def nursery(descriptor: int) -> None:
-    """The nursery's main function: makes workers until its pipe closes, then ends them all.
+def fork_server_main(descriptor: int) -> None:
+    """The fork_server's main function: makes workers until its pipe closes, then ends them all.
 
     Args:
         descriptor: Its end of a pair of sockets.
@@ -70,8 +76,8 @@ def nursery(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the serving process says when it is over
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     load_modules(COMPUTATIONS)
-    with suppress(ImportError):  # brought once, for all workers
-        pass
+    for module in _PRELOADED:
+        import_module(module)
     gc.collect()
     gc.freeze()
     end = socket.socket(fileno=descriptor)
@@ -231,4 +237,4 @@ def _kernel(job: Job | bytes) -> Kernel | None:
 
 
 if __name__ == "__main__":
-    nursery(int(sys.argv[1]))
+    fork_server_main(int(sys.argv[1]))

@@ -1,7 +1,7 @@
 """The open endpoints, tcp and ipc: sockets that listen, the peers that came, what they sent and have not read yet.
 
 Everything that a peer can make grow is counted here and bounded: messages that have not ended, replies that are not
-read. What all connections may hold together, and who goes where that is too much, is `ledger`'s business.
+read. What all connections may hold together, and who goes where that is too much, is `quota`'s business.
 
 No thread and no waiting: a selector says which sockets are ready, and what it watches each with is called.
 """
@@ -20,19 +20,18 @@ from contextlib import suppress
 from time import perf_counter_ns
 
 from dyn_service.errors import UnavailableError
-from dyn_service.service.server.transport.endpoints import Bound, owner_only, peer_is_owner, refuse_taken
-from dyn_service.service.server.transport.quotas import Ledger
+from dyn_service.service.server.transport.endpoints import BoundEndpoint, check_not_in_use, owner_only, peer_is_owner
+from dyn_service.service.server.transport.quotas import ConnectionQuota
 from dyn_service.service.server.transport.zmtp import (
     GREETING,
     PING,
     READY,
-    Conversation,
+    Decoder,
     Message,
     ProtocolError,
     head,
 )
-from dyn_service.service.server.workers.pipes import AVAILABLE
-from dyn_service.service.server.workers.shared_memory import room
+from dyn_service.service.server.workers.pipes import AVAILABLE, room
 
 _READ_BYTES = 1 << 16
 """So much is read from a connection before another has its turn; twice that of a long message."""
@@ -59,11 +58,12 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2))
 """As often as it is asked by PING, the other machine's kernel is: ZMTP 3.0 has no PING, and its host may vanish too."""
 
 
-class Peer:
+class PlainPeer:
     """One connection.
 
-    closed: it has ended, whoever ended it. heard_s, moved_s: when it last sent, and last took something that waited for
-    it, on the clock of `time.monotonic`. unread: bytes that wait for it. held: bytes of a message that has not ended.
+    closed: it has ended, whoever ended it. last_received_s, last_sent_s: when it last sent, and last took
+    something that waited for it, on the clock of `time.monotonic`. unread: bytes that wait for it. held: bytes of a
+    message that has not ended.
     queued: whether it stands in its queue, which is that of those whose last message was a short or a long one.
     """
 
@@ -74,14 +74,14 @@ class Peer:
 
     __slots__ = (
         "_connections",
-        "_ledger",
         "_out",
+        "_quota",
         "came_s",
         "closed",
-        "conversation",
-        "heard_s",
+        "decoder",
         "held",
-        "moved_s",
+        "last_received_s",
+        "last_sent_s",
         "pinged",
         "queue",
         "queued",
@@ -91,13 +91,13 @@ class Peer:
         "unread",
     )
 
-    def __init__(self, connections: Connections, connected: socket.socket, now_s: float) -> None:
+    def __init__(self, connections: PlainTransport, connected: socket.socket, now_s: float) -> None:
         self._connections = connections
-        self._ledger = connections.ledger
+        self._quota = connections.quota
         self._out: deque[memoryview] = deque()
         self.socket = connected
-        self.conversation = Conversation(self._ledger.limits.max_message_bytes, room if AVAILABLE else bytearray)
-        self.came_s = self.heard_s = self.moved_s = now_s
+        self.decoder = Decoder(self._quota.limits.max_message_bytes, room if AVAILABLE else bytearray)
+        self.came_s = self.last_received_s = self.last_sent_s = now_s
         self.queue = connections.short
         self.received_ns = 0
         self.unread = self.held = 0
@@ -124,7 +124,7 @@ class Peer:
             self.close()
             return
         if sent < size:
-            self.moved_s = time.monotonic()
+            self.last_sent_s = time.monotonic()
             self._keep(pieces, sent)
             self._connections.watch(self, writing=True)
 
@@ -134,7 +134,7 @@ class Peer:
             skipped = max(0, skipped - len(piece))
             if len(view):
                 self._out.append(view)
-                self._ledger.owed(self, self.unread + len(view))
+                self._quota.set_unread(self, self.unread + len(view))
 
     def _write(self) -> None:
         try:
@@ -144,8 +144,8 @@ class Peer:
         except OSError:
             self.close()
             return
-        self.moved_s = time.monotonic()
-        self._ledger.owed(self, self.unread - sent)
+        self.last_sent_s = time.monotonic()
+        self._quota.set_unread(self, self.unread - sent)
         left = self._out[0][sent:]
         if len(left):
             self._out[0] = left
@@ -165,24 +165,24 @@ class Peer:
     end = close
 
 
-class Connections:
+class PlainTransport:
     """The peers at the open endpoints. All calls come from one thread.
 
     Args:
         selector: Watches the sockets; what it finds ready is called as `key.data(events)`.
-        ledger: What they and others hold together.
+        quota: What they and others hold together.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, selector: selectors.BaseSelector, quota: ConnectionQuota) -> None:
+        self.quota = quota
         self._selector = selector
-        self._limits = ledger.limits
-        self._traffic = ledger.traffic
+        self._limits = quota.limits
+        self._traffic = quota.traffic
         self._listening: list[socket.socket] = []
-        self._peers: set[Peer] = set()
-        self.short: deque[Peer] = deque()
+        self._peers: set[PlainPeer] = set()
+        self.short: deque[PlainPeer] = deque()
         """Peers of which something was read, in the order of their turns: those whose last message was short."""
-        self._long: deque[Peer] = deque()
+        self._long: deque[PlainPeer] = deque()
         """The others, for whom those do not wait."""
 
     @property
@@ -192,7 +192,7 @@ class Connections:
 
     # peers come
 
-    def listen(self, endpoint: str) -> Bound:
+    def listen(self, endpoint: str) -> BoundEndpoint:
         """Listens on a tcp or ipc endpoint.
 
         Raises:
@@ -216,11 +216,11 @@ class Connections:
             return
         except OSError as fault:
             if fault.errno in (errno.EMFILE, errno.ENFILE):
-                self.ledger.make_room()
+                self.quota.make_room()
             return
         connected.setblocking(False)
         if is_ipc and not peer_is_owner(connected):
-            self.ledger.turned_away("a process of another user was at its other end")
+            self.quota.note_disconnect("a process of another user was at its other end")
             connected.close()
             return
         if not is_ipc:
@@ -232,19 +232,19 @@ class Connections:
                         connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         with suppress(OSError):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL_BYTES)
-        peer = Peer(self, connected, time.monotonic())
-        self.ledger.enter(peer)
+        peer = PlainPeer(self, connected, time.monotonic())
+        self.quota.add(peer)
         self._peers.add(peer)
         self._selector.register(connected, selectors.EVENT_READ, peer.ready)
         peer.send(GREETING + READY)
 
     # messages in
 
-    def read(self, peer: Peer) -> None:
+    def read(self, peer: PlainPeer) -> None:
         """Reads from a peer what is there, unless what it sent before has still to be dealt with."""
         if peer.queued:
             return
-        room = peer.conversation.room
+        room = peer.decoder.room
         try:
             if room is None:
                 data = peer.socket.recv(_READ_BYTES)
@@ -259,16 +259,16 @@ class Connections:
             peer.close()
             return
         peer.received_ns = perf_counter_ns()
-        peer.heard_s, peer.pinged = time.monotonic(), False
+        peer.last_received_s, peer.pinged = time.monotonic(), False
         if room is None:
-            peer.conversation.feed(data)
+            peer.decoder.feed(data)
         else:
-            peer.conversation.took(count)
+            peer.decoder.took(count)
         peer.queued = True
         peer.queue.append(peer)
 
-    def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[Peer, Message]]:
-        """Up to so many of the messages that have come, of each peer one in turn; see `front.Front`.
+    def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[PlainPeer, Message]]:
+        """Up to so many of the messages that have come, of each peer one in turn; see `transport.Transport`.
 
         First those of peers whose last message was short, then one, and no more, of a peer whose last one was long:
         before the next of these, those who came meanwhile have their turn.
@@ -286,29 +286,29 @@ class Connections:
             if peer.closed:
                 continue
             try:
-                message = peer.conversation.next()
+                message = peer.decoder.next()
             except ProtocolError as fault:
                 if fault.farewell:
                     peer.send(fault.farewell)
-                self.ledger.cut(peer, str(fault))
+                self.quota.disconnect(peer, str(fault))
                 continue
             except (OSError, MemoryError) as fault:  # no room for a long message
-                self.ledger.cut(peer, f"there is no room for its message: {fault}")
+                self.quota.disconnect(peer, f"there is no room for its message: {fault}")
                 continue
-            if (held := peer.conversation.held) != peer.held:
-                self.ledger.holds(peer, held)
-                self.ledger.bound_unfinished()
+            if (held := peer.decoder.held) != peer.held:
+                self.quota.set_unfinished(peer, held)
+                self.quota.enforce_unfinished()
             if message is None or peer.closed:
                 continue
             peer.queued = True
             most -= 1
             if not message.parts:
                 peer.queue.append(peer)
-                if (answers := peer.conversation.take_answers()) and not peer.unread:  # else it does not read them
+                if (answers := peer.decoder.take_answers()) and not peer.unread:  # else it does not read them
                     peer.send(answers)
                 continue
             if not peer.served:
-                self.ledger.asked(peer)
+                self.quota.note_request(peer)
             begun_ns = perf_counter_ns()
             try:
                 yield peer, message
@@ -319,7 +319,7 @@ class Connections:
 
     # replies out
 
-    def send(self, peer: Peer, is_req: bool, reply: bytes | memoryview) -> None:
+    def send(self, peer: PlainPeer, is_req: bool, reply: bytes | memoryview) -> None:
         """Sends a reply, or counts that it could not be sent; never waits."""
         if peer.closed:
             self._traffic.dropped_gone += 1
@@ -336,38 +336,38 @@ class Connections:
         self._traffic.sent += 1
         self._traffic.sent_bytes += size
         if peer.unread:
-            self.ledger.bound_unread()
+            self.quota.enforce_unread()
 
-    def watch(self, peer: Peer, *, writing: bool) -> None:
+    def watch(self, peer: PlainPeer, *, writing: bool) -> None:
         """Has the selector tell when the peer takes more, or no longer."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
         self._selector.modify(peer.socket, events, peer.ready)
 
     # peers go
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Ends the connections that are dead or dumb, and asks the quiet ones; to be called often."""
         now = time.monotonic()
         for peer in [*self._peers]:
-            quiet = now - peer.heard_s
-            if not peer.conversation.ready:
+            quiet = now - peer.last_received_s
+            if not peer.decoder.ready:
                 if now - peer.came_s > _HELLO_S:
-                    self.ledger.cut(peer, "it did not say who it is")
+                    self.quota.disconnect(peer, "it did not say who it is")
             elif quiet > 3 * _QUIET_S and peer.pinged:
-                self.ledger.cut(peer, "it gave no sign of life")
-            elif quiet > _QUIET_S and not peer.unread and peer.conversation.minor >= 1 and not peer.pinged:
+                self.quota.disconnect(peer, "it gave no sign of life")
+            elif quiet > _QUIET_S and not peer.unread and peer.decoder.minor >= 1 and not peer.pinged:
                 peer.pinged = True
                 peer.send(PING)
 
-    def end(self, peer: Peer) -> None:
+    def end(self, peer: PlainPeer) -> None:
         """Ends a connection."""
         peer.close()
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, peer: PlainPeer) -> None:
         """Leaves a peer out: its connection ends."""
         self._selector.unregister(peer.socket)
         self._peers.discard(peer)
-        self.ledger.leave(peer)
+        self.quota.remove(peer)
 
     def close(self, linger_s: float) -> None:
         """Ends everything, after replies have had so long to leave."""
@@ -383,7 +383,7 @@ class Connections:
             peer.close()
 
 
-def _listen_tcp(endpoint: str) -> tuple[socket.socket, Bound]:
+def _listen_tcp(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     host = host.strip("[]")
     found = socket.getaddrinfo(
@@ -400,15 +400,15 @@ def _listen_tcp(endpoint: str) -> tuple[socket.socket, Bound]:
         listening.close()
         raise
     bound_host, bound_port = listening.getsockname()[:2]
-    return listening, Bound(
+    return listening, BoundEndpoint(
         f"tcp://[{bound_host}]:{bound_port}" if ":" in bound_host else f"tcp://{bound_host}:{bound_port}"
     )
 
 
-def _listen_ipc(endpoint: str) -> tuple[socket.socket, Bound]:
+def _listen_ipc(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
     """A file that its owner alone may connect to. One that a live server listens on is left alone."""
     path = endpoint.removeprefix("ipc://")
-    refuse_taken(path)
+    check_not_in_use(path)
     with suppress(FileNotFoundError):
         os.unlink(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -421,4 +421,4 @@ def _listen_ipc(endpoint: str) -> tuple[socket.socket, Bound]:
     except BaseException:
         listening.close()
         raise
-    return listening, Bound(endpoint, (path, found.st_dev, found.st_ino))
+    return listening, BoundEndpoint(endpoint, (path, found.st_dev, found.st_ino))
