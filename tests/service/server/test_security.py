@@ -839,13 +839,13 @@ def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: Ke
             number = int.from_bytes(peer.sender[1:])
             before, after = (bytes(1) + ((number + step) % (1 << 32)).to_bytes(4) for step in (-1, 1))
             peers = router._peers
-            assert peers.of(peer.sender, frame) is peer
-            assert peers.of(before, frame) is None
+            assert peers.peer_of(peer.sender, frame) is peer
+            assert peers.peer_of(before, frame) is None
             handed = peer.handed, peer.unread, router._quota.unread
-            assert peers.goes(peer, (100,))
-            peers.stayed(peer, (100,))
+            assert peers.reserve_reply(peer, (100,))
+            peers.release_reply(peer, (100,))
             assert (peer.handed, peer.unread, router._quota.unread) == handed
-            later = peers.of(after, frame)
+            later = peers.peer_of(after, frame)
             assert later is not None
             assert later is not peer
             assert peer.closed
@@ -853,7 +853,7 @@ def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: Ke
             assert (traffic.sent, traffic.dropped_gone) == (0, 1)
             wrapped = bytes(1) + (5).to_bytes(4)
             later.sender = bytes(1) + ((1 << 32) - 5).to_bytes(4)  # numbers of 32 bits begin anew
-            assert peers.of(wrapped, frame) not in (None, later)
+            assert peers.peer_of(wrapped, frame) not in (None, later)
     finally:
         router.close()
 
