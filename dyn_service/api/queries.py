@@ -992,8 +992,8 @@ class RobotQueries(Described, ABC):
 
     @computation(
         equation="a = M^-1 (tau - b + J^T f), J a = -J-dot v: Featherstone 2008, 11.4; "
-        "see `dyn_service.simulation.contact.rigid`",
-        run="simulation.contact.rigid.contact_dynamics",
+        "see `dyn_service.simulation.contact.supports`",
+        run="simulation.contact.supports.contact_dynamics",
         cost="simulation.cost.contact_dynamics",
         asks=("forward_dynamics", "mass_matrix", "link_poses", "jacobians", "bias_accelerations"),
     )
@@ -1060,7 +1060,7 @@ class RobotQueries(Described, ABC):
         Args:
             prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the
                 grid of position, velocity, acceleration, or a function of time; see
-                `simulation/rheonomic/prescribed.py`.
+                `simulation/rheonomic/sampled.py`.
             q0: (..., nf) first positions of the free joints, in the robot's order.
             v0: (..., nf) first velocities.
             tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dyn_service.cli.progress import say
-from dyn_service.cli.usage import UsageError
+from dyn_service.cli.progress import UsageError, say
 from dyn_service.support.optional import require
 
 app = typer.Typer(

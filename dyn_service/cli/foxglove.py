@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import fnmatch
 import logging
-from typing import Annotated
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import typer
+import zmq
 
 from dyn_service.cli.progress import say, tell
+from dyn_service.errors import DynError
+from dyn_service.graph.middleware.discovery import Discovery, Found
+from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+from dyn_service.graph.nodes.robot_state_publisher import RobotStatePublisher, RobotStatePublisherParameters
+from dyn_service.messages import ros_type
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.messages.tf2_msgs import TFMessage
 from dyn_service.support.optional import require
 
 
@@ -24,10 +37,10 @@ def foxglove(
 ) -> int:
     """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
     require("dyn foxglove", "foxglove", "rosbags")
+    from dyn_service.cli.foxglove import FramesAlong
     from dyn_service.graph.middleware.graph import runtime_folders
     from dyn_service.graph.middleware.stop import stopping
     from dyn_service.view.foxglove import FoxgloveServer
-    from dyn_service.view.frames_along import FramesAlong
 
     logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # of clients' faults, in the words of a library
     with stopping() as stop:
@@ -49,3 +62,134 @@ def foxglove(
 
 def _found(topic: str, kind: str) -> None:
     say(f"{topic}  {kind}")
+
+
+NAME = "frames_along"
+"""Of the nodes, in the plants' namespaces."""
+PATIENCE_S = 3.0
+"""So long the nodes of a launch that begins may take until one of them publishes frames."""
+_LOOK_S = 0.5
+_ANSWER_S = 2.0
+_TURN_S = 0.005
+_TAKEN = ("robot", "root", "mimic", "sensors", "joint_states", "multi_dof_joint_states")
+
+
+class _Key(NamedTuple):
+    folder: Path
+    plant: str
+
+    @property
+    def namespace(self) -> str:
+        return self.plant.rpartition("/")[0]
+
+
+class FramesAlong:
+    """Runs them, in a thread, until `close`.
+
+    Args:
+        topics: Those that are asked for, full names or patterns: frames that nobody asks for are not published.
+        say: Told what is done, and what cannot be.
+        patience_s: How long a plant may be without frames.
+    """
+
+    def __init__(self, topics: Sequence[str], say: Callable[[str], None], patience_s: float = PATIENCE_S) -> None:
+        self._topics, self._say, self._patience_s = tuple(topics), say, patience_s
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._discovery = Discovery()
+        self._since: dict[_Key, float] = {}
+        self._made: dict[_Key, RobotStatePublisher | None] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends them."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        next_look = 0.0
+        while not self._ended.is_set():
+            if time.monotonic() >= next_look:
+                self._look()
+                next_look = time.monotonic() + _LOOK_S
+            nodes = [node for node in self._made.values() if node is not None]
+            for node in nodes:
+                node.spin_once(_TURN_S)
+            if not nodes:
+                self._ended.wait(_LOOK_S)
+        for key in list(self._made):
+            self._drop(key)
+        self._context.destroy(linger=0)
+
+    def _look(self) -> None:
+        try:
+            nodes = self._discovery.nodes()
+        except DynError as error:
+            self._say(str(error))
+            return
+        plants = {_Key(found.folder, found.entry.name): found for found in nodes if _publishes(found, PlantState)}
+        wanted = {key: found for key, found in plants.items() if self._wants(key) and not _has_frames(key, nodes)}
+        for key in [key for key in self._made if key not in wanted]:
+            self._drop(key)
+        now = time.monotonic()
+        self._since = {key: self._since.get(key, now) for key in wanted}
+        for key, found in wanted.items():
+            if key not in self._made and now - self._since[key] >= self._patience_s:
+                parameters = self._parameters(key, found)
+                if parameters is not None:
+                    self._made[key] = self._begun(key, parameters)
+
+    def _wants(self, key: _Key) -> bool:
+        return any(fnmatch.fnmatchcase(f"{key.namespace}/tf", each) for each in self._topics)
+
+    def _parameters(self, key: _Key, found: Found) -> RobotStatePublisherParameters | None:
+        """What the plant was told; None where it does not answer yet, or has no such parameters."""
+        service = f"{key.plant}/get_parameters"
+        try:
+            answer = self._discovery.call(service, GetParametersRequest(list(_TAKEN)), GetParametersResponse, _ANSWER_S)
+        except DynError:
+            return None
+        said = {name: answer.values[name] for name in _TAKEN}
+        files = {name: _from_its_folder(str(said[name]), found.entry.pid) for name in ("robot", "sensors")}
+        return RobotStatePublisherParameters(**{**said, **files})
+
+    def _begun(self, key: _Key, parameters: RobotStatePublisherParameters) -> RobotStatePublisher | None:
+        """One for this plant; None, for good, where there can be none."""
+        node = RobotStatePublisher.alone(f"{key.namespace}/{NAME}", parameters, key.folder, self._context)
+        node.services()
+        try:
+            node.change_state("configure")
+            node.change_state("activate")
+        except DynError as error:
+            node.close()
+            self._say(f"no frames of {key.plant}: {error}")
+            return None
+        self._say(f"nobody publishes {key.namespace}/tf: the frames of {key.plant} are published along")
+        return node
+
+    def _drop(self, key: _Key) -> None:
+        node = self._made.pop(key)
+        if node is not None:
+            node.close()
+
+
+def _publishes(found: Found, kind: type[PlantState | TFMessage]) -> bool:
+    return any(end.type == ros_type(kind) for end in found.entry.publishers)
+
+
+def _has_frames(key: _Key, nodes: Sequence[Found]) -> bool:
+    """Whether others publish frames for it."""
+    names = {f"{key.namespace}/tf", "/tf"}
+    return any(
+        end.name in names and end.type == ros_type(TFMessage)
+        for found in nodes
+        if found.folder == key.folder and found.entry.name != f"{key.namespace}/{NAME}"
+        for end in found.entry.publishers
+    )
+
+
+def _from_its_folder(file: str, pid: int) -> str:
+    """A file as the process that was told it sees it; the name of a robot that comes along stays one."""
+    there = Path(f"/proc/{pid}/cwd") / file
+    return str(there.resolve()) if file and there.is_file() else file

@@ -25,12 +25,11 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {missing('the command line', 'typer')}")
 
-from dyn_service.cli import foxglove, launch, node, nodes, param, robots, service, topic, view  # typer is there
+from dyn_service.cli import foxglove, launch, node, param, robots, service, topic, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
-from dyn_service.cli.progress import bar, say, tell
-from dyn_service.cli.usage import ROBOT, LogLevel, UsageError, in_our_words
+from dyn_service.cli.progress import ROBOT, LogLevel, UsageError, bar, in_our_words, say, tell
 
 if TYPE_CHECKING:
     from dyn_service.service.server.settings import ServerSettings
@@ -296,9 +295,9 @@ def metrics(
 
 
 app.command(rich_help_panel="Launches and nodes")(launch.launch)
-app.command(context_settings=nodes.OWN_WORDS, rich_help_panel="Launches and nodes")(nodes.run)
-for _name, _run in nodes.own_nodes().items():
-    app.command(_name, context_settings=nodes.OWN_WORDS, rich_help_panel="Launches and nodes")(_run)
+app.command(context_settings=launch.OWN_WORDS, rich_help_panel="Launches and nodes")(launch.run)
+for _name, _run in launch.own_nodes().items():
+    app.command(_name, context_settings=launch.OWN_WORDS, rich_help_panel="Launches and nodes")(_run)
 app.command(rich_help_panel="Running systems")(foxglove.foxglove)
 
 

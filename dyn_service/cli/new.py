@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import keyword
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dyn_service.cli.progress import say
-from dyn_service.cli.scaffolding import new_launch_file, new_package
-from dyn_service.cli.usage import UsageError
+from dyn_service.cli.progress import UsageError, say
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.support import shipped
 
 app = typer.Typer(help="Write a controller, a node or a launch file to start from.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name, such as my_arm.")]
@@ -51,3 +54,79 @@ def _write(make: Callable[[], list[Path]]) -> list[Path]:
     for path in written:
         say(path)
     return written
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+_NAME, _CLASS = "law_name", "LawName"
+_LONGEST = 40
+
+
+def new_package(template: str, name: str, folder: Path) -> list[Path]:
+    """Writes a package of that name below the folder.
+
+    Args:
+        template: One of the folders in `templates/`.
+        name: The package's: small letters, digits and underscores.
+        folder: Where it is to stand; the package gets a folder `name` of its own in it.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        InvalidArgumentError: The name is none, or another module has it; a package is there already; or the folder is
+            not there.
+    """
+    check_name(name)
+    target = _target(folder, name)
+    source = TEMPLATES / template
+    written = []
+    for file in sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        path = target / _named(str(file.relative_to(source)), name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_named(file.read_text("utf-8"), name), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def new_launch_file(name: str, folder: Path) -> list[Path]:
+    """Writes `NAME.launch.yaml` into the folder: the shipped `robot.launch.yaml`, to be edited."""
+    _check_letters(name)
+    path = _target(folder, f"{name}.launch.yaml")
+    text = shipped.launch_files()["robot"].read_text("utf-8").replace("$(dirname)/../urdf/ur5e.urdf", "ur5e")
+    path.write_text(text.replace("dyn launch robot ", f"dyn launch {path.name} "), encoding="utf-8")
+    return [path]
+
+
+def check_name(name: str) -> None:
+    """Refuses what is no name of a package or node, or is another module's.
+
+    Raises:
+        InvalidArgumentError: It is one of these; the sentence says which.
+    """
+    _check_letters(name)
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        raise InvalidArgumentError(f"'{name}' is a word of Python's and no name for a package or node", path="name")
+    if name in sys.stdlib_module_names or name == "tests" or importlib.util.find_spec(name) is not None:
+        raise InvalidArgumentError(f"'{name}' is the name of an existing module: choose another", path="name")
+
+
+def _check_letters(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or len(name) > _LONGEST:
+        raise InvalidArgumentError(
+            f"a name must have small letters, digits and underscores, begin with a letter and be no longer than "
+            f"{_LONGEST}, found '{name}'",
+            path="name",
+        )
+
+
+def _target(folder: Path, name: str) -> Path:
+    if not folder.is_dir():
+        raise InvalidArgumentError(f"folder must be one that is there, found '{folder}'", path="folder")
+    target = folder / name
+    if target.exists():
+        raise InvalidArgumentError(f"'{target}' already exists, and nothing is overwritten", path="name")
+    return target
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace(_NAME, name).replace(_CLASS, "".join(part.capitalize() for part in name.split("_")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from dyn_service.cli.completing import nodes, transitions
+from dyn_service.cli.finding import nodes, transitions
 from dyn_service.cli.progress import say
 
 if TYPE_CHECKING:

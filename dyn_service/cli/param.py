@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dyn_service.cli.completing import parameters
+from dyn_service.cli.finding import parameters
 from dyn_service.cli.node import Name, Timeout, ask
 from dyn_service.cli.progress import say, tell
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dyn_service.cli.progress import bar, say, tell
-from dyn_service.cli.usage import ROBOT, UsageError, assigned, taken
+from dyn_service.cli.progress import ROBOT, UsageError, assigned, bar, say, taken, tell
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.support import shipped
 

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from dyn_service.cli.completing import services
+from dyn_service.cli.finding import services
 from dyn_service.cli.node import Timeout
-from dyn_service.cli.progress import say
-from dyn_service.cli.usage import UsageError
+from dyn_service.cli.progress import UsageError, say
 
 app = typer.Typer(help="List and call services of running nodes.", no_args_is_help=True)
 

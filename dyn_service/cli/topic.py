@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dyn_service.cli.completing import topics, types
-from dyn_service.cli.progress import say, tell
-from dyn_service.cli.usage import UsageError
+from dyn_service.cli.finding import topics, types
+from dyn_service.cli.progress import UsageError, say, tell
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:

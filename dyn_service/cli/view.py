@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyn_service.cli.bag import needed
-from dyn_service.cli.progress import say, tell
-from dyn_service.cli.usage import ROBOT, assigned, taken
+from dyn_service.cli.progress import ROBOT, assigned, say, taken, tell
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support import shipped
 from dyn_service.support.optional import require
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
-    from dyn_service.view.ground import Ground
     from dyn_service.view.motions import Motion
+    from dyn_service.view.scene import Ground
     from dyn_service.view.shapes import Looks
 
 LIVE = "/joint_states"
@@ -66,8 +65,8 @@ def view(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    from dyn_service.view.live import live as live_states
     from dyn_service.view.playing import Player, Watcher
+    from dyn_service.view.playing import live as live_states
     from dyn_service.view.scene import Scene
     from dyn_service.view.viewer import Viewer, run
 
@@ -125,8 +124,8 @@ def _report(
     folder: Path, node: str | None, other: Path | None, root: str | None
 ) -> tuple[Robot, Looks, Motion, Ground | None]:
     """A plant of a launch's report, as it was started, and what it stood on."""
-    from dyn_service.view.ground import Ground
     from dyn_service.view.motions import of_report
+    from dyn_service.view.scene import Ground
 
     recorded = of_report(folder, node)
     said = recorded.parameters
@@ -143,8 +142,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
     from dyn_service import Robot
     from dyn_service.graph.bags.reader import BagReader
     from dyn_service.parsing import files as reading
-    from dyn_service.view.bags import description_in, states_topic
-    from dyn_service.view.motions import beside, of_joint_states, several
+    from dyn_service.view.motions import beside, description_in, of_joint_states, several, states_topic
     from dyn_service.view.shapes import looks_of
 
     with BagReader(file) as bag:

@@ -52,9 +52,9 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model.building import tree_of
+from dyn_service.model.composite import massless_joint, singular_joint
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Description, RootType, bare
-from dyn_service.model.solvable import massless_joint, singular_joint
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import Weld, weld
 from dyn_service.parsing import files as reading

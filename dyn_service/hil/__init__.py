@@ -21,20 +21,33 @@ _HOMES = {
     "Reorder": "dyn_service.hil.faults",
     "Killed": "dyn_service.hil.faults",
     "WrongPayload": "dyn_service.hil.faults",
-    "Bias": "dyn_service.hil.value_faults",
-    "Noise": "dyn_service.hil.value_faults",
-    "NotANumber": "dyn_service.hil.value_faults",
-    "Saturation": "dyn_service.hil.value_faults",
-    "Stale": "dyn_service.hil.value_faults",
-    "Swapped": "dyn_service.hil.value_faults",
+    "Bias": "dyn_service.hil.faults",
+    "Noise": "dyn_service.hil.faults",
+    "NotANumber": "dyn_service.hil.faults",
+    "Saturation": "dyn_service.hil.faults",
+    "Stale": "dyn_service.hil.faults",
+    "Swapped": "dyn_service.hil.faults",
 }
 
 if TYPE_CHECKING:
     from dyn_service.hil.checks import Check
-    from dyn_service.hil.faults import Delay, Fault, Jitter, Killed, Loss, Reorder, WrongPayload
+    from dyn_service.hil.faults import (
+        Bias,
+        Delay,
+        Fault,
+        Jitter,
+        Killed,
+        Loss,
+        Noise,
+        NotANumber,
+        Reorder,
+        Saturation,
+        Stale,
+        Swapped,
+        WrongPayload,
+    )
     from dyn_service.hil.setup import Setup
     from dyn_service.hil.signals import Record
-    from dyn_service.hil.value_faults import Bias, Noise, NotANumber, Saturation, Stale, Swapped
 
 __all__ = [
     "Bias", "Check", "Delay", "Fault", "Jitter", "Killed", "Loss", "Noise", "NotANumber", "Record", "Reorder",

@@ -36,10 +36,10 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model import composite
+from dyn_service.model.composite import massless_joint
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.passive import Passive
-from dyn_service.model.solvable import massless_joint
 from dyn_service.model.tree import Tree
 
 Array = NDArray[np.float64]

@@ -175,7 +175,7 @@ class Configuration:
             dt: s, a number or (..., 1).
 
         Raises:
-            InvalidArgumentError: An argument of another shape.
+            InvalidArgumentError: An argument has the wrong shape.
         """
         at, rate = _entries_of("q", q, self.nq), _entries_of("v", v, self.nv)
         time = numbers(dt)
@@ -189,7 +189,7 @@ class Configuration:
         """Returns the v (..., nv) that moves q (..., nq) to `to` (..., nq) in 1 s; leading axes broadcast.
 
         Raises:
-            InvalidArgumentError: An argument of another shape.
+            InvalidArgumentError: An argument has the wrong shape.
         """
         here, there = _entries_of("q", q, self.nq), _entries_of("to", to, self.nq)
         if here.shape[:-1] != there.shape[:-1]:
@@ -203,7 +203,7 @@ class Configuration:
         joints.
 
         Raises:
-            InvalidArgumentError: An argument of another shape.
+            InvalidArgumentError: An argument has the wrong shape.
         """
         found = self.difference(q, to)
         if self.wraps.size:

@@ -82,7 +82,7 @@ def followed(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
         return None
     for what, each in (("it", joint), (f"joint '{leader.name}', which it follows,", leader)):
         if each.moves.nv != 1:
-            ways = f"of type {each.moves.type}, with {each.moves.nv} ways to move"
+            ways = f"of type {each.moves.type}, with {each.moves.nv} degrees of freedom"
             raise _fault(joint, f"{what} is {ways}, expected one with one")
     return joint.mimic
 

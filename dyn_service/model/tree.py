@@ -224,7 +224,7 @@ class Tree:
 
     @cached_property
     def ways(self) -> tuple[str, ...]:
-        """Names of all joints that move, in that order, each as often as it has ways to move."""
+        """Names of all joints that move, in that order, each as often as it has degrees of freedom."""
         return tuple(self.joints[i] for i in self.movable for _ in range(self.inboard[i].nv))
 
     @cached_property

@@ -24,7 +24,7 @@ from dyn_service.support.logs import printable
 KINDS = {
     "doubted": "kept as written, but can hardly be meant",
     "reported": "read, and not acted on",
-    "acting": "what joints do by themselves, in every answer but those with passive=False",
+    "acting": "passive joint forces, in every answer but those with passive=False",
     "following": "joints that others lead: they have no q, v and tau of their own",
     "changed": "brought to the form that is computed with",
     "defaulted": "absent, a default was taken",

@@ -7,9 +7,9 @@
         <drake:rotor_inertia value="1e-5"/><drake:gear_ratio value="100"/>       as Drake writes it, counts first
       </actuator></transmission>
 
-URDF itself has no rotor inertia, so few files say one. A reduction without it is remembered for whoever knows the rotor
-(`joint_files.py`). Efforts are those of joints, on which a reduction has no say. What does not read or couples several
-joints is left out and noted: no file is refused for a transmission.
+URDF itself has no rotor inertia, so few files say one. A reduction without it is remembered for anyone who knows the
+rotor (`joint_files.py`). Efforts are those of joints, on which a reduction has no say. What does not read or couples
+several joints is left out and noted: no file is refused for a transmission.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler, LexicalHandler, property_lexical_handler
 from xml.sax.xmlreader import AttributesImpl
@@ -24,7 +25,8 @@ from defusedxml.expatreader import create_parser  # type: ignore[import-untyped,
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.model.description import Note
-from dyn_service.parsing.places import Place, shown_path
+from dyn_service.parsing.places import NoteKind, Place, quoted, shown_path, unused
+from dyn_service.support.suggestions import LIKENESS, closest
 
 BEFORE_XML = "\ufeff \t\r\n"
 """A byte order mark and blanks: what may stand before the first `<`."""
@@ -271,3 +273,85 @@ def _hold_size(size: int, file: str, limits: ReadLimits) -> None:
 
 def _too_much(place: str, what: str) -> ResourceExhaustedError:
     return ResourceExhaustedError(f"{place}: the robot description has {what}, the most that is read")
+
+
+MOST_KINDS = 40
+"""Kinds of unread things that have a note of their own; real robots have up to ten."""
+MOST_COMPARED = 2000
+"""Names that are compared with those that are read, a fifth of a second; real robots have some tens."""
+ALIKE = 0.75
+"""Likeness from which a tag is a misspelt one: `axes` is, `collision_checking` is an extension and no <collision>."""
+LONGEST_TAG = 60
+"""Characters of a tag that a note repeats."""
+GEOMETRY = ("visual", "collision", "material")
+"""Elements of URDF whose absence changes no motion, so that nothing is taken for a misspelt one of them; nor of
+`<transmission>`, which simulators have of their own."""
+XACRO = "xacro:"
+DEFINITIONS = ("xacro:property", "xacro:arg", "xacro:macro")
+"""Elements of xacro that by themselves stand for nothing."""
+
+
+class _Kind(NamedTuple):
+    """A kind of unread thing: the kind of its note, its noun, where it stands, and what may have been meant."""
+
+    kind: NoteKind
+    noun: str
+    where: str
+    hint: str = ""
+
+
+class Unread:
+    """What was not read so far.
+
+    suspects: unread things of the present element that may be why something is missing, each as a clause.
+    """
+
+    def __init__(self) -> None:
+        self.suspects: list[str] = []
+        self._lines: dict[_Kind, list[int]] = {}
+        self._compared: dict[tuple[str, tuple[str, ...], float], str | None] = {}
+
+    def keep(self, element: Element, children: Collection[str], attributes: Collection[str]) -> None:
+        """Notes what an element has beyond the children and attributes that its reader knows."""
+        read = [tag for tag in children if tag not in (*GEOMETRY, "transmission")]
+        for child in element.children:
+            if child.tag not in children:
+                self._add(self._unread_child(child, element, read), child.line)
+        absent = [name for name in attributes if name not in element.attributes]
+        for name in element.attributes:
+            if name not in attributes and not name.startswith("xmlns"):
+                # A name that is given as well cannot be the one that was meant: exporters write iyx beside ixy.
+                meant = self._closest(name, absent)
+                where = f"{quoted(name)} of <{element.tag}>"
+                hint = f"; did you mean '{meant}'?" if meant else ""
+                self._add(_Kind("doubted" if meant else "dropped", "attribute", where, hint), element.line)
+
+    def notes(self, robot: Place) -> Iterator[Note]:
+        """One note per kind, on the line of the first of its kind."""
+        for (kind, noun, where, hint), lines in self._lines.items():
+            yield Place(robot.file, robot.element, lines[0]).note(kind, unused(len(lines), noun, where) + hint)
+
+    def _add(self, kind: _Kind, line: int) -> None:
+        if kind.kind == "doubted":
+            self.suspects.append(f"line {line}: {kind.noun} {kind.where} is not used{kind.hint}")
+        if kind not in self._lines and len(self._lines) >= MOST_KINDS:
+            kind = _Kind(kind.kind, "further item", "of other kinds")
+        self._lines.setdefault(kind, []).append(line)
+
+    def _unread_child(self, child: Element, parent: Element, read: Collection[str]) -> _Kind:
+        noun, where = f"<{child.tag[:LONGEST_TAG]}> element", f"in <{parent.tag}>"
+        if child.tag in DEFINITIONS:
+            return _Kind("dropped", noun, where, "; xacro left it")
+        if child.tag.startswith(XACRO):
+            return _Kind("doubted", noun, where, "; what xacro makes of it is missing: run xacro first if it matters")
+        meant = self._closest(child.tag, read, ALIKE)
+        if meant is not None:
+            return _Kind("doubted", noun, where, f"; did you mean <{meant}>?")
+        return _Kind("dropped", noun, where)
+
+    def _closest(self, name: str, known: Collection[str], likeness: float = LIKENESS) -> str | None:
+        """As `closest`, once for each question; None for what comes after many of them."""
+        key = (name, tuple(known), likeness)
+        if key not in self._compared and len(self._compared) < MOST_COMPARED:
+            self._compared[key] = closest(name, known, likeness)
+        return self._compared.get(key)

@@ -13,8 +13,7 @@ from dyn_service.api.queries import RobotQueries, Wrench
 from dyn_service.api.results import Array
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.sensors.devices import Device, Encoder, Reading, Record, force_torque, imu
-from dyn_service.sensors.files import read_settings
-from dyn_service.sensors.settings import SensorSettings, checked
+from dyn_service.sensors.settings import SensorSettings, checked, read_settings
 from dyn_service.support.suggestions import did_you_mean
 
 Pushes = Wrench | Sequence[Wrench] | None
@@ -54,7 +53,7 @@ class Sensors:
 
     @classmethod
     def from_file(cls, robot: RobotQueries, path: str | os.PathLike[str], *, seed: int | None = None) -> Sensors:
-        """Those that a sensor file says, see `sensors/files.py`.
+        """Those that a sensor file says, see `sensors/settings.py`.
 
         Raises:
             NotFoundError: There is no such file.

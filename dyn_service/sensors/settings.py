@@ -6,13 +6,15 @@ An error of three axes is one number for all, or three. Units are those of the q
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, TypeVar
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.support.validation import MismatchError, convert, dotted
+from dyn_service.support.documents import Document, MismatchError, convert, dotted, read_document
 
 LARGEST = 1e300
 """Numbers in sensor files are finite."""
@@ -210,3 +212,38 @@ def checked(settings: T) -> T:
         return convert(msgspec.to_builtins(settings), type(settings))
     except MismatchError as error:
         raise InvalidArgumentError(error.message, path=dotted(error.place) or None) from None
+
+
+class _SensorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As `SensorSettings`, its sensors still to be read one by one: a fault then knows its sensor."""
+
+    robot: str
+    seed: int = 0
+    force_torque: dict[str, Any] = {}
+    imus: dict[str, Any] = {}
+    encoders: dict[str, Any] = {}
+
+
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    "force_torque": ForceTorqueSettings,
+    "imus": ImuSettings,
+    "encoders": EncoderSettings,
+}
+
+
+def read_settings(path: str | os.PathLike[str]) -> tuple[SensorSettings, Document]:
+    """What a sensor file says, and the file, for faults to come.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigurationError: It is no sensor file, or a number in it is none that a sensor can have; names file, line and
+            key.
+    """
+    document = read_document(Path(path))
+    file = document.convert(document.value, _SensorFile)
+    read: dict[str, Any] = {}
+    for section, kind in _KINDS.items():
+        said: dict[str, Any] = getattr(file, section)
+        read[section] = {name: document.convert(one, kind, (section, name)) for name, one in said.items()}
+    whole = {"robot": file.robot, "seed": file.seed}
+    return document.convert({**whole, **read}, SensorSettings), document

@@ -1,4 +1,17 @@
-"""Simulation without input or output: integrators, and motions from efforts."""
+"""Simulation: motions from efforts, without input or output.
+
+contact_points   points of links that can touch planes
+contact/         constraint solvers for contacts, joint limits and friction
+cost             predicted cost of a simulation request
+divergence       detection of motions that diverge
+integrators/     integration steps
+mujoco/          MuJoCo as the engine
+parts            long simulations as a series of requests
+rheonomic/       systems with prescribed joints
+simulate         the loop of `simulate`
+stepping         engines of a simulated plant: one step at a time
+task             checked arguments of a simulation, its grid of times
+"""
 
 from dyn_service.api.results import Trajectory
 from dyn_service.simulation.integrators.explicit import INTEGRATORS, advance, integrator

@@ -1,12 +1,13 @@
-"""Points of links that meet planes: how far off they are, and how joint velocities move them.
+"""Contact points: points of links that can touch planes, their gaps and Jacobians.
 
-    gap = n . (p - p_0) - r                       m, below zero where it is in the plane
-    x   = J v,   J = R (J_S - s~ J_R) + r n~ R J_R    m/s, of what of the link touches the plane
+    gap = n . (p - p_0) - r                       m, negative for penetration
+    x   = J v,   J = R (J_S - s~ J_R) + r n~ R J_R    m/s, velocity of the material point in contact
 
-n is the plane's normal and p_0 any point of it; p is the point, s from its link's centre of mass to it, R the link's
-rotation, J_S and J_R the link's Jacobians (Projected Newton-Euler, 5.2). Of a sphere around the point, of radius r,
-touches what lies lowest, p - r n, so that a sphere which rolls has x = 0. Any leading axes, of points and normals too.
-Cost: that of all Jacobians, O(N^2), and a product for each point. Checked by tests/simulation/test_contact.py.
+n is the plane's normal and p_0 a point of the plane; p is the contact point, s the vector from the link's centre of
+mass to it, R the link's rotation, J_S and J_R the link's Jacobians (Projected Newton-Euler, 5.2). A sphere of radius r
+around the point touches at its lowest point, p - r n, so that x = 0 for a rolling sphere. All arrays may have leading
+axes.
+Cost: all Jacobians, O(N^2), and a product per point. Checked by tests/simulation/test_contact.py.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from dyn_service.model.tree import Tree
 
 _LEAST_NORMAL = 1e-9
-"""Shorter ones have no direction."""
+"""Shorter normals have no direction."""
 
 _ROUNDED = 16 * float(np.finfo(np.float64).eps)
-"""The square of a normal that was brought to length 1 is within this of it."""
+"""Rounding error of the squared length of a normalised vector."""
 
 _NUMBERS = ("radius", "friction", "stiffness", "damping", "width")
 _POSITIVE = ("stiffness", "width")
@@ -38,14 +39,14 @@ _CHOSEN = ("friction", "stiffness", "damping", "width")
 
 
 def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = False) -> tuple[Contact, ...]:
-    """The contacts with their vectors as arrays, normals of length 1, and friction.
+    """Returns the contacts with their vectors as arrays, normals of length 1, and friction.
 
     Args:
-        contacts: One, several or none.
+        contacts: None, one contact or several.
         batches: Whether points and normals may have leading axes.
 
     Raises:
-        InvalidArgumentError: One is no `Contact`, or a field of it is not what it can be; `path` names it.
+        InvalidArgumentError: An item is not a `Contact` or has an invalid field; `path` names it.
     """
     given = () if contacts is None else [contacts] if isinstance(contacts, Contact) else contacts
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -57,10 +58,10 @@ def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = Fals
 
 
 def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
-    """Refuses contacts of links that the robot has not.
+    """Checks that the robot has the contacts' links.
 
     Raises:
-        NotFoundError: There is no link of that name.
+        NotFoundError: It has not.
     """
     for k, contact in enumerate(contacts):
         if contact.link not in robot.link_names:
@@ -87,10 +88,12 @@ def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
         raise InvalidArgumentError(
             f"{path}.normal must have a direction, found {found(contact.normal)}", path=f"{path}.normal"
         )
-    direction = normal / largest  # any size of number has a square now
+    direction = normal / largest  # scaled, so that the square cannot overflow
     unit = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
     square = np.sum(np.clip(normal, -2.0, 2.0) ** 2, axis=-1, keepdims=True)
-    fields["normal"] = np.where(np.abs(square - 1.0) > _ROUNDED, unit, normal)  # once more would change the last bits
+    fields["normal"] = np.where(
+        np.abs(square - 1.0) > _ROUNDED, unit, normal
+    )  # normalising again would change the last bits
     fields |= {name: _number(getattr(contact, name), name, f"{path}.{name}") for name in _NUMBERS}
     return replace(contact, **fields)
 
@@ -121,24 +124,24 @@ class Placed(NamedTuple):
 
 
 class Points:
-    """The points of some contacts on a robot.
+    """The contact points of a robot.
 
     normal: (..., nc, 3).
 
     Args:
-        robot: In this process: the links' centres of mass are read off its tree.
-        contacts: As `listed` gives them, their links as `check_links` has found them.
+        robot: A robot in this process: the links' centres of mass are read from its tree.
+        contacts: From `listed`, checked by `check_links`.
     """
 
     def __init__(self, robot: RobotQueries, contacts: Sequence[Contact]) -> None:
         self._robot = robot
-        tree: Tree = robot.tree  # type: ignore[attr-defined]  # a remote robot's motions are made where its tree is
+        tree: Tree = robot.tree  # type: ignore[attr-defined]  # motions of a remote robot are computed by the server
         self._links = np.array([robot.link_names.index(contact.link) for contact in contacts], dtype=np.intp)
         self.normal = _rows([contact.normal for contact in contacts])
         self._point = _rows([contact.point for contact in contacts])
         self._lever = self._point - _rows([tree.inertia[i].com for i in self._links])
         self._radius = np.array([contact.radius for contact in contacts])
-        # Of the plane, how far along the normal; it takes no more.
+        # Of the plane, only its distance along the normal matters.
         self._height = np.sum(self.normal * _rows([contact.plane for contact in contacts]), axis=-1) + self._radius
         self._across, self._rolling = _skew(self._lever), _skew(self.normal) * self._radius[:, None, None]
 
@@ -146,7 +149,7 @@ class Points:
         return len(self._links)
 
     def at(self, q: Array) -> Placed:
-        """Where they are, at positions (..., nq), and how they move with v."""
+        """Returns gaps and Jacobians at positions (..., nq)."""
         R, p = self._poses(q)
         J_S, J_R = self._jacobians(q)
         J = R @ (J_S - self._across @ J_R) + self._rolling @ (R @ J_R)
@@ -154,7 +157,7 @@ class Points:
         return Placed(gap, J)
 
     def bias(self, q: Array, v: Array) -> Array:
-        """J-dot v, (..., nc, 3) m/s^2: the rate of J v at zero joint accelerations."""
+        """Returns J-dot v, (..., nc, 3) m/s^2: the rate of J v at zero joint accelerations."""
         R, _ = self._poses(q)
         _, J_R = self._jacobians(q)
         left = self._robot.bias_accelerations(q, v)
@@ -175,12 +178,12 @@ class Points:
 
 
 def _rows(vectors: Sequence[Any]) -> Array:
-    """(..., n, 3), from n of (..., 3)."""
+    """Stacks n arrays (..., 3) to (..., n, 3)."""
     return np.stack(np.broadcast_arrays(*vectors), axis=-2) if vectors else np.zeros((0, 3))
 
 
 def _skew(x: Array) -> Array:
-    """(..., 3, 3): what turns y into x cross y."""
+    """Returns the matrix (..., 3, 3) of the cross product with x."""
     found = np.zeros((*x.shape, 3))
     for i, j, k, sign in ((0, 1, 2, -1.0), (0, 2, 1, 1.0), (1, 2, 0, -1.0)):
         found[..., i, j], found[..., j, i] = sign * x[..., k], -sign * x[..., k]

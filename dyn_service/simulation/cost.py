@@ -1,7 +1,7 @@
-"""What a part of a motion costs, foretold: states x steps x evaluations of the equation of motion.
+"""Predicted cost of a part of a simulation: states x steps x evaluations of the equation of motion.
 
-The steps that choose their own number of evaluations (`adaptive`, `implicit_midpoint`) are foretold with the fewest
-that an ordinary motion needs; who runs them for a stranger has to look at the clock as well, see `progress`.
+For steps with a variable number of evaluations (`adaptive`, `implicit_midpoint`), the prediction is the minimum for an
+ordinary motion; a server also has to check the elapsed time, see `progress`.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ EVALUATIONS: Mapping[Integrator, int] = {
     "adaptive": 10,
     "stick_slip": 3,
 }
-"""Of the equation of motion, in a step."""
+"""Evaluations of the equation of motion per step."""
 
 STICK_S = 1e-4
-"""The tries of one state's step of `stick_slip`, beside their solutions."""
+"""Cost of the iterations of one `stick_slip` step of one state, without the linear solves."""
 
 SUPPORT_S, SUPPORT_STATE_S, SUPPORT_ENTRY_S = 6e-4, 2e-6, 4e-9
-"""What limits and contacts do in an evaluation: its beginning, that of a state, and of each entry of a Jacobian."""
+"""Cost of limits and contacts per evaluation: fixed, per state, and per entry of a Jacobian."""
 
 LEAST_S = 1e-3
-"""A minimisation of `cones.py`, beside its solutions, and how many of them it takes."""
+"""Cost of a minimisation in `contact/steps.py` without the linear solves, and their number."""
 _ITERATIONS = 10
 
 _CONFIGURATIONS = 8
-"""In which inertia is looked at, before the first step."""
+"""Cost of checking the inertia before the first step."""
 
 SOLVE_S, SOLVE_CUBE_S = 3e-6, 3e-10
-"""LAPACK's solution for one state, its beginning and one of its n^3 steps."""
+"""Cost of a LAPACK solve for one state: fixed, and per n^3."""
 
 _ALIVE = 24
-"""Vectors of each state that live through a step, whatever is recorded."""
+"""Vectors per state that a step keeps in memory, independent of the records."""
 
 
 def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
-    """The cost of a part of a motion; as `Computation.cost`, like the next."""
+    """Returns the cost of a part of a motion; see `Computation.cost`."""
     acting = inputs.get("wrenches") or ()
     samples = [given_shape(inputs.get("tau"), 2), *wrench_shapes(acting, 2)]
     lead = leading([*_states(inputs, "q", "v", "p", "gravity"), *samples, overlay_lead(inputs.get("overlay"))])
     steps, every = options["steps"], max(options["every"], 1)
     evaluations = EVALUATIONS[options["integrator"]] if steps else 1
     cubes = options["method"] == "mass_matrix"
-    made = max(steps // every * every, 1)  # those after the last record are not made
+    made = max(steps // every * every, 1)  # steps after the last record are not computed
     numbers = sizes["nq"] + 2 * sizes["nv"]
     work = made * evaluations * _evaluation_s(sizes, count(lead), len(acting), cubes=cubes)
     if options["integrator"] == "stick_slip":
@@ -91,7 +91,7 @@ def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str,
 
 
 def contact_dynamics(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
-    """The cost of accelerations with points held."""
+    """Returns the cost of accelerations with rigid contacts."""
     acting = inputs.get("wrenches") or ()
     given = [*wrench_shapes(acting, 1), overlay_lead(inputs.get("overlay"))]
     lead = leading([*_states(inputs, "q", "v", "tau", "gravity"), *given])
@@ -105,7 +105,9 @@ def contact_dynamics(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapp
 
 
 def simulate_rheonomic(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
-    """The cost of a part of a motion with prescribed joints: mass matrix, inverse dynamics and a solution a stage."""
+    """Returns the cost of a part of a motion with prescribed joints: mass matrix, inverse dynamics and a solve per
+    stage.
+    """
     acting = inputs.get("wrenches") or ()
     given = [given_shape(inputs.get("tau"), 2), given_shape(inputs.get("prescribed"), 3), *wrench_shapes(acting, 1)]
     lead = leading([*_states(inputs, "q", "v", "gravity"), *given, overlay_lead(inputs.get("overlay"))])

@@ -1,8 +1,8 @@
-"""Motions that leave the finite numbers: at which step, in which joint, said in words.
+"""Detection of motions that diverge, with the step and the joint.
 
-A state is looked at every few steps, and the states since the last look are kept. Once one is not finite, the first
-such step is found among them, and of its joints the one that was fastest as the step began: the equations of motion
-couple all joints, so that within a step or two a single joint makes every one of them not a number.
+States are checked every few steps, and the states since the last check are kept. When one is not finite, the first such
+step is found among them, and the joint that was fastest at its start is named: the equations couple all joints, so that
+one diverging joint makes all states NaN within a step or two.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
 
 _LOOK_EVERY = 32
-"""Steps between looks at a small state; a look costs about as much as two steps of a small robot."""
+"""Steps between checks of a small state; a check costs about as much as two steps of a small robot."""
 
 _SMALL = 4096
-"""Numbers up to which a state is small: larger ones are looked at each step, rather than kept."""
+"""Largest size of a small state; larger states are checked at each step instead of kept."""
 
 
 def diverged(step: int, t: float, cause: str) -> FailedPreconditionError:
-    """The error of a motion that diverged in that step, counted from 1, which ends at t (s)."""
+    """Returns the error for a motion that diverged in a step, counted from 1, which ends at t (s)."""
     return FailedPreconditionError(f"the simulation diverged in step {step} (t = {t:g} s): {cause}")
 
 
@@ -36,15 +36,15 @@ def no_longer_finite(
     before: tuple[Array, Array, Array],
     finite: NDArray[np.bool_],
 ) -> FailedPreconditionError:
-    """The error of a motion whose state is not finite after a step.
+    """Returns the error for a motion whose state is not finite after a step.
 
     Args:
         at: The movable joints.
         step: Counted from 1.
-        t: s, when it ends.
+        t: s, its end.
         dt: s, its length.
-        before: Positions, velocities and accelerations as it began.
-        finite: (..., nv) whether the state of each entry's joint is after it.
+        before: Positions, velocities and accelerations at its start.
+        finite: (..., nv) whether the state of each entry's joint is finite after it.
     """
     wild = ~finite
     member = tuple(np.argwhere(wild.any(axis=-1))[0].tolist())
@@ -58,7 +58,7 @@ def no_longer_finite(
 
 
 class Watch:
-    """Looks now and then whether a motion is still finite.
+    """Checks every few steps whether a motion is finite.
 
     Args:
         at: The movable joints.
@@ -66,9 +66,9 @@ class Watch:
         first_step: The number of the first step in the whole motion.
         last: Steps of this part.
         size: Numbers of a state.
-        each: Whether to look at every step, so that no function is given a state that is not finite.
-        motion: (k, q, x) -> velocities and accelerations at the state (q, x) with which step k of this part begins.
-        progress: Told the share that is done at each look.
+        each: Whether to check each step, so that the caller's functions never get a state that is not finite.
+        motion: (k, q, x) -> velocities and accelerations at the state (q, x) at the start of step k of this part.
+        progress: Called with the completed fraction at each check.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Watch:
         self._kept: list[tuple[Array, Array]] = []
 
     def begin(self, q: Array, x: Array) -> None:
-        """The state from which the motion begins, which is finite."""
+        """Sets the initial state, which is finite."""
         self._kept = [(q, x)]
 
     def look(self, k: int, q: Array, x: Array) -> None:
-        """After step k of this part, counted from 1, to the state (q, x).
+        """Records the state (q, x) after step k of this part, counted from 1, and checks it if a check is due.
 
         Raises:
-            FailedPreconditionError: A state since the last look is not finite; names the first such step and its time,
-                and the joint.
+            FailedPreconditionError: A state since the last check is not finite; names the first such step, its time and
+                the joint.
         """
         self._kept.append((q, x))
         if k % self._every and k != self._last:

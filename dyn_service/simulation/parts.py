@@ -1,10 +1,9 @@
-"""Simulations over a wire, part by part, both ends: what to ask next, and the answer to one such request. No sockets.
+"""Remote simulations as a series of requests: client side and server side. No sockets.
 
-The server simulates a limited number of steps a request; a longer motion is a series of requests, each from the last
-state of the one before and with the number of its first step, so that nothing of it stays on the server in between and
-its bits are those of a motion in one piece. A function for efforts or wrenches is asked at the client, and its value
-sent with each step; with adaptive steps, which ask it at every stage, the integration itself is done there, from
-accelerations.
+The server limits the number of steps per request. A longer motion is a series of requests; each contains the last state
+of the previous one and the number of its first step. The server keeps no state between them, and the bits are those of
+a motion in one request. The client evaluates functions for efforts or wrenches and sends their values with each step;
+with adaptive steps, which evaluate them at every stage, the client integrates and requests accelerations.
 """
 
 from __future__ import annotations
@@ -26,33 +25,33 @@ from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.task import Task, checked, one_step
 
 PART_STEPS = 2000
-"""Steps of one request at most: some milliseconds of the server's time."""
+"""Maximum number of steps per request: some milliseconds of the server's time."""
 
 PART_NUMBERS = 1 << 16
-"""Numbers in one reply, about: half a mebibyte."""
+"""Approximate number of values per reply: 0.5 MiB."""
 
 PART_MOVES = 1 << 22
-"""Joint velocities that one request moves on at most, of all states and steps: some tenths of a second."""
+"""Maximum of states x steps x joints per request: some tenths of a second."""
 
 SUPPORTED_MOVES, STICK_SLIP_MOVES = 1 << 17, 1 << 12
-"""The same with limits or contacts, and with `stick_slip`, which minimises for each state: some seconds at most."""
+"""The same with limits or contacts, and with `stick_slip`, which minimises for each state: some seconds."""
 
 SEARCHING_STEPS = 200
-"""Steps of one request at most, of those that search: each evaluates the equation of motion tens of times."""
+"""Maximum number of iterative steps per request: each evaluates the equation of motion tens of times."""
 
 LIMITS = ("position_limits", "effort_limits", "velocity_limits")
 
 LATER = ("first_step", *LIMITS, "stop_time", "stop_damping")
-"""Options that servers did not have from the first."""
+"""Options that early servers do not have."""
 
 SUMS = ("clamped", "work", "dissipated")
-"""Outputs that say of each record what went on since the one before."""
+"""Outputs that sum over the interval before each record."""
 
 Asking = tuple[dict[str, Any], dict[str, Any]]
-"""Inputs and options of one request."""
+"""Inputs and options of a request."""
 
 Motion = Generator[Asking, Mapping[str, Array], Trajectory]
-"""The requests of one simulation, in turn: send each one's outputs back in; the motion is what comes back."""
+"""A generator of the requests of a simulation. The caller sends the outputs of each back in; it returns the motion."""
 
 
 def simulate(
@@ -67,21 +66,21 @@ def simulate(
     progress: Callable[[float], None] | None = None,
     **arguments: Any,
 ) -> Motion:
-    """The requests of one simulation.
+    """Yields the requests of a simulation; see `Requests`.
 
     Args:
         at: The robot's movable joints.
-        q0: As for `Robot.simulate`, like all that follow. Functions are called here.
-        v0: First velocities.
+        q0: Initial positions. Arguments are those of `Robot.simulate`; functions are called in this process.
+        v0: Initial velocities.
         tau: Efforts.
-        payload: Goes with every request.
-        overlay: So does this; there is a state for each of the robots that it speaks of.
-        passive: So does this.
-        progress: Called after each part with the share that is done.
-        **arguments: The others of `Robot.simulate`.
+        payload: Sent with each request.
+        overlay: Sent with each request; its leading axes are those of the states.
+        passive: Sent with each request.
+        progress: Called after each part with the completed fraction.
+        **arguments: The other arguments of `Robot.simulate`.
 
     Raises:
-        InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
         FailedPreconditionError: The motion diverges.
     """
     task = checked(at, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
@@ -99,27 +98,27 @@ def simulated(
     options: Mapping[str, Any],
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Array]:
-    """The answer to one request: the motion, or, of no steps, the accelerations for a client that does the steps.
+    """Answers one request with the motion; for zero steps, with the accelerations, for a client that integrates.
 
     Args:
         robot: The robot, with its payload.
-        inputs: `q`, `v` and, where they are given, `p`, `tau`, `gravity`, `wrenches`, `contacts`.
-        options: Those of the row.
-        progress: Called now and then with the share that is done; what it raises ends the motion.
+        inputs: `q`, `v` and, if given, `p`, `tau`, `gravity`, `wrenches`, `contacts`.
+        options: The options of the row.
+        progress: Called repeatedly with the completed fraction; its exceptions end the motion.
 
     Raises:
         DynError: As `RobotQueries.simulate`.
     """
-    from dyn_service.simulation.simulate import simulate as run  # not at a client
+    from dyn_service.simulation.simulate import simulate as run  # not on the client
 
     q, v, tau = inputs["q"], inputs["v"], inputs.get("tau")
     acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
     if options["steps"] == 0:
         if inputs.get("contacts") or any(options.get(name) for name in LIMITS):
-            raise InvalidArgumentError("of no steps there are no contacts and no limits", path="options.steps")
+            raise InvalidArgumentError("contacts and limits need at least one step", path="options.steps")
         tau = np.zeros(robot.nv) if tau is None else tau
         a = robot.forward_dynamics(q, v, tau, **acting, method=options.get("method", "articulated"))
-        # A stage may overflow: that is for the client to tell, who knows the step and its time.
+        # A stage may overflow: the client reports it, because it knows the step and its time.
         finite = np.isfinite(a)
         return {"a": np.where(finite, a, 0.0), "finite": finite.astype(np.float64)}
     acting["contacts"] = inputs.get("contacts")
@@ -129,7 +128,9 @@ def simulated(
 
 
 def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:
-    """All but the first states of each part, joined. Parts of less than a record's steps give their last state."""
+    """Joins the states of all parts, without the first state of each. Parts shorter than a record interval give their
+    last.
+    """
     every = task.every
     q, v, p = task.q, task.v, task.p
     searching = task.supported or task.integrator in ("adaptive", "implicit_midpoint", "stick_slip")
@@ -138,13 +139,13 @@ def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Calla
     moves = STICK_SLIP_MOVES if task.integrator == "stick_slip" else moves
     most = max(1, min(most, moves // max(v.size, 1)))
     records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
-    aligned = every <= most and not task.by_function  # then parts end where a state is recorded
+    aligned = every <= most and not task.by_function  # parts end at records
     found: dict[str, list[Array]] = {}
-    since: dict[str, Array] = {}  # the last record, where a part ends between two
+    since: dict[str, Array] = {}  # the last record, if a part ends between two
     done = 0
     while not found or done < task.last:
         per_part = 1 if task.by_function else records * every if aligned else min(most, every - done % every)
-        # Where not even one state is recorded after the first, a step is made for the first one's sake.
+        # If only the initial state is recorded, one step is made to get it.
         count = max(1, min(per_part, task.last - done))
         tau, wrenches = task.efforts.part(done, count), task.wrenches.part(done, count)
         if task.by_function:
@@ -167,19 +168,19 @@ def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Calla
 
 
 def _axis(name: str) -> int:
-    """Where the records of an output stand."""
+    """Returns the axis of an output's records."""
     return -len(COMPUTATIONS["simulate"].outputs[name].shape)
 
 
 def _records(name: str, array: Array, wanted: slice) -> Array:
-    """Some of the records of an output."""
+    """Returns a slice of the records of an output."""
     place: Any = (..., wanted, *(slice(None),) * (-_axis(name) - 1))
     found: Array = array[place]
     return found
 
 
 def _adaptive(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:
-    """Adaptive steps done here: every request asks for the accelerations at one stage."""
+    """Integrates adaptive steps in this process; each request asks for the accelerations of one stage."""
     q, v = task.at.unit(task.q, "q0"), task.v
     q_all, v_all = [q], [v]
     for k in range(task.last):
@@ -211,6 +212,6 @@ def _options(task: Task, count: int, done: int, every: int) -> dict[str, Any]:
         "stop_time": task.stop_time,
         "stop_damping": task.stop_damping,
     }
-    # Servers that do not know an option yet refuse it: those that came later go only where they say something.
+    # Older servers refuse options they do not know, so newer options are sent only if they differ from the default.
     known = COMPUTATIONS["simulate"].options
     return {name: value for name, value in options.items() if name not in LATER or value != known[name].default}

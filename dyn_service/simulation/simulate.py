@@ -1,12 +1,12 @@
-"""Motions from efforts: the equations of motion integrated over a grid of times, for a batch at once.
+"""The loop of `simulate`: integrates the equations of motion over a grid of times, for a batch at once.
 
     q-dot = v,      v-dot = a(q, v, tau)         rk4, semi_implicit_euler, explicit_euler, adaptive
     M v' = M v + h (tau - ..) - h p              stick_slip: Coulomb friction, see `stick_slip.py`
     q-dot = dH/dp,  p-dot = -dH/dq + tau         implicit_midpoint: symplectic, so energy errors stay bounded
 
-The fixed steps of the articulated solution run as one kernel a step; with `method="mass_matrix"`, (19a), the step's
-formula runs over that kernel's accelerations. So does RK4 under external wrenches, which at its later stages act on
-links that have turned. `adaptive` is an extrapolation method of variable order, the documents' ode45 at a higher one.
+Fixed steps of the articulated solution run as one kernel per step. With `method="mass_matrix"`, (19a), and for RK4 with
+external wrenches, which act on rotated links at later stages, the step's formula calls a kernel for accelerations.
+`adaptive` is an extrapolation method of variable order, in place of the documents' ode45.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def simulate(
     stop_damping: float = STOP_DAMPING,
     progress: Callable[[float], None] | None = None,
 ) -> Trajectory:
-    """The motion of a robot, in this process or remote, as `RobotQueries.simulate` says: all but payloads.
+    """Simulates a robot, local or remote; see `RobotQueries.simulate`. Payloads are handled by the caller.
 
     Raises:
-        FailedPreconditionError: The motion diverges, or an implicit midpoint is not found.
-        InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
+        FailedPreconditionError: The motion diverges, or the iteration for an implicit midpoint does not converge.
+        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
     """
     task = checked(
         robot.configuration,
@@ -90,7 +90,7 @@ def simulate(
     )
     task.q = task.at.unit(task.q, "q0")
     run = _Run(robot, task, progress)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence is told in words
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
         if integrator == "adaptive":
             return run.adaptive()
         if integrator == "implicit_midpoint":
@@ -99,7 +99,7 @@ def simulate(
 
 
 _TELL_EVERY = 64
-"""Evaluations of adaptive steps after which progress is told: there may be thousands between two times of the grid."""
+"""Evaluations of adaptive steps between calls of `progress`: there may be thousands between two times of the grid."""
 
 _Acting = tuple[Array, list[Wrench] | None]
 """Efforts and external wrenches."""
@@ -124,7 +124,7 @@ class _Run:
         )
 
     def _acting(self, k: int, q: Array, v: Array) -> _Acting:
-        """What acts through step k, which begins at that state."""
+        """Returns the loads of step k, which starts at the given state."""
         task = self.task
         at = (k, task.first_step + k + 1, task.time(k), q, v)
         return task.efforts.at(*at), task.wrenches.at(*at)
@@ -135,7 +135,7 @@ class _Run:
 
         def motion(k: int, q: Array, x: Array) -> tuple[Array, Array]:
             v = velocity(q, x)
-            if task.by_function:  # then each step is looked at, and what acted is that of the last
+            if task.by_function:  # each step is checked, so the loads are those of the last step
                 return v, self._acceleration(q, v, *self._acted)
             return v, self._acceleration(q, v, *self._acting(k, q, v))
 
@@ -149,7 +149,7 @@ class _Run:
         return records
 
     def explicit(self) -> Trajectory:
-        """Fixed steps of (q, v)."""
+        """Integrates (q, v) with fixed steps."""
         task = self.task
         q, v = task.q, task.v
         records = self._records(q, v)
@@ -173,7 +173,7 @@ class _Run:
         return Trajectory(task.times(), *records, **({} if supported is None else supported.account()))
 
     def _step(self) -> Callable[..., tuple[Array, Array]]:
-        """(k, q, v, tau, wrenches) -> q and v after step k of this part."""
+        """Returns a function (k, q, v, tau, wrenches) -> q and v after step k of this part."""
         robot, task = self.robot, self.task
         integrator, length = task.integrator, np.array([task.dt])
         formula = INTEGRATORS.get(integrator)
@@ -193,13 +193,13 @@ class _Run:
         return by_formula
 
     def implicit_midpoint(self) -> Trajectory:
-        """Fixed steps of (q, p) by x' = x + dt f((x + x') / 2), solved by iteration to rounding."""
+        """Integrates (q, p) with fixed steps x' = x + dt f((x + x') / 2), solved by iteration to rounding."""
         robot, task = self.robot, self.task
 
         def velocity(q: Array, p: Array) -> Array:
             return robot.velocity_from_momentum(q, p, method=task.method)
 
-        # What momenta are measured by where there are none: those of 1 rad/s, 1 m/s in all joints.
+        # The scale of momenta: those of 1 rad/s or 1 m/s in all joints.
         unit = float(np.abs(robot.momentum(task.at.neutral, robot.free)).max(initial=0.0))
         q, v = task.q, task.v
         p = robot.momentum(q, v) if task.p is None else task.p
@@ -225,22 +225,22 @@ class _Run:
             found = midpoint_step(flow, task.at, q, p, task.dt, unit)
             if found is None:
                 raise FailedPreconditionError(
-                    f"the midpoint of step {task.first_step + k + 1} (t = {task.time(k):g} s) was not found: its "
-                    f"iteration does not converge; try a step shorter than dt = {task.dt:g} s"
+                    f"the iteration for the midpoint of step {task.first_step + k + 1} (t = {task.time(k):g} s) "
+                    f"does not converge; try a step shorter than dt = {task.dt:g} s"
                 )
             q, p = found
             watch.look(k + 1, q, p)
             if not (k + 1) % task.every:
                 q_all[..., (k + 1) // task.every, :], p_all[..., (k + 1) // task.every, :] = q, p
-        records = (np.moveaxis(x, -2, 0) for x in (q_all, p_all))  # in front of what of the robot has leading axes
+        records = (np.moveaxis(x, -2, 0) for x in (q_all, p_all))  # before the leading axes of the robot's numbers
         v_all = np.moveaxis(velocity(*records), 0, -2)
         v_all[..., 0, :] = task.v if task.p is None else v_all[..., 0, :]
         return Trajectory(task.times(), q_all, v_all, p_all)
 
     def adaptive(self) -> Trajectory:
-        """Steps of their own length, between the grid's times, where sampled efforts may jump.
+        """Integrates with adaptive steps between the times of the grid, at which sampled efforts may jump.
 
-        A batch is one system: its members share the steps that the fastest of them needs.
+        A batch is one system: all members share the steps that the fastest of them needs.
         """
         task = self.task
         q, v = task.q, task.v

@@ -1,12 +1,14 @@
-"""What moves a simulated robot on by one step: this package's equations, or another engine in their place.
+"""Engines that advance a simulated robot by one step: this package's equations, or another simulator.
 
-(q, v) -> (q, v) after dt, the efforts held through it
+(q, v) -> (q, v) after dt, with the efforts held through the step
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -22,43 +24,45 @@ from dyn_service.simulation.integrators.stick_slip import moved
 from dyn_service.simulation.task import Task
 
 EffortsOf = Callable[[Array, Sequence[Wrench]], Array]
-"""(q, wrenches) -> (nv,), the efforts of the joints that do the same."""
+"""(q, wrenches) -> (nv,), the joint efforts with the same effect."""
 
 
 class Engine(Protocol):
-    """Moves one robot."""
+    """Advances one robot."""
 
     @property
     def substeps(self) -> int:
-        """How many steps of its own it makes in one."""
+        """Number of internal steps per step."""
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        """The state q (nq,), v (nv,) after dt_s, under efforts tau (nv,).
+        """Returns the state q (nq,), v (nv,) after dt_s, under efforts tau (nv,).
 
-        braked: (nv,) velocities that brakes bring joints to in it, at a constant rate, whatever pulls at them; NaN of
-        those without a brake, which move on freely. None is open brakes.
+        braked: (nv,) velocities that brakes enforce by the end of the step, at a constant rate; NaN for joints without
+        a brake. None: no brake acts.
         """
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
-        """(nv,), in that state under these efforts."""
+        """Returns the acceleration (nv,) in a state under efforts."""
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
-        """From now on these wrenches act, in place of those before."""
+        """Replaces the external wrenches that act from now on."""
 
     def feel(self) -> None:
-        """From now on it keeps what contacts do, for `felt`."""
+        """Starts to record contact forces, for `felt`."""
 
     def felt(self) -> Sequence[Wrench]:
-        """What contacts did to the links in the last step, mean over it."""
+        """Returns the contact wrenches on the links, averaged over the last step."""
 
     def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """What contacts do to the links of a robot in its brakes, in that state, which moves with a (nv,)."""
+        """Returns the contact wrenches on the links of a braked robot in a state with acceleration a (nv,)."""
 
 
 @dataclass
 class OwnEngine:
-    """Our equations, in explicit steps. forward_dynamics: (q, v, tau) -> a. efforts_of: what wrenches do, where any
-    shall act. in_brakes: (q, v, tau, accelerations that brakes make) -> a, where joints without brakes are.
+    """This package's equations, in explicit steps.
+
+    forward_dynamics: (q, v, tau) -> a. efforts_of: the joint efforts of wrenches; None if no wrenches can act.
+    in_brakes: (q, v, tau, accelerations enforced by brakes) -> a, for robots with joints without brakes.
     """
 
     forward_dynamics: ForwardDynamics
@@ -104,7 +108,7 @@ class OwnEngine:
         """As `Engine.push`.
 
         Raises:
-            UnimplementedError: It was not told what wrenches do.
+            UnimplementedError: It was created without `efforts_of`.
         """
         if wrenches and self.efforts_of is None:
             raise UnimplementedError("this simulated robot takes no external wrenches")
@@ -115,18 +119,20 @@ class OwnEngine:
         self._feels = True
 
     def felt(self) -> Sequence[Wrench]:
-        """As `Engine.felt`: stages weigh in it as their accelerations do in the step, so that no impulse is lost."""
+        """As `Engine.felt`; stages have the weights of their accelerations in the step, so that the impulse is
+        exact.
+        """
         if self._supported is None or not self._forces:
             return ()
         weights = np.tile(WEIGHTS[self.integrator], self.substeps) / self.substeps
         return self._supported.supports.wrenches(np.tensordot(weights, self._forces, axes=1))
 
     def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.felt_at`; rigid contacts do nothing, see `Supports.in_brakes`."""
+        """As `Engine.felt_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
         return () if self._supported is None else self._supported.supports.in_brakes(q, v)
 
     def _pushed(self, q: Array, tau: Array) -> Array:
-        """The efforts, with what pushes."""
+        """Returns the efforts with those of the external wrenches."""
         if not self._pushes:
             return tau
         assert self.efforts_of is not None
@@ -134,10 +140,9 @@ class OwnEngine:
 
 
 class StickSlipEngine:
-    """Our equations, in steps of `stick_slip`: friction holds, of joints and of contacts, see
-    `simulation/contact/cones.py`.
+    """This package's equations with dry friction of joints and contacts; see `simulation/contact/steps.py`.
 
-    task: contacts and limits, and a step, of which one of the plant has `substeps`.
+    task: contacts, limits and the internal step; the plant's step has `substeps` of them.
     """
 
     def __init__(self, robot: RobotQueries, task: Task, substeps: int = 1) -> None:
@@ -149,7 +154,7 @@ class StickSlipEngine:
         self._made = 0
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        """As `Engine.step`; dt_s is that of the task, so many times."""
+        """As `Engine.step`; dt_s must be a multiple of the task's step."""
         self._found = []
         begun = v
         for k in range(self.substeps):
@@ -161,7 +166,7 @@ class StickSlipEngine:
         return q, v
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
-        """As `Engine.acceleration`: mean over a step."""
+        """As `Engine.acceleration`: the mean over a step."""
         found: Array = (self._steps.solved(self._made, q, v, tau, self._pushes).v - v) / self._inner_s
         return found
 
@@ -170,7 +175,7 @@ class StickSlipEngine:
         self._pushes = list(wrenches) or None
 
     def feel(self) -> None:
-        """As `Engine.feel`: it always does."""
+        """As `Engine.feel`; contact forces are always recorded."""
 
     def felt(self) -> Sequence[Wrench]:
         """As `Engine.felt`."""
@@ -178,5 +183,48 @@ class StickSlipEngine:
         return self._supports.wrenches(np.mean(forces, axis=0)) if forces else ()
 
     def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.felt_at`; rigid contacts do nothing, see `Supports.in_brakes`."""
+        """As `Engine.felt_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
         return self._supports.in_brakes(q, v)
+
+
+LIMITS: Mapping[str, float] = MappingProxyType(
+    {"rk4": 2.785293563405282, "semi_implicit_euler": 2.0, "explicit_euler": 2.0}
+)
+"""The largest stable h k: 1 - x + x^2/2 - x^3/6 + x^4/24 = 1 for RK4, 1 - x = -1 for Euler."""
+_SPEED = 1e-6
+"""rad/s | m/s, for finite differences: far below any friction width, far above rounding."""
+
+
+@dataclass(frozen=True)
+class Unstable:
+    """joints: the entries of v of unstable modes. rate: 1/s, the largest k. least: the factor by which the step must be
+    shortened.
+    """
+
+    joints: tuple[int, ...]
+    rate: float
+    least: int
+
+
+def unstable(acceleration: Callable[[Array], Array], free: Array, step_s: float, integrator: str) -> Unstable | None:
+    """Returns the unstable modes near rest for a step length; None if the step is stable.
+
+    Args:
+        acceleration: v (nv,) -> a (nv,) in one position.
+        free: (nv,) whether an entry of v may differ from 0 (joints that are not locked).
+        step_s: The length of a step, s.
+        integrator: A key of `LIMITS`.
+    """
+    entries = np.flatnonzero(free)
+    columns = [(acceleration(-v) - acceleration(v)) / (2.0 * _SPEED) for v in _SPEED * np.eye(len(free))[entries]]
+    matrix = np.stack(columns, axis=1)[entries] if columns else np.zeros((0, 0))
+    if not np.isfinite(matrix).all():
+        return None  # accelerations that are not finite are reported by the simulation
+    rates, ways = np.linalg.eig(matrix)
+    limit = LIMITS[integrator]
+    beyond = np.flatnonzero(rates.real * step_s > limit)
+    if not beyond.size:
+        return None
+    joints = {int(entries[np.argmax(np.abs(ways[:, k]))]) for k in beyond}
+    largest = float(rates.real.max())
+    return Unstable(tuple(sorted(joints)), largest, math.ceil(largest * step_s / limit))

@@ -1,15 +1,17 @@
-"""What a simulation is asked for, checked once: the same for a robot in this process and at a client.
+"""The checked arguments of a simulation, for a local robot and for a client, and its grid of times.
 
-Efforts and external wrenches come as constants, as samples (one per step), or as functions of (t, q, v); each value is
-held through its step. A motion may be one part of a longer one: `first_step` is the number of its first step there, and
-all times are those of the whole. Nothing here needs an engine.
+Efforts and external wrenches are constants, samples (one per step) or functions of (t, q, v); each value is held
+through its step. A motion may be a part of a longer one: `first_step` is the number of its first step, and times are
+those of the whole motion. No engine is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -30,22 +32,21 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.contact_points import listed as listed_contacts
 from dyn_service.simulation.divergence import diverged
-from dyn_service.simulation.grid import Grid, check_grid
 from dyn_service.support.suggestions import did_you_mean
 
 Wrenches = Wrench | Sequence[Wrench] | WrenchFunction | None
 _VECTORS = ("torque", "force", "point")
 
 SUPPORTED: tuple[Integrator, ...] = ("rk4", "semi_implicit_euler", "explicit_euler", "stick_slip")
-"""The integrators that know limits and contacts."""
+"""The integrators that support limits and contacts."""
 
 
 @dataclass(eq=False)
 class Task:
-    """One simulation, its arguments checked and its first state spread over all leading axes.
+    """The checked arguments of a simulation; the initial state is broadcast to all leading axes.
 
-    at: the movable joints. q: (..., nq). v: (..., nv). p: (..., nv), given in place of v's momenta, or None. gravity:
-    (..., 3) or None. contacts: as `contact.listed` gives them. The rest as for `simulate`.
+    at: the movable joints. q: (..., nq). v: (..., nv). p: (..., nv), the initial momenta if given, or None. gravity:
+    (..., 3) or None. contacts: from `contact_points.listed`. Other fields as for `simulate`.
     """
 
     at: Configuration
@@ -72,37 +73,37 @@ class Task:
 
     @property
     def dt(self) -> float:
-        """s, of a step."""
+        """The length of a step, s."""
         return self.grid.dt
 
     @property
     def steps(self) -> int:
-        """How many."""
+        """The number of steps."""
         return self.grid.steps
 
     @property
     def every(self) -> int:
-        """A state is recorded every so many steps."""
+        """The number of steps between records."""
         return self.grid.every
 
     @property
     def first_step(self) -> int:
-        """Steps that were made before these."""
+        """The number of steps before this part."""
         return self.grid.first_step
 
     @property
     def last(self) -> int:
-        """Steps up to the last one that is recorded; none after it is made."""
+        """The number of steps up to the last record; later steps are not computed."""
         return self.steps // self.every * self.every
 
     @property
     def by_function(self) -> bool:
-        """Whether what acts is asked of a function at each step."""
+        """Whether loads are given by a function that is called at each step."""
         return self.efforts.function is not None or self.wrenches.function is not None
 
     @property
     def steady(self) -> bool:
-        """Whether the same acts in every step."""
+        """Whether the loads are the same in all steps."""
         return self.efforts.constant and self.wrenches.constant
 
     def time(self, step: int) -> float:
@@ -136,10 +137,10 @@ def checked(
     stop_time: float = 0.0,
     stop_damping: float = STOP_DAMPING,
 ) -> Task:
-    """The simulation that these arguments of `simulate` ask for.
+    """Checks the arguments of `simulate`.
 
     Raises:
-        InvalidArgumentError: One of them has the wrong type, shape or value; `path` names it.
+        InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
     """
     grid = check_grid(dt, steps, every=every, first_step=first_step)
     for name, value, known in (("integrator", integrator, get_args(Integrator)), ("method", method, get_args(Method))):
@@ -147,7 +148,7 @@ def checked(
             near = did_you_mean(value, known)
             raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}{near}", path=name)
     if p0 is not None and integrator != "implicit_midpoint":
-        raise InvalidArgumentError(f"p0 goes with implicit_midpoint alone, found integrator {integrator}", path="p0")
+        raise InvalidArgumentError(f"p0 needs the integrator implicit_midpoint, found {integrator}", path="p0")
     flags = {
         "position_limits": position_limits,
         "effort_limits": effort_limits,
@@ -160,7 +161,7 @@ def checked(
     for name, asked in {**flags, "contacts": touching}.items():
         if asked and integrator not in SUPPORTED:
             raise InvalidArgumentError(
-                f"{name} goes with the integrators {', '.join(SUPPORTED)}, found {integrator}", path=name
+                f"{name} needs one of the integrators {', '.join(SUPPORTED)}, found {integrator}", path=name
             )
     stop_time, stop_damping = _amount("stop_time", stop_time), _amount("stop_damping", stop_damping)
     given: dict[str, tuple[ArrayLike, int]] = {"q0": (q0, at.nq), "v0": (v0, at.nv)}
@@ -187,12 +188,12 @@ class Efforts:
     """Joint efforts, held through each step.
 
     Args:
-        names: The joint that each entry belongs to.
-        tau: None (none), (n,) constant, (..., steps, n) samples, or a function of (t, q, v).
-        steps: How many samples there must be.
+        names: The joint of each entry.
+        tau: None (zero), (n,) constant, (..., steps, n) samples, or a function of (t, q, v).
+        steps: The required number of samples.
 
     Raises:
-        InvalidArgumentError: It is none of these, or not finite.
+        InvalidArgumentError: `tau` is none of these, or not finite.
     """
 
     def __init__(self, names: tuple[str, ...], tau: ArrayLike | EffortFunction | None, steps: int) -> None:
@@ -211,21 +212,21 @@ class Efforts:
         self.constant = self.function is None and (array.ndim == 1 or array.shape[-2] == 1)
 
     def begin(self, step: int, t: float, q: Array, v: Array) -> tuple[int, ...]:
-        """Asks a function for the first step's efforts, once; the leading axes of the efforts."""
+        """Calls a function for the efforts of the first step; returns the leading axes of the efforts."""
         if self.function is None:
             return self._array.shape[:-2]
         self._first = self._asked(step, t, q, v)
         return self._first.shape[:-1]
 
     def at(self, index: int, step: int, t: float, q: Array, v: Array) -> Array:
-        """(..., n), what acts through a step.
+        """Returns the efforts (..., n) of a step.
 
         Args:
-            index: Which sample.
-            step: The step's number in the whole motion, from 1, for errors.
-            t: s, at its beginning.
-            q: (..., n) positions there.
-            v: (..., n) velocities there.
+            index: The index of the sample.
+            step: The number of the step in the whole motion, from 1, for errors.
+            t: s, at its start.
+            q: (..., n) positions at its start.
+            v: (..., n) velocities at its start.
 
         Raises:
             InvalidArgumentError: A function's value has the wrong shape.
@@ -256,15 +257,16 @@ class Efforts:
 
 
 class Loads:
-    """External wrenches, held through each step in the axes they are given in.
+    """External wrenches, held through each step in the axes in which they are given.
 
     Args:
-        wrenches: None, a `Wrench` or several, or a function of (t, q, v) that gives such. Torque, force and point are
-            (3,) constant or (..., steps, 3) samples; a function's are (..., 3).
-        steps: How many samples there must be.
+        wrenches: None, one `Wrench` or several, or a function of (t, q, v) that returns them. Torque, force and point
+        are
+            (3,) constants or (..., steps, 3) samples; those of a function are (..., 3).
+        steps: The required number of samples.
 
     Raises:
-        InvalidArgumentError: It is none of these, or not finite.
+        InvalidArgumentError: `wrenches` is none of these, or not finite.
     """
 
     def __init__(self, wrenches: Wrenches, steps: int) -> None:
@@ -282,14 +284,14 @@ class Loads:
             finite(name, array)
 
     def begin(self, step: int, t: float, q: Array, v: Array) -> dict[str, tuple[int, ...]]:
-        """Asks a function for the first step's wrenches, once; the leading axes by name."""
+        """Calls a function for the wrenches of the first step; returns the leading axes by name."""
         if self.function is None:
             return {name: array.shape[:-2] for name, array in vectors_of(self._samples) if array.ndim > 1}
         self._first = self._asked(step, t, q, v)
         return {name: array.shape[:-1] for name, array in vectors_of(self._first) if array.ndim > 1}
 
     def at(self, index: int, step: int, t: float, q: Array, v: Array) -> list[Wrench] | None:
-        """What acts through a step, as queries take it; arguments and errors as of `Efforts.at`."""
+        """Returns the wrenches of a step in the form that queries take; arguments and errors as in `Efforts.at`."""
         if self.none:
             return None
         if self.function is None:
@@ -314,7 +316,7 @@ class Loads:
 
 
 def _amount(name: str, value: Any) -> float:
-    """A finite number, at least 0."""
+    """Returns a finite number that is at least 0."""
     array = numbers(value)
     if array is None or array.ndim or not 0.0 <= float(array) < np.inf:
         raise InvalidArgumentError(f"{name} must be a number, at least 0, found {found(value)}", path=name)
@@ -322,7 +324,7 @@ def _amount(name: str, value: Any) -> float:
 
 
 def one_step(tau: Array | None, wrenches: list[Wrench] | None) -> tuple[Array | None, list[Wrench] | None]:
-    """Efforts (..., n) and wrenches (..., 3) of one moment as arguments of a simulation of one step."""
+    """Converts efforts (..., n) and wrenches (..., 3) at one time to arguments of a simulation of one step."""
     efforts = None if tau is None else _as_sample(tau)
     return efforts, None if wrenches is None else _changed(wrenches, _as_sample)
 
@@ -344,10 +346,10 @@ def _slice(array: Array, start: int, count: int) -> Array:
 
 
 def listed(wrenches: Wrench | Sequence[Wrench]) -> list[Wrench]:
-    """The wrenches with their vectors as arrays.
+    """Returns the wrenches with their vectors as arrays.
 
     Raises:
-        InvalidArgumentError: One is no `Wrench`, or its vectors are not (..., 3) numbers.
+        InvalidArgumentError: An item is not a `Wrench`, or its vectors are not (..., 3) numbers.
     """
     given = [wrenches] if isinstance(wrenches, Wrench) else wrenches
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -365,7 +367,7 @@ def listed(wrenches: Wrench | Sequence[Wrench]) -> list[Wrench]:
 
 
 def vectors_of(wrenches: list[Wrench]) -> list[tuple[str, Array]]:
-    """The arrays of these wrenches, with what errors call them."""
+    """Returns the arrays of wrenches with their names for errors."""
     return [
         (f"wrenches[{k}].{part}", np.asarray(getattr(wrench, part)))
         for k, wrench in enumerate(wrenches)
@@ -382,10 +384,10 @@ def _with(wrench: Wrench, vectors: Mapping[str, Any]) -> Wrench:
 
 
 def finite(name: str, array: Array) -> Array:
-    """The array, if all of its numbers are finite.
+    """Returns the array if all its numbers are finite.
 
     Raises:
-        InvalidArgumentError: One is not; names it and its place.
+        InvalidArgumentError: A number is not finite; names the number and its index.
     """
     if not np.isfinite(array).all():
         index = np.argwhere(~np.isfinite(array))[0].tolist()
@@ -394,7 +396,7 @@ def finite(name: str, array: Array) -> Array:
 
 
 def _fits(name: str, lead: tuple[int, ...], whole: tuple[int, ...] | None, path: str) -> None:
-    """Whether a function's value has the leading axes it began with."""
+    """Checks that a function's value has the same leading axes as its first value."""
     if whole is None or not lead:
         return
     leads: Mapping[str, tuple[int, ...]] = {"the motion": whole, name: lead}
@@ -405,3 +407,57 @@ def _fits(name: str, lead: tuple[int, ...], whole: tuple[int, ...] | None, path:
 def _shape(value: Any) -> str:
     array = numbers(value)
     return f"shape {array.shape}" if array is not None else found(value)
+
+
+class Grid(NamedTuple):
+    """The times of a motion: step k of this part, from 0, starts at t0 + (first_step + k) dt; every `every` steps are
+    recorded.
+    """
+
+    dt: float
+    steps: int
+    every: int
+    first_step: int
+    t0: float
+
+    def time(self, step: int) -> float:
+        """s, at the beginning of that step of this part."""
+        return self.t0 + (self.first_step + step) * self.dt
+
+    def times(self) -> Array:
+        """(K,) s, of the records."""
+        steps: Array = self.first_step + self.every * np.arange(self.steps // self.every + 1, dtype=np.float64)
+        return self.t0 + steps * self.dt
+
+
+def check_grid(dt: Any, steps: Any, *, every: Any = 1, first_step: Any = 0, t0: Any = 0.0) -> Grid:
+    """Returns the grid of a simulation; accepts Python and NumPy numbers.
+
+    Raises:
+        InvalidArgumentError: dt is not a positive time, t0 is not finite, or another argument is not a whole number;
+            `path` names it.
+    """
+    length, begin = _number(dt), _number(t0)
+    if length is None or not length > 0.0:
+        raise InvalidArgumentError(f"dt must be a positive time in s, found {dt!r}", path="dt")
+    if begin is None:
+        raise InvalidArgumentError(f"t0 must be a finite time in s, found {t0!r}", path="t0")
+    counts = _whole("steps", steps, 1), _whole("every", every, 1), _whole("first_step", first_step, 0)
+    return Grid(length, *counts, begin)
+
+
+def _number(value: Any) -> float | None:
+    """Returns the value as a float; None if it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer too large for a float
+        return None
+    return number if isfinite(number) else None
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InvalidArgumentError(f"{name} must be a whole number, at least {least}, found {value!r}", path=name)
+    return int(value)

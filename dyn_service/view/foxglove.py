@@ -15,8 +15,7 @@ import foxglove
 from foxglove.websocket import ChannelView, Client, ServerListener
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
-from dyn_service.graph.bags.clock import WallClock
-from dyn_service.graph.bags.topic_listener import TopicListener
+from dyn_service.graph.bags.recording import TopicListener, WallClock
 from dyn_service.messages import Message, decode, ros_type, schema
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.cdr import to_cdr

@@ -17,6 +17,10 @@ from dyn_service.api.queries import Array
 from dyn_service.control.joint_states import MULTI_DOF
 from dyn_service.control.joint_states_heard import Heard
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.reader import BagReader
+from dyn_service.messages import ros_type
+from dyn_service.messages.sensor_msgs import JointState
+from dyn_service.messages.std_msgs import String
 from dyn_service.model.configuration import Configuration
 from dyn_service.support.suggestions import did_you_mean
 
@@ -112,7 +116,7 @@ class State:
 
 
 class States:
-    """States of a robot from messages of joint states, each of one way to move or of several, as they come."""
+    """States of a robot from messages of joint states, each of one degree of freedom or of several, as they come."""
 
     def __init__(self, at: Configuration) -> None:
         self._heard = Heard(at)
@@ -173,12 +177,14 @@ def _when(one: tuple[int, float, Any]) -> tuple[int, float]:
 
 
 def several(at: Configuration) -> bool:
-    """Whether a joint of the robot has several ways to move, which other messages tell of."""
+    """Whether a joint of the robot has several degrees of freedom, which other messages tell of."""
     return any(joint.nv > 1 for joint in at.joints)
 
 
 def beside(topic: str) -> str | None:
-    """The topic of joints with several ways to move, beside that of the others; None where that is an endpoint."""
+    """The topic of joints with several degrees of freedom, beside that of the others; None where that is an
+    endpoint.
+    """
     return None if "://" in topic else f"{topic.rpartition('/')[0]}/{MULTI_DOF}"
 
 
@@ -205,3 +211,48 @@ def _rising(t: Array) -> Array:
     """Times of several runs, one after the other."""
     step = np.diff(t, prepend=t[:1])
     return np.cumsum(np.where(step < 0.0, 0.0, step)) + (t[0] if len(t) else 0.0)
+
+
+STATES, TEXT = ros_type(JointState), ros_type(String)
+DESCRIPTION = "robot_description"
+
+
+def states_topic(bag: BagReader, named: str | None) -> str:
+    """The topic of joint states that was named, or the only one there is.
+
+    Raises:
+        NotFoundError: There is no such topic, or none of joint states.
+        InvalidArgumentError: It is of another type, or there are several and none is named, or it has no message.
+    """
+    types = {topic.name: topic.type for topic in bag.topics}
+    found = [name for name, kind in types.items() if kind == STATES]
+    if named is not None:
+        bag.check([named])
+        if types[named] != STATES:
+            raise InvalidArgumentError(
+                f"topic {named!r} of bag {str(bag.path)!r} is of {types[named]}, expected {STATES}"
+            )
+        chosen = named
+    elif not found:
+        has = f"; it has {', '.join(sorted(types))}" if types else ": it is empty"
+        raise NotFoundError(f"bag {str(bag.path)!r} has no topic of joint states, {STATES}{has}")
+    elif len(found) > 1:
+        raise InvalidArgumentError(
+            f"bag {str(bag.path)!r} has several topics of joint states, {', '.join(sorted(found))}: name one, --topic"
+        )
+    else:
+        chosen = found[0]
+    if not any(len(topic.times) for topic in bag.topics if topic.name == chosen):
+        raise InvalidArgumentError(f"topic {chosen!r} of bag {str(bag.path)!r} has no message")
+    return chosen
+
+
+def description_in(bag: BagReader, states: str) -> tuple[str, str] | None:
+    """The topic and the text of the robot whose joint states a topic has: its neighbour `robot_description`, or the
+    only one there is; None where the bag has none.
+    """
+    found = [one.name for one in bag.topics if one.type == TEXT and one.name.rpartition("/")[2] == DESCRIPTION]
+    beside = f"{states.rpartition('/')[0]}/{DESCRIPTION}"
+    topic = beside if beside in found else found[0] if len(found) == 1 else None
+    text = "" if topic is None else "".join(str(one.message.data) for one in list(bag.messages([topic]))[-1:])
+    return (topic, text) if topic is not None and text else None

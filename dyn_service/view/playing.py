@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from html import escape
 from typing import Any
 
@@ -11,8 +13,15 @@ import numpy as np
 from viser import uplot
 
 from dyn_service.api.queries import Array
-from dyn_service.view.live import Live
-from dyn_service.view.motions import Motion
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.middleware.discovery import Discovery, full
+from dyn_service.graph.middleware.executor import LOOK_S
+from dyn_service.graph.middleware.listening import listening
+from dyn_service.graph.middleware.subscription import Frames
+from dyn_service.messages import Message, decode, ros_type
+from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
+from dyn_service.model.configuration import Configuration
+from dyn_service.view.motions import Motion, State, States, beside, of_states, several, stamp_of
 from dyn_service.view.viewer import Viewer
 
 PLOT_S = 0.2
@@ -152,7 +161,7 @@ class Plots:
         if self._joint.value in at.position_names:
             m = at.position_names.index(self._joint.value)
             title, first = f"position [{unit}]", [("measured", "#1b5e9b", motion.q[chosen, m])]
-        else:  # positions of joints with several ways to move are none of its own
+        else:  # positions of joints with several degrees of freedom are none of its own
             m, title, first = -1, f"velocity [{unit}/s]", [("measured", "#1b5e9b", motion.v[chosen, n])]
         if self._followed:
             wanted = motion.reference[chosen, m] if m >= 0 else np.full_like(motion.t[chosen], np.nan)
@@ -192,3 +201,82 @@ def _bounds(lines: Sequence[tuple[str, str, Array]]) -> tuple[float, float]:
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - pad, high + pad
+
+
+KEPT = 600
+"""States of the recent past, some 20 s of pictures."""
+
+
+class Live:
+    """The newest of a topic of joint states, and of that beside it where the robot wants one. topic: its full name, or
+    an endpoint. say: takes what is wrong, once.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        at: Configuration,
+        heard: Mapping[type[Message], Frames],
+        discovery: Discovery,
+        say: Callable[[str], None],
+    ) -> None:
+        self.topic = topic
+        self._at, self._heard, self._discovery, self._say = at, heard, discovery, say
+        self._states = States(at)
+        self._kept: deque[State] = deque(maxlen=KEPT)
+        self._next_look_s = 0.0
+        self._told = False
+
+    def take(self) -> State | None:
+        """The newest state that came since, or None."""
+        if time.monotonic() >= self._next_look_s:
+            for heard in self._heard.values():
+                heard.look(self._discovery.entries())
+            self._next_look_s = time.monotonic() + LOOK_S
+        try:
+            came = [message for kind, heard in self._heard.items() if (message := _newest(kind, heard)) is not None]
+            if not came:
+                return None
+            if self._kept and max(map(stamp_of, came)) <= self._kept[-1].t:  # another run has begun
+                self._kept.clear()
+                self._states = States(self._at)
+            state = self._states.take(came)
+            fault = "its states name no joint of the robot"
+        except InvalidArgumentError as error:
+            state, fault = None, str(error)
+        if state is None:
+            if not self._told:
+                self._told = True
+                self._say(f"topic {self.topic!r}: {fault}")
+            return None
+        self._kept.append(state)
+        return state
+
+    def recent(self) -> Motion:
+        """The states that were taken of late; there has been one."""
+        return of_states(list(self._kept))
+
+
+@contextmanager
+def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[Live]:
+    """The newest joint states of a topic, or of an endpoint, of a robot with these joints."""
+    name, discovery = full(topic), Discovery()
+    other = beside(name) if several(at) else None
+    with ExitStack() as stack:
+        topics: dict[type[Message], str] = {JointState: name} | ({MultiDOFJointState: other} if other else {})
+        heard = {
+            kind: stack.enter_context(listening(each, ros_type(kind), discovery, say)) for kind, each in topics.items()
+        }
+        yield Live(name, at, heard, discovery, say)
+
+
+def _newest(kind: type[Message], heard: Frames) -> Message | None:
+    """The last of what came.
+
+    Raises:
+        InvalidArgumentError: It is none of that kind.
+    """
+    newest = None
+    while (frame := heard.take_frame()) is not None:
+        newest = bytes(frame)
+    return None if newest is None else decode(kind, newest)

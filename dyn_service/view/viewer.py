@@ -19,9 +19,8 @@ import rich
 import viser
 
 from dyn_service.api.queries import Array
-from dyn_service.view.meshes import meshes_of
 from dyn_service.view.scene import Scene, Snapshot, colours, quaternions
-from dyn_service.view.shapes import Looks, Shape
+from dyn_service.view.shapes import Looks, Shape, meshes_of
 from dyn_service.view.web_proxy import Door
 
 FRAME_S = 1.0 / 30.0

@@ -15,7 +15,7 @@ import yaml
 from msgspec import Meta
 from typer.testing import CliRunner
 
-from dyn_service.cli import completing
+from dyn_service.cli import finding
 from dyn_service.cli.main import app
 from dyn_service.cli.yaml_text import edited
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
@@ -286,17 +286,17 @@ def test_launches_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_shells_complete_names(dyn: Dyn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert completing.nodes("/a") == ["/arm/wave"]
-    assert completing.topics("/arm/j") == ["/arm/joint_states"]
-    assert "/arm/wave/get_state" in completing.services("")
-    assert "sensor_msgs/msg/JointState" in completing.types("sensor")
-    assert completing.transitions("de") == ["deactivate"]
+    assert finding.nodes("/a") == ["/arm/wave"]
+    assert finding.topics("/arm/j") == ["/arm/joint_states"]
+    assert "/arm/wave/get_state" in finding.services("")
+    assert "sensor_msgs/msg/JointState" in finding.types("sensor")
+    assert finding.transitions("de") == ["deactivate"]
     done = CliRunner().invoke(app, [], prog_name="dyn", env={
         "_DYN_COMPLETE": "complete_bash", "COMP_WORDS": "dyn param get /arm/wave am", "COMP_CWORD": "4",
     })  # fmt: skip
     assert done.output.split() == ["amplitude"]
     monkeypatch.setenv(RUNTIME_DIR, str(tmp_path / "gone"))
-    assert completing.nodes("") == []  # no traceback in somebody's shell
+    assert finding.nodes("") == []  # no traceback in somebody's shell
 
 
 def test_rates() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dyn_service.cli.scaffolding import check_name, new_package
+from dyn_service.cli.new import check_name, new_package
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.planner import make_plan

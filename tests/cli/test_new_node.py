@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dyn_service.cli.main import app
-from dyn_service.cli.usage import UsageError
+from dyn_service.cli.progress import UsageError
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.plan import LaunchPlan
 from dyn_service.graph.launch.planner import make_plan

@@ -10,8 +10,22 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.channel import Channel
-from dyn_service.hil.faults import Delay, Fault, Jitter, Killed, Loss, Reorder, WrongPayload, check_faults
-from dyn_service.hil.value_faults import Bias, Noise, NotANumber, Saturation, Stale, Swapped
+from dyn_service.hil.faults import (
+    Bias,
+    Delay,
+    Fault,
+    Jitter,
+    Killed,
+    Loss,
+    Noise,
+    NotANumber,
+    Reorder,
+    Saturation,
+    Stale,
+    Swapped,
+    WrongPayload,
+    check_faults,
+)
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
 from tests.graph.many_ways import MANY_WAYS

@@ -92,13 +92,13 @@ def test_who_leads_may_stand_behind_and_above() -> None:
             hand("a|ball|", f"b|revolute|{mimic('a')}"),
             3,
             "joint 'b' mimic",
-            "joint 'a', which it follows, is of type spherical, with 3 ways to move, expected one with one",
+            "joint 'a', which it follows, is of type spherical, with 3 degrees of freedom, expected one with one",
         ),
         (
             hand("a|revolute|", f"b|floating|{mimic('a')}"),
             3,
             "joint 'b' mimic",
-            "it is of type floating, with 6 ways to move, expected one with one",
+            "it is of type floating, with 6 degrees of freedom, expected one with one",
         ),
         (
             hand("a|revolute|", f"b|revolute|{mimic('a', 1e5)}", f"c|revolute|{mimic('b', 1e5)}"),

@@ -107,7 +107,7 @@ FAULTS = [
     ("next to no width", "  hinge: {friction_width: 1.0e-310}", 3, "joints.hinge.friction_width",
      "expected a width of at least 1e-300, found 1e-310"),
     ("a spring in a ball", "  ball:\n    stiffness: 2", 4, "joints.ball.stiffness",
-     "a spring acts along one way to move, and a joint of type spherical has 3"),
+     "a spring acts along one degree of freedom, and a joint of type spherical has 3"),
     ("a gear alone", "  hinge: {gear_ratio: 5}", 3, "joints.hinge.gear_ratio",
      "expected a rotor_inertia with the gear_ratio, found none"),
     ("a rotor alone", "  hinge: {rotor_inertia: 5}", 3, "joints.hinge.rotor_inertia",
@@ -173,7 +173,7 @@ def test_the_example_fits_its_robot() -> None:
 def test_springs_of_balls_are_refused_without_a_file() -> None:
     described = read_text(ARM.format(more=""))
     joints = tuple(replace(joint, stiffness=1.0) if joint.name == "ball" else joint for joint in described.joints)
-    with pytest.raises(UrdfError, match="a spring acts along one way to move") as caught:
+    with pytest.raises(UrdfError, match="a spring acts along one degree of freedom") as caught:
         tree_of(replace(described, joints=joints))
     assert (caught.value.element, caught.value.line) == ("joint 'ball'", 4)
 
@@ -231,7 +231,7 @@ PLATE = """<robot name="plate"><link name="a"/><link name="b"><inertial><mass va
 
 def test_what_turns_and_shifts_has_no_armature(tmp_path: Path) -> None:
     """In no file, and no overlay; with one, p = M v would not be kept where nothing acts."""
-    why = "an armature is felt along one way to move or in turning, and a joint of type planar does more"
+    why = "an armature needs one degree of freedom or a rotation only, and a joint of type planar has more"
     gear = actuated(ROTOR, '<joint name="slide"/>')
     robot = Robot.from_urdf(PLATE.format(more=gear))
     assert f"{why}: its rotor inertia is not used" in [note.text for note in robot.receipt.of_kind("doubted")]

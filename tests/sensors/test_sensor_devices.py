@@ -12,8 +12,7 @@ import scipy.signal
 import scipy.stats
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.sensors.devices import Device, Encoder, force_torque, imu
-from dyn_service.sensors.filters import Cascade, sections_of
+from dyn_service.sensors.devices import Cascade, Device, Encoder, force_torque, imu, sections_of
 from dyn_service.sensors.settings import EncoderSettings, Errors, Filter, ForceTorqueSettings, ImuSettings
 
 RATE = 1000.0

@@ -11,7 +11,6 @@ from dyn_service import Robot, Wrench
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.sensors import Sensors
 from dyn_service.sensors.devices import Encoder
-from dyn_service.sensors.files import read_settings
 from dyn_service.sensors.settings import (
     MAX_SENSORS,
     EncoderSettings,
@@ -19,6 +18,7 @@ from dyn_service.sensors.settings import (
     ForceTorqueSettings,
     ImuSettings,
     SensorSettings,
+    read_settings,
 )
 from dyn_service.support.documents import ConfigurationError
 from tests.conftest import URDF

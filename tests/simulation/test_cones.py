@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyn_service.simulation.contact.cones import Found, HeldRows, Pushers, Rubbing, velocities
+from dyn_service.simulation.contact.steps import Found, HeldRows, Pushers, Rubbing, velocities
 from dyn_service.simulation.integrators import stick_slip
 from tests.wide import one_in, wide
 

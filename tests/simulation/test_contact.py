@@ -14,7 +14,7 @@ from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.parsing.urdf.reader import read_text
-from dyn_service.simulation.contact.rigid import Held, hold
+from dyn_service.simulation.contact.supports import Held, hold
 from dyn_service.simulation.contact_points import Points, listed
 from tests.conftest import URDF
 from tests.passive import restless

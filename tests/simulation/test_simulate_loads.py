@@ -312,7 +312,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("gravity", {"gravity": [0, 0]}, "gravity must be (..., 3) numbers, found list [0, 0]"),
     ("first_step", {"first_step": -1}, "first_step must be a whole number, at least 0, found -1"),
     ("first_step", {"first_step": True}, "first_step must be a whole number, at least 0, found True"),
-    ("p0", {"p0": np.zeros(4)}, "p0 goes with implicit_midpoint alone, found integrator rk4"),
+    ("p0", {"p0": np.zeros(4)}, "p0 needs the integrator implicit_midpoint, found rk4"),
     (
         "wrenches",
         {"wrenches": "push"},

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from dyn_service.api.queries import Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
-from dyn_service.simulation.grid import check_grid
 from dyn_service.simulation.integrators.adaptive import Stage, between
-from dyn_service.simulation.task import Efforts, Loads, Task, checked, one_step
+from dyn_service.simulation.task import Efforts, Loads, Task, check_grid, checked, one_step
 from tests.trees import configuration
 
 TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])

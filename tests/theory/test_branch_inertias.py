@@ -17,7 +17,7 @@ from dyn_service.dynamics.constraint import basis
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.formulations.influence import WorldEquations
-from dyn_service.model import solvable
+from dyn_service.model import composite
 from tests.conftest import URDF
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreting
@@ -163,7 +163,7 @@ def test_what_is_left_of_an_inertia_where_others_yield(moved: tuple) -> None:
     """R_i as a share of the diagonal of M: what a joint meets while those outward of it yield, and while they hold."""
     robot, q, world = moved
     yielding, holding = np.diag(world.branches[1]), np.diag(world.mass_matrix)
-    np.testing.assert_allclose(solvable._left(robot.tree, q), yielding / holding, rtol=CONDITIONED)
+    np.testing.assert_allclose(composite._left(robot.tree, q), yielding / holding, rtol=CONDITIONED)
 
 
 @pytest.mark.parametrize("motion", ["revolute", "prismatic", "fixed"])

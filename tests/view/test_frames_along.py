@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from dyn_service.cli.foxglove import NAME, FramesAlong
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from dyn_service.messages.tf2_msgs import TFMessage
-from dyn_service.view.frames_along import NAME, FramesAlong
 from tests.conftest import URDF
 from tests.graph.in_process import Nodes, nodes_in
 

@@ -7,8 +7,7 @@ from dyn_service import Robot
 from dyn_service.service.protocol.contacts import unpack_contacts
 from dyn_service.simulation.contact.supports import SupportedDynamics
 from dyn_service.simulation.task import checked
-from dyn_service.view.ground import Ground
-from dyn_service.view.scene import Scene
+from dyn_service.view.scene import Ground, Scene
 
 TABLE = """<robot name="table"><link name="top"><inertial><mass value="4"/>
 <inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.2"/></inertial></link>

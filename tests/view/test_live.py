@@ -8,7 +8,7 @@ from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, Vector3
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
-from dyn_service.view.live import live
+from dyn_service.view.playing import live
 from tests.graph.in_process import nodes_in
 from tests.trees import configuration
 

@@ -1,6 +1,6 @@
 """Recorded requests answered by Pinocchio: an engine by others, from the same files.
 
-Its rigid-body dynamics of the robot's URDF, on which what joints do by themselves is laid as here: the difference of
+Its rigid-body dynamics of the robot's URDF, on which passive joint forces is laid as here: the difference of
 our answers with and without. It answers for one fixed root and joints that turn or shift, without wrenches, overlays
 and names; other questions are left out.
 """

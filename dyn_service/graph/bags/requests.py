@@ -14,7 +14,7 @@ from pathlib import Path
 import zmq
 
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.graph.bags.clock import WallClock
+from dyn_service.graph.bags.recording import WallClock
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.topics import listen
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest

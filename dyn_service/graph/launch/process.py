@@ -181,7 +181,7 @@ class ManagedProcess:
         self.ready.clear()
         self._sent.clear()
         self._ready_s = self._killed_for = None
-        # A pipe of our own: asyncio's would let us wait for whoever holds its other end, also a grandchild.
+        # A pipe of our own: asyncio's would let us wait for anyone who holds its other end, also a grandchild.
         source, sink = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(

@@ -11,14 +11,13 @@ from pathlib import Path
 from rich.console import Console
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.launch.display import Display
+from dyn_service.graph.launch.display import Display, showing
 from dyn_service.graph.launch.logs import Logs
 from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.report import PAGE, busy, clear_report, sections_of, write_report
 from dyn_service.graph.launch.runtime import Runtime, private_runtime
 from dyn_service.graph.launch.schema import read_launch_file
-from dyn_service.graph.launch.screen import showing
 from dyn_service.graph.launch.supervisor import Listener, Outcome, Supervisor
 from dyn_service.graph.middleware.telemetry_store import Board
 from dyn_service.support.logs import FORMAT, LEVEL, Format, Level

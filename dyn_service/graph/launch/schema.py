@@ -22,8 +22,7 @@ from typing import Any
 
 import msgspec
 
-from dyn_service.support.documents import Document, read_document
-from dyn_service.support.validation import Place, suggestion
+from dyn_service.support.documents import Document, Place, read_document, suggestion
 
 Text = str | int | float | bool
 """Text that may hold substitutions; YAML's numbers and booleans are taken as they are written."""

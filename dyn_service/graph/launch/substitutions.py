@@ -13,14 +13,21 @@ ROS 2 offers to run code from a launch file, `$(eval ..)` and `$(command ..)`, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.graph.launch import schema
+from dyn_service.graph.launch.schema import Arg, Group, Include, LaunchFile, Text, inner_actions, read_launch_file
 from dyn_service.graph.middleware import topics
+from dyn_service.support.arguments import full_name
+from dyn_service.support.documents import ConfigurationError, Document, Place, parse_document, suggestion
 from dyn_service.support.shipped import package_share
-from dyn_service.support.validation import suggestion
 
 _BLANKS = " \t\n"
 _MAX_DEPTH = 32
@@ -163,3 +170,199 @@ _FUNCTIONS: dict[str, tuple[Callable[[Scope, list[str]], str], int, int]] = {
     "or": (lambda _, arguments: _text(truth(arguments[0]) or truth(arguments[1])), 2, 2),
     "equals": (lambda _, arguments: _text(arguments[0] == arguments[1]), 2, 2),
 }
+
+
+class FileValues:
+    """Reads values of a launch file, with the variables and the namespace at the point where its reader stands.
+
+    environment: what `$(env ..)` sees. folder: the launch's own, for `$(endpoint ..)`; None where there is none.
+    """
+
+    def __init__(self, launch: LaunchFile, environment: Mapping[str, str], folder: Path | None) -> None:
+        self.launch = launch
+        self.document: Document = launch.document
+        self.environment = environment
+        self.folder = folder
+        self.variables: dict[str, str] = {}
+        self.namespace = "/"
+
+    def scope(self, file: Path | None = None, namespace: str | None = None) -> Scope:
+        """What substitutions see here, or in another file, or in a node's own namespace."""
+        return Scope(
+            self.launch.path if file is None else file,
+            self.variables,
+            self.environment,
+            self.folder,
+            self.namespace if namespace is None else namespace,
+        )
+
+    def text(self, value: Text, place: Place) -> str:
+        """The value as text with its substitutions made."""
+        with self.located(place):
+            return substitute(as_written(value), self.scope())
+
+    @contextmanager
+    def located(self, place: Place) -> Iterator[None]:
+        """Gives faults that know no place this one."""
+        try:
+            yield
+        except DynError as error:
+            if isinstance(error, ConfigurationError) and error.file is not None:
+                raise  # it knows its place
+            raise self.document.fault(error.message, place) from None
+
+    def condition(self, action: Any, place: Place) -> bool:
+        """Whether the action's `if` and `unless` let it be."""
+        for key, value, wanted in (("if", action.if_, True), ("unless", action.unless, False)):
+            if value is not None:
+                text = self.text(value, (*place, key))
+                with self.located((*place, key)):
+                    if truth(text) is not wanted:
+                        return False
+        return True
+
+    def number(self, value: Text, place: Place, *, least: float = 0.0) -> float:
+        """The value as a number of at least `least`."""
+        text = self.text(value, place)
+        try:
+            number = float(text)
+        except ValueError:
+            raise self.document.fault(f"expected a number, got {text!r}", place) from None
+        if not least <= number < float("inf"):
+            raise self.document.fault(f"expected a number of at least {least:g}, got {text}", place)
+        return number
+
+    def words(self, value: Text, place: Place) -> list[str]:
+        """The value as the words of a command line."""
+        text = self.text(value, place)
+        try:
+            return shlex.split(text)
+        except ValueError as error:
+            raise self.document.fault(f"cannot be split into words: {error}", place) from None
+
+    def evaluate(self, value: Any, place: Place, scope: Scope | None = None) -> Any:
+        """A parameter's value: text with substitutions is read as YAML, as ROS 2 does."""
+        if isinstance(value, list):
+            return [self.evaluate(item, (*place, k), scope) for k, item in enumerate(value)]
+        if isinstance(value, dict):
+            return {key: self.evaluate(item, (*place, key), scope) for key, item in value.items()}
+        if isinstance(value, str) and "$(" in value:
+            with self.located(place):
+                text = substitute(value, self.scope() if scope is None else scope)
+            return parse_document(text, self.document.file).value
+        return value
+
+
+def as_written(value: Text) -> str:
+    """A scalar of YAML as it is written there."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+_MAX_FILES = 64
+
+
+class LeftOut(FileValues):
+    """The names of nodes in an action that is left out, whatever the conditions within it.
+
+    What cannot be read there names nobody and is no fault, for nothing of it is started: such as a file to be included
+    that is not there, or a variable that only a branch has which was not taken.
+    """
+
+    def __init__(
+        self, launch: LaunchFile, environment: Mapping[str, str], folder: Path | None, seen: set[tuple[Path, str]]
+    ) -> None:
+        super().__init__(launch, environment, folder)
+        self._seen = seen
+        self._found: list[str] = []
+
+    def names(self, action: Any, place: Place, variables: Mapping[str, str], namespace: str) -> list[str]:
+        """Full names of the nodes of an action that stands at `place`, with these variables in this namespace."""
+        self.variables, self.namespace = dict(variables), namespace
+        self._take(action, place)
+        return self._found
+
+    def _take(self, action: Any, place: Place) -> None:
+        try:
+            self._one(action, place)
+        except DynError:
+            return
+
+    def _one(self, action: Any, place: Place) -> None:
+        if isinstance(action, schema.Arg):
+            if action.default is not None:
+                self.variables.setdefault(action.name, self.text(action.default, place))
+        elif isinstance(action, schema.Let):
+            self.variables[action.name] = self.text(action.value, place)
+        elif isinstance(action, schema.PushRosNamespace):
+            self.namespace = full_name(self.namespace, self.text(action.namespace, place))
+        elif isinstance(action, schema.NodeAction):
+            executable = self.text(action.exec, place).removesuffix(".py")
+            name = Path(executable).name if action.name is None else self.text(action.name, place)
+            self._found.append(full_name(full_name(self.namespace, self.text(action.namespace, place)), name))
+        elif isinstance(action, schema.Group):
+            before = (dict(self.variables), self.namespace)
+            for placed in schema.inner_actions(self.document, action, place):
+                self._take(placed.action, placed.place)
+            if truth(self.text(action.scoped, place)):
+                self.variables, self.namespace = before
+        elif isinstance(action, schema.Include):
+            self._include(action, place)
+
+    def _include(self, action: schema.Include, place: Place) -> None:
+        path = (self.launch.path.parent / self.text(action.file, place)).resolve()
+        if (path, self.namespace) in self._seen or len(self._seen) >= _MAX_FILES:
+            return  # files may include each other where a condition ends it
+        self._seen.add((path, self.namespace))
+        inner = LeftOut(schema.read_launch_file(path), self.environment, self.folder, self._seen)
+        given = {self.text(pair.name, place): self.text(pair.value, place) for _, pair in action.given()}
+        inner.variables, inner.namespace = given, "/"
+        for placed in inner.launch.actions:
+            inner._take(placed.action, placed.place)
+        self._found += inner._found
+
+
+def show_arguments(path: Path | str) -> list[str]:
+    """What `--show-args` prints: each argument that a launch file, or a file that it includes, declares, with what it
+    is, its default as written, and the values it may have.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ConfigurationError: The launch file is malformed: file, line, place, cause.
+    """
+    found: dict[str, Arg] = {}
+    unread = _declared(read_launch_file(Path(path)), found, [])
+    lines = []
+    for name, arg in found.items():
+        lines.append(f"{name}: {as_written(arg.description)}" if arg.description else name)
+        lines.append("    must be given" if arg.default is None else f"    default: {as_written(arg.default)}")
+        if arg.choice:
+            lines.append(f"    one of: {', '.join(as_written(choice.value) for choice in arg.choice)}")
+    lines += [f"and what {file} declares, whose place depends on arguments" for file in unread]
+    return lines or ["it declares no arguments"]
+
+
+def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> list[str]:
+    """Adds the arguments that are declared; the included files whose place hangs on more than the file's own."""
+    unread: list[str] = []
+    actions = list(launch.actions)
+    while actions:
+        placed = actions.pop(0)
+        action = placed.action
+        if isinstance(action, Arg):
+            found.setdefault(action.name, action)
+        elif isinstance(action, Group):
+            actions[:0] = inner_actions(launch.document, action, placed.place)
+        elif isinstance(action, Include):
+            try:
+                file = launch.path.parent / substitute(as_written(action.file), Scope(launch.path, {}, os.environ))
+            except InvalidArgumentError:
+                unread.append(as_written(action.file))
+                continue
+            if file not in within:  # one that includes itself, on some condition, declares nothing new
+                inner: dict[str, Arg] = {}
+                unread += _declared(read_launch_file(file), inner, [*within, file])
+                given = {as_written(pair.name) for _, pair in action.given()}
+                found |= {name: arg for name, arg in inner.items() if name not in given | found.keys()}
+    return unread

@@ -10,10 +10,10 @@ at zero:
     difference         the v that moves one position to another in unit time: its inverse
 
 G is constant in body axes for every type here, so what velocities alone add to a body's acceleration is one formula for
-all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. A joint with one way to move may be led by another: its
-position is then `ratio` times the other's, and its G as many times as long; an offset between the two belongs to where
-its frame stands (`building.py`), since each of these types moves along a group with one parameter. Conventions are
-those of Pinocchio and ROS:
+all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. A joint with one degree of freedom may be led by another:
+its position is then `ratio` times the other's, and its G as many times as long; an offset between the two belongs to
+where its frame stands (`building.py`), since each of these types moves along a group with one parameter. Conventions
+are those of Pinocchio and ROS:
 
 | type | q | v |
 |---|---|---|
@@ -28,8 +28,8 @@ A quaternion of any length stands for the rotation of the unit one; `integrate` 
 numbers, arrays of states or symbols alike: an `Arithmetic` says how they are computed with.
 
 The package gives `JOINT_TYPES`, which stands here, and the names listed in `__all__`, which the rest of the service
-takes from here: the types with one axis are in `axial.py`, those with several ways to move in `free.py`, what all have
-and what they are computed with in `base.py`, turns in `rotations.py`.
+takes from here: the types with one axis are in `axial.py`, those with several degrees of freedom in `free.py`, what all
+have and what they are computed with in `base.py`, turns in `rotations.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joints along one axis, with one way to move: revolute, continuous, prismatic, screw."""
+"""Joints along one axis, with one degree of freedom: revolute, continuous, prismatic, screw."""
 
 from __future__ import annotations
 

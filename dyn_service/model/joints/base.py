@@ -128,15 +128,17 @@ class Joint:
         return self.nv == 1
 
     def refused(self, part: str) -> str | None:
-        """Why a part of what joints do by themselves, `stiffness`, `rest` or `armature`, means nothing here; else None.
+        """Why a part of passive joint forces, `stiffness`, `rest` or `armature`, means nothing here; else None.
 
-        An armature is the same for all ways to move. Where they turn and shift the body's axes, v^T A v / 2 is the
-        kinetic energy of nothing: momentum would not be kept.
+        An armature is the same for all degrees of freedom. Where they turn and shift the body's axes, v^T A v / 2 is
+        the kinetic energy of nothing: momentum would not be kept.
         """
         if part in ("stiffness", "rest") and self.nv != 1:
-            return f"a spring acts along one way to move, and a joint of type {self.type} has {self.nv}"
+            return f"a spring acts along one degree of freedom, and a joint of type {self.type} has {self.nv}"
         if part == "armature" and self.nv > 1 and any(self.shifts):
-            return f"an armature is felt along one way to move or in turning, and a joint of type {self.type} does more"
+            return (
+                f"an armature needs one degree of freedom or a rotation only, and a joint of type {self.type} has more"
+            )
         return None
 
     @property

@@ -1,4 +1,6 @@
-"""Joints with several ways to move: planar, spherical, floating. Their positions do not add up as velocities do."""
+"""Joints with several degrees of freedom: planar, spherical, floating. Their positions do not add up as velocities
+do.
+"""
 
 from __future__ import annotations
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
+from dyn_service.api.queries import DEFAULT_GRAVITY
 from dyn_service.model.arrays import Vector
-from dyn_service.model.description import Joint, Limit, Note
+from dyn_service.model.description import Joint, Limit, Mimic, Note
+from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
 from dyn_service.parsing.includes import place_of
+from dyn_service.parsing.joint_chains import Roots
 from dyn_service.parsing.mjcf.values import Classes, Settings, Values
-from dyn_service.parsing.places import Place, named
+from dyn_service.parsing.places import Place, named, quoted, unused
 from dyn_service.parsing.pose import Pose
-from dyn_service.parsing.unread import Unread
-from dyn_service.parsing.xml_elements import Element
+from dyn_service.parsing.xml_elements import Element, Unread
+from dyn_service.support.suggestions import did_you_mean
 
 _TYPES = {"hinge": "revolute", "slide": "prismatic", "ball": "spherical", "free": "floating"}
 
@@ -103,7 +108,7 @@ class Joints:
         """Without what does not act here, with a note on each."""
         if joint.stiffness and joint.moves.refused("stiffness"):
             text = (
-                f"a spring of {joint.stiffness:g} N m/rad does not act: here springs are of joints with one way to move"
+                f"a spring of {joint.stiffness:g} N m/rad does not act: springs need a joint with one degree of freedom"
             )
             self._notes.append(place.note("reported", text))
             joint = replace(joint, stiffness=0.0)
@@ -149,3 +154,176 @@ class Joints:
         ends = (self._settings.angle(value) if kind == "revolute" else float(value) for value in bounds)
         lower, upper = (value if isfinite(value) else None for value in ends)
         return Limit(lower, upper, effort)
+
+
+ASSETS = "looks and shapes"
+DROPPED = {
+    "size": "", "statistic": "", "visual": "", "custom": "", "asset": ASSETS, "contact": "", "sensor": "",
+    "keyframe": "",
+}  # fmt: skip
+
+MOST_NOTES = 1000
+"""Of what stands beside the bodies; real robots have some tens."""
+
+_FORCING = {"wind": (0.0, 0.0, 0.0), "density": (0.0,), "viscosity": (0.0,)}
+_FLAGS = ("spring", "damper", "frictionloss", "equality", "limit", "contact", "actuation", "passive")
+_DRIVEN = ("jointinparent", "tendon", "site", "body", "slidersite")
+_COUPLINGS = ("connect", "weld", "joint", "tendon", "flex", "flexvert", "flexstrain")
+
+
+class Rest:
+    """What stands beside the bodies.
+
+    Args:
+        root: The file.
+        classes: Its defaults.
+        settings: Of its compiler.
+        source: What it is called.
+        zeros: Of joints whose position is not 0 where the file draws them, that position.
+
+    Attributes:
+        gravity: m/s^2, world axes, once `applied` has run.
+    """
+
+    def __init__(
+        self, root: Element, classes: Classes, settings: Settings, source: str, zeros: Mapping[str, float]
+    ) -> None:
+        self._root, self._classes, self._settings, self._source = root, classes, settings, source
+        self._zeros = zeros
+        self._notes: list[Note] = []
+        self._roots = Roots()
+        self.gravity, self._weightless = DEFAULT_GRAVITY, False
+
+    def applied(self, joints: Sequence[Joint]) -> list[Joint]:
+        """The joints, with what acts on them."""
+        first = {joint.name: joint for joint in reversed(joints)}  # of two with one name, which is told of later
+        made = dict(first)
+        for section in self._root.all("equality"):
+            for element in section.children:
+                self._equality(element, made)
+        for section in self._root.all("actuator"):
+            for element in section.children:
+                self._actuator(element, made)
+        for tag in ("tendon", "deformable", "extension"):
+            for element in (child for each in self._root.all(tag) for child in each.children):
+                place = self._place(
+                    element, named(tag, element.attributes["name"]) if "name" in element.attributes else tag
+                )
+                self._notes.append(place.note("reported", f"<{element.tag}>: its forces do not act here"))
+        for element in self._root.all("option"):
+            self._option(element)
+        if self._weightless:
+            self.gravity = (0.0, 0.0, 0.0)
+        return [made[joint.name] if first[joint.name] is joint else joint for joint in joints]
+
+    def notes(self, robot: Place) -> Iterator[Note]:
+        """On all of it."""
+        yield from self._notes[:MOST_NOTES]
+        if len(self._notes) > MOST_NOTES:
+            text = f"{len(self._notes) - MOST_NOTES} further notes like these on what stands beside its bodies"
+            yield robot.note("reported", text)
+        for tag, what in DROPPED.items():
+            sections = self._root.all(tag)
+            if sections:
+                number = sum(len(section.children) or 1 for section in sections)
+                text = unused(number, f"{what} element" if what else f"<{tag}> element", "in <mujoco>")
+                yield self._place(sections[0], robot.element or "").note("dropped", text)
+
+    def _equality(self, element: Element, joints: dict[str, Joint]) -> None:
+        place = self._place(element, f"equality <{element.tag}>")
+        inherited = {}
+        if element.tag in _COUPLINGS:
+            inherited = {**self._classes.of(replace(element, tag="equality"), None, place)}
+        values = Values(element.attributes, inherited, place, self._settings)
+        if not values.flag("active", True):
+            self._notes.append(place.note("dropped", "it is not active"))
+            return
+        if element.tag != "joint":
+            self._notes.append(place.note("reported", "what it holds together moves freely here"))
+            return
+        first, second = (element.attributes.get(name) for name in ("joint1", "joint2"))
+        given = values.numbers("polycoef", 1, 5)
+        steps = [
+            *(() if given is None else given.tolist()),
+            *(0.0, 1.0, 0.0, 0.0, 0.0)[0 if given is None else len(given) :],
+        ]
+        for name in (first, second):
+            if name is not None and name not in joints:
+                raise place.fault(f"there is no joint {quoted(name)}{did_you_mean(name, joints)}")
+        if first is None:
+            raise place.fault("the attribute 'joint1' is missing")
+        joint = joints[first]
+        cause = ""
+        if second is None:
+            cause = f"it holds joint {quoted(first)} still"
+        elif any(steps[2:]):
+            cause = f"joint {quoted(first)} follows {quoted(second)} along a curve"
+        elif joint.mimic is not None:
+            cause = f"joint {quoted(first)} already follows {quoted(joint.mimic.joint)}"
+        elif not self._roots.join(first, second):
+            cause = f"joint {quoted(first)} leads {quoted(second)}, which it is to follow"
+        if cause or second is None:
+            self._notes.append(place.note("reported", f"{cause}: it moves freely here"))
+            return
+        # y - y0 = a0 + a1 (x - x0)
+        zeros = [self._zeros.get(name, 0.0) for name in (first, second)]
+        mimic = Mimic(second, steps[1], zeros[0] + steps[0] - steps[1] * zeros[1])
+        joints[first] = replace(joint, mimic=mimic)
+        rule = f"{mimic.multiplier:g} * {quoted(second)} + {mimic.offset:g}"
+        self._notes.append(place.note("changed", f"joint {quoted(first)} mimics {rule}; MuJoCo holds it softly"))
+
+    def _actuator(self, element: Element, joints: dict[str, Joint]) -> None:
+        name = element.attributes.get("name", "")
+        place = self._place(element, named("actuator", name) if name else f"actuator <{element.tag}>")
+        # Defaults of all actuators are those of <general>; each shortcut has some of its own beside.
+        of_class = self._classes.of(replace(element, tag="general"), None, place)
+        of_class = {**of_class, **self._classes.of(element, None, place)}
+        values = Values(element.attributes, of_class, place, self._settings)
+        on = element.attributes.get("joint")
+        others = (f"{what} {quoted(element.attributes[what])}" for what in _DRIVEN if what in element.attributes)
+        drives = f"joint {quoted(on)}" if on else ", ".join(others)
+        gear = values.numbers("gear", 1, 6)
+        ratio = 1.0 if gear is None else float(gear[0])
+        text = f"<{element.tag}> on {drives or 'nothing'}, gear {ratio:g}: efforts here are those of joints"
+        self._notes.append(place.note("reported", text))
+        adds = {part: values.numbers(part, 1, 3) for part in ("armature", "damping")}
+        carried = {
+            part: reflected(float(found[0]), ratio) for part, found in adds.items() if found is not None and found.any()
+        }
+        if not carried:
+            return
+        curved = any(found is not None and found[1:].any() for found in adds.values())
+        joint = joints.get(on or "")
+        sums: dict[str, Any] = {part: getattr(joint, part, 0.0) + more for part, more in carried.items()}
+        if joint is None or curved or joint.moves.nv != 1 or not all(map(isfinite, sums.values())):
+            told = ", ".join(carried)
+            self._notes.append(
+                place.note("reported", f"its {told} does not act: not one finite number, or not on one joint's way")
+            )
+            return
+        joints[joint.name] = replace(joint, **sums)
+        told = ", ".join(f"{part} {more:g}" for part, more in carried.items())
+        self._notes.append(place.note("changed", f"adds {told} to joint {quoted(joint.name)}, gear ratio squared"))
+
+    def _option(self, element: Element) -> None:
+        place = self._place(element, "option")
+        values = Values(element.attributes, {}, place, self._settings)
+        if "gravity" in element.attributes:
+            x, y, z = values.vector("gravity", DEFAULT_GRAVITY).tolist()
+            self.gravity = (x, y, z)
+        for name, none in _FORCING.items():
+            if values.vector(name, none).any():
+                self._notes.append(place.note("reported", f"{name}: forces of the medium do not act here"))
+        for flags in element.all("flag"):
+            self._weightless = flags.attributes.get("gravity", "disable" if self._weightless else "") == "disable"
+            off = [name for name in _FLAGS if flags.attributes.get(name) == "disable"]
+            if off:
+                there = self._place(flags, "option flag")
+                self._notes.append(there.note("reported", f"{', '.join(off)} disabled: here each answer has options"))
+        known = ("gravity", *_FORCING)
+        others = [name for name in element.attributes if name not in known]
+        if others:
+            self._notes.append(place.note("dropped", f"{', '.join(others)} of the solver"))
+
+    def _place(self, element: Element, what: str) -> Place:
+        return place_of(element, what, self._source)

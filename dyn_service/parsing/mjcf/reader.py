@@ -13,7 +13,7 @@ bodies or joints and is not read (`<attach>`, `<composite>`, `<flexcomp>`) is re
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -26,17 +26,17 @@ from dyn_service.model.description import Description, Inertial, Joint, Link, No
 from dyn_service.parsing import quantities
 from dyn_service.parsing.includes import MOST_ELEMENTS, Files, place_of, spliced
 from dyn_service.parsing.joint_chains import Names, check_finite, hung
-from dyn_service.parsing.mjcf import inertials, replicate
-from dyn_service.parsing.mjcf.joints import Joints
+from dyn_service.parsing.mjcf import inertials
+from dyn_service.parsing.mjcf.joints import Joints, Rest
 from dyn_service.parsing.mjcf.meshes import Meshes
-from dyn_service.parsing.mjcf.other_elements import Rest
 from dyn_service.parsing.mjcf.values import ORIENTATIONS, Classes, Settings, Values
 from dyn_service.parsing.places import Faults, Place, counted, named, quoted
 from dyn_service.parsing.pose import Pose
 from dyn_service.parsing.structure import WORLD, assemble
-from dyn_service.parsing.unread import Unread
-from dyn_service.parsing.xml_elements import Element, ReadLimits
+from dyn_service.parsing.writing.text import numbers
+from dyn_service.parsing.xml_elements import Element, ReadLimits, Unread
 
+REPLICATE = "replicate"
 ROOTS = ("mujoco", "mujocoinclude")
 NO_NAME = "MuJoCo Model"
 """What MuJoCo calls a model without a name."""
@@ -53,7 +53,7 @@ _MAKING = ("attach", "composite", "flexcomp")
 
 _BODY = ("name", "childclass", "mocap", "pos", *ORIENTATIONS, "gravcomp", "sleep", "simple", "fuse", "user")
 _INSIDE = (
-    "inertial", "joint", "freejoint", "geom", "site", "camera", "light", "body", "frame", "plugin", replicate.TAG,
+    "inertial", "joint", "freejoint", "geom", "site", "camera", "light", "body", "frame", "plugin", REPLICATE,
     *_MAKING,
 )  # fmt: skip
 _COMPILER = (
@@ -158,7 +158,7 @@ class _Reader:
         place = Place(self._source, named("robot", name), root.line)
         self._settings = self._compiler(place)
         self._classes = Classes(root.all("default"))
-        replicate.expand(root, self._settings, self._source, min(self._limits.elements, MOST_ELEMENTS))
+        _expand(root, self._settings, self._source, min(self._limits.elements, MOST_ELEMENTS))
         self._meshes = self._assets()
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")
@@ -421,3 +421,93 @@ def _all_of(element: Element) -> Iterator[Element]:
             yield child
             if child.tag == "frame":
                 pending.append(child)
+
+
+_REFERRING = ("joint", "joint1", "joint2")
+
+
+def _expand(root: Element, settings: Settings, source: str, most: int) -> None:
+    """Puts frames with copies in the place of all `<replicate>` elements.
+
+    Args:
+        root: The file, which is changed.
+        settings: Of its compiler.
+        source: What the file is called.
+        most: How many elements the file may have in the end.
+
+    Raises:
+        UrdfError: A count is not a whole number of at least 1.
+        ResourceExhaustedError: There would be more elements; raised before any is copied.
+    """
+    holders = [holder for holder in _within(root) if any(child.tag == REPLICATE for child in holder.children)]
+    count = len(_within(root)) if holders else 0
+    for holder in reversed(holders):  # inner ones first
+        children: list[Element] = []
+        for child in holder.children:
+            if child.tag != REPLICATE:
+                children.append(child)
+                continue
+            place = place_of(child, f"<{REPLICATE}>", source)
+            values = Values(child.attributes, {}, place, settings)
+            number = values.number("count", 0.0)
+            if number < 1.0 or number % 1.0:
+                raise place.fault(f"attribute 'count': expected a whole number of at least 1, found {number:g}")
+            within = _within(child)
+            count += int(number) * len(within)
+            if count > most:
+                raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {most} elements")
+            digits, separator = len(str(int(number))), child.attributes.get("sep", "")
+            ends = [f"{separator}{k:0{digits}d}" for k in range(int(number))]
+            children += _copies(child, values, ends)
+            joints = {each.attributes.get("name", "") for each in within if each.tag in ("joint", "freejoint")}
+            for section in (*root.all("actuator"), *root.all("equality")):
+                section.children = [copy for each in section.children for copy in _referring(each, joints, ends)]
+                count += len(section.children)
+                if count > most:
+                    raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {most} elements")
+        holder.children = children
+
+
+def _copies(element: Element, values: Values, ends: list[str]) -> list[Element]:
+    offset, angles = (values.vector(name, (0.0, 0.0, 0.0)) for name in ("offset", "euler"))
+    around = {key: text for key, text in element.attributes.items() if key == "childclass"}
+    copies, origin = [], np.zeros(3)
+    for k, end in enumerate(ends):
+        said = {"pos": numbers(origin), "euler": numbers(k * angles)}
+        inside = [_named(child, end) for child in element.children]
+        copies.append(replace(element, tag="frame", attributes={**around, **said}, children=inside))
+        origin = origin + replace(values, own=said).pose().rotation @ offset
+    return copies
+
+
+def _named(element: Element, end: str) -> Element:
+    """A copy whose names, and those in it, have that end."""
+    made = replace(element, children=[element])
+    pending = [made]
+    while pending:
+        holder = pending.pop()
+        holder.children = [replace(each, attributes=_ending(each, ("name",), end)) for each in holder.children]
+        pending += holder.children
+    return made.children[0]
+
+
+def _referring(element: Element, joints: Collection[str], ends: list[str]) -> list[Element]:
+    """An actuator or an equality, for each copy of the joints that it names; MuJoCo drops it where one is no copy."""
+    named = [key for key in _REFERRING if key in element.attributes]
+    copied = [element.attributes[key] in joints for key in named]
+    if not any(copied):
+        return [element]
+    ends = ends if all(copied) else []
+    return [replace(element, attributes=_ending(element, ("name", *named), end)) for end in ends]
+
+
+def _ending(element: Element, which: Collection[str], end: str) -> dict[str, str]:
+    return {key: text + end if key in which else text for key, text in element.attributes.items()}
+
+
+def _within(element: Element) -> list[Element]:
+    """An element and all in it, those that hold others first."""
+    found = [element]
+    for each in found:
+        found += each.children
+    return found

@@ -75,14 +75,14 @@ class Values:
     settings: Settings = field(default_factory=Settings)
 
     def text(self, name: str) -> str | None:
-        """An attribute as it is written, None where nobody says it."""
+        """An attribute as it is written, None by default."""
         own, inherited = self.own.get(name), self.inherited.get(name)
         if name in PARTIAL and own is not None and inherited is not None:
             return _over(own, inherited)
         return inherited if own is None else own
 
     def numbers(self, name: str, least: int, most: int | None = None) -> Vector | None:
-        """The numbers of an attribute, at least and at most so many; None where nobody says it.
+        """The numbers of an attribute, at least and at most so many; None by default.
 
         Raises:
             UrdfError: Another number of them, or something that is no plain decimal number.
@@ -104,7 +104,7 @@ class Values:
         return float(self.vector(name, (default,))[0])
 
     def least(self, name: str) -> float:
-        """The first number, 0 where nobody says it.
+        """The first number, 0 by default.
 
         Raises:
             UrdfError: It is negative.

@@ -15,8 +15,7 @@ from dyn_service.parsing.places import Place
 from dyn_service.parsing.sdf.frames import MODEL, Frames
 from dyn_service.parsing.sdf.values import bound, flag, number, numbers, one
 from dyn_service.parsing.transmissions import RATIO, ROTOR
-from dyn_service.parsing.unread import Unread
-from dyn_service.parsing.xml_elements import Element
+from dyn_service.parsing.xml_elements import Element, Unread
 
 AXES_IN_MODEL = (1, 5)
 """Before this version axes are said in the model's frame."""

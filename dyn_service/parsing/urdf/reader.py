@@ -41,9 +41,18 @@ from dyn_service.parsing.shapes import rgba_of, shapes_of
 from dyn_service.parsing.structure import assemble
 from dyn_service.parsing.transmissions import TAG as TRANSMISSION
 from dyn_service.parsing.transmissions import with_transmissions
-from dyn_service.parsing.unread import GEOMETRY, Unread
 from dyn_service.parsing.urdf import loaded
-from dyn_service.parsing.xml_elements import BEFORE_XML, Comment, Element, ReadLimits, decode, load, parse
+from dyn_service.parsing.xml_elements import (
+    BEFORE_XML,
+    GEOMETRY,
+    Comment,
+    Element,
+    ReadLimits,
+    Unread,
+    decode,
+    load,
+    parse,
+)
 
 JOINTS = ("joint", "drake:joint")
 """Drake writes joints of types that URDF has not under a tag of its own."""

@@ -77,7 +77,7 @@ class _Writer:
             if joint.mimic is not None and {joint.name, joint.mimic.joint} <= single:
                 followers.append(joint)
             elif joint.mimic is not None:
-                self._tell("dropped", joint, f"follows '{joint.mimic.joint}', which has not one way to move")
+                self._tell("dropped", joint, f"follows '{joint.mimic.joint}', which has not one degree of freedom")
         if followers:
             couplings = root.add("equality")
             for joint in followers:

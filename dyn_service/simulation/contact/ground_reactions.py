@@ -82,7 +82,7 @@ def ground_reactions(
         wrenches: What else acts from outside.
 
     Raises:
-        InvalidArgumentError: An argument of the wrong shape, type or value; `path` names it.
+        InvalidArgumentError: An argument has the wrong shape, type or value; `path` names it.
         NotFoundError: There is no joint or link of a name.
         FailedPreconditionError: Numbers overflow on the way; or a cone binds and its solver is not there.
     """

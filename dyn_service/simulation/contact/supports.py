@@ -18,28 +18,30 @@ explicit steps would bring in energy beyond. Below that bound k delta (1 + d u) 
 Crossley, 1975: what meets it at the velocity u leaves with about u (1 - 2/3 d u), for small d u. With k = m / T^2 and T
 of few steps the bound is reached from some 0.25 m/s on, and what is left is a share of u, as docs/contacts.md says.
 
-`stick_slip` takes the same laws at the step's end (`cones.py`), its friction without a width, bounded by mu times what
-the plane pushes with in that step. Rigid contacts are held, `rigid.py`. Checked by tests/simulation/test_contact.py.
+`stick_slip` takes the same laws at the step's end (`steps.py`), its friction without a width, bounded by mu times what
+the plane pushes with in that step. Rigid contacts are held, `supports.py`. Checked by tests/simulation/test_contact.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import Array, RobotQueries, Wrench
+from dyn_service.api.arrays import broadcast, vectors
+from dyn_service.api.queries import Array, Contact, RobotQueries, Wrench
+from dyn_service.api.results import ContactDynamics
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.inertia import skew
 from dyn_service.model.passive import SHIFTING_WIDTH
-from dyn_service.simulation.contact.rigid import hold, settling
-from dyn_service.simulation.contact_points import Placed, Points, check_links
+from dyn_service.simulation.contact_points import Placed, Points, check_links, listed
 from dyn_service.simulation.task import Task
 
 _STEPS, _STEPS_OF_STICK_SLIP = 5.0, 1.0
-"""Of a stop's time, where nobody says another."""
+"""Of a stop's time, by default."""
 
 _SEEDS = range(7)
 """Of the configurations in which inertia is looked at, beside the neutral one."""
@@ -365,5 +367,113 @@ def _joined(lead: tuple[int, ...], *parts: Array, axis: int = -1) -> Array:
     return spread[0] if len(spread) == 1 else np.concatenate(spread, axis=axis)
 
 
-def _times(A: Array, x: Array) -> Array:
-    return np.asarray((A @ x[..., None])[..., 0])
+_DEPENDENT = 1e-10
+"""A direction whose part of J M^-1 J^T is below this share of the largest depends on others: rounding is 1e-14."""
+
+
+class Held(NamedTuple):
+    """a: (..., nv). forces: (..., m), along the rows. rank, violation: (...)."""
+
+    a: Array
+    forces: Array
+    rank: Array
+    violation: Array
+
+
+def contact_dynamics(
+    robot: RobotQueries,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    contacts: Contact | Sequence[Contact],
+    *,
+    settle: float = 0.0,
+    gravity: ArrayLike | None = None,
+    wrenches: Wrench | Sequence[Wrench] | None = None,
+) -> ContactDynamics:
+    """The answer of the row of this name.
+
+    Raises:
+        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
+        NotFoundError: A link does not exist.
+        FailedPreconditionError: The mass matrix is singular: a massless branch moves.
+    """
+    at = robot.configuration
+    held_ones = listed(contacts)
+    check_links(robot, held_ones)
+    points = Points(robot, held_ones)
+    if not (isinstance(settle, int | float) and 0.0 <= settle < np.inf):
+        raise InvalidArgumentError(f"settle must be a time in s, at least 0, found {settle!r}", path="settle")
+    given = {"q": vectors("q", q, at.nq), "v": vectors("v", v, at.nv), "tau": vectors("tau", tau, at.nv)}
+    free = robot.forward_dynamics(*given.values(), gravity=gravity, wrenches=wrenches)
+    lead = broadcast({**{name: x.shape[:-1] for name, x in given.items()}, "a": free.shape[:-1]})
+    q, v = given["q"], given["v"]
+    gap, J = points.at(q)
+    wanted = -points.bias(q, v)
+    if settle:
+        wanted = wanted - settling(gap, np.einsum("...cin,...n->...ci", J, v), points.normal, settle)
+    n = 3 * len(points)
+    rows, wanted = J.reshape(*J.shape[:-3], n, at.nv), wanted.reshape(*wanted.shape[:-2], n)
+    found = hold(robot.mass_matrix(q), free, rows, wanted)
+    a, forces = np.broadcast_to(found.a, (*lead, at.nv)), found.forces
+    forces = np.broadcast_to(forces, (*lead, n)).reshape(*lead, len(points), 3)
+    return ContactDynamics(a, forces, np.broadcast_to(found.rank, lead), np.broadcast_to(found.violation, lead))
+
+
+def settling(gap: Array, x: Array, normal: Array, time: float) -> Array:
+    """(..., nc, 3) m/s^2, by which points are slowed that are off their planes, or move: (2/T) x + (gap / T^2) n."""
+    return (2.0 / time) * x + (gap / time**2)[..., None] * normal
+
+
+def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
+    """The accelerations nearest to `free` with J a = wanted, and the forces that make them so.
+
+    Args:
+        M: (..., nv, nv).
+        free: (..., nv) accelerations without these forces.
+        J: (..., m, nv).
+        wanted: (..., m).
+
+    Returns:
+        NaN in states whose numbers are not finite, as of a motion that diverges; the others are what they are alone.
+
+    Raises:
+        FailedPreconditionError: M is singular; of a batch, the first such state is named.
+    """
+    lead = np.broadcast_shapes(M.shape[:-2], free.shape[:-1], J.shape[:-2], wanted.shape[:-1])
+    finite = np.ones(lead, dtype=bool)
+    for x, core in ((M, 2), (free, 1), (J, 2), (wanted, 1)):
+        finite &= np.isfinite(x).all(axis=tuple(range(-core, 0)))
+    M, J = (np.where(finite[..., None, None], x, 0.0) for x in (M, J))
+    free, wanted = (np.where(finite[..., None], x, 0.0) for x in (free, wanted))
+    X = _solved(np.where(finite[..., None, None], M, np.eye(M.shape[-1])), np.swapaxes(J, -1, -2))
+    felt = J @ X
+    finite &= np.isfinite(felt).all(axis=(-2, -1))
+    missing = wanted - _times(J, free)
+    shares, directions = np.linalg.eigh(np.where(finite[..., None, None], felt, 0.0))
+    kept = shares > _DEPENDENT * shares.max(axis=-1, keepdims=True, initial=0.0)
+    along = _times(np.swapaxes(directions, -1, -2), missing)
+    forces = _times(directions, np.where(kept, along / np.where(kept, shares, 1.0), 0.0))
+    a = free + _times(X, forces)
+    violation = np.abs(_times(J, a) - wanted).max(axis=-1, initial=0.0)
+    a, forces = (np.where(finite[..., None], x, np.nan) for x in (a, forces))
+    return Held(a, forces, *(np.where(finite, x, np.nan) for x in (kept.sum(axis=-1), violation)))
+
+
+def _solved(M: Array, Jt: Array) -> Array:
+    """M^-1 J^T, as of `hold`."""
+    try:
+        return np.asarray(np.linalg.solve(M, Jt))
+    except np.linalg.LinAlgError:
+        where = ""
+        for index in np.ndindex(M.shape[:-2]):
+            try:
+                np.linalg.inv(M[index])
+            except np.linalg.LinAlgError:
+                where = f" at state {list(index)} of the batch" if index else ""
+                break
+        raise FailedPreconditionError(f"the mass matrix is singular{where}: a massless branch moves") from None
+
+
+def _times(A: Any, x: Any) -> Any:
+    return (A @ x[..., None])[..., 0]

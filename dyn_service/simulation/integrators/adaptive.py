@@ -1,13 +1,13 @@
 """Adaptive steps: extrapolation of the explicit midpoint rule, the method of Gragg, Bulirsch and Stoer.
 
-A step of length H is done with 2, 4, 6, .. substeps. What they arrive at differs from the motion by a series in even
-powers of the substep, so each further result takes one more power away (Aitken and Neville): order 2 j after j of them.
-The last two columns of that table tell the error, and so when to stop and how long the next step may be.
+A step of length H is computed with 2, 4, 6, .. substeps. The error of each result is a series in even powers of the
+substep, so that each further result eliminates one power (Aitken and Neville): order 2 j after j results. The last two
+columns of the table estimate the error, which decides when to stop and how long the next step is.
 
-The integrator computes no acceleration. It is a generator that asks for one at a time, so that the one loop serves a
-robot in this process, one behind a socket and one behind an event loop, to the same bits.
+The integrator is a generator that asks for accelerations, so that the same loop gives the same bits for a robot in this
+process, behind a socket and behind an event loop.
 
-Source: Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I, II.9. Held against SciPy's DOP853 by
+Source: Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I, II.9. Compared with SciPy's DOP853 by
 tests/simulation/test_simulate_loads.py.
 """
 
@@ -25,21 +25,21 @@ from dyn_service.simulation.divergence import diverged, no_longer_finite
 from dyn_service.simulation.task import Task
 
 Integration = Generator[tuple[float, Array, Array], Array, tuple[Array, Array]]
-"""Asks for the acceleration at (t, q, v), and is sent it; the state at the end is what comes back."""
+"""A generator that yields stages (t, q, v), is sent their accelerations and returns the final state."""
 
 RELATIVE, ABSOLUTE = 1e-12, 1e-14
-"""Largest error of a step by its own estimate, of each state: RELATIVE |x| + ABSOLUTE."""
+"""Largest estimated error of a step: RELATIVE |x| + ABSOLUTE."""
 
 MOST_EVALUATIONS = 100_000
-"""Accelerations between two times of the grid."""
+"""Maximum number of accelerations between two times of the grid."""
 
 _SUBSTEPS = (2, 4, 6, 8, 10, 12, 14, 16)
 _SHORTEST = 1e-13
-"""Share of the whole, below which a step is lost in the rounding of time."""
+"""Fraction of the interval below which a step is lost in the rounding of time."""
 
 
 class StepLostError(ArithmeticError):
-    """No step is short enough: the motion leaves the finite numbers. q, v: the state that was reached, a: there."""
+    """No step is short enough: the motion diverges. q, v: the last state; a: its acceleration."""
 
     def __init__(self, q: Array, v: Array, a: Array) -> None:
         super().__init__("no step is short enough")
@@ -47,7 +47,7 @@ class StepLostError(ArithmeticError):
 
 
 class Stage(NamedTuple):
-    """The state (..., n) at which an acceleration is asked for, and what acts there."""
+    """A state (..., n) whose acceleration is needed, and its loads."""
 
     q: Array
     v: Array
@@ -56,9 +56,9 @@ class Stage(NamedTuple):
 
 
 def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, tuple[Array, Array]]:
-    """From the state at the grid's time k to the next one: asks for accelerations, the state there is what comes back.
+    """Integrates from the state at time k of the grid to the next time; yields stages and returns the state.
 
-    Functions for efforts and wrenches are asked at every stage; all else is held.
+    Functions for efforts and wrenches are called at each stage; other loads are held.
 
     Raises:
         FailedPreconditionError: The motion diverges, or takes too many evaluations; names step, time and joint.
@@ -71,7 +71,8 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
         t, q, v = next(integration)
         for _ in range(MOST_EVALUATIONS):
             a = np.full_like(v, np.nan)
-            # A stage of a step that is far too long may be anything: no function is asked there, the step is refused.
+            # A stage of a step that is far too long may overflow: functions are not called there, and the step is
+            # rejected.
             if np.isfinite(q).all() and np.isfinite(v).all():
                 try:
                     acting = (task.efforts.at(k, number, t, q, v), task.wrenches.at(k, number, t, q, v))
@@ -91,18 +92,18 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
     raise diverged(
         number,
         t,
-        f"it needs more than {MOST_EVALUATIONS} evaluations between two times of the grid, since it grows beyond all "
-        f"bounds or dt = {task.dt:g} s is too long for so fast a motion",
+        f"it needs more than {MOST_EVALUATIONS} evaluations between two times of the grid: it grows without bound, "
+        f"or dt = {task.dt:g} s is too long for such a fast motion",
     )
 
 
 def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> Integration:
-    """The state dt after t.
+    """Returns the state at t + dt.
 
     Args:
-        at: The joints. Their positions move through the space around them: quaternions leave the unit length by what
-            a step is wrong, and are brought back after it, and for whoever is asked for accelerations.
-        q: (..., nq) positions at t; leading axes share the steps that the fastest of them needs.
+        at: The joints. Quaternions deviate from unit length by the error of a step; they are normalised after it and
+            before accelerations are computed.
+        q: (..., nq) positions at t; all members of a batch share the steps that the fastest of them needs.
         v: (..., nv) velocities.
         t: s.
         dt: s.
@@ -127,10 +128,10 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
             if j:
                 before, error = error, _error(x, row[-1], row[-2])
                 accepted = j > 1 and error <= 1.0
-                # A table that no longer converges is left: a shorter step costs less than more columns.
+                # If the table no longer converges, a shorter step costs less than more columns.
                 if accepted or not np.isfinite(error) or (j > 3 and error > before):
                     break
-        # The error of the last columns goes with the length to the power 2 j + 1 (j from 0).
+        # The error of column j is proportional to the length to the power 2 j + 1 (j from 0).
         growth = 0.1 if not np.isfinite(error) else 0.9 * max(error, 1e-30) ** (-1.0 / (2 * j + 1))
         if accepted:
             x = np.concatenate([at.normalised(table[-1][..., : at.nq]), table[-1][..., at.nq :]], axis=-1)
@@ -144,16 +145,16 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
 
 
 def _rates(at: Configuration, t: float, x: Array) -> Generator[tuple[float, Array, Array], Array, Array]:
-    """(q-dot, a) of the state x = (q, v)."""
+    """Returns (q-dot, a) of the state x = (q, v)."""
     q, v = x[..., : at.nq], x[..., at.nq :]
-    a = yield t, at.normalised(q), v  # whoever is asked meets positions as there are, here and remote
+    a = yield t, at.normalised(q), v  # accelerations are computed at valid positions, locally and remotely
     return np.concatenate([at.rate(q, v), np.broadcast_to(a, v.shape)], axis=-1)
 
 
 def _midpoints(
     at: Configuration, x: Array, rates: Array, t: float, length: float, count: int
 ) -> Generator[tuple[float, Array, Array], Array, Array]:
-    """The state `length` later, by `count` substeps of the explicit midpoint rule, the first of them Euler's."""
+    """Returns the state after `length`, by `count` substeps of the explicit midpoint rule, the first an Euler step."""
     h = length / count
     before, here = x, x + h * rates
     for m in range(1, count):
@@ -163,7 +164,9 @@ def _midpoints(
 
 
 def _error(x: Array, better: Array, worse: Array) -> float:
-    """The largest error of any member, in units of what is allowed: root mean square over its positions and speeds."""
+    """Returns the largest error of any member relative to the tolerance: root mean square over positions and
+    velocities.
+    """
     allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(x), np.abs(better))
     squares = np.sum(((better - worse) / allowed) ** 2, axis=-1)
     return float(np.sqrt(squares.max(initial=0.0) / max(x.shape[-1], 1)))

@@ -1,17 +1,16 @@
-"""Steps of the equations of motion in time, over any leading axes.
+"""Explicit integration steps of the equations of motion, with any leading axes.
 
     q-dot = N(q) v,    v-dot = a(q, v)        with the joint efforts held through the step
 
-The state is an array `q` (..., nq) and an array `v` (..., nv). The steps are explicit; none allocates anything that
-outlives it.
+The state is an array `q` (..., nq) and an array `v` (..., nv).
 
 | step | order | evaluations of a | use |
 |---|---|---|---|
 | `semi_implicit_euler` | 1, symplectic | 1 | energy stays bounded over long runs; cheap |
 | `rk4` | 4 | 4 | small error per step; the default |
-| `explicit_euler` | 1 | 1 | to reproduce programs that use it: it adds energy to every swing |
+| `explicit_euler` | 1 | 1 | to reproduce programs that use it: it adds energy to each oscillation |
 
-The formulas stand in `model/steps.py`, from which kernels are made too; here they take any acceleration.
+The formulas are in `model/steps.py`, which kernels use too; here they take any acceleration function.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ ForwardDynamics = Callable[[Array, Array, Array], Array]
 """(q, v, tau) -> a, e.g. `robot.forward_dynamics`."""
 
 INTEGRATORS: Mapping[str, Step] = STEPS
-"""The steps by name."""
+"""Steps by name."""
 
 
 def integrator(name: str) -> Step:
-    """The step of that name.
+    """Returns a step by name.
 
     Raises:
-        InvalidArgumentError: There is none.
+        InvalidArgumentError: Unknown name.
     """
     if name not in INTEGRATORS:
         near = did_you_mean(name, INTEGRATORS)
@@ -47,7 +46,7 @@ def integrator(name: str) -> Step:
 
 
 def held(forward_dynamics: ForwardDynamics, tau: Array) -> Acceleration:
-    """The acceleration under the efforts `tau` (..., n) N m | N, whatever the state does."""
+    """Returns the acceleration function for constant efforts `tau` (..., n) N m | N."""
     return lambda q, v: forward_dynamics(q, v, tau)
 
 
@@ -60,7 +59,7 @@ def advance(
     substeps: int = 1,
     on: Positions = FLAT,
 ) -> tuple[Array, Array]:
-    """The state after `dt_s`, in `substeps` equal steps."""
+    """Returns the state after `dt_s`, computed in `substeps` equal steps."""
     inner = dt_s / substeps
     for _ in range(substeps):
         q, v = step(acceleration, q, v, inner, on=on)

@@ -1,22 +1,21 @@
 """The implicit midpoint step, x' = x + dt f((x + x') / 2), solved by iteration to rounding.
 
-The iterates f_k of the flow at the midpoint, f_k+1 = f(x + dt/2 f_k), approach the solution by a factor each time. A
-step ends for either of two reasons:
+The iterates f_k+1 = f(x + dt/2 f_k) of the flow at the midpoint converge linearly. A step ends when it has
 
-    converged    what is left, estimated by the last change times the slower of its last two contractions, is below one
-                 rounding of the state
-    at rounding  the change has reached no new least for some iterations, and is no larger than what one rounding of the
-                 midpoint makes of the flow there, which is measured
+    converged         the remaining error, estimated by the last change times the slower of its last two contractions,
+    is
+                      below one rounding of the state
+    reached rounding  the smallest change so far is some iterations old, and the change is not larger than the measured
+                      effect of one rounding of the midpoint on the flow
 
-The second is needed where the flow's own rounding, magnified by the mass matrix's condition, is larger than one of the
-state: there no further iterate is nearer. What comes to neither end does not converge, and is an error.
+The second criterion is needed if the rounding of the flow, magnified by the condition of the mass matrix, exceeds that
+of the state. If neither is met, the step fails with an error.
 
-Each member of a batch ends by itself and is kept from then on, so that its motion does not depend on the others. The
-step decides by its own state alone: a motion may be cut and gone on with anywhere, to the last bit.
+Each member of a batch stops independently, so that its motion does not depend on the others. A step depends only on its
+initial state, so that a motion can be continued from any of its states with the same bits.
 
-Where positions do not add up (quaternions), q moves along the exponential map, and momenta are those in the frames of
-the parents: q' = q (+) dt v, with v and the rate taken at q (+) dt/2 v. A floating robot on which nothing acts keeps
-its momentum in the world then, to rounding.
+For joints with quaternions, q moves along the exponential map, and momenta are expressed in the parents' frames:
+q' = q (+) dt v, with v and the rate at q (+) dt/2 v. A free floating robot then conserves its momentum to rounding.
 
 Source: Hairer, Lubich, Wanner, Geometric Numerical Integration, (1.7) of chapter I, VIII.6. Checked by
 tests/simulation/test_midpoint.py.
@@ -39,40 +38,41 @@ Flow = Callable[[Array, Array], tuple[Array, Array]]
 _ROUNDING = float(np.finfo(np.float64).eps)
 _MOST_ITERATIONS = 100
 _PATIENCE = 4
-"""Iterations without a new least change after which the flow's rounding is measured, which costs two flows a joint.
-Positions and momenta contract in turn, so that every second change may be no smaller than the one before."""
+"""Iterations without a smaller change after which the rounding of the flow is measured, which costs two flows per
+joint. Positions and momenta contract alternately, so that every second change may be no smaller than the previous
+one."""
 
 _SPREAD = 16.0
-"""Times the flow's measured rounding that a change at rounding may be: what is measured are roundings of the state, and
-every body adds some of its own inside a flow."""
+"""Factor on the measured rounding of the flow: the measurement covers roundings of the state, not those inside the
+flow."""
 
 _MOST_ROUNDING = 1e-6
-"""Of a change in units of the state: rounding beyond it is that of an iteration that has left, not of an answer."""
+"""Largest change, relative to the state, that can count as rounding; beyond it the iteration has diverged."""
 
 
 def midpoint_step(
     flow: Flow, at: Configuration, q: Array, p: Array, dt: float, unit: float
 ) -> tuple[Array, Array] | None:
-    """The state after dt, or None where the iteration does not converge.
+    """Returns the state after dt, or None if the iteration does not converge.
 
     Args:
-        flow: Hamilton's equations, what acts held.
+        flow: Hamilton's equations with constant loads.
         at: The joints.
         q: (..., nq) positions.
         p: (..., nv) momenta.
         dt: s.
-        unit: N m s, the size of momenta that counts as large: rounding is relative to it, or to p where that is larger.
+        unit: N m s, the scale of momenta: rounding is relative to it, or to p if that is larger.
 
     Returns:
-        q, p one step later. Not finite where the motion diverges.
+        q, p one step later; not finite if the motion diverges.
     """
     half = dt / 2
-    # In units of the state: rad and m beside 1, momenta beside those of a motion of 1 rad/s.
+    # In units of the state: rad and m relative to 1, momenta relative to those of a motion of 1 rad/s.
     q_size = np.maximum(_largest(q), 1.0) / dt
     p_size = np.maximum(_largest(p), unit or 1.0) / dt
     pi = at.momentum_on_parent(q, p)
     v, p_dot = _flow_on_parents(flow, at, q, p)
-    # Operators only: of a single state these are plain numbers, ten times as fast as arrays.
+    # Only operators: for a single state these are plain numbers, ten times as fast as arrays.
     contraction: Any = np.inf
     last = least = np.inf
     found: Any = np.zeros(q.shape[:-1], dtype=bool)[()]
@@ -93,7 +93,7 @@ def midpoint_step(
         if stalled.any():
             on_parents = partial(_flow_on_parents, flow, at)
             rounding = _rounding(on_parents, q_mid, p_mid, (v_next, p_dot_next), q_size, p_size)
-            # A state that has run away has a rounding of its own size: what changes so much is no midpoint.
+            # The rounding of a diverged state is of its own size, so a change of this size is not a midpoint.
             found = found | (stalled & (change <= np.minimum(_SPREAD * rounding, _MOST_ROUNDING)))
         if found.all():
             return _arrived(at, q, pi, v, p_dot, dt)
@@ -102,8 +102,9 @@ def midpoint_step(
 
 
 def _arrived(at: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float) -> tuple[Array, Array]:
-    """The state at a step's end. Its p is that from which the next step finds the same pi again: what the way back and
-    forth rounds would add up over many steps, always to the same side while a body turns slowly.
+    """Returns the state at the end of a step, with the p that converts back to the same pi.
+
+    Otherwise rounding of the conversion would accumulate over many steps, with one sign while a body turns slowly.
     """
     moved, p = _moved(at, q, pi, v, rate, dt)
     if not at.flat:
@@ -112,26 +113,27 @@ def _arrived(at: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: 
 
 
 def _flow_on_parents(flow: Flow, at: Configuration, q: Array, p: Array) -> tuple[Array, Array]:
-    """v, and the rates of the momenta in the frames of the parents."""
+    """Returns v and the rates of the momenta in the parents' frames."""
     v, p_dot = flow(q, p)
     return v, p_dot if at.flat else at.momentum_on_parent(q, p_dot + at.turning(v, p))
 
 
 def _moved(at: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float) -> tuple[Array, Array]:
-    """The state dt on from q, with momenta pi in the frames of the parents."""
+    """Returns the state after dt from q, with momenta pi in the parents' frames."""
     moved = at.integrate(q, v, dt)
     return moved, at.momentum_on_body(moved, pi + dt * rate)
 
 
 def _largest(x: Array) -> Any:
-    """The largest size of each state's entries, (...)."""
+    """Returns the largest absolute entry of each state, (...)."""
     return np.abs(x).max(axis=-1, initial=0.0)
 
 
 def _rounding(flow: Flow, q: Array, p: Array, here: tuple[Array, Array], q_size: Any, p_size: Any) -> Array:
-    """(...), what one rounding of the state makes of the flow, in units of the state: the sum over its entries.
+    """Returns (...), the effect of one rounding of the state on the flow, in units of the state, summed over its
+    entries.
 
-    Entry by entry, since the roundings of two entries may cancel in the flow.
+    Each entry is perturbed alone, because roundings of two entries may cancel in the flow.
     """
     total = np.zeros(q_size.shape)
     for shaken, of_positions in ((q, True), (p, False)):

@@ -1,19 +1,19 @@
-"""Coulomb friction as it is, without a width: a joint that moves is braked by all of it, one at rest stays at rest.
+"""Exact Coulomb friction of joints: full friction on a moving joint, sticking at rest.
 
-A step of semi-implicit Euler whose friction and damping are those of the velocities at its end, not of those before it:
+A semi-implicit Euler step with friction and damping at the velocities of its end:
 
     (M + h d) v' = r - h p,   r = M v + h (tau - C - g - springs)        |p_i| <= f_i,   p_i v'_i = f_i |v'_i|
 
-For each joint either v'_i = 0 and p_i is what holds it, or v'_i has a sign and p_i = f_i against it. With M symmetric
-and positive definite there is exactly one such v', the least of v^T (M + h d) v / 2 - v^T r + h sum f_i |v_i|: which
-joints stick is found by trying, all wrong ones changed at once, and one by one where that does not get nearer (which
-ends, M being a P-matrix). Velocities of joints that stick are zeros, to the last bit. However stiff they are, friction
-and damping only brake: steps of a millisecond do for joints whose file damps a gram as if it were a kilogram. Each
-state of a batch by itself. Order 1.
+A joint either sticks, v'_i = 0 with |p_i| <= f_i, or slides with p_i = f_i against v'_i. If M is symmetric and positive
+definite, v' is unique: the minimum of v^T (M + h d) v / 2 - v^T r + h sum f_i |v_i|. The set of sticking joints is
+found by iteration: all wrong joints are changed at once, or one by one if that does not reduce their number (this
+terminates, because M is a P-matrix). Velocities of sticking joints are exactly zero. Friction and damping of any
+stiffness only brake, so that steps of 1 ms suffice for joints with too much damping for their inertia. Each state of a
+batch is solved alone. Order 1.
 
-Cost: O(n^3) a try, few tries a step, in NumPy: tens of microseconds a state. Source: J. J. Moreau's time stepping, as
-of D. E. Stewart and J. C. Trinkle, 1996, for joints; the tries are J. J. Judice's and F. M. Pires', 1994, with K. G.
-Murty's.
+Cost: O(n^3) per iteration, few iterations per step, in NumPy: tens of microseconds per state. Source: J. J. Moreau's
+time stepping after D. E. Stewart and J. C. Trinkle, 1996, for joints; iterations after J. J. Judice and F. M. Pires,
+1994, and K. G. Murty.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.task import Task
 
 _FAR = 1e9
-"""rad/s | m/s, far beyond the width of any friction."""
+"""rad/s | m/s, far above any friction width."""
 
 _PATIENCE = 4
-"""Tries that change all wrong joints at once, without fewer of them, before one is changed at a time."""
+"""Iterations that change all wrong joints at once without progress, before one joint is changed at a time."""
 
 _ROUNDING = 1e-12
-"""Share of the largest effort, or velocity, that is rounding beside it."""
+"""Fraction of the largest effort or velocity below which a difference is rounding."""
 
 
 class Equation(NamedTuple):
@@ -50,12 +50,12 @@ class Sticking:
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
         self._robot, self._task = robot, task
-        # From what acts at a velocity of 1 and far beyond any width; where negative, 0: it drives.
+        # From the efforts at velocities of 1 and far above any width; negative values, which would drive, become 0.
         slow, fast = (robot.passive_forces(task.at.neutral, speed * robot.free) for speed in (1.0, _FAR))
         self.damping, self.friction = np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
 
     def equation(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Equation:
-        """What a step from that state solves."""
+        """Returns the equation of a step from a state."""
         robot, task = self._robot, self._task
         held = robot.inverse_dynamics(q, v, straight(task.at, v), gravity=task.gravity, wrenches=acting)
         own = robot.passive_forces(q, v)
@@ -65,15 +65,15 @@ class Sticking:
         return Equation(M, M + task.dt * (self.damping[..., None] * np.eye(task.at.nv)), r)
 
     def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-        """The state after step k of this part.
+        """Returns the state after step k of this part.
 
         Raises:
-            FailedPreconditionError: M is singular, or no try fits.
+            FailedPreconditionError: M is singular, or the iteration fails.
         """
         return moved(self._task.at, q, self.solved(k, self.equation(q, v, tau, acting)), self._task.dt)
 
     def solved(self, k: int, equation: Equation) -> Array:
-        """v' of that step."""
+        """Returns v' of a step."""
         try:
             found = velocities(equation.A, equation.r, self._task.dt * self.friction)
         except np.linalg.LinAlgError:
@@ -83,13 +83,13 @@ class Sticking:
         return found
 
     def singular(self, k: int) -> FailedPreconditionError:
-        """Of a step whose mass matrix has no inverse."""
+        """Returns the error for a singular mass matrix."""
         return FailedPreconditionError(f"the mass matrix is singular in {self._step(k)}: a massless branch moves")
 
     def lost(self, k: int) -> FailedPreconditionError:
-        """Of a step that was not found."""
+        """Returns the error for an iteration that failed."""
         return FailedPreconditionError(
-            f"which joints stick in {self._step(k)} was not found; try a step of another length"
+            f"the sticking joints in {self._step(k)} were not found; try another step length"
         )
 
     def _step(self, k: int) -> str:
@@ -97,7 +97,7 @@ class Sticking:
 
 
 def straight(at: Configuration, v: Array) -> Array:
-    """(..., nv), how velocities in the axes of bodies that turn change while nothing accelerates them in the world."""
+    """Returns (..., nv), the change of body-axes velocities that are constant in the world, due to rotation."""
     if at.flat:
         return np.zeros(at.nv)
     shifting = np.where(at.turns, 0.0, v)
@@ -105,29 +105,29 @@ def straight(at: Configuration, v: Array) -> Array:
 
 
 def moved(at: Configuration, q: Array, v: Array, dt: float) -> tuple[Array, Array]:
-    """q and v after a step with velocities v (..., nv) in the axes of its beginning.
+    """Returns q and v after a step with velocities v (..., nv) in the body axes at its start.
 
-    Those that shift a body keep their direction in the world: taken as they are in axes that turn, as a step of Euler
-    has it, they would grow, and their path bend aside.
+    Linear velocities keep their direction in the world. An Euler step would keep them in the turning axes, which adds
+    energy and bends the path.
     """
     if at.flat:
         return at.integrate(q, v, dt), v
-    in_world = at.momentum_on_parent(q, np.where(at.turns, 0.0, v))  # turned like a force
+    in_world = at.momentum_on_parent(q, np.where(at.turns, 0.0, v))  # rotated like a force
     halfway = at.momentum_on_body(at.integrate(q, v, dt / 2), in_world)
     q = at.integrate(q, np.where(at.turns, v, halfway), dt)
     return q, np.where(at.turns, v, at.momentum_on_body(q, in_world))
 
 
 def velocities(M: Array, r: Array, limit: Array) -> Array | None:
-    """v' (..., n) of this module's docstring; None where no try fits.
+    """Returns v' (..., n) of this module's docstring; None if the iteration fails.
 
     Args:
-        M: (..., n, n), symmetric, positive definite: with h d, where joints are damped.
-        r: (..., n) N m s | N s. Where it or M is not finite, as of a motion that diverges, v' is NaN.
+        M: (..., n, n), symmetric, positive definite, including h d.
+        r: (..., n) N m s | N s. If it or M is not finite, because the motion diverges, v' is NaN.
         limit: (..., n) h f, at least 0.
 
     Raises:
-        np.linalg.LinAlgError: M is singular where joints move.
+        np.linalg.LinAlgError: M is singular for the sliding joints.
     """
     lead = np.broadcast_shapes(M.shape[:-2], r.shape[:-1])
     M, r = np.broadcast_to(M, (*lead, *M.shape[-2:])), np.broadcast_to(r, (*lead, r.shape[-1]))
@@ -146,7 +146,7 @@ def _of_one(M: Array, r: Array, limit: Array) -> Array | None:
     if not (np.isfinite(r).all() and np.isfinite(M).all()):
         return np.full(n, np.nan)
     rubbing = limit > 0.0
-    sign = np.zeros(n)  # of the velocity of those that slide; 0 is at rest
+    sign = np.zeros(n)  # sign of the velocity of sliding joints; 0: sticking
     fewest, patience = n + 1, _PATIENCE
     small = _ROUNDING * float(np.abs(r).max(initial=0.0))
     for _ in range(100 + n * n):

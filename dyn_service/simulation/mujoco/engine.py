@@ -3,7 +3,7 @@
 The robot comes from the same description, written as MJCF by `parsing/writing/mjcf.py`, or from an MJCF file that has
 the same joints. States, efforts and wrenches go through `conventions.py` and by the joints' names. What its file says
 of contacts acts; limits of joints act where they are asked for; its actuators do not, for the efforts are the plant's,
-which has limited them. Joints that follow others do so by soft equality constraints, as MuJoCo has them; of them only
+which has limited them. Mimic joints do so by soft equality constraints, as MuJoCo has them; of them only
 the leaders are in q.
 
 MuJoCo is imported here and by nobody else, and only when such an engine is made.
@@ -40,7 +40,7 @@ class MujocoEngine:
     Args:
         source: The description, or the path of an MJCF file.
         at: The joints, in our order.
-        followers: Joints that follow others, by name: their leader in the end, ratio and offset.
+        followers: Mimic joints, by name: their leader in the end, ratio and offset.
         dt_s: The plant's step.
         substeps: MuJoCo's steps in one of it.
         integrator: As of the plant.
@@ -223,7 +223,7 @@ class MujocoEngine:
                 nq, nv = {0: (7, 6), 1: (4, 3)}.get(int(place.type[0]), (1, 1))
                 if (nq, nv) != ((joint.nq, joint.nv) if len(called) == 1 else (1, 1)):
                     raise InvalidArgumentError(
-                        f"{where}: joint '{part}' has {nv} ways to move in MuJoCo's model, and "
+                        f"{where}: joint '{part}' has {nv} degrees of freedom in MuJoCo's model, and "
                         f"{joint.nv if len(called) == 1 else 1} in the robot",
                         path="mjcf",
                     )

@@ -18,8 +18,8 @@ from dyn_service.api.queries import EffortFunction, GivenMotion, Overlay, RobotQ
 from dyn_service.api.results import Array, RheonomicTrajectory
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
+from dyn_service.simulation.rheonomic.sampled import checked
 from dyn_service.simulation.rheonomic.systems import partition
-from dyn_service.simulation.rheonomic.task import checked
 from dyn_service.simulation.task import one_step
 
 PART_STEPS = 250
@@ -66,12 +66,12 @@ def simulate(
         gravity: m/s^2.
         wrenches: All through the motion.
         overlay: So is this; there is a state for each of the robots that it speaks of.
-        passive: Whether what joints do by themselves acts.
-        progress: Called after each part with the share that is done.
+        passive: Whether passive joint forces act.
+        progress: Called after each part with the completed fraction.
 
     Raises:
         NotFoundError: There is no movable joint of a prescribed one's name.
-        InvalidArgumentError: An argument of the wrong shape or value; names it.
+        InvalidArgumentError: An argument has the wrong shape or value; names it.
     """
     task = checked(
         at,
@@ -140,7 +140,7 @@ def simulated(
         robot: The robot.
         inputs: `q`, `v`, `prescribed` (.., rows, np, 3) and, where they are given, `tau`, `gravity`, `wrenches`.
         options: Those of the row, and `joints`, the names that go with the samples.
-        progress: Called after each step with the share that is done; what it raises ends the motion.
+        progress: Called after each step with the completed fraction; what it raises ends the motion.
 
     Raises:
         DynError: As `RobotQueries.simulate_rheonomic`.

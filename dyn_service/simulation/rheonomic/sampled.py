@@ -1,7 +1,7 @@
 """Rheonomic motions whose given part comes as samples: data from end to end, so the same here and on a server.
 
 The equations are those of `simulation/rheonomic/systems.py`, the samples those of
-`simulation/rheonomic/prescribed.py`. A step is RK4's, from the
+`simulation/rheonomic/sampled.py`. A step is RK4's, from the
 state of the free joints, with the given motion's row 2k, 2k + 1, 2k + 1, 2k + 2 at its four stages; efforts are held
 through it.
 
@@ -10,17 +10,21 @@ Source: Multi Body Dynamics document, 5.2, 5.6. Checked by tests/simulation/test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import Array, EffortFunction, GivenMotion, RobotQueries, Wrench
+from dyn_service.api.arguments import GivenMotion, Prescription
+from dyn_service.api.arrays import broadcast, found
+from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.api.results import RheonomicTrajectory
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
-from dyn_service.simulation.rheonomic.systems import PartlyPrescribed, forward_dynamics
-from dyn_service.simulation.rheonomic.task import checked
+from dyn_service.simulation.rheonomic.systems import Partition, PartlyPrescribed, entries, forward_dynamics, partition
+from dyn_service.simulation.task import Efforts, Grid, check_grid, finite, listed, vectors_of
 
 
 def simulate_rheonomic(
@@ -44,7 +48,7 @@ def simulate_rheonomic(
     Args:
         robot: In this process or remote.
         prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid
-            of position, velocity, acceleration, or a function of time; see `simulation/rheonomic/prescribed.py`.
+            of position, velocity, acceleration, or a function of time; see `simulation/rheonomic/sampled.py`.
         q0: (..., nf) first positions of the free joints, in the robot's order; leading axes are simulated together.
         v0: (..., nf) first velocities.
         tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,
@@ -56,14 +60,14 @@ def simulate_rheonomic(
         every: Record every so many steps; the first state and these are returned.
         gravity: (..., 3) m/s^2, world axes; None is the default.
         wrenches: External wrenches on links, their vectors (..., 3), all through the motion.
-        progress: Called after each step with the share that is done.
+        progress: Called after each step with the completed fraction.
 
     Returns:
         `steps // every + 1` states of all joints; in the last row under the efforts of the last step.
 
     Raises:
         NotFoundError: There is no movable joint of a prescribed one's name.
-        InvalidArgumentError: An argument of the wrong shape or value; names it.
+        InvalidArgumentError: An argument has the wrong shape or value; names it.
         FailedPreconditionError: The accelerations are no longer finite, at the step and time that are named; or the
             free joints' mass matrix is singular.
     """
@@ -98,7 +102,7 @@ def simulate_rheonomic(
         row, known = next(stages)
         return (found(row, q, v) if known is None else known).a[..., free]
 
-    with np.errstate(over="ignore", invalid="ignore"):  # divergence is told in words
+    with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
         records: list[tuple[Array, Array, Array, Array]] = []
         for k in range(grid.steps + 1):
             if k < grid.steps:  # the last state is that under the last step's efforts
@@ -118,3 +122,146 @@ def simulate_rheonomic(
             if progress is not None:
                 progress((k + 1) / grid.steps)
     return RheonomicTrajectory(grid.times(), *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
+
+
+@dataclass(eq=False)
+class RheonomicTask:
+    """One motion, its arguments checked and its first state spread over all leading axes.
+
+    names: the prescribed joints. rows: (..., 2 steps + 1, np, 3), their motion on the half grid. q: (..., nqf), v:
+    (..., nvf) of the free joints. gravity: (..., 3) or None. wrenches: vectors (..., 3), or None.
+    """
+
+    grid: Grid
+    parts: Partition
+    names: tuple[str, ...]
+    rows: Array
+    q: Array
+    v: Array
+    efforts: Efforts
+    gravity: Array | None
+    wrenches: list[Wrench] | None
+
+    def acting(self, k: int, q: Array, v: Array) -> Array:
+        """(..., nvf), the efforts of the free joints through step k of this part, which begins at that state."""
+        return self.efforts.at(k, self.grid.first_step + k + 1, self.grid.time(k), q, v)
+
+
+def checked(
+    at: Configuration,
+    prescribed: GivenMotion,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    tau: ArrayLike | EffortFunction | None,
+    *,
+    dt: float,
+    steps: int,
+    t0: float = 0.0,
+    first_step: int = 0,
+    every: int = 1,
+    gravity: ArrayLike | None = None,
+    wrenches: Wrench | Sequence[Wrench] | None = None,
+) -> RheonomicTask:
+    """The motion that these arguments of `simulate_rheonomic` ask for.
+
+    Raises:
+        NotFoundError: There is no movable joint of a prescribed one's name.
+        InvalidArgumentError: One of them has the wrong type, shape or value; `path` names it.
+    """
+    grid = check_grid(dt, steps, every=every, first_step=first_step, t0=t0)
+    names, rows = sampled(prescribed, dt=grid.dt, steps=grid.steps, t0=grid.t0, first_step=grid.first_step)
+    parts = partition(at, names)
+    q, v = (finite(name, parts.checked(name, x)) for name, x in (("q0", q0), ("v0", v0)))
+    g = None if gravity is None else finite("gravity", entries("gravity", gravity, 3))
+    loads = None if wrenches is None else listed(wrenches)
+    efforts = Efforts(parts.free.velocity_joints, tau, grid.steps)
+    leads = {"q0": q.shape[:-1], "v0": v.shape[:-1]}
+    if rows.ndim > 3:
+        leads["prescribed"] = rows.shape[:-3]
+    if g is not None and g.ndim > 1:
+        leads["gravity"] = g.shape[:-1]
+    for name, array in vectors_of(loads or []):
+        if finite(name, array).ndim > 1:
+            leads[name] = array.shape[:-1]
+    # A function is told the state with all the leading axes that the data have; its own may come on top.
+    q, v = (np.broadcast_to(x, (*broadcast(leads), x.shape[-1])) for x in (q, v))
+    leads["tau"] = efforts.begin(grid.first_step + 1, grid.time(0), q, v)
+    efforts.lead = lead = broadcast(leads)
+    q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
+    return RheonomicTask(grid, parts, names, rows, q, v, efforts, g, loads)
+
+
+def sampled(
+    prescribed: GivenMotion, *, dt: float, steps: int, t0: float = 0.0, first_step: int = 0
+) -> tuple[tuple[str, ...], Array]:
+    """The prescribed joints' names, and their motion on the half grid, (..., 2 steps + 1, np, 3).
+
+    Args:
+        prescribed: See `GivenMotion`. That the rates are the position's derivatives is up to the caller.
+        dt: s, of a step.
+        steps: How many.
+        t0: s, the time of step 0.
+        first_step: The step of the first row: functions are called at t0 + (first_step + j / 2) dt.
+
+    Raises:
+        InvalidArgumentError: A joint's samples are not (..., rows, 3) finite numbers with one of the two numbers of
+            rows, or there is no such grid.
+    """
+    grid = check_grid(dt, steps, first_step=first_step, t0=t0)
+    if not isinstance(prescribed, Mapping):
+        raise InvalidArgumentError(
+            f"prescribed must be a map from joints to their motions, found {found(prescribed)}", path="prescribed"
+        )
+    if not prescribed:
+        return (), np.zeros((2 * grid.steps + 1, 0, 3))
+    rows = [_rows(name, given, grid) for name, given in prescribed.items()]
+    try:
+        together = np.broadcast_arrays(*rows)
+    except ValueError:
+        shapes = ", ".join(f"{name} {x.shape[:-2]}" for name, x in zip(prescribed, rows, strict=True))
+        raise InvalidArgumentError(
+            f"the leading axes of the prescribed motions {shapes} do not broadcast", path="prescribed"
+        ) from None
+    return tuple(prescribed), np.stack(together, axis=-2)
+
+
+def on_half_grid(samples: Array, dt: float) -> Array:
+    """Rows (..., steps + 1, 3) on the grid, with those of the module's quintic between them: (..., 2 steps + 1, 3)."""
+    x, v, a = samples[..., 0], samples[..., 1], samples[..., 2]
+    x0, x1, v0, v1, a0, a1 = (part for y in (x, v, a) for part in (y[..., :-1], y[..., 1:]))
+    full = np.empty((*samples.shape[:-2], 2 * samples.shape[-2] - 1, 3))
+    full[..., ::2, :] = samples
+    full[..., 1::2, 0] = (x0 + x1) / 2 + 5 * dt / 32 * (v0 - v1) + dt * dt / 64 * (a0 + a1)
+    full[..., 1::2, 1] = 15 / (8 * dt) * (x1 - x0) - 7 / 16 * (v0 + v1) + dt / 32 * (a1 - a0)
+    full[..., 1::2, 2] = 3 / (2 * dt) * (v1 - v0) - (a0 + a1) / 4
+    return full
+
+
+def _rows(name: str, given: ArrayLike | Prescription, grid: Grid) -> Array:
+    path, steps = f"prescribed.{name}", grid.steps
+    expected = f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid"
+    if callable(given):
+        # Whole steps first: k dt is then the time that the grid's row k has, to the last bit.
+        times = (grid.time(j // 2) + (j % 2) * (grid.dt / 2) for j in range(2 * steps + 1))
+        values: ArrayLike = [given(t) for t in times]
+    else:
+        values = given
+    try:
+        rows = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"the motion of joint '{name}' must be numbers of shape {expected}: position, velocity, acceleration",
+            path=path,
+        ) from None
+    if rows.ndim < 2 or rows.shape[-1] != 3 or rows.shape[-2] not in (steps + 1, 2 * steps + 1):
+        raise InvalidArgumentError(
+            f"the motion of joint '{name}' has shape {rows.shape}, expected {expected}: position, velocity, "
+            "acceleration",
+            path=path,
+        )
+    if not np.isfinite(rows).all():
+        index = np.argwhere(~np.isfinite(rows))[0].tolist()
+        raise InvalidArgumentError(
+            f"the motion of joint '{name}' must be finite, found {rows[tuple(index)]} at {index}", path=path
+        )
+    return rows if rows.shape[-2] == 2 * steps + 1 else on_half_grid(rows, grid.dt)

@@ -33,8 +33,7 @@ from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
-from dyn_service.simulation.grid import check_grid
-from dyn_service.simulation.task import finite, listed, vectors_of
+from dyn_service.simulation.task import check_grid, finite, listed, vectors_of
 from dyn_service.support.suggestions import did_you_mean
 
 FreeEfforts = Callable[[float, Array, Array], ArrayLike]
@@ -69,7 +68,7 @@ def forward_dynamics(
         prescribed: Joint name to its acceleration, (...).
         gravity: (..., 3) m/s^2, world axes; None is the default.
         wrenches: External wrenches on links, their vectors (..., 3).
-        passive: Whether what joints do by themselves acts.
+        passive: Whether passive joint forces act.
 
     Raises:
         NotFoundError: There is no movable joint of that name.
@@ -110,7 +109,7 @@ class RheonomicRobot:
 
     Args:
         robot: In this process or remote.
-        prescribed: Joint name to t -> (q, v, a). That v and a are q's derivatives is up to the caller.
+        prescribed: Joint name to t -> (q, v, a). The caller ensures that v and a are the derivatives of q.
 
     Raises:
         NotFoundError: There is no movable joint of that name.
@@ -182,11 +181,11 @@ class RheonomicRobot:
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, or a function of (t, q, v) of the free joints that returns them; held
                 likewise.
-            passive: Whether what joints do by themselves acts.
+            passive: Whether passive joint forces act.
 
         Raises:
             FailedPreconditionError: The state is no longer finite; names the step and the time.
-            InvalidArgumentError: An argument of the wrong shape or value.
+            InvalidArgumentError: An argument has the wrong shape or value.
         """
         grid = check_grid(dt, steps, t0=t0)
         parts = self._parts
@@ -199,7 +198,7 @@ class RheonomicRobot:
         def found(t: float, q: Array, v: Array, held: tuple[Any, Any]) -> PartlyPrescribed:
             return self.forward_dynamics(t, q, v, held[0], gravity=gravity, wrenches=held[1], passive=passive)
 
-        with np.errstate(over="ignore", invalid="ignore"):  # divergence is told in words
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
             held = acting(grid.t0, q, v)
             lead = found(grid.t0, q, v, held).a.shape[:-1]  # those of efforts, gravity and wrenches too
             q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
@@ -282,7 +281,7 @@ def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
 
     Raises:
         NotFoundError: There is no movable joint of that name.
-        InvalidArgumentError: A prescribed joint has more than one way to move.
+        InvalidArgumentError: A prescribed joint has more than one degree of freedom.
     """
     names = list(prescribed)
     for name in names:
@@ -295,7 +294,8 @@ def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
         joint = at.joints[at.names.index(name)]
         if joint.nv != 1:
             raise InvalidArgumentError(
-                f"joint '{name}' is {joint.type}, and a prescribed one must have one way to move", path="prescribed"
+                f"joint '{name}' is {joint.type}, and a prescribed one must have one degree of freedom",
+                path="prescribed",
             )
     free, free_q, free_v = at.chosen([name for name in at.names if name not in names])
     _, given_q, given_v = at.chosen(names)

@@ -44,10 +44,9 @@ from dyn_service.errors import (
     ResourceExhaustedError,
 )
 from dyn_service.graph.bags.mcap_records import MAGIC, Place, check_summary, places
-from dyn_service.graph.bags.plotting import plot
+from dyn_service.graph.bags.plotting import plot, signals
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.graph.bags.repair import mend
-from dyn_service.graph.bags.signals import signals
 from dyn_service.graph.bags.summary import lines, size_text, summary
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages import Message, all_types, ros_type

@@ -17,10 +17,9 @@ from typer.testing import CliRunner
 from dyn_service import Client, Robot, Server
 from dyn_service.cli.bag import app
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.graph.bags.comparing import compare, outputs_compared
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.graph.bags.requests import REPLIES, REQUESTS, RequestRecorder, describe, fingerprints
-from dyn_service.graph.bags.verify import replay, report, robots_of, timeless, verify
+from dyn_service.graph.bags.verify import compare, outputs_compared, replay, report, robots_of, timeless, verify
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from tests.conftest import URDF

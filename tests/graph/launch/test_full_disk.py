@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from dyn_service.graph.launch import logs
+from dyn_service.graph.launch.display import Screen
 from dyn_service.graph.launch.logs import Logs
 from dyn_service.graph.launch.plan import LaunchPlan
 from dyn_service.graph.launch.report import clear_report, write_report
-from dyn_service.graph.launch.screen import Screen
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.telemetry import Rows
 from dyn_service.graph.middleware.telemetry_store import Board

@@ -38,8 +38,7 @@ from dyn_service.service.protocol.contacts import unpack_contacts
 from dyn_service.service.protocol.overlays import unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
 from dyn_service.simulation.integrators.explicit import ForwardDynamics
-from dyn_service.simulation.stability import unstable
-from dyn_service.simulation.stepping import Engine, OwnEngine, StickSlipEngine
+from dyn_service.simulation.stepping import Engine, OwnEngine, StickSlipEngine, unstable
 from dyn_service.simulation.task import Task, checked
 from dyn_service.support.parameters import in_range
 
