@@ -42,6 +42,15 @@ def about(axis: Vector, angle: float) -> Matrix:
     return snapped(np.eye(3) + math.sin(angle) * cross + (1.0 - math.cos(angle)) * (cross @ cross))
 
 
+def turning_z_to(axis: Vector) -> Matrix:
+    """The shortest turn that takes z into a unit vector (3,)."""
+    cross = np.array([-axis[1], axis[0], 0.0])
+    sine = float(np.linalg.norm(cross))
+    if sine < quantities.SHORTEST_AXIS:
+        return np.eye(3) if axis[2] > 0.0 else np.diag([1.0, -1.0, -1.0])
+    return about(cross / sine, math.atan2(sine, axis[2]))
+
+
 def of_quaternion(wxyz: Vector, name: str, place: Place) -> Matrix:
     """(3, 3) of a quaternion (w, x, y, z) of any length but zero: files take it for the unit one.
 

@@ -26,9 +26,9 @@ from dyn_service.model.description import Description, Inertial, Joint, Link, No
 from dyn_service.parsing import quantities
 from dyn_service.parsing.includes import MOST_ELEMENTS, Files, place_of, spliced
 from dyn_service.parsing.joint_chains import Names, check_finite, hung
+from dyn_service.parsing.meshes import Mesh, Meshes
 from dyn_service.parsing.mjcf import inertials
 from dyn_service.parsing.mjcf.joints import Joints, Rest
-from dyn_service.parsing.mjcf.meshes import Meshes
 from dyn_service.parsing.mjcf.values import ORIENTATIONS, Classes, Settings, Values
 from dyn_service.parsing.places import Faults, Place, counted, named, quoted
 from dyn_service.parsing.pose import Pose
@@ -393,11 +393,20 @@ class _Reader:
         """The meshes, whose files are in `meshdir`, else in `assetdir`."""
         given = {name: text for each in self._root.all("compiler") for name, text in each.attributes.items()}
         inside = given.get("meshdir", given.get("assetdir", ""))
-        assets: dict[str, Values] = {}
+        assets: dict[str, Mesh] = {}
         for element in (mesh for section in self._root.all("asset") for mesh in section.all("mesh")):
             name = element.attributes.get("name", Path(element.attributes.get("file", "")).stem)
             place = self._place(element, named("mesh", name))
-            assets[name] = self._values(element, self._classes.of(element, None, place), place)
+            values = self._values(element, self._classes.of(element, None, place), place)
+            assets[name] = Mesh(
+                values.text("file") or "",
+                place,
+                values.choice("inertia", ("legacy", "exact", "convex", "shell"), "legacy"),
+                values.vector("scale", (1.0, 1.0, 1.0)),
+                values.vector("refpos", (0.0, 0.0, 0.0)),
+                Values({"quat": values.text("refquat") or "1 0 0 0"}, {}, place).pose().rotation,
+                values.number("maxhullvert", -1.0) >= 0.0,
+            )
         materials = (each.attributes for section in self._root.all("asset") for each in section.all("material"))
         self._colours = {given.get("name", ""): given["rgba"] for given in materials if "rgba" in given}
         return Meshes(assets, self._folder, inside)

@@ -17,7 +17,7 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.parsing import quantities
 from dyn_service.parsing.places import Place, quoted
-from dyn_service.parsing.pose import Pose, about, of_quaternion
+from dyn_service.parsing.pose import Pose, about, of_quaternion, turning_z_to
 from dyn_service.parsing.xml_elements import Element
 from dyn_service.support.suggestions import did_you_mean
 
@@ -193,15 +193,6 @@ class Values:
 
     def _of_zaxis(self) -> Matrix:
         return turning_z_to(quantities.unit_axis(self.vector("zaxis", (0.0, 0.0, 1.0)), self.place.inside("zaxis"), []))
-
-
-def turning_z_to(axis: Vector) -> Matrix:
-    """The shortest turn that takes z into a unit vector (3,)."""
-    cross = np.array([-axis[1], axis[0], 0.0])
-    sine = float(np.linalg.norm(cross))
-    if sine < quantities.SHORTEST_AXIS:
-        return np.eye(3) if axis[2] > 0.0 else np.diag([1.0, -1.0, -1.0])
-    return about(cross / sine, math.atan2(sine, axis[2]))
 
 
 def _over(own: str, inherited: str) -> str:

@@ -29,10 +29,9 @@ from dyn_service.model.description import FIXED_ROOT, UNUSED_SHAPES, Description
 from dyn_service.parsing import quantities
 from dyn_service.parsing.includes import Files, place_of, spliced
 from dyn_service.parsing.joint_chains import Names, Roots, check_finite, hung
-from dyn_service.parsing.mjcf.meshes import Meshes
-from dyn_service.parsing.mjcf.values import Values, turning_z_to
+from dyn_service.parsing.meshes import Mesh, Meshes
 from dyn_service.parsing.places import Faults, Place, counted, named, quoted
-from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.pose import Pose, turning_z_to
 from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames
 from dyn_service.parsing.sdf.joints import TYPES, Joined, Joints
 from dyn_service.parsing.sdf.values import flag, number, numbers, one, pose, said_in, word
@@ -160,7 +159,7 @@ class _Reader:
     def __init__(self, root: Element, source: str, limits: ReadLimits, files: Files) -> None:
         self._root, self._source, self._limits, self._notes = root, source, limits, files.notes
         self._from_file = files.main is not None
-        self._assets: dict[str, Values] = {}
+        self._assets: dict[str, Mesh] = {}
         self._meshes = Meshes(self._assets, None if files.main is None else Path())
         self._unread = Unread()
         self._frames = Frames()
@@ -340,9 +339,8 @@ class _Reader:
             raise place.fault("the mass of a <submesh> is not read: give its link an <inertial> with numbers")
         uri, scale = word(mesh, "uri", "", place), numbers(mesh, "scale", (1.0, 1.0, 1.0), place)
         path = str(_located(uri, mesh.file, place)) if self._from_file else uri
-        values = {"file": path, "inertia": "exact", "scale": " ".join(map(repr, scale.tolist()))}
-        key = " ".join(values.values())
-        self._assets.setdefault(key, Values(values, {}, place))
+        key = f"{path} {scale.tolist()}"
+        self._assets.setdefault(key, Mesh(path, place, "exact", scale))
         return self._meshes.weighed(key, place)
 
     def _tree(self, robot: Place) -> tuple[list[Link], list[Joint]]:

@@ -1,10 +1,11 @@
-"""Volume and moments of inertia of MJCF's meshes, as MuJoCo reckons them from triangles; files are read by trimesh."""
+"""Volume and moments of inertia of meshes, as MuJoCo computes them from triangles; files are read by trimesh."""
 
 from __future__ import annotations
 
 import io
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.parsing.includes import Elsewhere
-from dyn_service.parsing.mjcf.values import Values
 from dyn_service.parsing.places import Place, quoted
 from dyn_service.parsing.pose import Pose
 from dyn_service.support.optional import load
@@ -21,13 +21,29 @@ MAX_BYTES = 256 << 20  # of all mesh files of a robot
 FORMATS = (".stl", ".obj")  # MuJoCo reads both, and trimesh opens no other file for them
 
 
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """A mesh of a robot file; `mode`, `position` and `rotation` are MJCF's `inertia`, `refpos` and `refquat`.
+
+    file: "" for a mesh without a file. capped: whether the number of vertices of its convex hull is limited.
+    """
+
+    file: str
+    place: Place
+    mode: str
+    scale: Vector
+    position: Vector = field(default_factory=lambda: np.zeros(3))
+    rotation: Matrix = field(default_factory=lambda: np.eye(3))
+    capped: bool = False
+
+
 class Meshes:
-    """The `<mesh>` assets of a robot, by name.
+    """The meshes of a robot, by name.
 
     folder: the folder of the robot's file; None: no file is opened. inside: the folder of the meshes, relative to it.
     """
 
-    def __init__(self, assets: Mapping[str, Values], folder: Path | None, inside: str = "") -> None:
+    def __init__(self, assets: Mapping[str, Mesh], folder: Path | None, inside: str = "") -> None:
         self._inside = inside
         self._assets, self._folder, self._left = assets, folder, MAX_BYTES
         self._found: dict[str, tuple[float, Pose, Vector]] = {}
@@ -39,15 +55,13 @@ class Meshes:
             UrdfError: The mesh has no file, or its reference pose cannot be combined with its scales.
         """
         asset = self._assets.get(name)
-        path = None if asset is None else asset.text("file")
-        if asset is None or not path:
+        if asset is None or not asset.file:
             raise place.fault(f"the mesh {quoted(name)} has no file in <asset>")
-        scale = asset.vector("scale", (1.0, 1.0, 1.0))
-        turn = self._turn(asset)
+        turn, scale = asset.rotation, asset.scale
         if (scale != scale[0]).any() and not np.array_equal(turn, np.eye(3)):
             raise asset.place.fault("its refquat turns it before different scales along its axes, which is not read")
-        origin = -turn.T @ asset.vector("refpos", (0.0, 0.0, 0.0)) * scale
-        return self._relative(path, asset.place), Pose(turn.T, origin), tuple(scale.tolist())
+        at = Pose(turn.T, -turn.T @ asset.position * scale)
+        return self._relative(asset.file, asset.place), at, tuple(scale.tolist())
 
     def _relative(self, file: str, place: Place) -> str:
         """Returns the path from the robot's file. Last, MuJoCo looks in the folder of the file that has the asset."""
@@ -55,9 +69,6 @@ class Meshes:
         if self._folder is None or not isinstance(place, Elsewhere) or (self._folder / inside).is_file():
             return inside
         return os.path.join(os.path.relpath(Path(place.file).parent, self._folder), file)
-
-    def _turn(self, asset: Values) -> Matrix:
-        return Values({"quat": asset.text("refquat") or "1 0 0 0"}, {}, asset.place).pose().rotation
 
     def weighed(self, name: str, place: Place) -> tuple[float, Pose, Vector]:
         """Volume, m^3 (of a shell the area, m^2), the frame of the principal axes, and the moments of one kilogram.
@@ -71,13 +82,11 @@ class Meshes:
         if name in self._found:
             return self._found[name]
         asset = self._assets[name]
-        mode = asset.choice("inertia", ("legacy", "exact", "convex", "shell"), "legacy")
-        if mode == "convex" and asset.number("maxhullvert", -1.0) >= 0.0:
+        mode = asset.mode
+        if mode == "convex" and asset.capped:
             raise asset.place.fault("its hull has a maxhullvert, which is not read: give its body an <inertial>")
-        mesh = self._mesh(asset.text("file") or "", asset.place, mode == "convex")
-        turn = self._turn(asset)
-        points = (mesh.vertices - asset.vector("refpos", (0.0, 0.0, 0.0))) @ turn
-        corners = (points * asset.vector("scale", (1.0, 1.0, 1.0)))[mesh.faces]
+        mesh = self._mesh(asset.file, asset.place, mode == "convex")
+        corners = ((mesh.vertices - asset.position) @ asset.rotation * asset.scale)[mesh.faces]
         areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2.0
         com, count = areas @ corners.mean(axis=1) / max(areas.sum(), 1e-300), 3.0 if mode == "shell" else 4.0
         for again in (False, True):  # from the centre of mass again: volumes of the legacy way differ
