@@ -54,12 +54,14 @@ class Files:
 
     Attributes:
         notes: What was changed to read them.
+        roots: The root element of each file by its name in errors.
     """
 
     def __init__(self, main: str | os.PathLike[str] | None, limits: ReadLimits, *, repeated: bool = False) -> None:
         self.main = None if main is None else Path(main)
         self._repeated = repeated
         self.notes: list[Note] = []
+        self.roots: dict[str, Element] = {}
         self._paths: dict[str, str] = {}  # of files that were read: which one, by what faults call it
         self._above: dict[str, set[str]] = {}  # those that one is included by, directly or not
         self._count = 0
@@ -110,6 +112,7 @@ class Files:
     def _counted(self, text: str, name: str) -> Element:
         left = self._left
         document = parse(text, name, left)
+        self.roots[name] = document.root
         self.notes += document.notes(place_of(document.root, "", self._own))
         count, pending = len(document.comments), [document.root]
         while pending:

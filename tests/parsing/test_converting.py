@@ -280,3 +280,25 @@ def test_screws_and_balls_of_sdf() -> None:
         back = read_text(written(robot, way)[0])
         assert Robot(back).fingerprint == Robot(robot).fingerprint or way == "sdf"
         assert next(joint.pitch for joint in back.joints if joint.name == "s") == 0.25
+
+
+@pytest.mark.parametrize(
+    "moments", ['ixx="1" iyy="1" izz="3" ixy="0" ixz="0" iyz="0"', 'ixx="1" iyy="1" izz="1" ixy="1" ixz="1" iyz="1"']
+)
+@pytest.mark.parametrize("odd", ["a", "b"])
+def test_moments_that_no_body_has(moments: str, odd: str) -> None:
+    """MuJoCo refuses them: where the link stands still they are left out, else a note says so."""
+    sane = 'ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"'
+    links = "".join(
+        f'<link name="{name}"><inertial><mass value="1"/><inertia {said}/></inertial></link>'
+        for name, said in {"a": sane, "b": sane, odd: moments}.items()
+    )
+    joint = '<joint name="j" type="revolute"><parent link="a"/><child link="b"/><axis xyz="0 0 1"/></joint>'
+    text, notes = written(read_text(f'<robot name="r">{links}{joint}</robot>'), "mjcf")
+    (note,) = (note for note in notes if "principal moments" in note.text)
+    assert (note.kind, note.element) == ("dropped" if odd == "a" else "doubted", f"link '{odd}'")
+    if odd == "a":
+        assert mujoco.MjModel.from_xml_string(text).nv == 1
+    else:
+        with pytest.raises(ValueError, match="inertia"):
+            mujoco.MjModel.from_xml_string(text)

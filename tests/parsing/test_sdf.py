@@ -155,7 +155,7 @@ WAYS = {
         elbow(child="fore::lower"),
     ),
     "a world": model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
-    .replace("<model", '<world name="w"><model').replace("</model>", "</model></world>"),
+    .replace("<model", '<world name="w"><gravity>0 0 -9.81</gravity><model').replace("</model>", "</model></world>"),
 }  # fmt: skip
 
 
@@ -447,6 +447,13 @@ def test_the_worlds_gravity_is_the_robots() -> None:
     assert one.overlaid(Overlay()).gravity.tolist() == [0.0, 0.1, -1.62]
 
 
+def test_the_gravity_of_a_world_that_gives_none() -> None:
+    """SDFormat's default is 9.8 m/s^2; without a <world> the robot's default, 9.81, acts."""
+    alone = '<model name="m"><link name="a"/></model>'
+    assert read_text(f'<sdf version="1.9"><world name="w">{alone}</world></sdf>').gravity == (0.0, 0.0, -9.8)
+    assert read_text(f'<sdf version="1.9">{alone}</sdf>').gravity == (0.0, 0.0, -9.81)
+
+
 ELSEWHERE = """<sdf version="1.6"><model name="m">
 <link name="a"><pose>0 0.2 1 0 0 0.5</pose></link>
 <joint name="j" type="{kind}"><pose>0 0 0.3 0 0 0</pose><parent>c</parent><child>a</child>
@@ -494,6 +501,50 @@ def test_files_beside_it(tmp_path: Path, own: str) -> None:
         numbers_of(read_file(path)), numbers_of(read_text(URDF.format(elbow="continuous"))), strict=True
     ):
         assert relative_error(ours, theirs) < 1e-13
+
+
+OLD = model(
+    BASE.format(""), UPPER.format(at(AT_UPPER)),
+    SHOULDER.format("", "").replace("0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])), version="1.4",
+)  # fmt: skip
+NEW = model(
+    BASE.format(""), '<frame name="f"><pose>0 0 0.1 0 0 0</pose></frame>',
+    UPPER.format(at("0.1 0.2 0.2 0.4 -0.3 0.2", "f")), SHOULDER.format("", ' expressed_in="__model__"').replace(
+        "0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("placed", ["", "upper"])
+@pytest.mark.parametrize("text", [OLD, NEW])
+def test_models_of_other_versions_and_merged(text: str, placed: str, merge: bool, tmp_path: Path) -> None:
+    """The axes of a file before 1.5 are in its model's frame, whichever file includes it; `merge` adds no scope."""
+    (tmp_path / "old.sdf").write_text(text)
+    scope = "" if merge else "k::"
+    main = model(
+        f'<include merge="{str(merge).lower()}"><uri>old.sdf</uri><name>k</name>',
+        at("1 2 3 0.4 0.5 0.6") + f"<placement_frame>{placed}</placement_frame>" if placed else "", "</include>",
+        LOWER.format(at(AT_LOWER, f"{scope}upper")), elbow(parent=f"{scope}upper"),
+    )  # fmt: skip
+    path = tmp_path / "arm.sdf"
+    path.write_text(main)
+    found, plain = read_file(path), read_text(URDF.format(elbow="continuous"))
+    assert {f"{scope}base", f"{scope}upper", "lower"} == {link.name for link in found.links} - {"world"}
+    if placed:
+        np.testing.assert_allclose(interpreted_robot(Robot(found)).link_poses(np.zeros(2)).position[2], [1, 2, 3])
+    one, other = (interpreted_robot(Robot(rooted(each, "floating"))) for each in (found, plain))
+    q = other.random_configuration(seed=1)
+    assert relative_error(one.mass_matrix(q)[None], other.mass_matrix(q)[None]) < 1e-13
+
+
+def test_the_light_and_the_ground_of_a_world_are_left_out(tmp_path: Path) -> None:
+    """They are in nearly every world and in few installations; another model that is not found is an error."""
+    scenery = "".join(f"<include><uri>model://{name}</uri></include>" for name in ("sun", "ground_plane"))
+    path = tmp_path / "a.world"
+    path.write_text(WAYS["a world"].replace("<model", f"{scenery}<model"))
+    description = read_file(path)
+    assert [link.name for link in description.links] == ["base", "upper", "lower"]
+    assert sum("model://" in note.text for note in description.notes) == 2
 
 
 MODEL_CONFIG = """<model><name>fore</name><sdf version="1.4">old.sdf</sdf><sdf version="1.11">new.sdf</sdf>

@@ -38,8 +38,11 @@ FAULTS = {
                                               "2, expected another",
     made('<link name="a"/><joint name="a" type="fixed"><parent>a</parent><child>b</child></joint>'):
         "<text>:2: joint 'a': the name is already that of link 'a' on line 2, expected another",
-    made('<link name="world"/>'): "<text>:2: link 'world': the name is already that of robot 'm' on line 1, "
-                                  "expected another",
+    made('<link name="world"/>'): "<text>:2: link 'world': the name 'world' is reserved in SDFormat, expected another",
+    made('<link name="a"/><model name="n"><frame name="world"/></model>'):
+        "<text>:2: frame 'n::world': the name 'world' is reserved in SDFormat, expected another",
+    made('<link name="__model__"/>'): "<text>:2: link '__model__': the name '__model__' is reserved in SDFormat, "
+                                      "expected another",
     made(LINKS): "<text>:3: link 'b': no joint leads to this link: found 2 root links ('a', 'b'), expected one",
     made('<link name="a"><pose>1 2 3</pose></link>'):
         "<text>:2: link 'a' pose: attribute 'pose': expected 6 numbers, found 3 in '1 2 3'",
@@ -163,7 +166,13 @@ def test_what_does_not_act_is_told(text: str) -> None:
         ),
         ({"main.sdf": made("<include><uri>model://a%00</uri></include>")}, "there is no model 'model://a%00'"),
         ({"main.sdf": made("<include/>")}, "'' is not looked for"),
-        ({"main.sdf": made('<include merge="true"><uri>a.sdf</uri></include>')}, "merge is not read"),
+        (
+            {
+                "main.sdf": '<sdf version="1.9"><include merge="1"><uri>a.sdf</uri></include></sdf>',
+                "a.sdf": made('<link name="a"/>'),
+            },
+            "model: merge is read in an <include> that is in a <model>, not elsewhere",
+        ),
         (
             {"main.sdf": made("<include><uri>a.sdf</uri></include>"), "a.sdf": "<robot/>"},
             "a.sdf:1: robot: found 0 models",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.parsing.places import Place, quoted
 from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.structure import WORLD
 from dyn_service.support.suggestions import did_you_mean
 
 MODEL = "__model__"
@@ -48,8 +49,11 @@ class Frames:
         """One more frame.
 
         Raises:
-            UrdfError: There is one of that name.
+            UrdfError: There is one of that name, or the name is reserved.
         """
+        own = name.rpartition(SCOPE)[2]
+        if self._of and (own == WORLD or (own == MODEL and name in self._of)):
+            raise frame.place.fault(f"the name {quoted(own)} is reserved in SDFormat, expected another")
         if name in self._of:
             first = self._of[name].place
             raise frame.place.fault(
@@ -66,7 +70,7 @@ class Frames:
         Raises:
             UrdfError: There is no such frame.
         """
-        whole = name if name == "world" else scope + name
+        whole = name if name == WORLD else scope + name
         if whole not in self._of:
             near = did_you_mean(whole, self._of)
             raise place.fault(f"there is no link, joint, frame or model {quoted(name)}{near}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +17,8 @@ from dyn_service.parsing.sdf.frames import MODEL, Frames
 from dyn_service.parsing.sdf.values import bound, flag, number, numbers, one
 from dyn_service.parsing.transmissions import RATIO, ROTOR
 from dyn_service.parsing.xml_elements import Element, Unread
+
+Version = Callable[[Element], tuple[int, int]]
 
 AXES_IN_MODEL = (1, 5)
 """Before this version axes are said in the model's frame."""
@@ -49,15 +52,13 @@ class Joints:
 
     Args:
         frames: Of the robot, all of them known.
-        version: Of the format.
+        version: Returns the version of the format that an element's file has.
         unread: Gets what is not read of them.
         notes: Gets what is changed or dropped.
         source: What the file is called.
     """
 
-    def __init__(
-        self, frames: Frames, version: tuple[int, int], unread: Unread, notes: list[Note], source: str
-    ) -> None:
+    def __init__(self, frames: Frames, version: Version, unread: Unread, notes: list[Note], source: str) -> None:
         self._frames, self._version, self._source = frames, version, source
         self._unread, self._notes = unread, notes
 
@@ -122,7 +123,7 @@ class Joints:
         """R of the child's axes from those that the axis is said in."""
         xyz = one(axis, "xyz", place)
         within = "" if xyz is None else xyz.attributes.get("expressed_in", "")
-        if self._version < AXES_IN_MODEL or flag(axis, "use_parent_model_frame", False, place):
+        if self._version(axis) < AXES_IN_MODEL or flag(axis, "use_parent_model_frame", False, place):
             within = within or MODEL
         frame = self._frames.named(within, joint.scope, place) if within else joint.frame
         return self._frames.between(joint.child, frame).rotation

@@ -33,7 +33,7 @@ from dyn_service.parsing.meshes import Mesh, Meshes
 from dyn_service.parsing.places import Faults, Place, counted, named, quoted
 from dyn_service.parsing.pose import Pose, turning_z_to
 from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames
-from dyn_service.parsing.sdf.joints import TYPES, Joined, Joints
+from dyn_service.parsing.sdf.joints import AXES_IN_MODEL, TYPES, Joined, Joints
 from dyn_service.parsing.sdf.values import flag, number, numbers, one, pose, said_in, word
 from dyn_service.parsing.solids import SOLIDS, Solid, stretched, together
 from dyn_service.parsing.structure import WORLD, assemble
@@ -43,10 +43,18 @@ from dyn_service.support.suggestions import did_you_mean
 
 ROOTS = ("sdf", "world")
 
+MERGED = "merge "
+"""Attribute of a model that was included with `merge`: no XML has a name with a space."""
+
 MODEL_SCHEME = "model://"
 SEARCHED = ("GZ_SIM_RESOURCE_PATH", "SDF_PATH", "IGN_GAZEBO_RESOURCE_PATH", "GAZEBO_MODEL_PATH")
 """Environment variables with folders of models."""
 
+SCENERY = ("model://sun", "model://ground_plane")
+"""Models of Gazebo's library in nearly every world: a light and a plane."""
+
+WORLD_GRAVITY = (0.0, 0.0, -9.8)
+"""m/s^2 in a `<world>` that gives none, as the format says."""
 
 _MODEL = (
     "pose",
@@ -90,8 +98,9 @@ def _include(element: Element, files: Files) -> Element:
         raise place.fault(
             f"asks for {quoted(uri)}, and text opens no file: expected one without includes, such as dyn convert makes"
         )
-    if element.attributes.get("merge", "false") in ("true", "1"):
-        raise place.fault("merge is not read, expected an include without it")
+    if uri in SCENERY:
+        files.notes.append(place.note("dropped", f"{uri}, which is no robot"))
+        return Element("light", {}, element.line, file=element.file)
     target = _located(uri, element.file, place)
     found = files.included(_sdf_in(target) if os.path.isdir(target) else target, place)
     inside = Place(found.file, found.tag, found.line)
@@ -108,6 +117,7 @@ def _include(element: Element, files: Files) -> Element:
     model.attributes = {
         **model.attributes,
         **({"name": name} if name else {}),
+        **({MERGED: ""} if element.attributes.get("merge", "false") in ("true", "1") else {}),
         **{key: text for key, text in {"placement_frame": word(element, "placement_frame", "", place)}.items() if text},
     }
     return model
@@ -158,6 +168,7 @@ class _Reader:
 
     def __init__(self, root: Element, source: str, limits: ReadLimits, files: Files) -> None:
         self._root, self._source, self._limits, self._notes = root, source, limits, files.notes
+        self._roots = files.roots
         self._from_file = files.main is not None
         self._assets: dict[str, Mesh] = {}
         self._meshes = Meshes(self._assets, None if files.main is None else Path())
@@ -166,16 +177,12 @@ class _Reader:
         self._links: dict[str, tuple[Element, Place]] = {}
         self._joints: list[tuple[str, Element, Place, str]] = []
         self._placements: list[tuple[str, str, Place]] = []
-        self._version = (1, 0)
         self._faults = Faults()
 
     def robot(self) -> Description:
         root = self._root
         place = Place(self._source, root.tag, root.line)
-        found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
-        if root.tag == "sdf" and found is None:
-            raise place.fault("attribute 'version': expected one such as 1.9")
-        self._version = (int(found[1]), int(found[2])) if found else (1, 0)
+        self._version(root)
         models = _models(root)
         moving = [model for model in models if not flag(model, "static", False, self._place(model, "model"))]
         if len(models) > 1 and len(moving) == 1:
@@ -188,6 +195,8 @@ class _Reader:
             names = ", ".join(quoted(model.attributes.get("name", "")) for model in models[:6])
             raise place.fault(f"found {counted(len(models), 'model')}{f' ({names})' if names else ''}, expected one")
         (model,) = models
+        if MERGED in model.attributes:
+            raise self._place(model, "model").fault("merge is read in an <include> that is in a <model>, not elsewhere")
         name = quantities.name(model.attributes.get("name", ""), self._place(model, "model"))
         place = self._place(model, named("robot", name))
         for world in (root, *root.all("world")):
@@ -207,11 +216,19 @@ class _Reader:
         self._notes += self._unread.notes(place)
         return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
 
+    def _version(self, element: Element) -> tuple[int, int]:
+        """The version of SDFormat that the element's file has."""
+        root = self._roots[element.file]
+        found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
+        if found is None and root.tag == "sdf":
+            raise self._place(root, root.tag).fault("attribute 'version': expected one such as 1.9")
+        return (int(found[1]), int(found[2])) if found else (1, 0)
+
     def _gravity(self, model: Element) -> tuple[float, float, float]:
         """Gravity in the world that the model is in."""
         for world in (self._root, *self._root.all("world")):
-            if any(each is model for each in world.all("model")):
-                x, y, z = numbers(world, "gravity", DEFAULT_GRAVITY, self._place(world, world.tag)).tolist()
+            if world.tag == "world" and any(each is model for each in world.all("model")):
+                x, y, z = numbers(world, "gravity", WORLD_GRAVITY, self._place(world, world.tag)).tolist()
                 return x, y, z
         return DEFAULT_GRAVITY
 
@@ -241,6 +258,8 @@ class _Reader:
         """
         self._unread.suspects = []
         self._unread.keep(model, _MODEL, ("name", "canonical_link", "placement_frame"))
+        while inner := [each for each in model.all("model") if MERGED in each.attributes]:
+            self._merge(model, inner[0], scope)
         links = model.all("link")
         own = scope + MODEL
         canonical = model.attributes.get("canonical_link", links[0].attributes.get("name", "") if links else "")
@@ -276,6 +295,40 @@ class _Reader:
         placement = model.attributes.get("placement_frame", "")
         if placement:  # it is that frame which stands where the model's pose says
             self._placements.append((own, scope + placement, place))
+
+    def _merge(self, model: Element, inner: Element, scope: str) -> None:
+        """Puts the elements of a merged model in the model, beside a frame that stands for its own, as libsdformat."""
+        place = self._place(inner, "model")
+        proxy = f"_merged__{quantities.name(inner.attributes.get('name', ''), place)}__model__"
+        at = one(inner, "pose", place) or Element("pose", {}, inner.line, file=inner.file)
+        at.attributes = {"relative_to": MODEL, **at.attributes}
+        first = next((each.attributes.get("name", "") for each in (*inner.all("link"), *inner.all("model"))), MODEL)
+        on = inner.attributes.get("canonical_link", first)
+        parts = [child for child in inner.children if child.tag not in ("pose", "static")]
+        for part in parts:
+            with_model = self._version(part) < AXES_IN_MODEL
+            for axis in (*part.all("axis"), *part.all("axis2")):
+                if with_model or flag(axis, "use_parent_model_frame", False, place):
+                    for xyz in axis.all("xyz"):
+                        xyz.attributes = {"expressed_in": MODEL, **xyz.attributes}
+            if part.tag in ("link", "model"):
+                part.children += [] if part.all("pose") else [Element("pose", {}, part.line, file=part.file)]
+                for pose_of in part.all("pose"):
+                    pose_of.attributes = {"relative_to": MODEL, **pose_of.attributes}
+            if part.tag == "frame":
+                part.attributes = {"attached_to": MODEL, **part.attributes}
+            pending = [part]
+            while pending:
+                each = pending.pop()
+                each.attributes = {key: proxy if text == MODEL else text for key, text in each.attributes.items()}
+                each.text = proxy if each.text.strip() == MODEL else each.text
+                pending += each.all("pose") if each.tag == "model" else each.children
+        frame = Element("frame", {"name": proxy, "attached_to": on}, inner.line, [at], file=inner.file)
+        where = next(k for k, each in enumerate(model.children) if each is inner)
+        model.children[where : where + 1] = [frame, *parts]
+        placement = inner.attributes.get("placement_frame", "")
+        if placement:
+            self._placements.append((scope + proxy, scope + (proxy if placement == MODEL else placement), place))
 
     def _link(self, element: Element, scope: str) -> None:
         place = self._place(element, "link")
@@ -315,7 +368,7 @@ class _Reader:
             raise place.fault("there is no <parent> or no <child>, expected both")
         stands = self._stands(element, scope, child, place)
         frame = Frame(stands, pose(element, place, self._notes), scope + child, place)
-        if name in self._links and self._version < (1, 7):  # they may share a name there
+        if name in self._links and self._version(element) < (1, 7):  # they may share a name there
             self._frames.add(f"{name}{SCOPE}joint", frame)
             self._joints.append((f"{name}{SCOPE}joint", element, place, scope))
         else:
@@ -325,7 +378,7 @@ class _Reader:
     def _stands(self, element: Element, scope: str, default: str, place: Place) -> str:
         """The whole name of the frame that an element's pose is said in."""
         name = said_in(element, place)
-        if name and self._version < (1, 7):
+        if name and self._version(element) < (1, 7):
             text = (
                 f"its pose is in the frame {quoted(name)}, read as from SDFormat 1.7 on, which defines what that means"
             )

@@ -149,10 +149,21 @@ class _Writer:
             else:
                 tag.children.append(self._joint(joint, frame, at_top=at_top))
         tag.children += self._geoms(link)
-        if link.inertial is not None:
-            tag.children.append(_inertial(link.inertial))
-        elif body.joints:
-            self._notes.append(Note("doubted", f"link '{link.name}'", "moves and has no mass: MuJoCo does not take it"))
+        own, said = link.inertial, f"link '{link.name}'"
+        if body.joints and (own is None or own.mass <= 0.0):
+            self._notes.append(Note("doubted", said, "moves and has no mass: MuJoCo does not take it"))
+        if own is not None:
+            a, b, c = np.linalg.eigvalsh(own.inertia)
+            if a + b < c or (a < 1e-14 and np.count_nonzero(own.inertia - np.diag(np.diag(own.inertia)))):
+                text = f"no body has the principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2: "
+                stands = link.name not in self._moving
+                kind, end = (
+                    ("dropped", "left out, since it stands") if stands else ("doubted", "MuJoCo does not take them")
+                )
+                self._notes.append(Note(kind, said, text + end))  # type: ignore[arg-type]
+                own = None if stands else own
+        if own is not None:
+            tag.children.append(_inertial(own))
         return tag
 
     def _geoms(self, link: Link) -> Iterator[Tag]:
