@@ -9,7 +9,7 @@ import numpy as np
 from dyn_service import Overlay, Payload, Robot
 from dyn_service.control.dry_run import rehearse
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
-from dyn_service.control.references.trajectory import Bounds, MultiSineDesign, design_multi_sine
+from dyn_service.control.trajectory import Bounds, MultiSineDesign, design_multi_sine
 from dyn_service.support.shipped import find_robot
 
 robot = Robot.from_file(find_robot("panda"))

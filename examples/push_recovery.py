@@ -14,7 +14,7 @@ from dyn_service import Robot, Wrench
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.graph.nodes.controllers.collision_stop import NODE, CollisionStopParameters
 from dyn_service.graph.nodes.controllers.law_spec import commander
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.support.shipped import find_robot
 

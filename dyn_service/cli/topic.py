@@ -71,7 +71,7 @@ def echo(
     """Print messages as YAML as they arrive, with --- between them."""
     from dyn_service.cli.yaml_text import block
     from dyn_service.graph.middleware.discovery import Discovery, full
-    from dyn_service.graph.middleware.listening import frames, listening
+    from dyn_service.graph.middleware.topic_tools import frames, listening
 
     discovery, name = Discovery(), full(topic)
     called, decoded = _decoder(discovery, name, kind)
@@ -99,7 +99,7 @@ def hz(
 ) -> None:
     """Print the rate of a topic's messages, each second."""
     from dyn_service.graph.middleware.discovery import Discovery, full
-    from dyn_service.graph.middleware.listening import Rate, frames, listening
+    from dyn_service.graph.middleware.topic_tools import Rate, frames, listening
 
     discovery, name = Discovery(), full(topic)
     called = "" if "://" in name else discovery.topic_type(name)
@@ -138,8 +138,8 @@ def pub(
     """Publish a message at a fixed rate."""
     from dyn_service.cli.yaml_text import parsed
     from dyn_service.graph.middleware.discovery import Discovery, full
-    from dyn_service.graph.middleware.publishing import publish
     from dyn_service.graph.middleware.stop import stopping
+    from dyn_service.graph.middleware.topic_tools import publish
     from dyn_service.messages import by_type, from_builtins
 
     if not rate > 0.0:

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.following import Following, TrajectoryMaker, hold_maker
+from dyn_service.control.controller import Following, TrajectoryMaker, hold_maker
 from dyn_service.control.law import Law
 from dyn_service.control.plant.safety import ACTIVE, ARMING
-from dyn_service.control.references.trajectory import ReferenceTrajectory
+from dyn_service.control.trajectory import ReferenceTrajectory
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.model.configuration import Configuration

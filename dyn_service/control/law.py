@@ -24,7 +24,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
-from dyn_service.control.references.trajectory import Reference, ReferenceTrajectory
+from dyn_service.control.trajectory import Reference, ReferenceTrajectory
 from dyn_service.errors import DynError, FailedPreconditionError, failure
 
 

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 
 from dyn_service.api.queries import RobotQueries, Wrench
 from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.commander import Commander
+from dyn_service.control.controller import Commander
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.law_spec import commander
-from dyn_service.graph.nodes.plant.making import make_plant
-from dyn_service.graph.nodes.plant.motion import Followed
-from dyn_service.graph.nodes.plant.recording import counts
+from dyn_service.graph.nodes.plant.factory import make_plant
+from dyn_service.graph.nodes.plant.recording import Followed, counts
 from dyn_service.graph.nodes.plant.services import PlantChanges
 from dyn_service.hil.channel import Channel
 from dyn_service.hil.faults import Fault, Killed, WrongPayload

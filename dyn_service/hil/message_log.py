@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.control.command_values import order_of, values
+from dyn_service.control.command import order_of, values
 from dyn_service.control.joint_states import JointStates
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, SafetySettings
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
-from dyn_service.graph.nodes.plant.motion import Followed, followed_at
+from dyn_service.graph.nodes.plant.recording import Followed, followed_at
 from dyn_service.hil.signals import COMMANDED, Array, Bounds, Change, Group, Record, Signal
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration

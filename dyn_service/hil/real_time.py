@@ -22,8 +22,8 @@ from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.supervisor import Listener, Supervisor
 from dyn_service.graph.nodes.controllers.control_loop import only_robot
-from dyn_service.graph.nodes.plant.motion import Followed
 from dyn_service.graph.nodes.plant.parameters import safety_settings
+from dyn_service.graph.nodes.plant.recording import Followed
 from dyn_service.hil.faults import Fault, Killed, WrongPayload
 from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.proxy import COMMANDS, STATES, PlantTopics, Proxy

@@ -14,8 +14,7 @@ import numpy as np
 
 from dyn_service.api.arrays import read_npz
 from dyn_service.api.queries import Array
-from dyn_service.control.joint_states import MULTI_DOF
-from dyn_service.control.joint_states_heard import Heard
+from dyn_service.control.joint_states import MULTI_DOF, Heard
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.messages import ros_type

@@ -18,7 +18,7 @@ import numpy as np
 import zmq
 
 from dyn_service.control.plant.safety import RUNNING
-from dyn_service.graph.middleware.sequence_trailer import split
+from dyn_service.graph.middleware.pubsub import split
 from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 

@@ -30,8 +30,8 @@ from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.middleware import telemetry
-from dyn_service.graph.middleware.sequence_trailer import split
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.pubsub import split
+from dyn_service.graph.middleware.telemetry import Board
 from dyn_service.graph.nodes.plant.parameters import PlantParameters, initial_position, safety_settings
 from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState

@@ -315,7 +315,7 @@ def test_negative_numbers_are_no_options(dyn_here: Here, monkeypatch: pytest.Mon
     sent: list[Any] = []
     monkeypatch.setattr("dyn_service.messages.by_type", lambda name: Float64)
     monkeypatch.setattr(
-        "dyn_service.graph.middleware.publishing.publish", lambda *given: bool(sent.append(given)) or True
+        "dyn_service.graph.middleware.topic_tools.publish", lambda *given: bool(sent.append(given)) or True
     )
     assert dyn_here("topic", "pub", "/t", "std_msgs/msg/Float64", value, "-t", "3") == (0, "", "")
     ((_, topic, message, _, times, _),) = sent

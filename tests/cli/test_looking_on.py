@@ -22,8 +22,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph import Node, settable
 from dyn_service.graph.middleware.discovery import Discovery
 from dyn_service.graph.middleware.graph import Graph, announce_launch
-from dyn_service.graph.middleware.listening import Rate
-from dyn_service.graph.middleware.publishing import folder_of
+from dyn_service.graph.middleware.topic_tools import Rate, folder_of
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.messages import Message
 from dyn_service.messages.sensor_msgs import JointState
@@ -314,7 +313,7 @@ def test_it_needs_no_engine(wave: Wave) -> None:
     """What makes the commands quick: nothing of the engine, the launcher or NumPy is imported for them."""
     code = (
         "import sys; from dyn_service.cli.main import app\n"
-        "from dyn_service.graph.middleware import listening, publishing\n"
+        "from dyn_service.graph.middleware import topic_tools\n"
         "from dyn_service.cli import yaml_text\n"
         "heavy = {'casadi', 'llvmlite', 'scipy', 'matplotlib', 'dyn_service.engine.robot',"
         " 'dyn_service.service.server.app'}\n"

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.arming import TakingOver
 from dyn_service.control.command import Command
+from dyn_service.control.controller import TakingOver
 from dyn_service.control.plant.safety import ACTIVE, BRAKED, STOPPED
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.dyn_service_msgs import PlantState

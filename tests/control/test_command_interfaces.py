@@ -16,20 +16,18 @@ from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.command import INTERFACES, Command, SetPoint
 from dyn_service.control.dry_run import rehearse
 from dyn_service.control.law import Law
-from dyn_service.control.plant.drive import Drive
-from dyn_service.control.plant.driver import Driver, DriverError
+from dyn_service.control.plant.drive import BRAKING, SHARE, Drive, SetPoints
+from dyn_service.control.plant.hardware import Driver, DriverError
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import RUNNING
-from dyn_service.control.plant.set_points import BRAKING, SHARE, SetPoints
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
-from dyn_service.graph.middleware.telemetry_store import Recording
+from dyn_service.graph.middleware.telemetry import Recording
 from dyn_service.graph.nodes.controllers.law_spec import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import NODE, TrajectoryFollowingParameters
-from dyn_service.graph.nodes.plant.drive import approach, interfaces_of
-from dyn_service.graph.nodes.plant.making import make_plant
-from dyn_service.graph.nodes.plant.motion import commanded_at
+from dyn_service.graph.nodes.plant.factory import approach, interfaces_of, make_plant
 from dyn_service.graph.nodes.plant.parameters import DriveParameters, PlantParameters
+from dyn_service.graph.nodes.plant.recording import commanded_at
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from tests.conftest import ROOT, URDF
 
@@ -502,7 +500,7 @@ class Positions(Law):
 
 def test_laws_of_positions_are_held_to_their_word(odd: Robot) -> None:
     from dyn_service.control.law import RobotState, commanded
-    from dyn_service.control.references.trajectory import Reference
+    from dyn_service.control.trajectory import Reference
 
     state, names = RobotState(0.0, *[np.zeros(3)] * 3), odd.configuration.velocity_names
     reference = Reference(*[np.zeros(3)] * 3)

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.following import Following, Moment
+from dyn_service.control.controller import Following, Moment
 from dyn_service.control.laws.computed_torque import ComputedTorque
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import ACTIVE, RUNNING
@@ -14,7 +14,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters, gains
 from dyn_service.graph.nodes.controllers.parameters import PointToPointParameters, trajectory_maker
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import PlantParameters, initial_position
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from tests.conftest import URDF

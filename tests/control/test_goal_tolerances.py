@@ -10,8 +10,7 @@ import pytest
 
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.dry_run import rehearse
-from dyn_service.control.references.goal_tolerances import GoalTolerances, JointTolerance, Tolerances
-from dyn_service.control.references.joint_goals import GoalError
+from dyn_service.control.joint_goals import GoalError, GoalTolerances, JointTolerance, Tolerances
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.graph.nodes.controllers.law_spec import commander
@@ -22,7 +21,7 @@ from dyn_service.graph.nodes.controllers.trajectory_following import (
     follow,
     make_law,
 )
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.dyn_service_msgs import GoalStatus

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from dyn_service.control.dry_run import rehearse
-from dyn_service.control.goal_following import KEPT, TrajectoryFollowing
-from dyn_service.control.law import RobotState
-from dyn_service.control.laws.computed_torque import ComputedTorque, gains
-from dyn_service.control.references.goal_tolerances import Tolerances
-from dyn_service.control.references.joint_goals import (
+from dyn_service.control.joint_goals import (
     GoalError,
     MotionLimits,
+    Tolerances,
     _spline_rates,
     motion_limits,
     plan,
 )
-from dyn_service.control.references.trajectory import Piecewise, Reference, from_wire
+from dyn_service.control.law import RobotState
+from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.laws.trajectory_following import KEPT, TrajectoryFollowing
+from dyn_service.control.trajectory import Piecewise, Reference, from_wire
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.trajectory_following import goals_of

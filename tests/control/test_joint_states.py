@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.control.joint_states import JointMessages, JointStates
-from dyn_service.control.joint_states_heard import Heard
+from dyn_service.control.joint_states import Heard, JointMessages, JointStates
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import decode, encode
 from dyn_service.messages.builtin_interfaces import Time

@@ -6,20 +6,19 @@ import msgspec
 import numpy as np
 import pytest
 
+from dyn_service.control.controller import Following, Tracking, hold_maker
 from dyn_service.control.dry_run import rehearse
-from dyn_service.control.following import Following, Tracking, hold_maker
 from dyn_service.control.law import Law, LawError, RobotState, commanded, restarted
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
-from dyn_service.control.references.trajectory import MultiSine, Reference
+from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnavailableError
-from dyn_service.graph.middleware.telemetry import Facts, Rows
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board, Facts, Rows
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
-from dyn_service.graph.nodes.controllers.law_report import law_section
-from dyn_service.graph.nodes.controllers.law_signals import LawSignals
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters, own_parameters
+from dyn_service.graph.nodes.controllers.recording import LawSignals
+from dyn_service.graph.nodes.controllers.report import law_section
 from dyn_service.graph.nodes.registry import clash
 from dyn_service.messages.dyn_service_msgs import PlantState
 

@@ -17,7 +17,7 @@ from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.laws.gravity_compensation import GravityCompensation
 from dyn_service.control.laws.joint_impedance import JointImpedance
 from dyn_service.control.laws.momentum_observer import MomentumObserver
-from dyn_service.control.references.trajectory import MultiSine, Reference
+from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import URDF

@@ -21,8 +21,8 @@ from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.laws.gravity_compensation import GravityCompensation
 from dyn_service.control.laws.joint_impedance import JointImpedance
 from dyn_service.control.laws.momentum_observer import MomentumObserver
-from dyn_service.control.laws.reference_command import ReferenceCommand
-from dyn_service.control.references.trajectory import Reference
+from dyn_service.control.laws.trajectory_following import ReferenceCommand
+from dyn_service.control.trajectory import Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import URDF

@@ -10,7 +10,7 @@ from dyn_service.control.plant.safety import SafetySettings, SafetySupervisor
 from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import (
     ActuatorParameters,
     PlantParameters,

@@ -9,15 +9,12 @@ import pytest
 import zmq
 
 from dyn_service.api.queries import Overlay, Payload, Wrench
-from dyn_service.control.plant.actuators import Actuators
-from dyn_service.control.plant.encoders import Measuring
 from dyn_service.control.plant.safety import RUNNING
-from dyn_service.control.plant.simulated import SimulatedRobot
+from dyn_service.control.plant.simulated import Actuators, Measuring, SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.graph.middleware.telemetry import Telemetry, decode
-from dyn_service.graph.middleware.telemetry_store import Board, NodeBoard
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.middleware.telemetry import Board, NodeBoard, Telemetry, decode
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import ActuatorParameters, PlantParameters
 from dyn_service.graph.nodes.plant.recording import PlantRecording
 from dyn_service.messages.dyn_service_msgs import JointCommand

@@ -9,12 +9,18 @@ import pytest
 from scipy.interpolate import BPoly, CubicHermiteSpline, CubicSpline
 
 from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.references.goal_tolerances import GoalTolerances, JointTolerance
-from dyn_service.control.references.joint_goals import GoalError, GoalJointsError, MotionLimits, plan
+from dyn_service.control.joint_goals import (
+    GoalError,
+    GoalJointsError,
+    GoalTolerances,
+    JointTolerance,
+    MotionLimits,
+    plan,
+)
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.controllers.law_spec import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import NODE, TrajectoryFollowingParameters
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from tests.conftest import URDF
 from tests.control.test_joint_goals import (

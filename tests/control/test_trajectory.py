@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.references.trajectory import (
+from dyn_service.control.trajectory import (
     Bounds,
     MultiSine,
     MultiSineDesign,

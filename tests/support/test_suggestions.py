@@ -14,7 +14,7 @@ from dyn_service import Robot, Wrench
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.api.results import ConstraintForces
 from dyn_service.cli.calling import ask
-from dyn_service.control.references.trajectory import from_wire
+from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
 from dyn_service.graph.nodes.plant.parameters import initial_position
 from dyn_service.model.configuration import Limits

@@ -21,7 +21,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.law import EffortLaw, RobotState
 from dyn_service.control.laws.momentum_observer import MomentumObserver
-from dyn_service.control.references.trajectory import Reference
+from dyn_service.control.trajectory import Reference
 
 
 class Admittance(EffortLaw):

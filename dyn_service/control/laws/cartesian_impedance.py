@@ -24,7 +24,7 @@ import numpy as np
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.gains import modal_damping, per_joint
 from dyn_service.control.law import Law, RobotState
-from dyn_service.control.references.trajectory import Reference
+from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.support.suggestions import did_you_mean
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.law import EffortLaw, RobotState
-from dyn_service.control.references.trajectory import Reference
+from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
 
 

@@ -33,9 +33,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.command import EFFORT_ONLY, Interface, SetPoint
-from dyn_service.control.command_values import A, not_finite, order_of, sizes, sizes_fit, values
-from dyn_service.control.plant.set_points import SetPoints
+from dyn_service.control.command import (
+    EFFORT_ONLY,
+    A,
+    Interface,
+    SetPoint,
+    not_finite,
+    order_of,
+    sizes,
+    sizes_fit,
+    values,
+)
+from dyn_service.control.plant.drive import SetPoints
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand
 

@@ -1,4 +1,18 @@
-"""A simulated robot: an engine that moves it, its brakes, its motors, its sensors. No sockets, no clock.
+"""What lies between the effort that a motor is told and the one it gives: a dead time, a lag, an end of its strength.
+
+    told  ->  n steps later  ->  x-dot = (u - x) / T  ->  cut to +-limit  ->  acts
+
+The effort that is told is held through a step. The lag is then exact, and what acts in a step is its mean over that
+step, so that no impulse is lost whatever the step.
+
+
+What a simulated robot measures of itself: its encoders' positions and velocities, and what its other sensors read.
+
+The devices are those of `dyn_service.sensors`; here they are sampled as the robot moves. A joint without an encoder is
+measured as it is. Velocities are the encoders' differences, or what is true of them, as of drives with a tachometer.
+
+
+A simulated robot: an engine that moves it, its brakes, its motors, its sensors. No sockets, no clock.
 
 Brakes are modelled as strong ones: once shut they bring every joint to rest within `brake_s`, at a deceleration that
 is constant and the same share of each joint's speed, whatever pulls at it, and hold it there. Motors that work
@@ -13,20 +27,143 @@ contacts did to the links in it, mean over it too.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, Wrench
-from dyn_service.control.plant.actuators import Actuators
-from dyn_service.control.plant.encoders import Measuring
 from dyn_service.control.plant.hardware import Fault, Motion, Reading
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
+from dyn_service.sensors import Reading as SensorReading
+from dyn_service.sensors import Sensors
 from dyn_service.simulation.divergence import no_longer_finite
 from dyn_service.simulation.stepping import Engine
+
+MAX_DELAY_STEPS = 10_000
+
+
+@dataclass
+class Actuators:
+    """The motors of one robot, one per entry of v.
+
+    dt_s: the step. effort_limit: (nv,) N m | N, infinite where there is none. delay_steps: so many steps, at most
+    `MAX_DELAY_STEPS`, pass before anything comes of what is told. lag_s: (nv,) s, the time constant T; 0 is none.
+    saturated: (nv,) steps in which a motor was at its limit.
+
+    Raises:
+        InvalidArgumentError: The step is not positive, the delay no such number of steps; a limit or a lag is negative
+            or not finite, or not one per entry.
+    """
+
+    dt_s: float
+    effort_limit: Array
+    delay_steps: int
+    lag_s: Array
+    saturated: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.dt_s < np.inf:
+            raise InvalidArgumentError(f"dt_s is {self.dt_s:g}: expected a positive number of seconds", path="dt_s")
+        steps = self.delay_steps
+        if isinstance(steps, bool) or not (isinstance(steps, int | np.integer) and 0 <= steps <= MAX_DELAY_STEPS):
+            raise InvalidArgumentError(
+                f"actuators.delay_steps is {steps}: expected a whole number, 0 to {MAX_DELAY_STEPS}",
+                path="actuators.delay_steps",
+            )
+        self.effort_limit, self.lag_s = np.array(self.effort_limit, float), np.array(self.lag_s, float)
+        n = self.effort_limit.shape
+        if len(n) != 1 or not (self.effort_limit >= 0.0).all():
+            raise InvalidArgumentError(
+                f"actuators.effort_limit is {self.effort_limit.tolist()}: expected numbers that are not negative",
+                path="actuators.effort_limit",
+            )
+        if self.lag_s.shape != n or not (np.isfinite(self.lag_s) & (self.lag_s >= 0.0)).all():
+            raise InvalidArgumentError(
+                f"actuators.lag_s is {self.lag_s.tolist()}: expected times of at least 0 s, one number or one per "
+                "effort",
+                path="actuators.lag_s",
+            )
+        with np.errstate(divide="ignore"):
+            ratio = np.where(self.lag_s > 0.0, self.dt_s / self.lag_s, np.inf)
+        self._left = np.exp(-ratio)  # of the difference at a step's end
+        self._mean = np.where(self.lag_s > 0.0, (1.0 - self._left) / ratio, 0.0)  # of it, over the step
+        self.saturated = np.zeros(n, dtype=np.int64)
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing was told, nothing acts."""
+        none = np.zeros(self.effort_limit.shape)
+        self._on_way: deque[Array] = deque([none] * int(self.delay_steps))
+        self._lagged = none
+
+    def act(self, told: Array) -> Array:
+        """The efforts (nv,) that act in the coming step, of which `told` (nv,) is what the motors are told at its
+        beginning.
+        """
+        self._on_way.append(told)
+        arrived = self._on_way.popleft()
+        behind = self._lagged - arrived
+        self._lagged = arrived + self._left * behind
+        wanted = arrived + self._mean * behind
+        acting: Array = np.clip(wanted, -self.effort_limit, self.effort_limit)
+        self.saturated += acting != wanted
+        return acting
+
+
+Velocities = Literal["encoders", "measured"]
+
+
+class Measuring:
+    """The sensors of one simulated robot. readings: the newest of each that has come, by name.
+
+    Args:
+        sensors: Of the robot that really moves.
+        at: Its joints.
+        velocities: Where those of joints with encoders are from.
+    """
+
+    def __init__(self, sensors: Sensors, at: Configuration, velocities: Velocities = "encoders") -> None:
+        self.sensors, self.readings = sensors, dict[str, SensorReading]()
+        places = {
+            name: (in_q.start, in_v.start) for name, in_q, in_v in zip(at.names, at.q_slices, at.v_slices, strict=True)
+        }
+        self._places = {name: places[name] for name in sensors.settings.encoders}
+        self._differences = velocities == "encoders"
+        self._begun: tuple[Array, Array] | None = None
+
+    @property
+    def feels(self) -> bool:
+        """Whether any of them is told what pushes: force/torque sensors are."""
+        return bool(self.sensors.settings.force_torque)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The names of those that are no encoders."""
+        return (*self.sensors.settings.force_torque, *self.sensors.settings.imus)
+
+    def sample(self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = ()) -> None:
+        """Those that are due sample the state q (nq,), v, a (nv,) at t, s, while these wrenches act."""
+        if self._begun is None:
+            self._begun = q, v
+        self.readings = self.sensors.read(t, q, v, a, wrenches=tuple(pushes) or None)
+
+    def measured(self, q: Array, v: Array) -> tuple[Array, Array]:
+        """What is measured of q and v; until an encoder's first reading has come, as it was when it was switched on."""
+        if self._begun is None or not self._places:
+            return q, v
+        q, v = q.copy(), v.copy()
+        for name, (in_q, in_v) in self._places.items():
+            reading = self.readings.get(name)
+            position, velocity = (self._begun[0][in_q], 0.0) if reading is None else reading.value
+            q[in_q] = position
+            if self._differences:
+                v[in_v] = velocity
+        return q, v
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader, Recorded, Topic
 from dyn_service.graph.bags.requests import REPLIES, REQUESTS
 from dyn_service.graph.middleware.node import Node
-from dyn_service.graph.middleware.publisher import Publisher
+from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.messages import Message, by_type
 from dyn_service.support.parameters import NoParameters
 

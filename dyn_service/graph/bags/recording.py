@@ -12,7 +12,7 @@ import zmq
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.graph import Graph
-from dyn_service.graph.middleware.subscription import Frames
+from dyn_service.graph.middleware.pubsub import Frames
 from dyn_service.messages import Message, by_type, decode
 
 _WAIT_MS = 50

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dyn_service.graph.middleware.telemetry_store import NodeBoard
+from dyn_service.graph.middleware.telemetry import NodeBoard
 from dyn_service.graph.nodes.registry import PACKAGE, Kind, Registry
 
 REPORT_KEYS = (

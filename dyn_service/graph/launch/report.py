@@ -32,7 +32,7 @@ from dyn_service.graph.launch.page import Shown, make_page
 from dyn_service.graph.launch.plan import LaunchPlan
 from dyn_service.graph.launch.supervisor import BUSY, Outcome
 from dyn_service.graph.middleware.node_kind import Section
-from dyn_service.graph.middleware.telemetry_store import Board, NodeBoard
+from dyn_service.graph.middleware.telemetry import Board, NodeBoard
 from dyn_service.graph.report.verdicts import Verdict
 
 SCHEMA = "dyn_service.launch_report/1"

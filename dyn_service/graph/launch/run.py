@@ -19,7 +19,7 @@ from dyn_service.graph.launch.report import PAGE, busy, clear_report, sections_o
 from dyn_service.graph.launch.runtime import Runtime, private_runtime
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Listener, Outcome, Supervisor
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board
 from dyn_service.support.logs import FORMAT, LEVEL, Format, Level
 
 _TAIL = 20

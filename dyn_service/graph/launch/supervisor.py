@@ -40,8 +40,7 @@ from dyn_service.graph.launch.process import (
 )
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.middleware import telemetry, topics
-from dyn_service.graph.middleware.telemetry import Beat, Ready
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Beat, Board, Ready
 from dyn_service.graph.report.verdicts import Verdict
 
 DRAIN_S = 0.2

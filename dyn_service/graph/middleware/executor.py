@@ -8,10 +8,9 @@ from typing import Any
 import zmq
 
 from dyn_service.graph.middleware.graph import Graph, NodeEntry
-from dyn_service.graph.middleware.publisher import Publisher
+from dyn_service.graph.middleware.pacing import Timer
+from dyn_service.graph.middleware.pubsub import Publisher, Subscription
 from dyn_service.graph.middleware.services import ServiceClient, Services
-from dyn_service.graph.middleware.subscription import Subscription
-from dyn_service.graph.middleware.timers import Timer
 
 LOOK_S = 0.1
 """So often, at most, the folder of the graph is looked at for publishers that came or went."""

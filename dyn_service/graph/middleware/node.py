@@ -1,4 +1,8 @@
-"""A node at work: its topics, timers, services and parameters, and its state.
+"""How a node does, as ROS 2 says it: `diagnostic_msgs/DiagnosticArray` on `/diagnostics`.
+
+The process that a node runs in: its real-time settings, its heartbeat, its garbage collector, its restarts.
+
+A node at work: its topics, timers, services and parameters, and its state.
 
     class Thermometer(Node[ThermometerParameters]):
         def on_configure(self) -> None:
@@ -12,8 +16,10 @@ to stop. A node with a loop of its own calls `spin_once()` once in each turn, wh
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -22,22 +28,76 @@ import msgspec
 import zmq
 
 from dyn_service.errors import FailedPreconditionError, NotFoundError, UnavailableError
-from dyn_service.graph.middleware import lifecycle, settable_parameters, telemetry, topics
-from dyn_service.graph.middleware.diagnostics import PERIOD_S, TOPIC, diagnostics
+from dyn_service.graph.middleware import lifecycle, telemetry, topics
 from dyn_service.graph.middleware.executor import PATIENCE_S, Executor
 from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, Registration, new_token
-from dyn_service.graph.middleware.host_process import HostProcess
-from dyn_service.graph.middleware.publisher import QUEUE, Publisher
+from dyn_service.graph.middleware.lifecycle import ACTIVE
+from dyn_service.graph.middleware.pacing import Timer
+from dyn_service.graph.middleware.pubsub import QUEUE, Publisher, Subscription
 from dyn_service.graph.middleware.services import ServiceClient, Services
-from dyn_service.graph.middleware.standard_services import StandardServices
+from dyn_service.graph.middleware.standard_services import StandardServices, with_values
 from dyn_service.graph.middleware.stop import Stop
-from dyn_service.graph.middleware.subscription import Subscription
-from dyn_service.graph.middleware.timers import Timer
 from dyn_service.messages import Message, ros_type
-from dyn_service.messages.diagnostic_msgs import DiagnosticArray
+from dyn_service.messages.builtin_interfaces import Time
+from dyn_service.messages.diagnostic_msgs import DiagnosticArray, DiagnosticStatus, KeyValue
+from dyn_service.messages.std_msgs import Header
 from dyn_service.support.arguments import NodeArguments
-from dyn_service.support.realtime import Realtime
+from dyn_service.support.realtime import Realtime, apply
 from dyn_service.support.suggestions import did_you_mean
+
+TOPIC = "/diagnostics"
+PERIOD_S = 1.0
+"""A node says it so often."""
+
+
+def diagnostics(name: str, state: str, stats: Mapping[str, float | int | str]) -> DiagnosticArray:
+    """What a node says of itself: its latest numbers, and a warning where it is not active."""
+    level = DiagnosticStatus.OK if state == ACTIVE else DiagnosticStatus.WARN
+    values = [KeyValue(key, f"{value:g}" if isinstance(value, float) else str(value)) for key, value in stats.items()]
+    stamp = Time.from_nanoseconds(time.time_ns())
+    return DiagnosticArray(Header(stamp), [DiagnosticStatus(level, name, state, "", values)])
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class HostProcess:
+    """The process of a node, as `Node` offers it to the loops that run in it."""
+
+    def __init__(self, sender: telemetry.Telemetry, realtime: Realtime) -> None:
+        self.telemetry, self.realtime = sender, realtime
+        self._polls = False
+
+    @property
+    def restarted(self) -> bool:
+        """Whether a launcher has started it again, after a death, rather than a person."""
+        return os.environ.get(telemetry.RESTARTS, "0") != "0"
+
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Says that the main loop goes on; see `Telemetry.beat`."""
+        self.telemetry.beat(busy_s)
+
+    def busy_poll_s(self) -> float:
+        """For how long the node's loop is to poll before it sleeps; a node that asks for it, does so."""
+        self._polls = True
+        return self.realtime.busy_poll_us * 1e-6
+
+    def apply_realtime(self) -> None:
+        """Applies the parameter `realtime`, and logs what was done.
+
+        Raises:
+            PermissionDeniedError: The system refuses a part that is required.
+        """
+        done = apply(self.realtime, _LOG.warning, polls=self._polls)
+        if done:
+            _LOG.info(done)
+            self.telemetry.facts({"realtime": done})
+
+    def freeze_garbage_collector(self) -> None:
+        """Puts what exists so far out of the collector's sight, so that its runs stay short."""
+        gc.collect()
+        gc.freeze()
+
 
 P = TypeVar("P", bound=msgspec.Struct)
 M = TypeVar("M", bound=Message)
@@ -257,7 +317,7 @@ class Node(HostProcess, Generic[P]):
             FailedPreconditionError: One of them is read-only while the node runs.
             DynError: The node refuses them.
         """
-        after = settable_parameters.with_values(self.parameters, values, self.name)
+        after = with_values(self.parameters, values, self.name)
         self._check(self.parameters, after)
         self.parameters = after
         if values:

@@ -1,4 +1,6 @@
-"""What a node's module declares: its name, its parameters, what it does, and what a launcher shows of it.
+"""What a node says of itself when it is asked for `--help`: made from the struct of its parameters.
+
+What a node's module declares: its name, its parameters, what it does, and what a launcher shows of it.
 
     NODE = NodeKind("thermometer", ThermometerParameters, main, panels=(Panel("temperature", temperature),))
 
@@ -12,20 +14,55 @@ So the module stays light: `main` imports what takes long, such as an engine, wh
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
+import msgspec
+
 from dyn_service.api.queries import Array
 from dyn_service.graph.middleware.node import Node, P
-from dyn_service.graph.middleware.node_help import asks_for_help, node_help
-from dyn_service.graph.middleware.runtime import run_node
-from dyn_service.graph.middleware.telemetry_store import Board, NodeBoard
+from dyn_service.graph.middleware.runtime import CommonParameters, run_node
+from dyn_service.graph.middleware.telemetry import Board, NodeBoard
 from dyn_service.graph.report.charts import Card, Finding
 from dyn_service.graph.report.verdicts import Verdict
+from dyn_service.support.parameter_descriptions import described, table, terminal_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_USAGE = """\
+usage: .. [NAME:=VALUE ..] [--ros-args ARGUMENTS]
+
+  --params-file FILE          a parameter file; its sections for this node's full name apply
+  -p NAME:=VALUE              one parameter; so does NAME:=VALUE before --ros-args
+  -r __node:=NAME             the node's name; -r __ns:=/NAMESPACE, its namespace
+  -r TOPIC:=OTHER             another topic, or an endpoint
+  --log-level LEVEL           debug, info, warning or error
+  Later ones win over earlier ones."""
+
+
+def asks_for_help(words: Sequence[str]) -> bool:
+    """Whether one of the words is `-h` or `--help`."""
+    return not {"-h", "--help"}.isdisjoint(words)
+
+
+def node_help(name: str, parameters: type[msgspec.Struct], about: str) -> str:
+    """The help of a node: what it is, its arguments, its parameters, its topics."""
+    width = terminal_width()
+    own = described(parameters)
+    names = {one.name for one in own}
+    common = [one for one in described(CommonParameters) if one.name not in names]
+    lines = [*textwrap.wrap(f"{name}: {about}" if about else name, width), "", _USAGE, "", "Parameters"]
+    lines += table(own, width) or ["  none"]
+    lines += ["", "Parameters of every node", *table(common, width)]
+    topics = [one for one in own if one.topic]
+    if topics:
+        lines += ["", "Topics, by the parameter that names them"]
+        lines += [f"  {one.name:<24}{one.topic}" for one in topics]
+    return "\n".join(lines)
+
 
 Stats = Mapping[str, float | int | str]
 

@@ -2,6 +2,9 @@
 
 The deadlines are t0 + k period. A loop that comes late goes on at the next deadline ahead of it and is told how many
 periods passed, as ros2_control's controller manager does; nothing drifts.
+
+
+Timers of a node: absolute deadlines, and one call for however many periods have passed.
 """
 
 from __future__ import annotations
@@ -141,3 +144,60 @@ def precise_sleep() -> bool:
         return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
+
+
+class Timer:
+    """Calls `callback` every `period_s`, by `Pacer`'s rules: nothing drifts, and a node that comes late skips periods
+    instead of making up for them.
+
+    Raises:
+        InvalidArgumentError: The period is not a positive number.
+    """
+
+    def __init__(
+        self, period_s: float, callback: Callable[[], object], now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._pacer = Pacer(period_s, now_ns)
+        self._callback = callback
+        self.cancelled = False
+
+    @property
+    def period_s(self) -> float:
+        """Seconds from deadline to deadline."""
+        return self._pacer.period_s
+
+    @property
+    def overruns(self) -> int:
+        """How often more than one period had passed."""
+        return self._pacer.overruns
+
+    @property
+    def skipped(self) -> int:
+        """Periods that were passed over in all."""
+        return self._pacer.skipped
+
+    @property
+    def late_s(self) -> float:
+        """How long after its deadline the last call began."""
+        return self._pacer.late_s
+
+    @property
+    def deadline_ns(self) -> int:
+        """The next deadline, on the clock of `time.monotonic_ns`."""
+        return self._pacer.deadline_ns
+
+    def restart(self) -> None:
+        """Lets the deadlines count from now."""
+        self._pacer.restart()
+
+    def cancel(self) -> None:
+        """Calls no more."""
+        self.cancelled = True
+
+    def turn(self, now_ns: int) -> bool:
+        """Calls, if it is time; whether it was."""
+        if self.cancelled or now_ns < self._pacer.deadline_ns:
+            return False
+        self._pacer.met(now_ns)
+        self._callback()
+        return True

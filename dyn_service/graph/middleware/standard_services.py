@@ -1,30 +1,142 @@
-"""Services that every node has: its parameters, its lifecycle, its log. They are called `/arm/plant/get_parameters`."""
+"""Requests and responses of the services that every node has; see `standard`.
+
+Parameters that are set while a node runs: how a set is checked before it counts.
+
+Which may be set is said by the mark `settable`, see `config.described`.
+
+
+Services that every node has: its parameters, its lifecycle, its log. They are called `/arm/plant/get_parameters`.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from dyn_service.graph.middleware import settable_parameters
-from dyn_service.graph.middleware.dyn_service_srvs import (
-    ChangeStateRequest,
-    DescribeParametersRequest,
-    DescribeParametersResponse,
-    GetParametersRequest,
-    GetParametersResponse,
-    GetStateRequest,
-    GetStateResponse,
-    ListParametersRequest,
-    ListParametersResponse,
-    SetLogLevelRequest,
-    SetParametersRequest,
-)
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.lifecycle import possible
 from dyn_service.graph.middleware.services import Empty
-from dyn_service.support.parameter_descriptions import described
+from dyn_service.support.parameter_descriptions import ParameterDescriptor, described
+from dyn_service.support.parameters import converted, not_finite
+from dyn_service.support.suggestions import did_you_mean
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+class ListParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Asks for all names of parameters."""
+
+
+class ListParametersResponse(msgspec.Struct, frozen=True):
+    """Names of parameters, those in structs as `struct.name`."""
+
+    names: list[str]
+
+
+class DescribeParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Asks how parameters are; of all where none are named."""
+
+    names: list[str] = []
+
+
+class DescribeParametersResponse(msgspec.Struct, frozen=True):
+    """How they are, in the order in which they were asked for."""
+
+    descriptors: list[ParameterDescriptor]
+
+
+class GetParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Asks for values; for all where none are named."""
+
+    names: list[str] = []
+
+
+class GetParametersResponse(msgspec.Struct, frozen=True):
+    """Values by their parameters' names."""
+
+    values: dict[str, Any]
+
+
+class SetParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sets all of these, or, where one of them is refused, none."""
+
+    values: dict[str, Any]
+
+
+class GetStateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Asks for the state."""
+
+
+class GetStateResponse(msgspec.Struct, frozen=True):
+    """The state, and the transitions that lead on from it."""
+
+    state: str
+    transitions: list[str] = []
+
+
+class ChangeStateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Asks for a transition: configure, activate, deactivate, cleanup, shutdown."""
+
+    transition: str
+
+
+class SetLogLevelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is logged from now on, of all loggers or the one that is named."""
+
+    level: Level
+    logger: str = ""
+
+
+P = TypeVar("P", bound=msgspec.Struct)
+
+
+def flat(parameters: msgspec.Struct) -> dict[str, Any]:
+    """Values by the names that `described` gives, as YAML has them."""
+    values = msgspec.to_builtins(parameters)
+    return {found.name: _at(values, found.name) for found in described(type(parameters))}
+
+
+def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
+    """The parameters with other values in place of some, all of which are checked.
+
+    Raises:
+        InvalidArgumentError: There is no parameter of a name, or a value has another type or is out of its range.
+        FailedPreconditionError: One of them is read-only while the node runs.
+    """
+    kind = type(parameters)
+    known = {found.name: found for found in described(kind)}
+    values = msgspec.to_builtins(parameters)
+    for name, value in given.items():
+        found = known.get(name)
+        if found is None:
+            raise unknown(name, known, node)
+        if not found.settable:
+            raise FailedPreconditionError(
+                f"parameter {name!r} of node {node!r} is read-only while it runs: set it at the start", path=name
+            )
+        if any(not_finite(value)):
+            raise InvalidArgumentError(f"parameter {name!r} is not finite", path=name)
+        *above, last = name.split(".")
+        table = values
+        for step in above:
+            table = table[step]
+        table[last] = value
+    return converted(values, kind)
+
+
+def unknown(name: str, known: Collection[str], node: str) -> InvalidArgumentError:
+    """The error of a name that is none of this node's parameters."""
+    near = did_you_mean(name, known) or (f"; it has {', '.join(known)}" if known else "; it has none")
+    return InvalidArgumentError(f"node {node!r} has no parameter {name!r}{near}", path=name)
+
+
+def _at(values: Any, name: str) -> Any:
+    for step in name.split("."):
+        values = values[step]
+    return values
 
 
 class ServedNode(Protocol):
@@ -72,7 +184,7 @@ class StandardServices:
         return DescribeParametersResponse(list(self._chosen(request.names, self._described).values()))
 
     def _get(self, request: GetParametersRequest) -> GetParametersResponse:
-        return GetParametersResponse(self._chosen(request.names, settable_parameters.flat(self._node.parameters)))
+        return GetParametersResponse(self._chosen(request.names, flat(self._node.parameters)))
 
     def _set(self, request: SetParametersRequest) -> Empty:
         self._node.set_parameters(request.values)
@@ -89,7 +201,7 @@ class StandardServices:
     def _chosen(self, names: list[str], known: dict[str, Any]) -> dict[str, Any]:
         for name in names:
             if name not in known:
-                raise settable_parameters.unknown(name, known, self._node.name)
+                raise unknown(name, known, self._node.name)
         return {name: known[name] for name in names} if names else known
 
 

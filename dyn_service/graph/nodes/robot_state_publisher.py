@@ -21,8 +21,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.api.results import LinkPoses
-from dyn_service.control.joint_states import MULTI_DOF, WORLD
-from dyn_service.control.joint_states_heard import Heard
+from dyn_service.control.joint_states import MULTI_DOF, WORLD, Heard
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import NodeKind

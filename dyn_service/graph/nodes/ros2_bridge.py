@@ -20,7 +20,7 @@ from dyn_service.support.optional import require
 
 if TYPE_CHECKING:
     from dyn_service.graph.dds.participant import Participant, Reader, Writer
-    from dyn_service.graph.middleware.publisher import Publisher
+    from dyn_service.graph.middleware.pubsub import Publisher
 
 TO_ROS = (
     "joint_states", "multi_dof_joint_states", "odom", "tf", "tf_static", "robot_description", "/clock", "/diagnostics",

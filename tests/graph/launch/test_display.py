@@ -11,8 +11,7 @@ from dyn_service.graph.launch.display import _table, plain_line
 from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.process import ProcessState
 from dyn_service.graph.middleware.node_kind import Column, NodeKind
-from dyn_service.graph.middleware.telemetry import Facts, Stats
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board, Facts, Stats
 from dyn_service.graph.nodes.registry import Registry
 
 STATS = {

@@ -19,8 +19,7 @@ from dyn_service.graph.launch.logs import Logs
 from dyn_service.graph.launch.plan import LaunchPlan
 from dyn_service.graph.launch.report import clear_report, write_report
 from dyn_service.graph.launch.supervisor import Outcome
-from dyn_service.graph.middleware.telemetry import Rows
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board, Rows
 from tests.conftest import ROOT
 from tests.graph.launch import test_hung
 from tests.graph.launches import Launched, pendulum

@@ -24,8 +24,7 @@ from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
-from dyn_service.graph.middleware.telemetry import Ready
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board, Ready
 from dyn_service.graph.nodes import registry
 from dyn_service.graph.nodes.registry import Registry
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.commander import Commander
+from dyn_service.control.controller import Commander
 from dyn_service.control.laws.collision_stop import CollisionError
 from dyn_service.control.plant.plant import Plant
 from dyn_service.engine.robot import Robot
@@ -17,7 +17,7 @@ from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
 from dyn_service.graph.nodes.controllers.law_spec import commander
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from tests.conftest import ROOT, URDF
 

@@ -13,10 +13,9 @@ from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.run import _at_end
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.middleware.discovery import Discovery
-from dyn_service.graph.middleware.listening import listening
 from dyn_service.graph.middleware.stop import Stop
-from dyn_service.graph.middleware.telemetry import Facts, Stats
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board, Facts, Stats
+from dyn_service.graph.middleware.topic_tools import listening
 from dyn_service.graph.nodes.plant import report as plant_report
 from dyn_service.messages import decode as decode_message
 from dyn_service.messages import ros_type

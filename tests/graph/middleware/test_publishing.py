@@ -7,8 +7,8 @@ import pytest
 import zmq
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.middleware.sequence_trailer import MARK_BYTES, marked, split
-from dyn_service.graph.middleware.timers import Timer
+from dyn_service.graph.middleware.pacing import Timer
+from dyn_service.graph.middleware.pubsub import MARK_BYTES, marked, split
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
@@ -242,9 +242,7 @@ def test_a_turn_that_waits_for_nothing_asks_each_socket_once(nodes: Nodes, monke
     monkeypatch.setattr(
         "dyn_service.graph.middleware.services.is_readable", lambda s: asked.append(s) or is_readable(s)
     )
-    monkeypatch.setattr(
-        "dyn_service.graph.middleware.subscription.is_readable", lambda s: asked.append(s) or is_readable(s)
-    )
+    monkeypatch.setattr("dyn_service.graph.middleware.pubsub.is_readable", lambda s: asked.append(s) or is_readable(s))
     monkeypatch.setattr("dyn_service.graph.middleware.executor.zmq.zmq_poll", lambda *a: pytest.fail("it waited"))
     for _ in range(10):
         node.spin_once()

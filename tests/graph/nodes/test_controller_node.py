@@ -18,7 +18,7 @@ import zmq
 from dyn_service import Client
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.launch import launch_file
-from dyn_service.graph.middleware.sequence_trailer import split
+from dyn_service.graph.middleware.pubsub import split
 from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
 from tests.conftest import ROOT, URDF

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.following import Following, hold_maker
-from dyn_service.control.goal_feedback import controller_state
+from dyn_service.control.controller import Following, controller_state, hold_maker
 from dyn_service.control.law import Law
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.controllers import (
@@ -24,8 +23,8 @@ from dyn_service.graph.nodes.controllers import (
 )
 from dyn_service.graph.nodes.controllers.control_loop import ControlLoop
 from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
-from dyn_service.graph.nodes.controllers.law_signals import LawSignals
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.controllers.recording import LawSignals
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.messages.control_msgs import DynamicJointState, InterfaceValue, JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState

@@ -20,8 +20,8 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.graph.middleware.telemetry import Telemetry
 from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.loop import PlantLoop, steps_between_states
-from dyn_service.graph.nodes.plant.making import make_plant
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.graph.nodes.plant.topics import PlantTopics
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState

@@ -9,13 +9,13 @@ import pytest
 from dyn_service.api.queries import Array
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.law import Law, RobotState
-from dyn_service.control.references.trajectory import Reference
+from dyn_service.control.trajectory import Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
 from dyn_service.graph.nodes.controllers.control_loop import ControlLoop
-from dyn_service.graph.nodes.plant.making import make_plant
+from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from tests.graph.in_process import nodes_in
 

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from dyn_service.control.plant.safety import ACTIVE, BRAKED, MODES, STOPPED
-from dyn_service.control.references.trajectory import PointToPoint
+from dyn_service.control.trajectory import PointToPoint
 from dyn_service.graph.launch import page as launching_page
 from dyn_service.graph.launch.page import Shown, make_page
 from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
-from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board, Facts, Ready, Rows, Stats
 from dyn_service.graph.nodes.registry import Registry
 from dyn_service.graph.report.charts import Card, Chart, Finding, Line, Mark, prefix, spans_of
 from tests.trees import configuration

@@ -7,7 +7,7 @@ import pytest
 
 from dyn_service.graph.launch.page import Shown
 from dyn_service.graph.middleware.node_kind import Section
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board
 from dyn_service.graph.report.charts import Card, Chart, Line
 from tests.browser import browser, needs_browser
 from tests.graph.report.test_page import page_of, take_plant, written

@@ -9,16 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyn_service.control.references.trajectory import PointToPoint
+from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.plan import LaunchPlan
 from dyn_service.graph.launch.report import SCHEMA, _cpu, finite, write_report
 from dyn_service.graph.launch.supervisor import Outcome
-from dyn_service.graph.middleware.telemetry import Facts, Fault, Ready, Rows, Stats, decode, rows_of
-from dyn_service.graph.middleware.telemetry_store import Board, Recording
-from dyn_service.graph.nodes.plant.charts import effort_cards, tracking_cards
-from dyn_service.graph.nodes.plant.motion import Part, motion_of, parts_of
-from dyn_service.graph.nodes.plant.report import tracking_section
+from dyn_service.graph.middleware.telemetry import Board, Facts, Fault, Ready, Recording, Rows, Stats, decode, rows_of
+from dyn_service.graph.nodes.plant.recording import Part, motion_of, parts_of
+from dyn_service.graph.nodes.plant.report import effort_cards, tracking_cards, tracking_section
 from dyn_service.graph.report.charts import ROUNDING
 from dyn_service.graph.report.series import envelope, quantiles, with_gaps
 from tests.trees import configuration

@@ -15,15 +15,14 @@ import pytest
 from rich.console import Console
 
 from dyn_service.control.plant.safety import ACTIVE, BRAKED, MODES
-from dyn_service.control.references.trajectory import PointToPoint
+from dyn_service.control.trajectory import PointToPoint
 from dyn_service.graph.launch import launch_file
 from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.run import _summary
 from dyn_service.graph.launch.supervisor import BUSY, NOT_CLEAN, Outcome, waiting_per_core
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel
-from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats
-from dyn_service.graph.middleware.telemetry_store import Board
+from dyn_service.graph.middleware.telemetry import Board, Facts, Ready, Rows, Stats
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.graph.nodes.registry import Registry
 from dyn_service.graph.report.verdicts import PlantBounds, Verdict

@@ -20,7 +20,7 @@ import zmq
 
 from dyn_service import AsyncClient, Client, DynError, PermissionDeniedError
 from dyn_service.graph.bags.requests import RequestRecorder
-from dyn_service.graph.middleware.subscription import Frames
+from dyn_service.graph.middleware.pubsub import Frames
 from tests.conftest import ROOT
 from tests.service.conftest import WAIT_MS
 

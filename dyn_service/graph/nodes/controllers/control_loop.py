@@ -10,7 +10,7 @@ never queued: there is no burst. An answer that has not come after `request_time
 next state is asked about; a server that went away and came back is simply asked again. One that came back with another
 model under the robot's name refuses, and so ends the controller: only the plant's model is obeyed.
 
-Taking over: see `control/arming.py`. Whenever the controller ends, it releases the plant; so it does where the law
+Taking over: see `control/controller.py`. Whenever the controller ends, it releases the plant; so it does where the law
 fails or returns what is no command.
 """
 
@@ -28,25 +28,23 @@ import msgspec
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.control.following import Moment
-from dyn_service.control.goal_feedback import controller_state
+from dyn_service.control.controller import Moment, controller_state
 from dyn_service.control.law import RobotState
 from dyn_service.control.plant.safety import ACTIVE
-from dyn_service.control.references.trajectory import Reference
+from dyn_service.control.trajectory import Reference
 from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.pacing import precise_sleep, readable
-from dyn_service.graph.middleware.publisher import Publisher
+from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.graph.middleware.telemetry import Recorder
-from dyn_service.graph.nodes.controllers.law_interface import Input, Service
-from dyn_service.graph.nodes.controllers.law_signals import LawSignals
-from dyn_service.graph.nodes.controllers.law_spec import L, LawSpec, commander
+from dyn_service.graph.nodes.controllers.law_spec import Input, L, LawSpec, Service, commander
 from dyn_service.graph.nodes.controllers.parameters import own_parameters
-from dyn_service.graph.nodes.controllers.request_monitor import (
+from dyn_service.graph.nodes.controllers.recording import (
     COLUMNS,
     LOADS,
     TRANSIENT_ERRORS,
     UPDATE,
+    LawSignals,
     RequestMonitor,
 )
 from dyn_service.messages import Message

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from dyn_service.graph.middleware.node_kind import Column, NodeKind, Panel
 from dyn_service.graph.nodes.controllers import report as controller_report
 from dyn_service.graph.nodes.controllers.control_loop import run_controller
-from dyn_service.graph.nodes.controllers.law_interface import Input, Output, Service
-from dyn_service.graph.nodes.controllers.law_spec import L, LawSpec, MakeLaw, MakeMotion
+from dyn_service.graph.nodes.controllers.law_spec import Input, L, LawSpec, MakeLaw, MakeMotion, Output, Service
 from dyn_service.graph.nodes.controllers.parameters import MotionParameters, trajectory_maker
 
 

@@ -1,20 +1,55 @@
-"""What makes a controller the one of its law: how the law is made, what it listens to, publishes, and can be asked."""
+"""Topics and services of a law: what it listens to, what it speaks on, what it can be asked.
+
+What makes a controller the one of its law: how the law is made, what it listens to, publishes, and can be asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.control.arming import TakingOver
-from dyn_service.control.commander import Commander
-from dyn_service.control.following import Following, TrajectoryMaker, hold_maker
+from dyn_service.control.controller import Commander, Following, TakingOver, TrajectoryMaker, hold_maker
 from dyn_service.control.law import Law
-from dyn_service.graph.nodes.controllers.law_interface import Input, Output, Service
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
+from dyn_service.messages import Message
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.support.parameters import in_range
+
+
+@dataclass(frozen=True)
+class Input:
+    """A topic that a law listens to, in the node's namespace. take: is given the law and each message; what it refuses
+    by an error of this package is logged, and the law goes on.
+    """
+
+    topic: str
+    type: type[Message]
+    take: Callable[[Any, Any], object]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A topic that a law speaks on, in the node's namespace, or with `~/` below its own name. take: what it has to say,
+    given the law; asked after each update.
+    """
+
+    topic: str
+    type: type[Message]
+    take: Callable[[Any], Sequence[Message]]
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service of a law. request: the struct of its requests. answer: is given the law and each request."""
+
+    name: str
+    request: type[msgspec.Struct]
+    answer: Callable[[Any, Any], msgspec.Struct | None]
+
 
 L = TypeVar("L", bound=LoopParameters)
 MakeLaw = Callable[[L, RobotQueries], Law]

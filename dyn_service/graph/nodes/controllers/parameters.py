@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from dyn_service.control.following import TrajectoryMaker, hold_maker
-from dyn_service.control.references.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
+from dyn_service.control.controller import TrajectoryMaker, hold_maker
+from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import Share
 from dyn_service.messages import ros_type

@@ -1,4 +1,7 @@
-"""What a report shows of a controller: its law, its updates with their round trips, and the loads it asked for."""
+"""What a report shows of a control law: its name, its parameters, and its signals with charts of each.
+
+What a report shows of a controller: its law, its updates with their round trips, and the loads it asked for.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dyn_service.api.queries import Array
 from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
-from dyn_service.graph.middleware.telemetry_store import Board, NodeBoard, Recording
-from dyn_service.graph.nodes.controllers import law_report
-from dyn_service.graph.nodes.controllers.request_monitor import LOADS, UPDATE
+from dyn_service.graph.middleware.telemetry import Board, NodeBoard, Recording
+from dyn_service.graph.nodes.controllers.recording import CHANNEL, LOADS, UPDATE
 from dyn_service.graph.report.charts import (
     MICRO,
     ROUNDING,
@@ -28,6 +32,48 @@ from dyn_service.graph.report.charts import (
 )
 from dyn_service.graph.report.series import quantiles, running_time
 from dyn_service.graph.report.verdicts import Verdict
+
+
+def law_section(controller: NodeBoard, board: Board) -> Section | None:
+    """The law's name, parameters and signals, or None where the controller tells of no law."""
+    name = controller.fact("law")
+    if name is None:
+        return None
+    recording = controller.recordings.get(CHANNEL)
+    signals = {} if recording is None or not len(recording.table) else signals_of(recording)
+    content = {
+        "name": name,
+        "parameters": controller.fact("law_parameters") or {},
+        "signals": {signal: _summary(*found) for signal, found in signals.items()},
+    }
+    if recording is None or not signals:
+        return Section(content, [f"law: {name}"])
+    t = running_time(recording.column("t"))
+    charts = {f"{name}: {signal}": signal_cards(t, *found) for signal, found in signals.items()}
+    return Section(content, [f"law: {name}, with {', '.join(signals)}"], charts=charts)
+
+
+def signals_of(recording: Recording) -> dict[str, tuple[tuple[str, ...], Array]]:
+    """Each signal's entries, and their values (k, entries)."""
+    names = dict.fromkeys(column.partition(".")[0] for column in recording.columns[1:])
+    return {name: recording.group(name) for name in names}
+
+
+def signal_cards(t: Array, entries: tuple[str, ...], values: Array) -> list[Card]:
+    """A card per entry of the signal (k, entries) over the plant's time (k,) s."""
+    return [
+        Card(name, [Chart(t, [Line(name, values[:, k])], name)], f"max {np.abs(values[:, k]).max():.3g}")
+        for k, name in enumerate(entries)
+    ]
+
+
+def _summary(entries: tuple[str, ...], values: Array) -> list[dict[str, Any]]:
+    rms, largest = np.sqrt(np.mean(values * values, axis=0)), np.abs(values).max(axis=0)
+    return [{"name": name, "rms": float(r), "max": float(m)} for name, r, m in zip(entries, rms, largest, strict=True)]
+
+
+LAW_PANELS = (Panel("law", law_section),)
+
 
 _JOIN_S = 0.05
 """Late answers closer together than this are told as one span."""
@@ -217,7 +263,7 @@ def _error(stats: Stats) -> str:
     return "" if rms is None or worst is None else f"{rms:.1e}/{worst:.1e}"
 
 
-PANELS = (Panel("requests", requests_section), *law_report.PANELS, Panel("loads", loads_section))
+PANELS = (Panel("requests", requests_section), *LAW_PANELS, Panel("loads", loads_section))
 COLUMNS = (
     rate(),
     Column("round trip p50/p99", _round_trip),

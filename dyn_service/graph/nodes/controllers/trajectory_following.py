@@ -1,4 +1,4 @@
-"""`JointTrajectory` goals, followed by efforts, positions or velocities: see `control/goal_following.py`."""
+"""`JointTrajectory` goals, followed by efforts, positions or velocities: see `control/laws/trajectory_following.py`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.command import Interface
-from dyn_service.control.following import TrajectoryMaker, hold_maker
+from dyn_service.control.controller import TrajectoryMaker, hold_maker
 from dyn_service.control.gains import per_joint
-from dyn_service.control.goal_following import TrajectoryFollowing
+from dyn_service.control.joint_goals import (
+    GoalTolerances,
+    JointTolerance,
+    Tolerances,
+    has_times,
+    library,
+    motion_limits,
+    read,
+)
 from dyn_service.control.law import Law
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
-from dyn_service.control.laws.reference_command import FeedForward, ReferenceCommand
-from dyn_service.control.references.goal_tolerances import GoalTolerances, JointTolerance, Tolerances
-from dyn_service.control.references.joint_goals import has_times, library, motion_limits, read
+from dyn_service.control.laws.trajectory_following import FeedForward, ReferenceCommand, TrajectoryFollowing
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
-from dyn_service.graph.nodes.controllers.law_interface import Input, Output, Service
+from dyn_service.graph.nodes.controllers.law_spec import Input, Output, Service
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.dyn_service_msgs import GoalStatus

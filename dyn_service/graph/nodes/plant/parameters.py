@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from dyn_service.api.arguments import Integrator
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Interface
-from dyn_service.control.plant.actuators import MAX_DELAY_STEPS
-from dyn_service.control.plant.encoders import Velocities
 from dyn_service.control.plant.safety import (
     MAX_CONTROL_S,
     MAX_MISSED_CYCLES,
@@ -21,6 +19,7 @@ from dyn_service.control.plant.safety import (
     SafetySettings,
     StopPolicy,
 )
+from dyn_service.control.plant.simulated import MAX_DELAY_STEPS, Velocities
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import PlantBounds
 from dyn_service.messages import ros_type
@@ -41,7 +40,7 @@ MAX_SUBSTEPS = 1000
 
 class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What lies between the effort that the drive tells a motor and the one that acts; see
-    `control/plant/actuators.py`.
+    `control/plant/simulated.py`.
 
     effort_limit: N m | N, one per effort, of the motor itself; empty is none. delay_steps: steps until something comes
     of what is told. lag_s: s, time constant of the lag behind that, one number or one per effort; 0 is none.

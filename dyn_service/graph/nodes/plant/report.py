@@ -1,4 +1,12 @@
-"""What a report shows of a plant: what it counted, and its motion beside the reference.
+"""For which share of time each joint and motor of a plant was at one of its limits, in words.
+
+Charts of a plant's motion, and what there is to look at in it.
+
+A joint with several ways to move has a card for its translation and one for its rotation. Spans in which the plant was
+not under command are shaded, in charts of efforts those in which an effort was at its limit.
+
+
+What a report shows of a plant: what it counted, and its motion beside the reference.
 
 The tracking error is not what the controller says of itself: the plant's own recording, every step that was kept, is
 held against the reference motion evaluated again at the plant's times. Any node may tell of a reference, by the fact
@@ -9,21 +17,248 @@ The error is `Configuration.error` from the measured position to the reference: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from dyn_service.control.plant.safety import ACTIVE, CAUSES, MODES, REFUSALS, STOPPED
+from dyn_service.api.queries import Array
+from dyn_service.control.plant.safety import ACTIVE, CAUSES, MODES, REFUSALS, RUNNING, STOPPED
 from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
 from dyn_service.graph.middleware.pacing import LATE
-from dyn_service.graph.middleware.telemetry_store import Board, NodeBoard, Recording
-from dyn_service.graph.nodes.plant import limit_shares
-from dyn_service.graph.nodes.plant.charts import effort_cards, motion_findings, stop_spans, tracking_cards
-from dyn_service.graph.nodes.plant.motion import Motion, motion_of
-from dyn_service.graph.report.charts import Card, Finding
+from dyn_service.graph.middleware.telemetry import Board, NodeBoard, Recording
+from dyn_service.graph.nodes.plant.recording import BY_JOINT, Motion, Part, motion_of, parts_of
+from dyn_service.graph.report.charts import (
+    ENTRIES,
+    ROUNDING,
+    Card,
+    Chart,
+    Finding,
+    Line,
+    Mark,
+    Role,
+    Span,
+    prefix,
+    spans_of,
+)
+from dyn_service.graph.report.series import running_time
 from dyn_service.graph.report.verdicts import PlantBounds, Verdict, share_under_command, sized
+
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "saturated": ("commands cut to the effort limit", "of the time under command"),
+    "held_back": ("efforts held back by their rate", "of the time under command"),
+    "beyond": ("commands cut to the limits of position or velocity", "of the time under command"),
+    "too_far": ("commanded positions too far away", "of the time under command"),
+    "motor_saturated": ("motors at their own limit", "of the time"),
+    "out_of_range": ("positions beyond their limits", "of the time"),
+}
+_BRIEF = {
+    "saturated": "cut",
+    "held_back": "held back",
+    "beyond": "beyond",
+    "too_far": "too far",
+    "motor_saturated": "motor at its limit",
+    "out_of_range": "out",
+}
+"""Of the live table, where there is room for a word."""
+_UNDER_COMMAND = ("saturated", "held_back", "beyond", "too_far")
+_NAMED = 4
+"""So many joints are named, the worst first."""
+
+
+def limit_shares(plant: NodeBoard) -> dict[str, dict[str, float]]:
+    """By kind and joint, the share of steps in which it was so, over all runs of the plant; those of 0 left out.
+
+    Of what commands and efforts came up against it is the share of the steps under command.
+    """
+    names = dict.fromkeys(name for life in plant.lives.values() for name in life if name.partition(".")[0] in BY_JOINT)
+    counts = {name: plant.total(name) for name in names}
+    return _shares(counts, plant.total("active_steps"), plant.total("steps"))
+
+
+def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A line for each kind that there was, with the joints."""
+    said = []
+    for kind, joints in found.items():
+        what, of = _WORDS[kind]
+        named = [f"{name} {percent(share)}" for name, share in list(joints.items())[:_NAMED]]
+        more = f" and {len(joints) - _NAMED} more" if len(joints) > _NAMED else ""
+        said.append(f"{what}: {', '.join(named)}{more} {of}")
+    return said
+
+
+def limit_note(stats: Stats) -> list[str]:
+    """The worst joint of each kind, from the numbers of the moment."""
+    counts = {name: int(number(stats, name) or 0) for name in stats if name.partition(".")[0] in BY_JOINT}
+    found = _shares(counts, int(number(stats, "active_steps") or 0), int(number(stats, "steps") or 0))
+    said = []
+    for kind, joints in found.items():
+        name, share = next(iter(joints.items()))
+        said.append(f"{name} {_BRIEF[kind]} {percent(share)}{f' +{len(joints) - 1}' if len(joints) > 1 else ''}")
+    return said
+
+
+def _shares(counts: Mapping[str, int], active: int, steps: int) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for kind in BY_JOINT:
+        of = max(1, active if kind in _UNDER_COMMAND else steps)
+        joints = {name.removeprefix(f"{kind}."): n / of for name, n in counts.items() if name.startswith(f"{kind}.")}
+        if joints := {name: share for name, share in joints.items() if share}:
+            found[kind] = dict(sorted(joints.items(), key=_by_share))
+    return found
+
+
+def _by_share(entry: tuple[str, Any]) -> tuple[float, str]:
+    name, share = entry
+    return -share, name
+
+
+def percent(share: float) -> str:
+    """A share as one says it."""
+    return "under 0.1 %" if share < 1e-3 else f"{100.0 * share:.1f} %"
+
+
+_NEAR = 0.55
+"""An effort above this share of its limit is drawn together with the limit."""
+_AT_LIMIT = 1.0 - 1e-6
+"""From this share of a limit on a value is at it: what cuts efforts may leave a rounding error."""
+_JOIN_S = 0.05
+"""Spans closer together than this are told as one: efforts chatter about a limit."""
+
+
+def tracking_cards(motion: Motion) -> list[Card]:
+    """Reference and measured position of every joint, what was commanded beside what it did, the error below."""
+    idle = spans_of(motion.t, ~motion.active)
+    cards = []
+    for part in parts_of(motion.configuration):
+        q, reference = motion.q[:, part.in_q], _where(motion.active, motion.reference[:, part.in_q])
+        error = _where(motion.active, motion.error[:, part.in_v])
+        errors = motion.error[motion.active][:, part.in_v]
+        size, small = prefix(float(np.abs(errors).max(initial=0.0)))
+        rms = size * math.sqrt(float((errors**2).mean())) if len(errors) else math.nan
+        several = len(part.in_q) > 1
+        lines = []
+        for k, (name, role) in enumerate(zip(part.positions, ENTRIES, strict=False)):
+            suffix = f" {name}" if several else ""
+            if len(errors):
+                lines.append(Line(f"reference{suffix}", reference[:, k], "reference"))
+            lines.append(Line(f"measured{suffix}", q[:, k], role))
+        if "position" in motion.commanded:
+            lines.append(Line("commanded", motion.commanded["position"][:, part.in_v[0]], "second"))
+        charts = [Chart(motion.t, lines, part.position, bands=idle, least=ROUNDING)]
+        if "velocity" in motion.commanded:
+            n = part.in_v[0]
+            speeds = [Line("commanded", motion.commanded["velocity"][:, n], "second"), Line("measured", motion.v[:, n])]
+            charts.append(Chart(motion.t, speeds, f"velocity [{part.error_unit}/s]", bands=idle, height=110))
+        if len(errors):
+            errors_of = _entries(part, size * error, "error", "error")
+            label = f"error [{small}{part.error_unit}]"
+            charts.append(Chart(motion.t, errors_of, label, bands=idle, height=110, least=ROUNDING))
+        note = f"error rms {rms:.3g} {small}{part.error_unit}" if len(errors) else "never under command"
+        cards.append(Card(part.title, charts, note))
+    return cards
+
+
+def effort_cards(motion: Motion) -> list[Card]:
+    """Efforts of every joint that acted, beside those commanded, with their limits where they are near, else named."""
+    cards = []
+    for part in parts_of(motion.configuration):
+        efforts, limits = motion.effort[:, part.in_v], motion.effort_limit[list(part.in_v)]
+        note = f"peak {np.abs(efforts).max(initial=0.0):.3g} {part.effort_unit}"
+        limit = float(limits.min())
+        marks: list[Mark] = []
+        alarms: list[Span] = []
+        if math.isfinite(limit):
+            note += f", limit \N{PLUS-MINUS SIGN}{limit:g} {part.effort_unit}"
+            sides = (("limit", limit, efforts.max(initial=0.0)), ("-limit", -limit, -efforts.min(initial=0.0)))
+            # a limit is drawn where it does not flatten the line
+            marks = [Mark(at, label) for label, at, reached in sides if reached > _NEAR * limit]
+            for n in part.in_v:
+                alarms += _saturated(motion, n)
+        lines = _entries(part, efforts, "effort", "effort")
+        if "effort" in motion.commanded and len(part.in_v) == 1:
+            asked = motion.commanded["effort"][:, part.in_v[0]]
+            lines.insert(0, Line("commanded", asked, "second"))
+        label = f"effort [{part.effort_unit}]"
+        cards.append(
+            Card(part.title, [Chart(motion.t, lines, label, marks=marks, alarms=alarms, least=ROUNDING)], note)
+        )
+    return cards
+
+
+def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
+    """Efforts at their limits, and joints at the limits of their positions and speeds: which, how much of the time.
+
+    at_limits: the share of the time under command from which on that is grave.
+    """
+    at, t = motion.configuration, motion.t
+    found: list[Finding] = []
+    active = motion.mode == MODES.index(ACTIVE)
+    for n, (name, turns) in enumerate(zip(at.velocity_names, at.turns, strict=True)):
+        unit, speed_unit = ("N m", "rad/s") if turns else ("N", "m/s")
+        spans = _saturated(motion, n)
+        if spans:
+            share = float((_at_effort_limit(motion, n) & active).sum() / max(1, int(active.sum())))
+            text = (
+                f"{name}: its effort was at its limit, \N{PLUS-MINUS SIGN}{motion.effort_limit[n]:g} {unit}, for "
+                f"{percent(share)} of the time under command"
+            )
+            found.append(Finding(text, spans, grave=share > at_limits))
+        limit = float(motion.velocity_limit[n])
+        if math.isfinite(limit) and limit > 0.0:
+            fast = np.abs(motion.v[:, n]) >= _AT_LIMIT * limit
+            if fast.any():
+                most = float(np.abs(motion.v[:, n]).max())
+                text = f"{name}: it was faster than its limit, {limit:g} {speed_unit}: {most:.3g} at most"
+                found.append(Finding(text, spans_of(t, fast, join_s=_JOIN_S), grave=True))
+    for n, name in enumerate(at.position_names):
+        for side, limit, beyond in (
+            ("lower", motion.lower[n], motion.lower[n] - motion.q[:, n]),
+            ("upper", motion.upper[n], motion.q[:, n] - motion.upper[n]),
+        ):
+            if math.isfinite(limit) and (beyond > 0.0).any():
+                text = f"{name}: it was beyond its {side} limit, {limit:g}, by {float(beyond.max()):.3g} at most"
+                found.append(Finding(text, spans_of(t, beyond > 0.0, join_s=_JOIN_S), grave=True))
+    return found
+
+
+def stop_spans(recording: Recording | None) -> list[Span]:
+    """When the plant was stopped safely, from what it recorded."""
+    if recording is None:
+        return []
+    return spans_of(running_time(recording.column("t")), recording.column("mode") == MODES.index(STOPPED))
+
+
+def _saturated(motion: Motion, n: int) -> list[Span]:
+    return spans_of(motion.t, _at_effort_limit(motion, n), join_s=_JOIN_S)
+
+
+def _at_effort_limit(motion: Motion, n: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    limit = float(motion.effort_limit[n])
+    if not math.isfinite(limit) or limit <= 0.0:  # one of 0 is no limit that is reached, but a joint without a motor
+        return np.zeros(len(motion.t), dtype=np.bool_)
+    reached: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.abs(motion.effort[:, n]) >= _AT_LIMIT * limit
+    return reached & _running(motion)
+
+
+def _running(motion: Motion) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.isin(motion.mode, [MODES.index(mode) for mode in RUNNING])
+
+
+def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
+    """A line for each entry of v of a part."""
+    several = len(part.in_v) > 1
+    roles: Sequence[Role] = ENTRIES if several else (single,)
+    # an error of x, an effort along x: of a velocity's name, vx or wx, the axis
+    names = [f"{label} {name[-1] if len(name) == 2 else name}" if several else label for name in part.velocities]
+    return [Line(name, values[:, k], role) for k, (name, role) in enumerate(zip(names, roles, strict=False))]
+
+
+def _where(active: np.ndarray[tuple[int], np.dtype[np.bool_]], values: Array) -> Array:
+    return np.where(active[:, None], values, np.nan)
+
 
 _TRACKING = "tracking error"
 _JUDGED = ("saturated", "beyond", "motor_saturated", "out_of_range")
@@ -36,7 +271,7 @@ def plant_section(plant: NodeBoard, board: Board) -> Section:
     """What the plant counted."""
     content = _plant_summary(plant)
     lines = [*_late_lines(content), *_difference_lines(content), *_stop_lines(content)]
-    lines += limit_shares.lines(content["by_joint"])
+    lines += limit_lines(content["by_joint"])
     findings = _findings(content, plant.recordings.get("plant"))
     return Section(content, lines, findings=findings, verdicts=_verdicts(content, plant, board))
 
@@ -140,7 +375,7 @@ def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
         "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
         "last_refusal": stats.get("last_refusal", ""),
         "causes": {name: count for name in CAUSES if (count := plant.total(f"stops_{name}"))},
-        "by_joint": limit_shares.shares(plant),
+        "by_joint": limit_shares(plant),
         "differences": plant.fact("differences") or {},
     }
 
@@ -191,7 +426,7 @@ def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Fin
             found.append(Finding(line))
     # where there is a recording, positions beyond limits are found in it, with their times
     by_joint = {kind: of for kind, of in plant["by_joint"].items() if recording is None or kind != "out_of_range"}
-    found += [Finding(line) for line in limit_shares.lines(by_joint)]
+    found += [Finding(line) for line in limit_lines(by_joint)]
     if plant["slipped"]:
         found.append(Finding(f"the plant came too late and fell behind wall time, steps: {plant['slipped']}"))
     if plant["malformed"]:
@@ -213,7 +448,7 @@ def _lines(tracking: Mapping[str, Any]) -> list[str]:
 def _notes(stats: Stats) -> str:
     """What is not as it should be."""
     labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"), ("refused_stale", "stale commands"))
-    notes = limit_shares.briefly(stats)
+    notes = limit_note(stats)
     notes += [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
     if stats.get("mode") not in (None, ACTIVE):
         cause = stats.get("cause")
@@ -225,7 +460,7 @@ def at_end(plant: NodeBoard) -> str:
     """Its safe stops, what its motors and joints came up against, late commands; nothing of what there was not."""
     content = _plant_summary(plant)
     said = _stop_lines(content)[: 1 + _too_slow(content)] if content["stops"] else []
-    said += limit_shares.lines(content["by_joint"])
+    said += limit_lines(content["by_joint"])
     stale = content["refusals"].get("stale")
     return "; ".join([*said, f"{stale} commands were too late"] if stale else said)
 

@@ -8,7 +8,7 @@ from dyn_service.control.joint_states import MULTI_DOF, JointStates
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.graph.middleware.node import Node
-from dyn_service.graph.middleware.publisher import Publisher
+from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.law import Law, RobotState
-from dyn_service.control.references.trajectory import Reference
+from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph import settable
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind

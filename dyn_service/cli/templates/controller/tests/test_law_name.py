@@ -7,7 +7,7 @@ from law_name.controller import LawName, LawNameParameters
 from dyn_service import Robot
 from dyn_service.control.dry_run import rehearse
 from dyn_service.control.law import RobotState
-from dyn_service.control.references.trajectory import Reference
+from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support.shipped import find_robot
 

@@ -7,6 +7,20 @@ the plant reports of earlier commands, the median of the last ones.
 
 The reference begins at the measured state, whenever the plant was not under this controller's command before: at
 the start, and after a stop. So taking over never jumps.
+
+
+Where a controller is, and what became of each goal of a follower of goals, as messages.
+
+Which plant a controller may command, and as what: what it arms, whom it leaves alone, when it gives up.
+
+The controller arms a plant that it finds stopped when it starts: to start it is to say so. One that stops under its
+command it arms again only with `rearm`; else that ends the controller, with the cause; so does one that went away under
+its command, and is there again, started anew. Without `rearm` one that a
+launcher has started again takes over nothing that was under command before, and ends: a launcher is nobody who could
+say so. No sockets, no clock.
+
+
+A controller without its process: from a plant's state to the command that answers it. No sockets, no clock.
 """
 
 from __future__ import annotations
@@ -15,16 +29,21 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.command import Command
+from dyn_service.control.command import Command, Interface
 from dyn_service.control.law import Law, RobotState, commanded, restarted
-from dyn_service.control.plant.safety import ACTIVE
-from dyn_service.control.references.trajectory import PointToPoint, Reference, ReferenceTrajectory
+from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
+from dyn_service.control.trajectory import PointToPoint, Reference, ReferenceTrajectory
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.messages.builtin_interfaces import Duration, Time
+from dyn_service.messages.control_msgs import JointTrajectoryControllerState
+from dyn_service.messages.dyn_service_msgs import GoalStatus, JointCommand, PlantState
+from dyn_service.messages.std_msgs import Header
+from dyn_service.messages.trajectory_msgs import JointTrajectoryPoint
 from dyn_service.model.configuration import Configuration
 
 TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
@@ -265,3 +284,178 @@ class Following:
         self._engaged = False
         self._period = -1
         self._delays.clear()
+
+
+State = Literal["waiting", "following", "succeeded", "aborted", "preempted", "canceled", "refused"]
+
+_IN_ROS: dict[State, str] = {
+    "waiting": "accepted",
+    "following": "executing",
+    "succeeded": "succeeded",
+    "aborted": "aborted",
+    "preempted": "canceled",
+    "canceled": "canceled",
+    "refused": "rejected",
+}
+"""What ROS's actions call them."""
+
+
+def goal_status(stamp_s: float, number: int, state: State, reason: str, error_code: int) -> GoalStatus:
+    """What has become of a goal. number: 0 where it was never taken."""
+    return GoalStatus(Header(Time.from_seconds(stamp_s)), number, _IN_ROS[state], error_code, reason)
+
+
+def controller_state(state: PlantState, following: Following, output: JointCommand) -> JointTrajectoryControllerState:
+    """Where a controller is that follows a motion: `output` answers `state`. Positions are left out where a joint has
+    several ways to move; their error is not.
+    """
+    on, elapsed_s = following.configuration, state.stamp - following.begin_s
+    q, v, effort = following.measured(state)
+    assert following.trajectory is not None  # begun before a state was answered
+    now = following.trajectory.sample(elapsed_s)
+    plain = on.nq == on.nv
+    return JointTrajectoryControllerState(
+        Header(Time.from_seconds(state.stamp)),
+        list(on.velocity_names),
+        reference=_point(now.q if plain else None, now.v, now.a, since_s=elapsed_s),
+        feedback=_point(q if plain else None, v, effort=effort),
+        error=_point(on.error(q, now.q), now.v - v),
+        output=JointTrajectoryPoint(output.position, output.velocity, [], output.effort),
+    )
+
+
+def _point(
+    q: Array | None, v: Array, a: Array | None = None, effort: Array | None = None, since_s: float = 0.0
+) -> JointTrajectoryPoint:
+    position, velocity, acceleration, efforts = ([] if each is None else each.tolist() for each in (q, v, a, effort))
+    return JointTrajectoryPoint(position, velocity, acceleration, efforts, Duration.from_seconds(since_s))
+
+
+@dataclass
+class TakingOver:
+    """What a controller knows of who commands the plant.
+
+    names: of the entries of v, in the order of its commands. fingerprint: of its model. number: no other run of a
+    controller has it. rearm: whether it takes over anew what stopped under its command. restarted: whether a launcher
+    has started it again. interface: what its commands are.
+    """
+
+    names: tuple[str, ...]
+    fingerprint: str
+    number: int
+    rearm: bool
+    restarted: bool
+    interface: Interface = "effort"
+
+    def __post_init__(self) -> None:
+        self._armed = (-1, -1)
+        self._went_on = False  # after the command that armed the plant
+
+    def may_command(self, state: PlantState) -> bool:
+        """Whether it may answer this state; not where the plant is too fast to be armed, or is another controller's.
+
+        Raises:
+            FailedPreconditionError: The plant does not take such commands; or it stopped, and it is not this
+                controller's to arm it again.
+        """
+        if self.interface not in state.interfaces:
+            raise FailedPreconditionError(
+                f"the controller commands by {self.interface}, the plant is commanded by {', '.join(state.interfaces)}"
+            )
+        arm = state.mode not in RUNNING
+        session, epoch = self._armed
+        under_us = session == state.session and epoch != state.epoch
+        if state.mode == STOPPED and under_us and not self.rearm:
+            alone = state.cause == "missed" and not self._went_on
+            hint = " (no second command came in time: control_rate_hz of the plant is to be the controller's rate)"
+            raise FailedPreconditionError(
+                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
+                f"{hint if alone else ''}"
+            )
+        if arm and session not in (-1, state.session) and not self.rearm:
+            raise FailedPreconditionError(
+                "the plant was started anew under this controller, and rearm is off: start the controller anew"
+            )
+        anew = session != state.session and state.cause != "start"
+        if arm and anew and self.restarted and not self.rearm:
+            raise FailedPreconditionError(
+                f"the plant is {state.mode} ({state.cause}), and rearm is off: a controller that the launcher has "
+                "started again does not take it over"
+            )
+        return state.armable if arm else self._armed == (state.session, state.epoch)
+
+    def command(self, state: PlantState, command: Command) -> JointCommand:
+        """The answer to a state, which arms the plant where it is not armed."""
+        arm = state.mode not in RUNNING
+        if arm:
+            self._armed = (state.session, state.epoch)
+        self._went_on = not arm
+        return self._answer(state, command, arm=arm)
+
+    def release(self, state: PlantState | None) -> JointCommand | None:
+        """The last word to the plant, by its last state; None where it is not this controller's."""
+        if state is None or self._armed != (state.session, state.epoch):
+            return None
+        return self._answer(state, Command(np.zeros(len(self.names))), release=True)
+
+    def _answer(self, state: PlantState, command: Command, *, arm: bool = False, release: bool = False) -> JointCommand:
+        value: list[float] = command.value.tolist()
+        effort = [0.0] * len(value) if command.effort is None else command.effort.tolist()
+        goes_on = [] if command.velocity is None else command.velocity.tolist()
+        return JointCommand(
+            state.session,
+            state.seq,
+            state.epoch,
+            self.fingerprint,
+            self.number,
+            self.names,
+            value if self.interface == "effort" else effort,
+            arm,
+            release,
+            self.interface,
+            value if self.interface == "position" else [],
+            {"effort": [], "position": goes_on, "velocity": value}[self.interface],
+        )
+
+
+Ask = Callable[[Callable[[], Command]], Command | None]
+"""Asks the law, by calling what it is given; None where the answer is lost."""
+
+
+@dataclass
+class Commander:
+    """What it follows, the law, and whom it may command."""
+
+    following: Following
+    law: Law
+    taking_over: TakingOver
+
+    def answer(self, state: PlantState, ask: Ask = lambda question: question()) -> JointCommand | None:
+        """The command that answers a state that is due, or None where there is none.
+
+        Raises:
+            FailedPreconditionError: The plant does not take the law's commands; or it stopped, and it is not this
+                controller's to arm it again.
+            LawError: The law failed, or returned what is no command.
+            DynError: What the law or its model raised.
+        """
+        if not self.taking_over.may_command(state):
+            return None
+        moment = self.following.moment(state)
+        command = ask(lambda: self.following.answer(self.law, moment))
+        return None if command is None else self.taking_over.command(state, command)
+
+    def exchange(self, law: Law) -> None:
+        """Asks this law from now on, which is reset first, or the present one that goes on with what is other in it.
+        The reference goes on where it is.
+
+        Raises:
+            FailedPreconditionError: Its interface is another one.
+        """
+        if law.interface != self.law.interface:
+            raise FailedPreconditionError(
+                f"the controller commands by {self.law.interface}: another interface is for its next start"
+            )
+        before, self.law = self.law, self.law.exchanged(law)
+        if self.law is not before:
+            self.following.anew()

@@ -1,4 +1,8 @@
-"""Makes the plant that the parameters describe: the model, the robot that really moves, its motors, its sensors.
+"""What a plant takes commands of, and the servos that make efforts of them, as the parameters say.
+
+A robot's driver from a Python file: the file's `connect` gives what `control/plant/hardware.py` asks of a robot.
+
+Makes the plant that the parameters describe: the model, the robot that really moves, its motors, its sensors.
 
 The model is what the robot's file says. Its fingerprint is published, and whoever commands must have the same one: the
 handshake compares what the plant is taken to be. The overlay says what it is instead. No controller learns of it, as it
@@ -8,6 +12,7 @@ would not of a real robot that carries what nobody told; the report shows it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,23 +21,25 @@ import msgspec
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.command import EFFORT_ONLY
-from dyn_service.control.plant.actuators import Actuators
-from dyn_service.control.plant.encoders import Measuring
+from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
+from dyn_service.control.gains import per_joint
+from dyn_service.control.plant.drive import Drive
+from dyn_service.control.plant.hardware import Driver, Hardware, TakesSetPoints
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import SafetySettings, SafetySupervisor
-from dyn_service.control.plant.simulated import SimulatedRobot
-from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.graph.nodes.plant.drive import approach, interfaces_of, make_servo
-from dyn_service.graph.nodes.plant.hardware import make_hardware
+from dyn_service.control.plant.simulated import Actuators, Measuring, SimulatedRobot
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.nodes.plant.parameters import (
     ActuatorParameters,
+    DriveParameters,
     PlantParameters,
     initial_position,
     integrator_of,
     safety_settings,
     undriven_entries,
 )
+from dyn_service.graph.nodes.registry import run_file
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.contacts import unpack_contacts
 from dyn_service.service.protocol.overlays import unpack_overlay
@@ -42,17 +49,165 @@ from dyn_service.simulation.stepping import Engine, OwnEngine, StickSlipEngine, 
 from dyn_service.simulation.task import Task, checked
 from dyn_service.support.parameters import in_range
 
-_SHOWN = 6
-"""Joints that one sentence names."""
-_PATIENT = 50
-"""Substeps beyond which a remedy is none."""
-_LOG = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dyn_service.api.queries import Wrench
     from dyn_service.engine.robot import Robot
+
+USUAL_W = 60.0
+"""rad/s, of drives of which nothing else is said."""
+EFFORT_SHARE = 0.25
+"""Of the limits of effort, for accelerations: the rest is for weights, and for arms that are stretched."""
+RISE_S = 0.2
+"""The least time to a limit of velocity."""
+Servo = Callable[[SetPoint, Array, Array], Array]
+
+
+def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tuple[Interface, ...]:
+    """What the plant takes commands of, in the order of `INTERFACES`.
+
+    Raises:
+        InvalidArgumentError: The parameters ask for what the joints, or the driver, do not do.
+    """
+    asked = tuple(kind for kind in INTERFACES if kind in p.command_interfaces)
+    several = next((name for name, joint in zip(at.names, at.joints, strict=True) if not joint.adds_up), None)
+    if several is not None:
+        can, why = EFFORT_ONLY, f"joint '{several}' has several ways to move"
+    elif robot.simulated:
+        can, why = INTERFACES, ""
+    else:
+        said = robot.interfaces if isinstance(robot, TakesSetPoints) else EFFORT_ONLY
+        can, why = tuple(kind for kind in INTERFACES if kind in said), "the driver takes no others"
+    beyond = [kind for kind in asked if kind not in can]
+    if beyond:
+        raise InvalidArgumentError(
+            f"command_interfaces: {', '.join(beyond)} cannot be commanded, expected {', '.join(can)}: {why}",
+            path="command_interfaces",
+        )
+    return asked or can
+
+
+def make_servo(robot: Robot, p: PlantParameters) -> Servo:
+    """The drives of a simulated robot. robot: the model, which is all that they know.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of its range, or does not go with another.
+    """
+    said = p.drive
+    gains = [value if isinstance(value, list) else [value] for value in (said.stiffness, said.damping)]
+    if bool(gains[0]) != bool(gains[1]):
+        raise InvalidArgumentError("drive: stiffness and damping are of one servo: expected both or none", path="drive")
+    if gains[0]:
+        bare = DriveParameters()
+        if (said.natural_frequency, said.damping_ratio) != (bare.natural_frequency, bare.damping_ratio):
+            raise InvalidArgumentError(
+                "drive: natural_frequency and damping_ratio are of servos with a model, stiffness and damping of those "
+                "without: expected one of the two",
+                path="drive",
+            )
+        return Drive.of_gains(said.stiffness, said.damping, robot.nv).effort
+    # plants of few steps a second have drives too, softer ones, with room to the bound that a drive has
+    w = said.natural_frequency or min(USUAL_W, 0.2 * p.rate_hz / said.damping_ratio)
+
+    def inverse_dynamics(q: Array, v: Array, a: Array) -> Array:
+        efforts: Array = robot.inverse_dynamics(q, v, a)
+        return efforts
+
+    return Drive.of_model(inverse_dynamics, w, said.damping_ratio, robot.nv, 1.0 / p.rate_hz).effort
+
+
+def approach(robot: Robot, p: PlantParameters) -> Array:
+    """(nv,) rad/s^2 | m/s^2, with which commanded positions that are far are gone to. robot: the model.
+
+    Left out, all joints may begin at once, in the middle of their limits, and take `EFFORT_SHARE` of their efforts.
+
+    Raises:
+        InvalidArgumentError: A number is not positive and finite, or there are too many or too few.
+    """
+    n, said, limits = robot.nv, p.drive.acceleration, robot.limits
+    if said != []:
+        return per_joint("drive.acceleration", said, n, positive=True)
+    still, q = np.zeros(n), limits.middle(otherwise=robot.configuration.neutral)
+    weight = robot.inverse_dynamics(q, still, still)
+    inertia = robot.inverse_dynamics(np.tile(q, (n, 1)), np.zeros((n, n)), np.eye(n)) - weight
+    with np.errstate(divide="ignore"):
+        able = EFFORT_SHARE * limits.efforts / np.abs(inertia).sum(axis=0)
+    return np.minimum(np.where(able > 0.0, able, np.inf), limits.speeds / RISE_S)
+
+
+def prepare(robot: Robot, interfaces: tuple[Interface, ...], p: PlantParameters) -> None:
+    """Makes now what the drives ask: who waits for a compiler in the loop misses its time."""
+    if interfaces != EFFORT_ONLY and not p.driver:
+        still = np.zeros(robot.nv)
+        robot.inverse_dynamics(robot.configuration.neutral, still, still)
+
+
+Connect = Callable[[Configuration, Limits, float, Mapping[str, Any]], Hardware]
+"""(the model's joints, their limits, s of a cycle, settings) -> the robot, not opened yet."""
+
+_MEMBERS = ("configuration", "simulated", "open", "write", "read", "close")
+"""Of `Hardware`."""
+_OF_SIMULATED = ("overlay", "sensors", "mjcf", "position_limits", "contacts", "initial_position")
+"""Parameters that say what a simulated robot is; a real one is what it is."""
+
+
+def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
+    """The robot behind the driver that the parameters name.
+
+    Raises:
+        NotFoundError: There is no such file.
+        InvalidArgumentError: It has no `connect`, fails, or a parameter is one of simulated robots only.
+        FailedPreconditionError: The driver's joints are not the model's.
+        DynError: What the driver raises.
+    """
+    for name in _OF_SIMULATED:
+        if getattr(p, name):
+            raise InvalidArgumentError(f"{name}: of a simulated robot, expected none beside a driver", path=name)
+    bare = p.actuators == type(p.actuators)() and p.drive == type(p.drive)()
+    if p.clock != "real_time" or p.engine != "own" or not bare:
+        raise InvalidArgumentError(
+            "clock, engine, actuators, drive: of a simulated robot, expected their defaults beside a driver",
+            path="driver",
+        )
+    path = Path(p.driver)
+    if not path.is_file():
+        raise NotFoundError(f"driver: there is no file {p.driver!r}", path="driver")
+    robot = _connected(path, at, limits, p)
+    missing = [name for name in _MEMBERS if not hasattr(robot, name)]
+    if missing:
+        raise InvalidArgumentError(
+            f"driver {p.driver!r}: 'connect' gave {type(robot).__name__} without {', '.join(missing)}: expected a "
+            "robot as control/plant/hardware.py has it",
+            path="driver",
+        )
+    theirs = robot.configuration
+    if (theirs.names, theirs.nq, theirs.nv) != (at.names, at.nq, at.nv):
+        raise FailedPreconditionError(
+            f"the driver's joints are {', '.join(theirs.names)}, the model's {', '.join(at.names)}"
+        )
+    return Driver(robot)
+
+
+def _connected(path: Path, at: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
+    try:
+        connect: Connect | None = getattr(run_file(path), "connect", None)
+        if callable(connect):
+            return connect(at, limits, 1.0 / p.rate_hz, p.driver_settings)
+    except DynError:
+        raise
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"driver {p.driver!r} cannot be used: {type(error).__name__}: {error}", path="driver"
+        ) from error
+    raise InvalidArgumentError(f"driver {p.driver!r} has no function 'connect'", path="driver")
+
+
+_SHOWN = 6
+"""Joints that one sentence names."""
+_PATIENT = 50
+"""Substeps beyond which a remedy is none."""
+_LOG = logging.getLogger(__name__)
 
 
 def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
