@@ -7,7 +7,7 @@ told of it at 4 s by an overlay, for which nothing is compiled.
 import numpy as np
 
 from dyn_service import Overlay, Payload, Robot
-from dyn_service.control.dry_run import rehearse
+from dyn_service.control.dry_run import dry_run
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.trajectory import Bounds, MultiSineDesign, design_multi_sine
 from dyn_service.support.shipped import find_robot
@@ -26,7 +26,7 @@ v, told = np.zeros(robot.nv), {True: "knows", False: "does not"}
 for begin, plant, model in ((0.0, robot, robot), (2.0, carrying, robot), (4.0, carrying, carrying)):
     law = ComputedTorque(model, kp, kd)
     onwards = lambda q, v: design_multi_sine(design, bounds, q, v)  # from where it is, as fast as it goes
-    run = rehearse(law, model, 2.0, motion=onwards, plant=plant, q=q, v=v, rate_hz=1000.0)
+    run = dry_run(law, model, 2.0, motion=onwards, plant=plant, q=q, v=v, rate_hz=1000.0)
     q, v = run.q[-1], run.v[-1]
     settled = 1e3 * np.abs(run.error[len(run.t) // 2 :])  # its second half
     joint = robot.joint_names[int(settled.max(axis=0).argmax())]

@@ -23,7 +23,7 @@ robot = Robot.from_file(find_robot("panda"))
 at, hand = robot.configuration, robot.link_names.index("panda_hand")
 push = Wrench("panda_hand", force=(0.0, 25.0, 0.0))  # N, world axes
 
-print("            noticed after   foretold   hand strays   rests after    goes on with error below")
+print("            noticed after  predicted   hand strays   rests after    goes on with error below")
 for action in ("hold", "float"):
     p = CollisionStopParameters(rate_hz=1.0 / PERIOD_S, trajectory="multi_sine", action=action, hold_stiffness=300.0)
     plant = make_plant(robot, PlantParameters(robot="panda", control_rate_hz=p.rate_hz), session=1)
@@ -36,7 +36,7 @@ for action in ("hold", "float"):
     # the residual of a constant push rises as s (1 - exp(-K t)), at each joint: the first one past its threshold
     q, still = plant.q, np.zeros(robot.nv)
     size = np.abs(robot.inverse_dynamics(q, still, still, wrenches=push) - robot.inverse_dynamics(q, still, still))
-    foretold = -math.log(1.0 - (control.law.threshold / np.maximum(size, 1e-9)).min()) / p.observer_gain
+    predicted = -math.log(1.0 - (control.law.threshold / np.maximum(size, 1e-9)).min()) / p.observer_gain
 
     begun, where = plant.time_s, robot.link_poses(q).position[hand]
     noticed = rests = math.inf
@@ -51,7 +51,7 @@ for action in ("hold", "float"):
         if since > PUSH_S and np.abs(plant.v).max() < 0.01:
             rests = since
 
-    plant.offer(control.taking_over.release(plant.publish()))
+    plant.offer(control.arming.release(plant.publish()))
     plant.advance(1)
     assert (plant.safety.mode, plant.safety.cause) == ("braked", "released")
     anew = commander(NODE.spec, p, robot, number=2, restarted=False)
@@ -59,11 +59,11 @@ for action in ("hold", "float"):
     onwards.run(1.5)
     error = anew.following.tracking.maximum
     print(
-        f"{action:12s}{1e3 * noticed:9.0f} ms {1e3 * foretold:10.1f} ms {1e3 * strays:10.1f} mm {rests:12.2f} s "
+        f"{action:12s}{1e3 * noticed:9.0f} ms {1e3 * predicted:10.1f} ms {1e3 * strays:10.1f} mm {rests:12.2f} s "
         f"{error:19.0e} rad"
     )
     # to the period in which it is noticed comes one for the trapezes that stand for the observer's integral
-    assert foretold <= noticed <= foretold + 2.0 * PERIOD_S
+    assert predicted <= noticed <= predicted + 2.0 * PERIOD_S
     assert plant.safety.mode == "active"
     assert not anew.law.signals()["collision"]
     assert rests < 2.0

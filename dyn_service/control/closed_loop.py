@@ -6,7 +6,7 @@
 It is the lockstep of the plant node: a state is sent out, the command that answers it is offered, and only then does
 the plant go on. Nothing depends on how fast the machine is, so that the same run gives the same bits. A state that is
 not answered is a missed cycle: the plant goes on and holds its last effort, until its watchdog stops it. A law alone,
-without a plant's safety, brakes and limits, is tried by `rehearsal.rehearse`.
+without a plant's safety, brakes and limits, is tried by `dry_run.dry_run`.
 """
 
 from __future__ import annotations

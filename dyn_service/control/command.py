@@ -56,11 +56,11 @@ class SetPoint:
     effort: Array
 
 
-A: Mapping[str, str] = {"effort": "an effort", "position": "a position", "velocity": "a velocity"}
+WITH_ARTICLE: Mapping[str, str] = {"effort": "an effort", "position": "a position", "velocity": "a velocity"}
 """One of them, in a sentence, by interface."""
 
 
-def values(command: JointCommand) -> Array:
+def interface_values(command: JointCommand) -> Array:
     """What is commanded, in the command's order. Its interface is a known one."""
     given = {"effort": command.effort, "position": command.position, "velocity": command.velocity}
     return np.array(given[command.interface])
@@ -79,13 +79,13 @@ def sizes_fit(command: JointCommand, n: int) -> bool:
     return len(command.effort) == n and position == n * (kind == "position") and velocity in of_velocity
 
 
-def sizes(command: JointCommand) -> str:
+def size_summary(command: JointCommand) -> str:
     """How many numbers of each kind it has, in words."""
     others = ((len(command.position), "positions"), (len(command.velocity), "velocities"))
     return ", ".join([f"{len(command.effort)} efforts", *(f"{size} {what}" for size, what in others if size)])
 
 
 @lru_cache(maxsize=16)
-def order_of(given: tuple[str, ...], names: tuple[str, ...]) -> list[int] | None:
+def joint_order(given: tuple[str, ...], names: tuple[str, ...]) -> list[int] | None:
     """Where in a command each joint of the robot stands; None where its names are not the robot's."""
     return [given.index(name) for name in names] if sorted(given) == sorted(names) else None

@@ -35,7 +35,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
-from dyn_service.control.law import Law, RobotState, commanded, restarted
+from dyn_service.control.law import Law, RobotState, checked_command, reset_law
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.control.trajectory import PointToPoint, Reference, ReferenceTrajectory
 from dyn_service.errors import FailedPreconditionError
@@ -101,7 +101,7 @@ class Tracking:
 
 
 @dataclass
-class Following:
+class ReferenceTracker:
     """When a command is due, where the reference began, how late commands act.
 
     configuration, fingerprint: the joints in the model's order, and the model. make: begins a reference at a state.
@@ -131,7 +131,7 @@ class Following:
         self._impulse = np.zeros(self.configuration.nv)  # of the efforts since the last update
         self._stamps: list[float] = []
 
-    def rate_doubt(self, state: PlantState) -> str:
+    def rate_warning(self, state: PlantState) -> str:
         """Why the law cannot run at its rate, once `LOOKS` states have come; else, and from then on, empty.
 
         The shortest time between two states counts, for a busy machine loses some.
@@ -200,7 +200,7 @@ class Following:
             dt = state.stamp - self._updated_s
             effort = self._impulse / dt
         here = RobotState(state.stamp, q, v, effort)
-        foretold = RobotState(
+        predicted = RobotState(
             state.stamp + horizon,
             at.integrate(q, horizon * v + (0.5 * horizon * horizon) * mean),
             v + horizon * mean,
@@ -208,7 +208,7 @@ class Following:
             here,
         )
         return Moment(
-            state=foretold if self.delay_compensation else here,
+            state=predicted if self.delay_compensation else here,
             reference=Reference(reference.q[1], reference.v[1], reference.a[1]),
             dt=dt,
             error=error,
@@ -226,8 +226,8 @@ class Following:
             DynError: What the law or its model raised.
         """
         if self._fresh:
-            restarted(law, moment.state.measured)
-        command = commanded(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
+            reset_law(law, moment.state.measured)
+        command = checked_command(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
         self._fresh = False
         self._updated_s = moment.state.measured.t
         self._impulse = np.zeros_like(self._impulse)
@@ -243,7 +243,7 @@ class Following:
         """Follows this motion from the plant's time `at_s` on."""
         self.trajectory, self.begin_s = trajectory, at_s
 
-    def anew(self) -> None:
+    def reset_law_next(self) -> None:
         """Has the law reset before it is asked again; the reference goes on."""
         self._fresh = True
 
@@ -305,7 +305,9 @@ def goal_status(stamp_s: float, number: int, state: State, reason: str, error_co
     return GoalStatus(Header(Time.from_seconds(stamp_s)), number, _IN_ROS[state], error_code, reason)
 
 
-def controller_state(state: PlantState, following: Following, output: JointCommand) -> JointTrajectoryControllerState:
+def controller_state(
+    state: PlantState, following: ReferenceTracker, output: JointCommand
+) -> JointTrajectoryControllerState:
     """Where a controller is that follows a motion: `output` answers `state`. Positions are left out where a joint has
     several ways to move; their error is not.
     """
@@ -332,7 +334,7 @@ def _point(
 
 
 @dataclass
-class TakingOver:
+class Arming:
     """What a controller knows of who commands the plant.
 
     names: of the entries of v, in the order of its commands. fingerprint: of its model. number: no other run of a
@@ -376,8 +378,8 @@ class TakingOver:
             raise FailedPreconditionError(
                 "the plant was started anew under this controller, and rearm is off: start the controller anew"
             )
-        anew = session != state.session and state.cause != "start"
-        if arm and anew and self.restarted and not self.rearm:
+        new_session = session != state.session and state.cause != "start"
+        if arm and new_session and self.restarted and not self.rearm:
             raise FailedPreconditionError(
                 f"the plant is {state.mode} ({state.cause}), and rearm is off: a controller that the launcher has "
                 "started again does not take it over"
@@ -426,9 +428,9 @@ Ask = Callable[[Callable[[], Command]], Command | None]
 class Commander:
     """What it follows, the law, and whom it may command."""
 
-    following: Following
+    following: ReferenceTracker
     law: Law
-    taking_over: TakingOver
+    arming: Arming
 
     def answer(self, state: PlantState, ask: Ask = lambda question: question()) -> JointCommand | None:
         """The command that answers a state that is due, or None where there is none.
@@ -439,11 +441,11 @@ class Commander:
             LawError: The law failed, or returned what is no command.
             DynError: What the law or its model raised.
         """
-        if not self.taking_over.may_command(state):
+        if not self.arming.may_command(state):
             return None
         moment = self.following.moment(state)
         command = ask(lambda: self.following.answer(self.law, moment))
-        return None if command is None else self.taking_over.command(state, command)
+        return None if command is None else self.arming.command(state, command)
 
     def exchange(self, law: Law) -> None:
         """Asks this law from now on, which is reset first, or the present one that goes on with what is other in it.
@@ -458,4 +460,4 @@ class Commander:
             )
         before, self.law = self.law, self.law.exchanged(law)
         if self.law is not before:
-            self.following.anew()
+            self.following.reset_law_next()

@@ -1,12 +1,11 @@
-"""A law at work against a simulated robot, in simulated time: for tests and for the first look at a law of one's own.
+"""A dry run: a law against a simulated robot in simulated time, for tests and a first look at a new law.
 
-`Following` asks the law, as in a controller node: the same due times, the same reference, the same prediction; commands
-act one step of the plant after the state they answer. There is no process, no socket, no safety and no limit in
-between: what the law says acts.
+`ReferenceTracker` calls the law as in a controller node, with the same due times, reference and prediction. Commands
+act one step of the plant after the state they answer. There is no process, no socket, no safety supervisor and no
+limit: the law's efforts act unchanged.
 
-It does not stand on `ClosedLoop`, whose plant begins at rest behind brakes and has to be armed. Here the law's efforts
-are there at the first state, which may be one of motion, and pushes are functions of the state: to bring that about
-through a plant's brakes and safety takes more than the loop does.
+It does not use `ClosedLoop`, whose plant begins at rest behind brakes and must be armed. Here the law's efforts act
+from the first state on, the robot may be moving then, and pushes are functions of the state.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.controller import Following, TrajectoryMaker, hold_maker
+from dyn_service.control.controller import ReferenceTracker, TrajectoryMaker, hold_maker
 from dyn_service.control.law import Law
 from dyn_service.control.plant.safety import ACTIVE, ARMING
 from dyn_service.control.trajectory import ReferenceTrajectory
@@ -32,7 +31,7 @@ Push = Callable[[float, Array, Array], ArrayLike]
 
 
 @dataclass(frozen=True, eq=False)
-class Rehearsal:
+class DryRun:
     """What happened, a row per state of the plant.
 
     t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); effort acts from there on, error is
@@ -50,7 +49,7 @@ class Rehearsal:
     signals: dict[str, Array]
 
 
-def rehearse(
+def dry_run(
     law: Law,
     model: RobotQueries,
     seconds: float,
@@ -63,7 +62,7 @@ def rehearse(
     plant_rate_hz: float = 1000.0,
     delay_compensation: bool = True,
     push: Push | None = None,
-) -> Rehearsal:
+) -> DryRun:
     """Closes the loop for a while.
 
     Args:
@@ -101,7 +100,7 @@ def rehearse(
         raise InvalidArgumentError(
             f"seconds is {seconds:g}, plant_rate_hz {plant_rate_hz:g}: expected finite numbers, seconds not negative"
         )
-    following = Following(at, model.description.fingerprint, _maker(motion, at), rate_hz, delay_compensation)
+    following = ReferenceTracker(at, model.description.fingerprint, _maker(motion, at), rate_hz, delay_compensation)
     step, dt = integrator("rk4"), 1.0 / plant_rate_hz
     effort = coming = acted = np.zeros(at.nv)
     rows: list[tuple[float, Array, Array, Array, Array, Array]] = []
@@ -127,7 +126,7 @@ def rehearse(
         acted, effort = effort, coming  # from the next step on
     t_, q_, v_, effort_, reference_, error_ = (np.array(column) for column in zip(*rows, strict=True))
     signals = {name: np.array([one[name] for one in shown]) for name in shown[0]}
-    return Rehearsal(t_, q_, v_, effort_, reference_, error_, np.array(updated), signals)
+    return DryRun(t_, q_, v_, effort_, reference_, error_, np.array(updated), signals)
 
 
 def _pushing(found: ArrayLike, n: int) -> Array:

@@ -208,7 +208,7 @@ def _stands(link: str | None, carriers: Mapping[str, JointDescription]) -> bool:
 
 
 @dataclass
-class Heard:
+class ReceivedJointStates:
     """What messages have said of a robot's joints: q (nq,), v, tau (nv,). What nobody spoke of is neutral, or zero."""
 
     at: Configuration

@@ -37,20 +37,20 @@ class RobotState:
     """Where the robot is, in the order of the model's joints.
 
     t: s, the plant's time at which it is there. q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, the
-    mean of what acted since the law's last update; at its first, what acted until then. foretold_from: the measured
-    state, where this one is foretold for the middle of the time in which the command will act.
+    mean of what acted since the law's last update; at its first, what acted until then. predicted_from: the measured
+    state, where this one is predicted for the middle of the time in which the command will act.
     """
 
     t: float
     q: Array
     v: Array
     effort: Array
-    foretold_from: RobotState | None = None
+    predicted_from: RobotState | None = None
 
     @property
     def measured(self) -> RobotState:
         """The state as it was measured: what an observer looks at."""
-        return self.foretold_from or self
+        return self.predicted_from or self
 
 
 class Law(ABC):
@@ -106,7 +106,7 @@ class EffortLaw(Law):
         """As `Law.update`."""
 
 
-def commanded(law: Law, state: RobotState, reference: Reference, dt: float, names: Sequence[str]) -> Command:
+def checked_command(law: Law, state: RobotState, reference: Reference, dt: float, names: Sequence[str]) -> Command:
     """The law's command, held against what it must be.
 
     Args:
@@ -146,7 +146,7 @@ def _numbers(law: Law, found: Any, what: str, names: Sequence[str]) -> Array:
     return values
 
 
-def restarted(law: Law, state: RobotState) -> None:
+def reset_law(law: Law, state: RobotState) -> None:
     """Resets the law.
 
     Raises:

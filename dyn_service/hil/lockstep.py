@@ -171,7 +171,7 @@ class Lockstep:
         """The controller ends; one that can releases the plant."""
         controller, self._controller, self.ended = self._controller, None, why
         self.log.notes.append((now, why))
-        release = controller.taking_over.release(self._last) if controller is not None and says_so else None
+        release = controller.arming.release(self._last) if controller is not None and says_so else None
         if release is not None:
             self._send(release, now)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.control.command import order_of, values
+from dyn_service.control.command import interface_values, joint_order
 from dyn_service.control.joint_states import JointStates
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, SafetySettings
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
@@ -109,10 +109,10 @@ class MessageLog:
             command = answers.get(state.command_seq) if state.mode in RUNNING else None
             if command is None or command.session != state.session:
                 continue
-            order = order_of(command.name, names)
+            order = joint_order(command.name, names)
             if order is not None:
                 table = found.setdefault(command.interface, np.full((len(self.states), len(names)), np.nan))
-                table[row] = values(command)[order]
+                table[row] = interface_values(command)[order]
         return found
 
     def _changes(self) -> tuple[Change, ...]:

@@ -153,11 +153,11 @@ class RealTime:
     def record(self) -> Record:
         """What there was so far."""
         begin_s = self._proxy.begin_s or 0.0
-        board = self._supervisor.board if self._supervisor is not None else None
-        controller = board.nodes.get(self._setup.controller.name) if board is not None else None
+        store = self._supervisor.store if self._supervisor is not None else None
+        controller = store.nodes.get(self._setup.controller.name) if store is not None else None
         told = [] if controller is None else [facts["reference"] for facts in controller.facts if "reference" in facts]
         self.log.followed = [one._replace(begin_s=one.begin_s - begin_s) for one in map(Followed.of_fact, told)]
-        plant = board.nodes.get(self._setup.plant.name) if board is not None else None
+        plant = store.nodes.get(self._setup.plant.name) if store is not None else None
         counted = {} if plant is None else {k: v for k, v in plant.stats.items() if isinstance(v, int)}
         with self._proxy.changed:
             return self.log.record(counted)

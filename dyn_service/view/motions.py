@@ -14,7 +14,7 @@ import numpy as np
 
 from dyn_service.api.arrays import read_npz
 from dyn_service.api.queries import Array
-from dyn_service.control.joint_states import MULTI_DOF, Heard
+from dyn_service.control.joint_states import MULTI_DOF, ReceivedJointStates
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.messages import ros_type
@@ -118,7 +118,7 @@ class States:
     """States of a robot from messages of joint states, each of one degree of freedom or of several, as they come."""
 
     def __init__(self, at: Configuration) -> None:
-        self._heard = Heard(at)
+        self._heard = ReceivedJointStates(at)
 
     def take(self, messages: Iterable[Any]) -> State | None:
         """Where the robot is by these messages, of about one time, and by all before; None where they name no joint of

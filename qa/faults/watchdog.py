@@ -31,7 +31,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.middleware import telemetry
 from dyn_service.graph.middleware.pubsub import split
-from dyn_service.graph.middleware.telemetry import Board
+from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.graph.nodes.plant.parameters import PlantParameters, initial_position, safety_settings
 from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
@@ -67,7 +67,7 @@ class Rig:
         self.folder, self.context = folder, zmq.Context()
         self.telemetry = self.context.socket(zmq.PULL)
         self.telemetry.bind(f"ipc://{folder}/telemetry")
-        self.board = Board()
+        self.store = TelemetryStore()
         robot = Robot.from_urdf(ROBOT)
         limits = safety_settings(PlantParameters(robot=str(ROBOT)), robot.limits)
         self.most, self.rate = limits.effort_limit, limits.effort_rate
@@ -164,7 +164,7 @@ class Rig:
     def _listen(self) -> None:
         while self.telemetry.poll(0):
             with contextlib.suppress(InvalidArgumentError):
-                self.board.take(telemetry.decode(self.telemetry.recv()))
+                self.store.take(telemetry.decode(self.telemetry.recv()))
 
 
 def trial(rig: Rig, fault: str, outcome: Outcome) -> None:
@@ -216,7 +216,7 @@ def run(
         for _ in range(times):
             for fault in faults:
                 trial(rig, fault, outcomes[fault])
-    (plant,) = rig.board.nodes.values()
+    (plant,) = rig.store.nodes.values()
     counted = {name: int(value) for name, value in plant.stats.items() if isinstance(value, int)}
     return outcomes, counted, rig.beyond
 

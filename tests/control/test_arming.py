@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.command import Command
-from dyn_service.control.controller import TakingOver
+from dyn_service.control.controller import Arming
 from dyn_service.control.plant.safety import ACTIVE, BRAKED, STOPPED
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.dyn_service_msgs import PlantState
@@ -22,9 +22,9 @@ def changed(state: PlantState, **values: object) -> PlantState:
     return msgspec.structs.replace(state, **values)
 
 
-def armed(*, rearm: bool, restarted: bool = False) -> TakingOver:
+def armed(*, rearm: bool, restarted: bool = False) -> Arming:
     """A controller that has armed the fresh plant."""
-    one = TakingOver(("hinge",), "f", 5, rearm=rearm, restarted=restarted)
+    one = Arming(("hinge",), "f", 5, rearm=rearm, restarted=restarted)
     assert one.may_command(FRESH)
     assert one.command(FRESH, Command(np.array([0.5]))).arm
     assert one.may_command(changed(FRESH, mode=ACTIVE, cause="", seq=1))
@@ -51,7 +51,7 @@ def test_a_plant_that_another_has_taken_over_since_is_left_alone() -> None:
 
 
 def test_one_that_never_armed_waits_for_a_plant_that_comes_and_goes() -> None:
-    one = TakingOver(("hinge",), "f", 5, rearm=False, restarted=False)
+    one = Arming(("hinge",), "f", 5, rearm=False, restarted=False)
     assert not one.may_command(changed(FRESH, armable=False))
     assert one.may_command(changed(FRESH, session=8))
 
@@ -76,7 +76,7 @@ def test_a_stop_before_the_second_command_says_what_to_set() -> None:
 
 
 def test_one_that_was_started_again_takes_over_what_never_moved_alone() -> None:
-    again = TakingOver(("hinge",), "f", 5, rearm=False, restarted=True)
+    again = Arming(("hinge",), "f", 5, rearm=False, restarted=True)
     assert again.may_command(FRESH)
     with pytest.raises(FailedPreconditionError, match="the launcher has started again does not take it over"):
         again.may_command(changed(FRESH, mode=BRAKED, cause="released"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from dyn_service.control.dry_run import rehearse
+from dyn_service.control.dry_run import dry_run
 from dyn_service.control.law import RobotState
 from dyn_service.control.laws.cartesian_impedance import CartesianImpedance, turn
 from dyn_service.control.trajectory import MultiSine, Reference
@@ -52,7 +52,7 @@ def test_it_tracks_without_error(arm: Robot) -> None:
     """Efforts along the reference, and its velocity at the point, are in it: without one of them it is off by 1e-3."""
     zero = np.zeros(6)
     sine = MultiSine(PLACE, zero, PLACE, np.full((1, 6), 0.15), np.array([5.0]), np.arange(6.0)[None], 0.4)
-    run = rehearse(spring(arm), arm, 0.8, q=PLACE, motion=sine)
+    run = dry_run(spring(arm), arm, 0.8, q=PLACE, motion=sine)
     # efforts held through 2 ms against soft springs: second order
     assert np.abs(run.signals["off"]).max() < 1e-4
 
@@ -61,7 +61,7 @@ def test_the_point_comes_back_critically_damped(arm: Robot) -> None:
     """Modes of Lambda and K, each as (1 + w t) exp(-w t), for a small way."""
     law, link, off = spring(arm), arm.link_names[-1], 1e-4 * np.array([1.0, -1.0, 0.5, 0.7, -0.4, 1.0])
     place = MultiSine(PLACE, 0.0 * PLACE, PLACE, np.zeros((1, 6)), np.ones(1), np.zeros((1, 6)), 1.0)
-    run = rehearse(law, arm, 0.1, q=PLACE + off, motion=place, rate_hz=2000.0, plant_rate_hz=4000.0)
+    run = dry_run(law, arm, 0.1, q=PLACE + off, motion=place, rate_hz=2000.0, plant_rate_hz=4000.0)
     inertia = arm.operational_space(PLACE, link, point=POINT).inertia
     squares, modes = np.linalg.eig(np.linalg.solve(inertia, np.diag(STIFFNESS)))
     w, shown = np.sqrt(squares), run.signals["off"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.dry_run import rehearse
+from dyn_service.control.dry_run import dry_run
 from dyn_service.control.laws.gravity_compensation import GravityCompensation
 from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
@@ -107,11 +107,11 @@ def test_times_that_there_cannot_be(arm: Robot, seconds: float) -> None:
         loop.run(seconds)
     law = GravityCompensation(arm, 1.0)
     with pytest.raises(InvalidArgumentError, match=r"seconds is .*: expected finite numbers, seconds not negative"):
-        rehearse(law, arm, seconds)
+        dry_run(law, arm, seconds)
     with pytest.raises(
         InvalidArgumentError, match=r"push gave numbers of shape \(3,\): expected 2, one per entry of v"
     ):
-        rehearse(law, arm, 0.01, push=lambda t, q, v: [1.0, 2.0, 3.0])
+        dry_run(law, arm, 0.01, push=lambda t, q, v: [1.0, 2.0, 3.0])
 
 
 def test_an_observer_hears_the_efforts_of_every_state(arm: Robot) -> None:

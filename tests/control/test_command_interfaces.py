@@ -14,7 +14,7 @@ import pytest
 
 from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.command import INTERFACES, Command, SetPoint
-from dyn_service.control.dry_run import rehearse
+from dyn_service.control.dry_run import dry_run
 from dyn_service.control.law import Law
 from dyn_service.control.plant.drive import BRAKING, SHARE, Drive, SetPoints
 from dyn_service.control.plant.hardware import Driver, DriverError
@@ -499,12 +499,12 @@ class Positions(Law):
 
 
 def test_laws_of_positions_are_held_to_their_word(odd: Robot) -> None:
-    from dyn_service.control.law import RobotState, commanded
+    from dyn_service.control.law import RobotState, checked_command
     from dyn_service.control.trajectory import Reference
 
     state, names = RobotState(0.0, *[np.zeros(3)] * 3), odd.configuration.velocity_names
     reference = Reference(*[np.zeros(3)] * 3)
-    found = commanded(Positions([1, 2, 3]), state, reference, 0.002, names)
+    found = checked_command(Positions([1, 2, 3]), state, reference, 0.002, names)
     assert (found.value.tolist(), found.velocity, found.effort) == ([1.0, 2.0, 3.0], None, None)
     bad: Iterator[tuple[object, str]] = iter(
         [
@@ -516,9 +516,9 @@ def test_laws_of_positions_are_held_to_their_word(odd: Robot) -> None:
     )
     for said, what in bad:
         with pytest.raises(DynError, match=what):
-            commanded(Positions(said), state, reference, 0.002, names)
+            checked_command(Positions(said), state, reference, 0.002, names)
     with pytest.raises(InvalidArgumentError, match="law 'positions' commands by position, and here are no drives"):
-        rehearse(Positions([0, 0, 0]), odd, 0.1)
+        dry_run(Positions([0, 0, 0]), odd, 0.1)
 
 
 A_MAX, PANDA_W, GAIN = 5.0, 60.0, 10.0

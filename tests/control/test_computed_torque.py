@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.controller import Following, Moment
+from dyn_service.control.controller import Moment, ReferenceTracker
 from dyn_service.control.laws.computed_torque import ComputedTorque
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import ACTIVE, RUNNING
@@ -62,7 +62,7 @@ def track(
     plant = make_plant(robot, settings, session=1)
     parameters = ControllerParameters() if parameters is None else parameters
     make = trajectory_maker(parameters, robot.configuration, robot.limits)
-    following = Following(robot.configuration, robot.fingerprint, make, 500.0, compensate)
+    following = ReferenceTracker(robot.configuration, robot.fingerprint, make, 500.0, compensate)
     law = ComputedTorque(robot, *gains(parameters, robot.nv))
     under_way: deque[tuple[int, JointCommand]] = deque()
     for step in range(round(1000 * seconds)):
@@ -109,7 +109,7 @@ def test_the_state_is_foretold_under_the_mean_acceleration_of_the_reference(robo
     """From where it was measured to the middle of the time in which the command will act."""
     at = robot.configuration
     make = trajectory_maker(ControllerParameters(), at, robot.limits)
-    following = Following(at, robot.fingerprint, make, 100.0)
+    following = ReferenceTracker(at, robot.fingerprint, make, 100.0)
     state = make_plant(robot, PlantParameters(robot="-", control_rate_hz=100.0), session=1).publish()
     following.due(state)
     following.moment(state)
@@ -238,7 +238,7 @@ def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
     """The same questions, whatever order the plant has its joints in."""
     at, parameters = many_ways.configuration, waypoints(many_ways)
     other, in_q, in_v = at.chosen(["ball", "hoist", "root_joint", "rails", "swing"])
-    laws = [Following(at, "f00", trajectory_maker(parameters, at, many_ways.limits), 500.0) for _ in range(2)]
+    laws = [ReferenceTracker(at, "f00", trajectory_maker(parameters, at, many_ways.limits), 500.0) for _ in range(2)]
     rng = np.random.default_rng(3)
     q, v, tau = initial(many_ways), rng.normal(size=at.nv), rng.normal(size=at.nv)
     for stamp in (0.0, 0.002, 0.004):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.dry_run import rehearse
+from dyn_service.control.dry_run import dry_run
 from dyn_service.control.joint_goals import GoalError, GoalTolerances, JointTolerance, Tolerances
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
@@ -74,7 +74,7 @@ def test_tolerances_that_are_refused(arm: Robot, given: list[JointTolerance], wo
     texts = {"first": arm.joint_names[0], "joints": ", ".join(arm.joint_names)}
     given = [msgspec.structs.replace(one, name=one.name.format(**texts)) for one in given]
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (0.5,)))
-    rehearse(law, arm, 0.1)
+    dry_run(law, arm, 0.1)
     law.events()
     with pytest.raises(GoalError) as caught:
         law.offer(goal(arm.joint_names, [[0.1, 0.0]], (0.5,)), GoalTolerances(given))
@@ -126,7 +126,7 @@ def test_a_goal_ends_by_the_tolerances_that_it_says(arm: Robot, mine, push, stat
     }
     mine = msgspec.structs.replace(mine, **both)
     law = following(arm)
-    rehearse(law, arm, 0.01)
+    dry_run(law, arm, 0.01)
 
     class Given(type(law)):
         def reset(self, here) -> None:
@@ -135,7 +135,7 @@ def test_a_goal_ends_by_the_tolerances_that_it_says(arm: Robot, mine, push, stat
 
     law.__class__ = Given
     pushes = {"way": lambda t, q, v: [40.0 * (0.15 < t < 0.25), 0.0], "end": lambda t, q, v: [1.0, 0.0]}
-    rehearse(law, arm, 0.9, push=pushes[push])
+    dry_run(law, arm, 0.9, push=pushes[push])
     last = law.events()[-1]
     assert (law.goals[-1].state, last.error_code) == (state, code)
     assert re.search(words, last.error_string), last.error_string
@@ -148,7 +148,7 @@ def test_a_goal_is_reached_when_its_joints_are_slow_enough(arm: Robot) -> None:
     for slow in (np.inf, 0.05):
         law = following(arm, goal(names, [[0.2, -0.15]], (0.4,)), path=np.inf, end=0.1, late_s=2.0)
         law.tolerances = law._kept = Tolerances(np.full(2, np.inf), np.full(2, 0.1), 2.0, goal_velocity=slow)
-        run = rehearse(law, arm, 1.0, push=lambda t, q, v: [30.0 * (0.25 < t < 0.4), 0.0])
+        run = dry_run(law, arm, 1.0, push=lambda t, q, v: [30.0 * (0.25 < t < 0.4), 0.0])
         told = [one for one in law.events() if one.state == "succeeded"]
         ends[slow] = told[-1].header.stamp.seconds()
         here = np.abs(run.v[np.searchsorted(run.t, ends[slow] - 1e-9)])
@@ -197,7 +197,7 @@ def test_which_parameters_can_be_set_is_said() -> None:
 def test_the_service_takes_a_goal_as_rosbridge_or_a_terminal_writes_it(arm: Robot, parameters) -> None:
     first, second = arm.joint_names
     law = make_law(parameters, arm)
-    rehearse(law, arm, 0.1)
+    dry_run(law, arm, 0.1)
     request = msgspec.convert(
         {
             "trajectory": {

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyn_service.control.dry_run import rehearse
+from dyn_service.control.dry_run import dry_run
 from dyn_service.control.joint_goals import (
     GoalError,
     MotionLimits,
@@ -240,7 +240,7 @@ def test_goals_are_followed_one_after_the_other(arm: Robot) -> None:
     first = goal(arm.joint_names, [[0.3, -0.2]])
     second = goal(arm.joint_names, [[0.1, 0.2]], (0.5,))
     law = following(arm, first, second)
-    run = rehearse(law, arm, 2.2)
+    run = dry_run(law, arm, 2.2)
     assert [one.state for one in law.goals] == ["succeeded", "succeeded"]
     assert law.notes() == ["goal 1 succeeded", "goal 2 succeeded"]
     assert law.notes() == []
@@ -271,7 +271,7 @@ def test_another_goal_takes_over_without_a_jump(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[1.5, -0.5]]), goal(arm.joint_names, [[1.0, 1.0]]))
     law.__class__ = Interrupted
     law.coming = goal(arm.joint_names, [[-0.2, 0.3]])
-    run = rehearse(law, arm, 2.5)
+    run = dry_run(law, arm, 2.5)
     assert [one.state for one in law.goals] == ["preempted", "preempted", "succeeded"]
     assert law.notes() == [*(f"goal {k} preempted: another goal came" for k in (1, 2)), "goal 3 succeeded"]
     np.testing.assert_allclose(run.q[-1], [-0.2, 0.3], atol=1e-4)
@@ -283,12 +283,12 @@ def test_another_goal_takes_over_without_a_jump(arm: Robot) -> None:
 
 def test_a_goal_that_is_none_leaves_the_one_that_is_followed(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]))
-    rehearse(law, arm, 0.1)
+    dry_run(law, arm, 0.1)
     with pytest.raises(GoalError, match="a goal's joints must be the robot's"):
         law.offer(goal(["x", "y"], [[0.0, 0.0]]))
     assert [one.state for one in law.goals] == ["following"]
     beyond = following(arm, goal(arm.joint_names, [[9.0, 0.0]], (9.0,)))
-    run = rehearse(beyond, arm, 0.2)
+    run = dry_run(beyond, arm, 0.2)
     assert beyond.goals[0].state == "aborted"  # of the file, taken before it was known from where it begins
     assert beyond.goals[0].reason.endswith("its limits are -3 and 3")
     assert np.abs(run.q).max() < 1e-9
@@ -300,7 +300,7 @@ def test_a_goal_beyond_the_limits_puts_nothing_aside(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, *first), goal(arm.joint_names, *second))
     law.__class__ = Interrupted
     law.coming = goal(arm.joint_names, [[9.0, 0.0]], (9.0,))
-    run = rehearse(law, arm, 0.95)
+    run = dry_run(law, arm, 0.95)
     assert [one.state for one in law.goals] == ["succeeded", "succeeded"]
     (told,) = [one for one in law.events() if one.state == "rejected"]
     assert (told.number, told.error_code) == (0, GoalStatus.INVALID_GOAL)
@@ -326,7 +326,7 @@ def test_a_goal_that_needs_a_library_that_is_not_there_ends_nothing(
     arm: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (2.0,)))
-    rehearse(law, arm, 0.1)
+    dry_run(law, arm, 0.1)
     monkeypatch.setitem(sys.modules, "ruckig", None)
     with pytest.raises(FailedPreconditionError, match="a goal without times needs 'ruckig', which is not installed"):
         law.offer(goal(arm.joint_names, [[0.1, 0.0]]))
@@ -346,7 +346,7 @@ def test_an_error_that_is_no_number_reaches_no_goal(arm: Robot) -> None:
 
 def test_a_push_on_the_way_aborts_and_it_stands_there(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[1.0, 0.0]]), path=0.02)
-    run = rehearse(law, arm, 2.2, push=lambda t, q, v: [120.0 * (0.4 < t < 0.6), 0.0])
+    run = dry_run(law, arm, 2.2, push=lambda t, q, v: [120.0 * (0.4 < t < 0.6), 0.0])
     found = law.goals[0]
     assert found.state == "aborted"
     assert re.fullmatch(r"joint 'joint_[12]' is 0.02\d+ off on the way, the tolerance is 0.02", found.reason)
@@ -356,7 +356,7 @@ def test_a_push_on_the_way_aborts_and_it_stands_there(arm: Robot) -> None:
 
 def test_a_goal_that_is_not_reached_in_time_is_said(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.001)
-    rehearse(law, arm, 1.6, push=lambda t, q, v: [10.0, 0.0])
+    dry_run(law, arm, 1.6, push=lambda t, q, v: [10.0, 0.0])
     found = law.goals[0]
     assert found.state == "aborted"
     said = re.search(r"([0-9.]+) s after its end, the tolerance is 0.001", found.reason)
@@ -381,7 +381,7 @@ def test_a_goal_has_its_time_to_the_last_of_it(arm: Robot) -> None:
 def test_the_joint_that_is_beyond_its_tolerance_is_named_though_another_that_may_is_farther_off(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.01, late_s=0.0)
     law.tolerances.goal[:] = [np.inf, 0.001]
-    rehearse(law, arm, 1.6, push=lambda t, q, v: [60.0, 10.0])
+    dry_run(law, arm, 1.6, push=lambda t, q, v: [60.0, 10.0])
     assert np.abs(law.feedback.error[0]) > np.abs(law.feedback.error[1])
     assert re.fullmatch(
         rf"joint '{arm.joint_names[1]}' is [0-9.]+ off [0-9.]+ s after its end, the tolerance is 0.001",
@@ -399,13 +399,13 @@ def test_one_that_was_never_reset_stays_where_the_robot_is(arm: Robot) -> None:
 
 def test_after_an_outage_goals_begin_anew(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.6, 0.0]]))
-    rehearse(law, arm, 0.2)
+    dry_run(law, arm, 0.2)
     (before,) = law.goals
-    run = rehearse(law, arm, 2.0, q=[0.1, 0.0])
+    run = dry_run(law, arm, 2.0, q=[0.1, 0.0])
     assert (before.state, before.reason) == ("aborted", "the robot was not under command")
     assert [one.state for one in law.goals] == ["succeeded"]
     other = law.offer(goal(arm.joint_names, [[0.2, 0.1]]))
-    rehearse(law, arm, 0.1)
+    dry_run(law, arm, 0.1)
     assert (other.state, other.reason) == ("aborted", "the robot was not under command")
     np.testing.assert_allclose(run.q[-1], [0.6, 0.0], atol=1e-4)
 
@@ -426,7 +426,7 @@ def test_goals_of_a_file(arm: Robot, tmp_path: Path) -> None:
 
 def test_what_becomes_of_goals_goes_out_in_ros_words(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, -0.2]]))
-    rehearse(law, arm, 1.5)
+    dry_run(law, arm, 1.5)
     told = law.events()
     # the first is told anew at each state at which the robot is armed: once before, once at the first of the run
     assert [(one.number, one.state) for one in told][-3:] == [(1, "accepted"), (1, "executing"), (1, "succeeded")]
@@ -478,7 +478,7 @@ def test_canceled_goals_end_and_the_robot_comes_to_rest_under_command(arm: Robot
     """All of them, with their numbers; the reference goes on from where it is, with its velocity."""
     law = following(arm, goal(arm.joint_names, [[1.5, -0.5]]), goal(arm.joint_names, [[1.0, 1.0]]))
     law.__class__ = Canceled
-    run = rehearse(law, arm, 2.0)
+    run = dry_run(law, arm, 2.0)
     assert law.ended == [1, 2]
     assert [one.state for one in law.goals] == ["canceled", "canceled"]
     assert law.notes()[-2:] == ["goal 1 canceled: it was asked to", "goal 2 canceled: it was asked to"]
@@ -497,7 +497,7 @@ def pushed(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
 @pytest.mark.parametrize(("push", "said"), [(None, "succeeded"), (pushed, "aborted")])
 def test_the_reason_of_an_abort_has_its_number(arm: Robot, push, said: str) -> None:
     law = following(arm, goal(arm.joint_names, [[0.5, -0.4]]))
-    rehearse(law, arm, 1.5, push=push)
+    dry_run(law, arm, 1.5, push=push)
     last = law.events()[-1]
     assert last.state == said
     assert last.error_code == (GoalStatus.PATH_TOLERANCE_VIOLATED if push else GoalStatus.SUCCESSFUL)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.control.joint_states import Heard, JointMessages, JointStates
+from dyn_service.control.joint_states import JointMessages, JointStates, ReceivedJointStates
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import decode, encode
 from dyn_service.messages.builtin_interfaces import Time
@@ -175,7 +175,7 @@ def test_what_was_made_is_heard(mixed: Robot) -> None:
     q, v, tau = some(mixed, 6)
     joints, several, _ = said(mixed, q, v, tau)
     assert several is not None
-    heard = Heard(mixed.configuration)
+    heard = ReceivedJointStates(mixed.configuration)
     assert heard.take(joints) == ["turn"]  # who follows it is not asked
     assert heard.take(several) == ["free", "ball", "slide"]
     np.testing.assert_allclose(mixed.configuration.difference(q, heard.q), 0.0, atol=1e-14)
@@ -205,7 +205,7 @@ AWAY = Transform(Vector3(x=float("inf")))
     ],
 )  # fmt: skip
 def test_what_is_no_joint_state_is_refused_whole(mixed: Robot, message: Any, sentence: str) -> None:
-    heard = Heard(mixed.configuration)
+    heard = ReceivedJointStates(mixed.configuration)
     before = heard.q.copy()
     with pytest.raises(InvalidArgumentError, match=sentence):
         heard.take(message)

@@ -6,14 +6,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.controller import Following, Tracking, hold_maker
-from dyn_service.control.dry_run import rehearse
-from dyn_service.control.law import Law, LawError, RobotState, commanded, restarted
+from dyn_service.control.controller import ReferenceTracker, Tracking, hold_maker
+from dyn_service.control.dry_run import dry_run
+from dyn_service.control.law import Law, LawError, RobotState, checked_command, reset_law
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnavailableError
-from dyn_service.graph.middleware.telemetry import Board, Facts, Rows
+from dyn_service.graph.middleware.telemetry import Facts, Rows, TelemetryStore
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters, own_parameters
@@ -60,13 +60,13 @@ def divided(state: RobotState):
 )
 def test_what_is_no_command_is_refused_by_name(answer, said: str) -> None:
     with pytest.raises(LawError) as caught:
-        commanded(Scripted(answer), STATE, REFERENCE, 0.002, NAMES)
+        checked_command(Scripted(answer), STATE, REFERENCE, 0.002, NAMES)
     assert str(caught.value) == said
 
 
 def test_a_law_that_fails_is_named_with_the_line() -> None:
     with pytest.raises(LawError, match=r"law 'scripted' failed in its update: ZeroDivisionError: .* \(test_law.py, "):
-        commanded(Scripted(divided), STATE, REFERENCE, 0.002, NAMES)
+        checked_command(Scripted(divided), STATE, REFERENCE, 0.002, NAMES)
 
 
 def test_a_reset_that_fails_is_named_too_and_an_error_without_words_by_its_kind() -> None:
@@ -75,7 +75,7 @@ def test_a_reset_that_fails_is_named_too_and_an_error_without_words_by_its_kind(
             raise KeyError
 
     with pytest.raises(LawError, match=r"^law 'scripted' failed in its reset: KeyError \(test_law.py, line \d+\)$"):
-        restarted(Wordless(), STATE)
+        reset_law(Wordless(), STATE)
 
 
 def test_errors_of_the_model_are_not_the_laws() -> None:
@@ -83,7 +83,7 @@ def test_errors_of_the_model_are_not_the_laws() -> None:
         raise UnavailableError("no server")
 
     with pytest.raises(UnavailableError, match=r"^no server$"):
-        commanded(Scripted(gone), STATE, REFERENCE, 0.002, NAMES)
+        checked_command(Scripted(gone), STATE, REFERENCE, 0.002, NAMES)
 
 
 def state_of(robot: Robot, k: int, mode: str = "active", **changes) -> PlantState:
@@ -100,7 +100,7 @@ def test_a_law_is_reset_where_the_plant_was_not_under_command_and_told_how_long_
     pendulum: Robot,
 ) -> None:
     at = pendulum.configuration
-    following, law = Following(at, pendulum.fingerprint, hold_maker(at), 500.0), Scripted([0.0])
+    following, law = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 500.0), Scripted([0.0])
     asked = (
         (0, "braked"),
         (2, "arming"),
@@ -122,7 +122,7 @@ def test_a_law_is_reset_where_the_plant_was_not_under_command_and_told_how_long_
 def test_an_update_that_is_lost_is_made_up_for(pendulum: Robot) -> None:
     """Its time is in the next dt, and a reset that was lost comes again."""
     at, away = pendulum.configuration, {4, 0}
-    following = Following(at, pendulum.fingerprint, hold_maker(at), 500.0)
+    following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 500.0)
     law = Scripted(lambda state: [0.0])
     for k in (0, 2, 4, 6):
         state = state_of(pendulum, k)
@@ -150,7 +150,7 @@ class Moving(Scripted):
 
 def test_a_motion_of_the_laws_own_is_followed_from_when_it_began(pendulum: Robot) -> None:
     at = pendulum.configuration
-    following, law = Following(at, pendulum.fingerprint, hold_maker(at), 500.0), Moving([0.0])
+    following, law = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 500.0), Moving([0.0])
     law.own = MultiSine(*([np.zeros(1)] * 3), np.ones((1, 1)), np.ones(1), np.zeros((1, 1)), 0.1)
     for k in range(0, 800, 2):
         state = state_of(pendulum, k)
@@ -165,7 +165,7 @@ def test_a_motion_of_the_laws_own_is_followed_from_when_it_began(pendulum: Robot
 
 def test_the_delay_is_the_median_of_the_last_and_none_of_another_run_of_the_plant(pendulum: Robot) -> None:
     at = pendulum.configuration
-    following = Following(at, pendulum.fingerprint, hold_maker(at), 1000.0)
+    following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 1000.0)
 
     def horizon(k: int, **changes) -> float:
         state = state_of(pendulum, k, **changes)
@@ -186,7 +186,7 @@ def test_the_delay_is_the_median_of_the_last_and_none_of_another_run_of_the_plan
 @pytest.mark.parametrize("compensate", [False, True])
 def test_the_measured_state_is_beside_the_foretold_one(pendulum: Robot, compensate: bool) -> None:
     at = pendulum.configuration
-    following = Following(at, pendulum.fingerprint, hold_maker(at), 500.0, compensate)
+    following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 500.0, compensate)
     state = state_of(pendulum, 0)
     assert following.due(state)
     found = following.moment(state).state
@@ -201,23 +201,23 @@ def test_a_rehearsal_tracks_as_the_loop_does(pendulum: Robot) -> None:
     kp, kd = gains(20.0, 0.9, 1)
     assert (kp.tolist(), kd.tolist()) == ([400.0], [36.0])
     law = ComputedTorque(pendulum, kp, kd)
-    free = rehearse(law, pendulum, 0.5, q=[0.3])
+    free = dry_run(law, pendulum, 0.5, q=[0.3])
     # the effort is held for 2 ms at a joint that stands: nothing but rounding is left
     assert np.abs(free.error).max() < 1e-9
-    pushed = rehearse(law, pendulum, 1.0, q=[0.3], push=lambda t, q, v: [0.4])
+    pushed = dry_run(law, pendulum, 1.0, q=[0.3], push=lambda t, q, v: [0.4])
     inertia = pendulum.mass_matrix([0.3])[0, 0]
     # after 18 time constants the rest is exp(-18) of it
     np.testing.assert_allclose(pushed.error[-1], -0.4 / (inertia * kp), rtol=1e-6)
     assert len(pushed.t) == 1001
     assert len(pushed.updated) == 501
     with pytest.raises(InvalidArgumentError, match="q needs 1 numbers, v 1, found \\(2,\\) and \\(1,\\)"):
-        rehearse(law, pendulum, 0.1, q=[0.0, 0.0])
+        dry_run(law, pendulum, 0.1, q=[0.0, 0.0])
 
 
 def test_a_rehearsal_gives_the_law_and_the_push_the_state_of_the_plant(pendulum: Robot) -> None:
     law = Scripted(np.array([0.2]))
     pushes: list[tuple[float, float, float]] = []
-    run = rehearse(law, pendulum, 0.01, q=[0.3], v=[-0.5], push=lambda t, q, v: pushes.append((t, *q, *v)) or [0.0])
+    run = dry_run(law, pendulum, 0.01, q=[0.3], v=[-0.5], push=lambda t, q, v: pushes.append((t, *q, *v)) or [0.0])
     np.testing.assert_array_equal(pushes, np.column_stack([run.t, run.q, run.v]))
     assert pushes[0] == (0.0, 0.3, -0.5)
     # No effort acts before the first state; from the next step on, the efforts of the first update do.
@@ -241,22 +241,22 @@ class Sent:
     """What a telemetry would send."""
 
     def __init__(self) -> None:
-        self.board = Board()
+        self.store = TelemetryStore()
 
     def rows(self, channel: str, columns: list[str], block: np.ndarray) -> None:
-        self.board.take(Rows("arm", 1, channel, list(columns), block.astype("<f8").tobytes()))
+        self.store.take(Rows("arm", 1, channel, list(columns), block.astype("<f8").tobytes()))
 
 
 def test_signals_of_a_law_are_recorded_and_shown() -> None:
     sent, law = Sent(), Showing([0.0, 0.0])
     signals = LawSignals(NAMES, sent)
     for k in range(3):
-        commanded(law, STATE, REFERENCE, 0.002, NAMES)
+        checked_command(law, STATE, REFERENCE, 0.002, NAMES)
         signals.take(0.002 * k, law)
     signals.flush()
     assert signals.latest() == {"law.residual": 6.0, "law.share": 0.5}
-    sent.board.take(Facts("arm", 1, {"law": "showing", "law_parameters": {"gain": 2.0}}))
-    section = law_section(sent.board.nodes["arm"], sent.board)
+    sent.store.take(Facts("arm", 1, {"law": "showing", "law_parameters": {"gain": 2.0}}))
+    section = law_section(sent.store.nodes["arm"], sent.store)
     assert section.content["name"] == "showing"
     assert section.content["parameters"] == {"gain": 2.0}
     shoulder, elbow = section.content["signals"]["residual"]
@@ -264,7 +264,7 @@ def test_signals_of_a_law_are_recorded_and_shown() -> None:
     assert elbow["rms"] == pytest.approx(2.0 * np.sqrt(14.0 / 3.0))
     assert section.content["signals"]["share"] == [{"name": "share", "rms": 0.5, "max": 0.5}]
     assert [card.title for card in section.charts["showing: residual"]] == ["shoulder", "elbow"]
-    assert law_section(Board().nodes.setdefault("x", type(sent.board.nodes["arm"])()), sent.board) is None
+    assert law_section(TelemetryStore().nodes.setdefault("x", type(sent.store.nodes["arm"])()), sent.store) is None
 
 
 def test_two_controllers_share_the_panels_of_all_controllers() -> None:
@@ -289,13 +289,13 @@ def test_states_that_do_not_come_at_the_laws_rate_are_said_once(
 ) -> None:
     """A law for 500 Hz ran at 200 without a word. Every third state is lost, and some come twice: that is no news."""
     at = pendulum.configuration
-    following = Following(at, pendulum.fingerprint, hold_maker(at), rate_hz)
+    following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), rate_hz)
     stamps = [10.0, *(k * period_s for k in range(200) if k % 3), *([0.999] * 3)]  # first one of an earlier run
     first = PlantState(
         session=7, seq=0, stamp=0.0, name=("hinge",), position=[0.0], velocity=[0.0], effort=[0.0], mode="active",
         cause="", since=0.0, epoch=0, armable=True, command_seq=-1, command_delay=0.0, fingerprint="f",
     )  # fmt: skip
     states = [msgspec.structs.replace(first, stamp=stamp) for stamp in stamps]
-    doubts = [doubt for state in states if (doubt := following.rate_doubt(state))]
+    doubts = [doubt for state in states if (doubt := following.rate_warning(state))]
     assert len(doubts) == bool(said)
     assert all(said in doubt and f"rate_hz, {rate_hz:g}" in doubt for doubt in doubts)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Payload
-from dyn_service.control.dry_run import rehearse
+from dyn_service.control.dry_run import dry_run
 from dyn_service.control.gains import modal_damping, per_joint
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.laws.admittance import Admittance
@@ -44,12 +44,12 @@ def sine() -> MultiSine:
 def test_gravity_compensation_floats_and_slows_down_as_it_says(arm: Robot) -> None:
     """Kinetic energy falls as exp(-2 c t) whatever the motion: weight, inertia and speed are each in it."""
     law, c = GravityCompensation(arm, 1.5), 1.5
-    run = rehearse(law, arm, 0.6, q=[0.9, -1.3], v=[1.2, -2.0])
+    run = dry_run(law, arm, 0.6, q=[0.9, -1.3], v=[1.2, -2.0])
     energy = arm.energy(run.q, run.v).kinetic
     # the state is foretold for 2 ms as if nothing accelerated, and the arm does, at some 10 rad/s^2
     np.testing.assert_allclose(energy[::50], energy[0] * np.exp(-2.0 * c * run.t[::50]), rtol=1.5e-2)
     assert np.abs(run.q[-1] - run.q[0]).max() > 0.3
-    still = rehearse(GravityCompensation(arm, 0.0), arm, 0.2, q=[0.9, -1.3])
+    still = dry_run(GravityCompensation(arm, 0.0), arm, 0.2, q=[0.9, -1.3])
     assert np.abs(still.q - still.q[0]).max() < 1e-9  # rounding, integrated twice
 
 
@@ -66,7 +66,7 @@ def test_modes_have_the_damping_ratio_they_should(arm: Robot) -> None:
 
 def test_joint_impedance_is_the_spring_that_was_asked_for(arm: Robot) -> None:
     law = JointImpedance(arm, [30.0, 12.0], 1.0)
-    run = rehearse(law, arm, 3.0, q=[0.9, -0.4], push=lambda t, q, v: [1.5, -0.6])
+    run = dry_run(law, arm, 3.0, q=[0.9, -0.4], push=lambda t, q, v: [1.5, -0.6])
     # the slower mode is at some 4/s and critical: 1e-4 of the way is left
     np.testing.assert_allclose(-run.error[-1], [1.5 / 30.0, -0.6 / 12.0], rtol=2e-4)
     np.testing.assert_allclose(run.signals["spring"][-1], [-1.5, 0.6], rtol=2e-4)
@@ -77,7 +77,7 @@ def test_joint_impedance_comes_back_critically_damped(arm: Robot) -> None:
     stiffness, there = np.array([30.0, 12.0]), np.array([0.9, -0.4])
     off = np.array([1e-4, -1e-4])
     place = MultiSine(there, 0.0 * there, there, np.zeros((1, 2)), np.ones(1), np.zeros((1, 2)), 1.0)
-    run = rehearse(JointImpedance(arm, stiffness, 1.0), arm, 0.5, q=there + off, motion=place)
+    run = dry_run(JointImpedance(arm, stiffness, 1.0), arm, 0.5, q=there + off, motion=place)
     squares, modes = np.linalg.eig(np.linalg.solve(arm.mass_matrix(there), np.diag(stiffness)))
     w = np.sqrt(squares)
     expected = [modes @ ((1.0 + w * t) * np.exp(-w * t) * np.linalg.solve(modes, off)) for t in run.t[::100]]
@@ -87,7 +87,7 @@ def test_joint_impedance_comes_back_critically_damped(arm: Robot) -> None:
 
 def test_joint_impedance_tracks_without_error(arm: Robot, sine: MultiSine) -> None:
     """Inertia, Coriolis forces, weight and the reference's speed: without one of them it is off by 1e-2 and more."""
-    run = rehearse(JointImpedance(arm, [30.0, 12.0], 1.0), arm, 1.5, q=[0.0, 0.0], motion=sine)
+    run = dry_run(JointImpedance(arm, [30.0, 12.0], 1.0), arm, 1.5, q=[0.0, 0.0], motion=sine)
     # efforts held through 2 ms, second order in it; soft springs let more of it through than a stiff loop
     assert np.abs(run.error).max() < 5e-5
 
@@ -135,7 +135,7 @@ class Watched(Law):
 def test_the_residual_is_the_push_through_a_filter(arm: Robot, sine: MultiSine) -> None:
     """While it moves: inertia, Coriolis forces, weight and efforts are all in it, and the filter's time constant."""
     push = lambda t, q, v: PUSH if t >= 0.4 else 0.0 * PUSH
-    run = rehearse(Watched(tracking(arm), MomentumObserver(arm, 25.0)), arm, 0.8, q=[0.0, 0.0], motion=sine, push=push)
+    run = dry_run(Watched(tracking(arm), MomentumObserver(arm, 25.0)), arm, 0.8, q=[0.0, 0.0], motion=sine, push=push)
     t, residual = run.t[run.updated], run.signals["residual"]
     # trapezes over 2 ms of efforts that are held: second order, where efforts of some N m change within 0.1 s
     assert np.abs(residual[t < 0.4]).max() < 5e-4
@@ -154,7 +154,7 @@ def test_a_step_of_the_effort_leaves_no_residual(rate_hz: float) -> None:
         def update(self, state, reference, dt):
             return np.array([50.0 if state.t > 0.02 else 0.0])
 
-    run = rehearse(Watched(Step(), MomentumObserver(wheel, 50.0)), wheel, 0.06, rate_hz=rate_hz)
+    run = dry_run(Watched(Step(), MomentumObserver(wheel, 50.0)), wheel, 0.06, rate_hz=rate_hz)
     assert np.abs(run.v[-1]).max() > 0.1
     assert np.abs(run.signals["residual"]).max() < 1e-9  # rounding of p / dt; trapezes of samples show up to 1.25 N m
 
@@ -163,8 +163,8 @@ def test_the_residual_does_not_see_what_the_model_has(arm: Robot) -> None:
     """A payload that the model lacks shows as its weight; one that it has, or damping that it has, does not."""
     heavy = arm.with_payload(Payload(arm.link_names[-1], 0.5, (0.0, 0.0, -0.5)))
     law = GravityCompensation(heavy, 1.0)
-    lacking = rehearse(Watched(law, MomentumObserver(arm, 25.0)), arm, 0.5, q=[0.6, 0.2], plant=heavy)
-    knowing = rehearse(Watched(law, MomentumObserver(heavy, 25.0)), heavy, 0.5, q=[0.6, 0.2])
+    lacking = dry_run(Watched(law, MomentumObserver(arm, 25.0)), arm, 0.5, q=[0.6, 0.2], plant=heavy)
+    knowing = dry_run(Watched(law, MomentumObserver(heavy, 25.0)), heavy, 0.5, q=[0.6, 0.2])
     weight = arm.gravity_forces([0.6, 0.2]) - heavy.gravity_forces([0.6, 0.2])
     # 12 time constants, and it stands
     np.testing.assert_allclose(lacking.signals["residual"][-1], weight, rtol=1e-3)
@@ -173,10 +173,10 @@ def test_the_residual_does_not_see_what_the_model_has(arm: Robot) -> None:
 
 def test_the_observer_is_stable_whatever_its_gain_and_begins_in_motion(arm: Robot) -> None:
     law = Watched(GravityCompensation(arm, 0.5), MomentumObserver(arm, 2000.0))
-    run = rehearse(law, arm, 0.1, q=[0.6, 0.2], v=[1.0, -1.5], push=lambda t, q, v: PUSH)
+    run = dry_run(law, arm, 0.1, q=[0.6, 0.2], v=[1.0, -1.5], push=lambda t, q, v: PUSH)
     # K dt = 4: from one update to the next (1 - 2) / (1 + 2) of a deviation is left, of either sign
     np.testing.assert_allclose(run.signals["residual"][20:], np.tile(PUSH, (31, 1)), atol=0.02)
-    free = rehearse(Watched(law.law, MomentumObserver(arm, 25.0)), arm, 0.1, q=[0.6, 0.2], v=[1.0, -1.5])
+    free = dry_run(Watched(law.law, MomentumObserver(arm, 25.0)), arm, 0.1, q=[0.6, 0.2], v=[1.0, -1.5])
     assert np.abs(free.signals["residual"]).max() < 0.01  # 1e-4 of K p, which it would begin with
 
 
@@ -185,7 +185,7 @@ def watched(arm: Robot, after: Law | None, gain: float = 25.0) -> CollisionStop:
 
 
 def test_tracking_by_itself_is_no_collision(arm: Robot, sine: MultiSine) -> None:
-    run = rehearse(watched(arm, None), arm, 2.0, q=[0.0, 0.0], motion=sine)
+    run = dry_run(watched(arm, None), arm, 2.0, q=[0.0, 0.0], motion=sine)
     assert not run.signals["collision"].any()
     assert np.abs(run.error).max() < 1e-3
 
@@ -194,7 +194,7 @@ def test_tracking_by_itself_is_no_collision(arm: Robot, sine: MultiSine) -> None
 def test_a_collision_is_noticed_when_it_should_be_and_said(arm: Robot, sine: MultiSine, way: float) -> None:
     push = lambda t, q, v: way * PUSH if t >= 0.4 else 0.0 * PUSH
     with pytest.raises(CollisionError) as caught:
-        rehearse(watched(arm, None), arm, 0.8, q=[0.0, 0.0], motion=sine, push=push)
+        dry_run(watched(arm, None), arm, 0.8, q=[0.0, 0.0], motion=sine, push=push)
     found = re.fullmatch(
         r"a collision at ([0-9.]+) s: on joint '(\w+)' act (-?[0-9.]+) beside the model, the threshold is (0.[34])",
         str(caught.value),
@@ -221,7 +221,7 @@ def test_a_residual_that_is_no_number_is_no_quiet(arm: Robot) -> None:
 def test_what_is_done_after_a_collision(arm: Robot, sine: MultiSine, action: str) -> None:
     after = JointImpedance(arm, [80.0, 30.0], 1.0) if action == "hold" else GravityCompensation(arm, 5.0)
     push = lambda t, q, v: PUSH * (0.4 <= t < 0.5)
-    run = rehearse(watched(arm, after), arm, 3.0, q=[0.0, 0.0], motion=sine, push=push)
+    run = dry_run(watched(arm, after), arm, 3.0, q=[0.0, 0.0], motion=sine, push=push)
     t, collision = run.t[run.updated], run.signals["collision"]
     first = int(np.argmax(collision))
     assert t[first] == pytest.approx(0.4 + np.log(2.0) / 25.0, abs=0.0035)
@@ -256,7 +256,7 @@ def test_admittance_gives_way_as_the_mass_that_was_asked_for(arm: Robot) -> None
     law = Admittance(
         ComputedTorque(arm, *gains(80.0, 1.0, 2)), MomentumObserver(arm, 60.0), inertia, damping, stiffness
     )
-    run = rehearse(law, arm, 1.2, q=[0.9, -0.4], rate_hz=1000.0, push=lambda t, q, v: PUSH)
+    run = dry_run(law, arm, 1.2, q=[0.9, -0.4], rate_hz=1000.0, push=lambda t, q, v: PUSH)
     for k in range(2):
         # x'' = (r - D x' - K x) / M and r' = 60 (push - r), from rest
         M, D, K = inertia[k], damping[k], stiffness[k]
@@ -278,12 +278,12 @@ class Noting(GravityCompensation):
 
 def test_what_follows_a_collision_begins_at_the_place_of_it(arm: Robot, sine: MultiSine) -> None:
     after = Noting(arm, 5.0)
-    run = rehearse(watched(arm, after), arm, 0.6, q=[0.0, 0.0], motion=sine, push=lambda t, q, v: PUSH * (t >= 0.4))
+    run = dry_run(watched(arm, after), arm, 0.6, q=[0.0, 0.0], motion=sine, push=lambda t, q, v: PUSH * (t >= 0.4))
     first = run.updated[int(np.argmax(run.signals["collision"]))]
     assert after.begun.t == run.t[first]
     assert np.array_equal(after.begun.q, run.q[first])
     before = Noting(arm, 5.0)
-    rehearse(CollisionStop(before, MomentumObserver(arm, 25.0), np.ones(2), None), arm, 0.01, q=[0.3, 0.0])
+    dry_run(CollisionStop(before, MomentumObserver(arm, 25.0), np.ones(2), None), arm, 0.01, q=[0.3, 0.0])
     assert before.begun.q.tolist() == [0.3, 0.0]
 
 
@@ -296,8 +296,8 @@ def test_a_law_that_is_reset_knows_nothing_of_before(arm: Robot, sine: MultiSine
         "joint_impedance": lambda: JointImpedance(arm, 20.0, 1.0),
     }
     used, fresh = laws[name](), laws[name]()
-    rehearse(used, arm, 0.1, q=[0.5, 0.0], motion=sine, push=lambda t, q, v: 3.0 * PUSH)
-    first, second = (rehearse(law, arm, 0.1, q=[0.0, 0.0], motion=sine) for law in (used, fresh))
+    dry_run(used, arm, 0.1, q=[0.5, 0.0], motion=sine, push=lambda t, q, v: 3.0 * PUSH)
+    first, second = (dry_run(law, arm, 0.1, q=[0.0, 0.0], motion=sine) for law in (used, fresh))
     assert np.array_equal(first.q, second.q)
     assert all(np.array_equal(value, second.signals[name]) for name, value in first.signals.items())
 
@@ -317,7 +317,7 @@ def test_the_reference_that_gives_way_is_one_motion(arm: Robot) -> None:
     """Its velocity and acceleration are those of its positions, by the steps backwards that they come from."""
     inside, one = Seen(arm, *gains(40.0, 1.0, 2)), np.ones(2)
     law = Admittance(inside, MomentumObserver(arm, 25.0), one, 2.0 * one, 5.0 * one)
-    rehearse(law, arm, 0.1, q=[0.4, 0.1], push=lambda t, q, v: PUSH)
+    dry_run(law, arm, 0.1, q=[0.4, 0.1], push=lambda t, q, v: PUSH)
     q, v, a = (np.array(column) for column in zip(*inside.references, strict=True))
     np.testing.assert_allclose(np.diff(q, axis=0), 0.002 * v[1:], atol=1e-12)
     np.testing.assert_allclose(np.diff(v, axis=0), 0.002 * a[1:], atol=1e-12)

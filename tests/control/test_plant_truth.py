@@ -10,10 +10,10 @@ import zmq
 
 from dyn_service.api.queries import Overlay, Payload, Wrench
 from dyn_service.control.plant.safety import RUNNING
-from dyn_service.control.plant.simulated import Actuators, Measuring, SimulatedRobot
+from dyn_service.control.plant.simulated import Actuators, RobotSensors, SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.graph.middleware.telemetry import Board, NodeBoard, Telemetry, decode
+from dyn_service.graph.middleware.telemetry import NodeTelemetry, Telemetry, TelemetryStore, decode
 from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.parameters import ActuatorParameters, PlantParameters
 from dyn_service.graph.nodes.plant.recording import PlantRecording
@@ -288,7 +288,7 @@ def test_counts_by_joint(arm: Robot) -> None:
 
 
 def test_until_its_first_reading_an_encoder_says_where_it_was_switched_on(arm: Robot, sensors: str) -> None:
-    measuring = Measuring(Sensors.from_file(arm, sensors), arm.configuration)
+    measuring = RobotSensors(Sensors.from_file(arm, sensors), arm.configuration)
     start, later = np.array([0.2, 0.3]), np.array([0.7, 0.8])
     q, v = measuring.measured(later, np.ones(2))  # before it is switched on, nothing is known of it
     assert (q.tolist(), v.tolist(), measuring.readings) == ([0.7, 0.8], [1.0, 1.0], {})
@@ -330,18 +330,18 @@ def test_a_recording_holds_the_motion_beside_what_was_measured(arm: Robot, senso
     context: zmq.Context = zmq.Context()
     pull = context.socket(zmq.PULL)
     pull.bind("inproc://launcher")
-    telemetry, board = Telemetry("plant", context, "inproc://launcher"), Board()
+    telemetry, store = Telemetry("plant", context, "inproc://launcher"), TelemetryStore()
     plant = made(arm, sensors=sensors)
     recording = PlantRecording(telemetry, plant)
     for _ in range(20):
         driven(plant, [0.4, 0.0], 1)
         recording.row()
     recording.flush()
-    while pull.poll(1000 if "sensor.tip" not in board.nodes.get("plant", NodeBoard()).recordings else 0):
-        board.take(decode(pull.recv()))
+    while pull.poll(1000 if "sensor.tip" not in store.nodes.get("plant", NodeTelemetry()).recordings else 0):
+        store.take(decode(pull.recv()))
     telemetry.close()
     context.destroy(linger=0)
-    found = board.nodes["plant"].recordings
+    found = store.nodes["plant"].recordings
     assert set(found) == {"plant", "measured", "commanded", "sensor.wrist", "sensor.tip"}
     assert found["commanded"].table[:, 1:].tolist() == [[plant.safety.session, 0.0, 0.4, 0.0]] * 20  # of each command
     assert found["plant"].group("q")[1][-1].tolist() == plant.motion.q.tolist()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dyn_service.control.command import order_of
+from dyn_service.control.command import joint_order
 from dyn_service.control.plant import safety
 from dyn_service.control.plant.safety import CAUSES, REFUSALS, SafetySettings, SafetySupervisor
 from dyn_service.errors import InvalidArgumentError
@@ -271,7 +271,7 @@ def test_names_of_strangers_neither_fill_the_memory_nor_keep_right_ones_out() ->
     rig = running()
     for k in range(40):
         assert not rig.offer(name=(f"a{k}", "b"))
-    assert order_of.cache_info().currsize == 16
+    assert joint_order.cache_info().currsize == 16
     assert rig.offer()
 
 

@@ -15,7 +15,7 @@ from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.process import Hooks, ManagedProcess
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.supervisor import Outcome
-from dyn_service.graph.middleware.telemetry import Board, Facts
+from dyn_service.graph.middleware.telemetry import Facts, TelemetryStore
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, Twist, Vector3, Wrench
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
@@ -31,15 +31,15 @@ MOTION = PointToPoint(np.zeros(2), np.zeros(2), np.array([[1.0, -2.0]]), move_s=
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A launch of two plants; the second one has a reference from 1 s on."""
-    folder, board, nothing = tmp_path_factory.mktemp("report"), Board(), lambda *words: None
+    folder, store, nothing = tmp_path_factory.mktemp("report"), TelemetryStore(), lambda *words: None
     outcome = Outcome("done")
     for node, session in (("left/plant", 9), ("right/plant", 10)):
-        take_plant(board, node, session)
+        take_plant(store, node, session)
         plan = ProcessPlan(node, (), "", parameters={"robot": f"{node}.urdf"})
         outcome.processes.append(ManagedProcess(plan, {}, Hooks(nothing, nothing, nothing, nothing)))
     reference = {"session": 10, "begin_s": 1.0, "joints": JOINTS, "motion": MOTION.to_wire()}
-    board.take(Facts("right/controller", 2, {"role": "controller", "reference": reference}))
-    write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), board, outcome)
+    store.take(Facts("right/controller", 2, {"role": "controller", "reference": reference}))
+    write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), store, outcome)
     return folder
 
 

@@ -59,7 +59,7 @@ class CollisionStop(EffortLaw):
             self._met(state, int(np.argmax(excess)))
         if self._place is None or self.after is None:
             return self.law.update(state, reference, dt)
-        return self.after.update(state.measured, self._place, dt)  # foretold along a reference that is left
+        return self.after.update(state.measured, self._place, dt)  # predicted along a reference that is left
 
     def signals(self) -> Mapping[str, Array | float]:
         """residual: r, N m | N. collision: 1 where one was noticed. And what the law shows."""

@@ -1,28 +1,27 @@
-"""Positions or velocities along the reference, for a robot whose drives do the rest.
+"""Laws that follow a reference with positions or velocities, and that follow trajectory goals with any of them.
 
-| commanded | command | with the drives of `drive.py` |
+`ReferenceCommand` is for a robot whose drives close the loop (`control/plant/drive.py`):
+
+| interface | command | tracking error e |
 |---|---|---|
-| positions | q_ref, which goes on with v_ref | e = a_ref / w^2: what the drive does not know of the reference |
-| velocities | v_ref + k (q_ref - q) | e = a_ref / (k w), for k below w / 4 without overshoot |
+| `position` | q_ref, with velocity v_ref | a_ref / w^2 |
+| `velocity` | v_ref + k (q_ref - q) | a_ref / (k w), without overshoot for k < w / 4 |
 
-Beside them may go, as efforts, M(q) a_ref, to drives that know their robot's model: then no error is left but what the
-model lacks; or all of inverse dynamics, to drives without a model, which else lag by K^-1 times the efforts that they
-miss.
+The efforts sent with these commands may be M(q) a_ref, for drives that have the robot's model: the remaining error is
+then that of the model. For drives without a model they may be the full inverse dynamics: otherwise such a drive lags
+by K^-1 times the missing efforts.
 
+`TrajectoryFollowing` moves another law's reference along the goals, one after the other:
 
-Following of goals, one after the other: taken or refused with the reason, watched, ended, put aside by a newer one.
-
-    waiting ──► following ──► succeeded          within the goal's tolerance, at the end or `goal_time_s` later
-                  │   │ └───► aborted            a joint was beyond `path_tolerance`, or not there in time; from where
-                  │   │                          it was to begin, it would have left the limits
-                  │   └─────► preempted          another goal came
-                  │           canceled           it was asked to: the robot comes to rest
+    waiting ──► following ──► succeeded          within the goal tolerance, at the end or up to `goal_time_s` later
+                  │   │ └───► aborted            a joint exceeded `path_tolerance` or was late, or the motion from the
+                  │   │                          present reference would have left the limits
+                  │   └─────► preempted          a new goal arrived
+                  │           canceled           requested by a client: the robot comes to rest
                   └─ every update: progress and errors
 
-A goal may say its own tolerances, `goal_tolerances.py`.
-
-What moves the joints is another law. An aborted motion ends where the robot is, a canceled one where the reference is,
-by a motion to rest of its own. What becomes of goals goes out as messages: `goal_feedback.py`.
+A goal may contain its own tolerances (`joint_goals.GoalTolerances`). After an abort the reference comes to rest at the
+robot's position, after a cancel at the reference's position.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ FeedForward = Literal["none", "acceleration", "inverse_dynamics"]
 
 
 class ReferenceCommand(Law):
-    """The reference, as a command. position_gain: k, 1/s, where velocities are commanded. feed_forward: the efforts.
+    """Sends the reference as a command. position_gain: k, 1/s, for velocities. feed_forward: the efforts sent with it.
 
     Raises:
-        InvalidArgumentError: The interface is that of efforts, or the gain negative or no number.
+        InvalidArgumentError: The interface is `effort`, or the gain is negative or not finite.
     """
 
     name = "reference_command"
@@ -78,7 +77,7 @@ class ReferenceCommand(Law):
         self._rest = np.zeros(model.configuration.nv)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Command:
-        """One question, `mass_matrix` or `inverse_dynamics`, or none."""
+        """The command; calls `mass_matrix`, `inverse_dynamics` or nothing, by `feed_forward`."""
         effort = self._efforts(state, reference)
         if self.interface == "position":
             return Command(reference.q, reference.v, effort)
@@ -94,13 +93,13 @@ class ReferenceCommand(Law):
 
 
 KEPT = 100
-"""Goals that are over and still known; and what became of goals, where nobody asks."""
+"""Number of ended goals, and of unread status messages, that are kept."""
 
 
 @dataclass(eq=False)
 class Goal:
-    """A goal and what became of it. number: since the robot was taken over, from 1. tolerances: that it says itself.
-    reason: why it was refused, aborted or preempted.
+    """A goal and its state. number: from 1, counted since the robot was armed. tolerances: the goal's own. reason: why
+    it was refused, aborted or preempted.
     """
 
     trajectory: JointTrajectory
@@ -111,24 +110,26 @@ class Goal:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more becomes of it."""
+        """Whether the goal has ended."""
         return self.state not in ("waiting", "following")
 
 
 @dataclass
 class Feedback:
-    """Of the last update. progress: 0 to 1 of the goal's time. error: (n,) rad | m, from the robot to the reference."""
+    """Feedback of the last update. progress: 0 to 1, share of the goal's time. error: (n,) rad | m, reference minus
+    position.
+    """
 
     progress: float = 0.0
     error: Array = field(default_factory=lambda: np.zeros(0))
 
 
 class TrajectoryFollowing(Law):
-    """Another law, whose reference is the motion of goals.
+    """Follows goals by another law, whose reference is the goals' motion.
 
-    law: what moves the joints, whose interface is this one's. first: goals that wait when it begins, and anew whenever
-    the plant was taken over. goals: those since then, but of those that are over the last `KEPT`: goals may come all
-    day. partial: whether goals may leave out joints, which stay where they are.
+    law: moves the joints; its interface is also this law's. first: goals that wait at the start and again each time the
+    plant is armed. goals: all goals since then, of ended ones the last `KEPT`. partial: whether goals may leave out
+    joints, which then do not move.
     """
 
     name = "trajectory_following"
@@ -161,13 +162,13 @@ class TrajectoryFollowing(Law):
             self._checked(trajectory)
 
     def offer(self, trajectory: JointTrajectory, tolerances: GoalTolerances = NO_TOLERANCES) -> Goal:
-        """Takes a goal. At the next update it begins, and puts aside the one that is followed and all that wait.
+        """Accepts a goal, which begins at the next update and preempts the present and all waiting goals.
 
-        A goal is planned before it is taken, as far as it is known from where: one beyond the limits is refused here.
+        Once the starting point is known, the goal is planned here, so that a goal beyond the limits is refused.
 
         Raises:
-            GoalError: It is none for this robot, or beyond its limits; the sentence says why. What is followed goes on.
-            FailedPreconditionError: It has no times, and the library that finds them is not there.
+            GoalError: The goal does not fit this robot, or exceeds its limits. The present goal goes on.
+            FailedPreconditionError: The goal has no times, and ruckig is not installed.
         """
         try:
             self._checked(trajectory)
@@ -186,7 +187,7 @@ class TrajectoryFollowing(Law):
         return self._newer
 
     def cancel(self) -> list[int]:
-        """Ends the goal that is followed and all that wait; the reference comes to rest. The numbers of those goals."""
+        """Cancels the present and all waiting goals, brings the reference to rest, and returns the goals' numbers."""
         ended = [goal for goal in self.goals if not goal.over]
         self._canceled = self._goal is not None
         for goal in ended:
@@ -196,17 +197,17 @@ class TrajectoryFollowing(Law):
         return [goal.number for goal in ended]
 
     def exchanged(self, law: Law) -> Law:
-        """Itself, with what is other in that law: goals go on, those that begin from now on under its tolerances."""
+        """Takes over the other law's limits and tolerances and goes on; they count for goals that begin from now on."""
         if not isinstance(law, TrajectoryFollowing):
             return law
         self.law, self.limits, self.tolerances = law.law, law.limits, law.tolerances
         return self
 
     def reset(self, state: RobotState) -> None:
-        """Stands where the robot is, and begins the first goals anew."""
+        """Holds the robot's position and queues the first goals again."""
         self._now_s = state.t
         for goal in self.goals:
-            offered = not any(goal.trajectory is one for one in self.first)  # the first ones just begin anew
+            offered = not any(goal.trajectory is one for one in self.first)  # the first goals are queued again
             if goal.state == "following" or (goal.state == "waiting" and offered):
                 self._end(goal, "aborted", "the robot was not under command")
         self.goals.clear()
@@ -218,7 +219,7 @@ class TrajectoryFollowing(Law):
         self.law.reset(state)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array | Command:
-        """The questions of the law inside."""
+        """The inner law's command along the goals' motion."""
         here = state.measured
         motion, begun_s = self._motion or (hold_maker(self.on)(here.q, here.v), here.t)
         elapsed = here.t - begun_s
@@ -235,21 +236,21 @@ class TrajectoryFollowing(Law):
             self._begin(newer, now, here)
         if self._goal is None and self._waiting and self._settled:
             self._begin(self._waiting.popleft(), now, here)
-        self._settled = True  # while a robot is armed each update is a first one: nothing is planned for naught
+        self._settled = True  # while a robot is being armed each update is a first one: do not plan yet
         return self.law.update(state, reference, dt)
 
     def events(self) -> Sequence[GoalStatus]:
-        """What has become of goals since it was last asked for."""
+        """Returns the status messages since the last call."""
         found = list(self._events)
         self._events.clear()
         return found
 
     def motion(self) -> tuple[ReferenceTrajectory, float] | None:
-        """That of the goal that is followed, or where it stands."""
+        """The present goal's motion, or the position held."""
         return self._motion
 
     def signals(self) -> Mapping[str, Array | float]:
-        """goal: how many were begun. progress, error: of the feedback. And what the law inside shows."""
+        """goal: number of goals begun. progress, error: see `Feedback`. Also the inner law's signals."""
         shown: dict[str, Array | float] = {
             "goal": float(self._begun),
             "progress": self.feedback.progress,
@@ -258,7 +259,7 @@ class TrajectoryFollowing(Law):
         return {**self.law.signals(), **shown}
 
     def notes(self) -> list[str]:
-        """What became of goals since it was last asked for."""
+        """Returns one log line for each goal that ended since the last call."""
         said, self._notes = self._notes, []
         return said
 
@@ -273,7 +274,7 @@ class TrajectoryFollowing(Law):
         self._events.append(goal_status(self._now_s, goal.number, state, reason, code))
 
     def _checked(self, trajectory: JointTrajectory) -> None:
-        """Refuses now what could not be planned later, in the middle of a motion."""
+        """Raises for a goal that could not be planned later, in the middle of a motion."""
         if read(trajectory, self.on, partial=self.partial).time is None:
             library()
 
@@ -294,7 +295,7 @@ class TrajectoryFollowing(Law):
         return plan(trajectory, now, self.on, self.limits, near=kept.path, partial=self.partial), kept
 
     def _begin(self, goal: Goal, now: Reference, here: RobotState) -> None:
-        """Follows the goal in place of all that it puts aside; one beyond the limits ends, and puts nothing aside."""
+        """Begins the goal and preempts the others; a goal beyond the limits is aborted and preempts nothing."""
         try:
             motion, kept = self._planned(goal.trajectory, goal.tolerances, now)
         except GoalError as error:
@@ -310,7 +311,7 @@ class TrajectoryFollowing(Law):
         self._begun += 1
 
     def _watch(self, goal: Goal, over_s: float, rate: Array, here: RobotState) -> None:
-        """Ends the goal where it is reached, or is not."""
+        """Ends the goal if it is reached, or if a tolerance is exceeded."""
         broken = self._kept.broken(self.feedback.error, rate, over_s, self.on.names)
         if over_s >= 0.0 and not broken:
             self._end(goal, "succeeded")

@@ -35,14 +35,14 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.command import (
     EFFORT_ONLY,
-    A,
+    WITH_ARTICLE,
     Interface,
     SetPoint,
+    interface_values,
+    joint_order,
     not_finite,
-    order_of,
-    sizes,
+    size_summary,
     sizes_fit,
-    values,
 )
 from dyn_service.control.plant.drive import SetPoints
 from dyn_service.errors import InvalidArgumentError
@@ -245,7 +245,7 @@ class SafetySupervisor:
         v, q: (nv,) as measured; where efforts alone are commanded q is not asked for.
         """
         self._now_s = now_s
-        order = order_of(tuple(command.name), self.names)
+        order = joint_order(tuple(command.name), self.names)
         refusal = self._refusal(command, order, now_s, v)
         if refusal is None and command.release:
             if self.mode in RUNNING:  # a stop is not undone by it
@@ -253,7 +253,7 @@ class SafetySupervisor:
             self.counters.commands += 1
             return True
         if refusal is None:
-            asked = self._driven_only(values(command)[order])
+            asked = self._driven_only(interface_values(command)[order])
             cut = self._within(command, asked)
             beyond = cut != asked
             clipped = bool(beyond.any())
@@ -392,9 +392,9 @@ class SafetySupervisor:
         if self.mode in RUNNING and kind != self.interface:
             return _of("interface", f"it commands by {kind!r}, the robot was armed by {self.interface!r}")
         if order is None or not sizes_fit(command, len(order)):
-            return _of("names", f"{sizes(command)} for other joints than {', '.join(self.names)}")
+            return _of("names", f"{size_summary(command)} for other joints than {', '.join(self.names)}")
         if none := not_finite(command):
-            return _of("not_finite", f"{A[none]} is not a finite number")
+            return _of("not_finite", f"{WITH_ARTICLE[none]} is not a finite number")
         if not 0 <= seq <= self._newest:
             return _of("ahead", f"it answers state {seq}, the newest is {self._newest}")
         if command.epoch != self.epoch:
@@ -429,7 +429,7 @@ class SafetySupervisor:
             return None
         if self.mode in RUNNING:
             self.stop("beyond_limits")
-        return _of("beyond_limits", f"{A[command.interface]} is beyond its {'limit' if clipped else 'rate'}")
+        return _of("beyond_limits", f"{WITH_ARTICLE[command.interface]} is beyond its {'limit' if clipped else 'rate'}")
 
 
 def _of(reason: str, sentence: str) -> Refusal:

@@ -118,7 +118,7 @@ class Actuators:
 Velocities = Literal["encoders", "measured"]
 
 
-class Measuring:
+class RobotSensors:
     """The sensors of one simulated robot. readings: the newest of each that has come, by name.
 
     Args:
@@ -185,7 +185,7 @@ class SimulatedRobot:
     brake_s: float
     velocity_limit: Array
     actuators: Actuators | None = None
-    measuring: Measuring | None = None
+    measuring: RobotSensors | None = None
     free: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:

@@ -107,7 +107,7 @@ def plain_line(supervisor: Supervisor) -> str:
 
 def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
     """The cells of a process by the labels of their columns."""
-    node = supervisor.board.nodes.get(process.plan.name)
+    node = supervisor.store.nodes.get(process.plan.name)
     kind = supervisor.plan.kind_of(process.plan.name, node)
     stats = node.stats if node is not None else {}
     cells = {column.label: column.cell(stats) for column in (kind.columns if kind is not None else (rate(),))}

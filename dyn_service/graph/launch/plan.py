@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dyn_service.graph.middleware.telemetry import NodeBoard
+from dyn_service.graph.middleware.telemetry import NodeTelemetry
 from dyn_service.graph.nodes.registry import PACKAGE, Kind, Registry
 
 REPORT_KEYS = (
@@ -55,7 +55,7 @@ class LaunchPlan:
     processes: tuple[ProcessPlan, ...]
     registry: Registry = field(default_factory=Registry)
 
-    def kind_of(self, name: str, node: NodeBoard | None) -> Kind | None:
+    def kind_of(self, name: str, node: NodeTelemetry | None) -> Kind | None:
         """What the node of that name declares: as planned, else, for one of ours that runs as an executable, by its
         fact `role`.
         """

@@ -32,7 +32,7 @@ from dyn_service.graph.launch.page import Shown, make_page
 from dyn_service.graph.launch.plan import LaunchPlan
 from dyn_service.graph.launch.supervisor import BUSY, Outcome
 from dyn_service.graph.middleware.node_kind import Section
-from dyn_service.graph.middleware.telemetry import Board, NodeBoard
+from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
 from dyn_service.graph.report.verdicts import Verdict
 
 SCHEMA = "dyn_service.launch_report/1"
@@ -46,22 +46,22 @@ _ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
 """Keys of the report's `robot`, and the facts that they are."""
 
 
-def write_report(folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome) -> list[str]:
+def write_report(folder: Path, plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[str]:
     """Writes the report into the folder; a few lines that sum it up.
 
     Each file is written whole or is not there. One that cannot be written is a fault of the outcome and costs no other.
     """
-    parts, lines = sections_of(plan, board, outcome)
+    parts, lines = sections_of(plan, store, outcome)
 
     def main_file() -> list[str]:
-        content = json.dumps(finite(report_of(plan, board, outcome, parts)), indent=2, allow_nan=False) + "\n"
+        content = json.dumps(finite(report_of(plan, store, outcome, parts)), indent=2, allow_nan=False) + "\n"
         return _keep(folder / MAIN_FILE, lambda file: file.write(content.encode()))
 
     outcome.faults += main_file()  # first, for it is small and says most
-    arrays = _recordings(board, parts)
+    arrays = _recordings(store, parts)
     lacking = _keep(folder / RECORDING, lambda file: np.savez(file, **arrays)) if arrays else []
     outcome.faults += lacking
-    lacking += _write_page(folder, plan, board, outcome, parts, lines)
+    lacking += _write_page(folder, plan, store, outcome, parts, lines)
     if lacking:
         main_file()  # anew, with what is lacking; if that cannot be, the first one stays
     return lines
@@ -74,7 +74,7 @@ def clear_report(folder: Path) -> None:
             path.unlink()
 
 
-def sections_of(plan: LaunchPlan, board: Board, outcome: Outcome) -> tuple[list[Shown], list[str]]:
+def sections_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> tuple[list[Shown], list[str]]:
     """What the panels of all nodes show, and the lines that sum it up; their verdicts become the outcome's.
 
     The nodes that were started last, which ask the others, come first.
@@ -82,11 +82,11 @@ def sections_of(plan: LaunchPlan, board: Board, outcome: Outcome) -> tuple[list[
     made: list[tuple[str, str, Section]] = []
     lines: list[str] = []
     outcome.verdicts = []
-    for name, node in reversed(board.nodes.items()):
+    for name, node in reversed(store.nodes.items()):
         kind = plan.kind_of(name, node)
         for panel in () if kind is None else kind.panels:
             try:
-                section = panel.make(node, board)
+                section = panel.make(node, store)
                 if section is not None:
                     json.dumps(finite(dict(section.content)))  # what JSON cannot say shows here
             except Exception as error:  # noqa: BLE001  a panel, of whatever package, shall not cost the report
@@ -103,13 +103,13 @@ def sections_of(plan: LaunchPlan, board: Board, outcome: Outcome) -> tuple[list[
     return parts, lines
 
 
-def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[Shown]) -> dict[str, Any]:
+def report_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: Sequence[Shown]) -> dict[str, Any]:
     """The report as a map. What several nodes show under one name stands under `nodes`, by the nodes' names."""
     nodes: dict[str, dict[str, Any]] = {}
     for part in parts:
         if not part.alone:
             nodes.setdefault(part.node, {})[part.name] = dict(part.section.content)
-    source = board.with_fact("joints") or board.with_fact("robot")
+    source = store.with_fact("joints") or store.with_fact("robot")
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -127,19 +127,19 @@ def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[
                 for node, verdict in outcome.verdicts
             ],
             "waiting_per_core": sum(outcome.waiting) / len(outcome.waiting) if outcome.waiting else None,
-            "busy": busy(board, outcome),
+            "busy": busy(store, outcome),
         },
         "processes": [
             {
                 "name": process.plan.name,
                 "state": process.state.value,
                 "restarts": process.restarts,
-                **_cpu(board.nodes.get(process.plan.name)),
+                **_cpu(store.nodes.get(process.plan.name)),
                 "exits": list(process.exits),
                 "causes": list(process.causes),
                 "clean": process.clean and process.stopped_well(),
                 "parameters": dict(process.plan.parameters),
-                "faults": board.nodes[process.plan.name].faults if process.plan.name in board.nodes else [],
+                "faults": store.nodes[process.plan.name].faults if process.plan.name in store.nodes else [],
             }
             for process in outcome.processes
         ],
@@ -149,9 +149,9 @@ def report_of(plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[
     }
 
 
-def busy(board: Board, outcome: Outcome) -> str | None:
+def busy(store: TelemetryStore, outcome: Outcome) -> str | None:
     """That the machine was busy during a run that broke its bounds, and what helps; None where neither is so."""
-    plants = [node for node in board.nodes.values() if node.fact("clock") not in (None, "lockstep")]
+    plants = [node for node in store.nodes.values() if node.fact("clock") not in (None, "lockstep")]
     waiting = sum(outcome.waiting) / max(1, len(outcome.waiting))
     if not plants or not outcome.broken or waiting < BUSY:
         return None
@@ -163,7 +163,7 @@ def busy(board: Board, outcome: Outcome) -> str | None:
     )
 
 
-def _cpu(node: NodeBoard | None) -> dict[str, float | None]:
+def _cpu(node: NodeTelemetry | None) -> dict[str, float | None]:
     """CPU time of all runs of a node that did not end by a signal, and their share of one core; None without one."""
     told = [life for life in (node.lives.values() if node is not None else ()) if "cpu_s" in life]
     cpu_s, lived_s = (sum(float(life[name]) for life in told) for name in ("cpu_s", "lived_s"))
@@ -192,11 +192,11 @@ def finite(value: Any) -> Any:
     return value
 
 
-def _recordings(board: Board, parts: Sequence[Shown]) -> dict[str, Any]:
+def _recordings(store: TelemetryStore, parts: Sequence[Shown]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     tables: list[tuple[str, str, Sequence[str], Any]] = [
         (name, channel, recording.columns, recording.table)
-        for name, node in board.nodes.items()
+        for name, node in store.nodes.items()
         for channel, recording in node.recordings.items()
     ]
     tables += [(part.node, channel, *made) for part in parts for channel, made in part.section.tables.items()]
@@ -207,15 +207,15 @@ def _recordings(board: Board, parts: Sequence[Shown]) -> dict[str, Any]:
 
 
 def _write_page(
-    folder: Path, plan: LaunchPlan, board: Board, outcome: Outcome, parts: Sequence[Shown], lines: list[str]
+    folder: Path, plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: Sequence[Shown], lines: list[str]
 ) -> list[str]:
     """Writes the page; a line, which is a fault of the outcome too, where that cannot be."""
-    report = report_of(plan, board, outcome, parts)
-    robots = dict.fromkeys(str(node.fact("robot")) for node in board.nodes.values() if node.fact("robot"))
+    report = report_of(plan, store, outcome, parts)
+    robots = dict.fromkeys(str(node.fact("robot")) for node in store.nodes.values() if node.fact("robot"))
     title = ", ".join(robots) or plan.file.stem
     columns: dict[str, dict[str, str]] = {}
     for process in plan.processes:
-        node = board.nodes.get(process.name)
+        node = store.nodes.get(process.name)
         kind = plan.kind_of(process.name, node)
         if kind is not None and node is not None:
             columns[process.name] = {column.label: column.cell(node.stats) for column in kind.columns}

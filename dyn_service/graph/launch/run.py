@@ -19,7 +19,7 @@ from dyn_service.graph.launch.report import PAGE, busy, clear_report, sections_o
 from dyn_service.graph.launch.runtime import Runtime, private_runtime
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Listener, Outcome, Supervisor
-from dyn_service.graph.middleware.telemetry import Board
+from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.support.logs import FORMAT, LEVEL, Format, Level
 
 _TAIL = 20
@@ -125,33 +125,33 @@ def launch_file(
             outcome.faults.append(fault)
         if report_dir is not None:
             display.notice(f"writing the report to {report_dir / PAGE}")
-            for line in write_report(report_dir, plan, supervisor.board, outcome):
+            for line in write_report(report_dir, plan, supervisor.store, outcome):
                 display.notice(line)
         else:
-            sections_of(plan, supervisor.board, outcome)
-        for line in _summary(plan, supervisor.board, outcome):
+            sections_of(plan, supervisor.store, outcome)
+        for line in _summary(plan, supervisor.store, outcome):
             display.notice(line)
     return outcome.exit_code if screen.fault is None else 1
 
 
-def _summary(plan: LaunchPlan, board: Board, outcome: Outcome) -> list[str]:
+def _summary(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[str]:
     """The last lines of a launch: what was not clean or not judged; then, in one, the verdict and the nodes' words."""
     lines = [f"not clean: {line}" for line in outcome.faults if line != outcome.reason]
     ended = outcome.reason if not lines or outcome.reason in outcome.faults else f"not clean, {outcome.reason}"
     lines += [f"not clean: {line}" for line in outcome.broken]
-    lines += [line for line in (busy(board, outcome),) if line]
+    lines += [line for line in (busy(store, outcome),) if line]
     unjudged = [f"{node}: {one.sentence}" for node, one in outcome.verdicts if one.passed is None]
     lines += [", ".join(unjudged)] if unjudged and not outcome.faults else []
     word = ended if outcome.faults else outcome.verdict
     last = [f"status {outcome.exit_code}: {word}"] if outcome.exit_code else [word] if outcome.verdicts else []
-    last += _at_end(plan, board)
+    last += _at_end(plan, store)
     return [*lines, "; ".join(last)] if last else lines
 
 
-def _at_end(plan: LaunchPlan, board: Board) -> list[str]:
+def _at_end(plan: LaunchPlan, store: TelemetryStore) -> list[str]:
     """What the nodes' kinds have to say of them at the end."""
     said = []
-    for name, node in board.nodes.items():
+    for name, node in store.nodes.items():
         kind = plan.kind_of(name, node)
         try:
             words = kind.at_end(node) if kind is not None else ""

@@ -40,7 +40,7 @@ from dyn_service.graph.launch.process import (
 )
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.middleware import telemetry, topics
-from dyn_service.graph.middleware.telemetry import Beat, Board, Ready
+from dyn_service.graph.middleware.telemetry import Beat, Ready, TelemetryStore
 from dyn_service.graph.report.verdicts import Verdict
 
 DRAIN_S = 0.2
@@ -122,7 +122,7 @@ class Supervisor:
         self, plan: LaunchPlan, runtime: Runtime, listener: Listener, variables: Mapping[str, str] | None = None
     ) -> None:
         self.plan = plan
-        self.board = Board()
+        self.store = TelemetryStore()
         self.outcome = Outcome()
         self.ready_s: float | None = None
         self._runtime = runtime
@@ -194,7 +194,7 @@ class Supervisor:
         self.ready_s = time.monotonic()
         if not self._stop.is_set():
             self._listener.notice(f"ready: {len(self.processes)} processes")
-            for name, node in self.board.nodes.items():
+            for name, node in self.store.nodes.items():
                 endpoints = node.fact("endpoints")
                 if isinstance(endpoints, list | tuple):
                     self._listener.notice(f"{name} answers at {', '.join(map(str, endpoints))}")
@@ -240,9 +240,9 @@ class Supervisor:
             try:
                 message = telemetry.decode(frame)
             except InvalidArgumentError:
-                self.board.malformed += 1
+                self.store.malformed += 1
                 continue
-            self.board.take(message)
+            self.store.take(message)
             for process in self.processes:
                 if process.plan.name != message.node:
                     continue

@@ -14,7 +14,7 @@ from dyn_service.graph.middleware.services import ServiceClient, Services
 
 LOOK_S = 0.1
 """So often, at most, the folder of the graph is looked at for publishers that came or went."""
-PATIENCE_S = 0.1
+MAX_WAIT_S = 0.1
 """The longest wait without a look at whether the node was asked to stop."""
 
 
@@ -40,8 +40,8 @@ class Executor:
         self._next_look_s = 0.0
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until something is due, at most `timeout_s` and `PATIENCE_S`."""
-        wait_s = min(timeout_s, PATIENCE_S)
+        """Waits until something is due, at most `timeout_s` and `MAX_WAIT_S`."""
+        wait_s = min(timeout_s, MAX_WAIT_S)
         timer_s = self._timer_s()
         if timer_s is not None:
             wait_s = min(wait_s, timer_s)

@@ -29,7 +29,7 @@ import zmq
 
 from dyn_service.errors import FailedPreconditionError, NotFoundError, UnavailableError
 from dyn_service.graph.middleware import lifecycle, telemetry, topics
-from dyn_service.graph.middleware.executor import PATIENCE_S, Executor
+from dyn_service.graph.middleware.executor import MAX_WAIT_S, Executor
 from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, Registration, new_token
 from dyn_service.graph.middleware.lifecycle import ACTIVE
 from dyn_service.graph.middleware.pacing import Timer
@@ -289,7 +289,7 @@ class Node(HostProcess, Generic[P]):
     def spin(self) -> None:
         """Does what comes, and sends heartbeats, until the node is asked to stop."""
         while not self.stop.requested:
-            self.spin_once(PATIENCE_S)
+            self.spin_once(MAX_WAIT_S)
             self.beat()
 
     def spin_once(self, timeout_s: float = 0.0) -> None:

@@ -24,7 +24,7 @@ import msgspec
 from dyn_service.api.queries import Array
 from dyn_service.graph.middleware.node import Node, P
 from dyn_service.graph.middleware.runtime import CommonParameters, run_node
-from dyn_service.graph.middleware.telemetry import Board, NodeBoard
+from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
 from dyn_service.graph.report.charts import Card, Finding
 from dyn_service.graph.report.verdicts import Verdict
 from dyn_service.support.parameter_descriptions import described, table, terminal_width
@@ -96,7 +96,7 @@ class Panel:
     """
 
     section: str
-    make: Callable[[NodeBoard, Board], Section | None]
+    make: Callable[[NodeTelemetry, TelemetryStore], Section | None]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class NodeKind(Generic[P]):
     main: Callable[[Node[P]], None] | type[Node[P]]
     panels: tuple[Panel, ...] = ()
     columns: tuple[Column, ...] = (rate(),)
-    at_end: Callable[[NodeBoard], str] = lambda node: ""
+    at_end: Callable[[NodeTelemetry], str] = lambda node: ""
     launched: Mapping[str, Any] = field(default_factory=dict)
     about: str = ""
     check: Callable[[P], None] = lambda parameters: None

@@ -26,23 +26,23 @@ from dyn_service.graph.middleware.graph import End, NodeEntry
 from dyn_service.messages import MAX_BYTES, Message, decode, encode, ros_type
 from dyn_service.service.protocol.sockets import is_readable, receive_checked
 
-_MARK = struct.Struct(">BBIBQ")  # a list of two, a number of 32 bits, one of 64 bits
+_TRAILER = struct.Struct(">BBIBQ")  # a list of two, a number of 32 bits, one of 64 bits
 _LIST, _UINT32, _UINT64 = 0x92, 0xCE, 0xCF
-MARK_BYTES = _MARK.size
+TRAILER_BYTES = _TRAILER.size
 
 
-def marked(payload: bytes, publisher: int, count: int) -> bytes:
+def with_trailer(payload: bytes, publisher: int, count: int) -> bytes:
     """The frame of a message."""
-    return payload + _MARK.pack(_LIST, _UINT32, publisher, _UINT64, count)
+    return payload + _TRAILER.pack(_LIST, _UINT32, publisher, _UINT64, count)
 
 
-def split(frame: bytes) -> tuple[memoryview, int, int]:
+def split_trailer(frame: bytes) -> tuple[memoryview, int, int]:
     """The message of a frame, its publisher and its count; both -1 where there is no mark."""
     view = memoryview(frame)
-    if len(frame) > MARK_BYTES:
-        first, second, publisher, third, count = _MARK.unpack_from(frame, len(frame) - MARK_BYTES)
+    if len(frame) > TRAILER_BYTES:
+        first, second, publisher, third, count = _TRAILER.unpack_from(frame, len(frame) - TRAILER_BYTES)
         if (first, second, third) == (_LIST, _UINT32, _UINT64):
-            return view[:-MARK_BYTES], publisher, count
+            return view[:-TRAILER_BYTES], publisher, count
     return view, -1, -1
 
 
@@ -119,7 +119,7 @@ class Publisher(Generic[M]):
                 f"topic {self.topic!r} is of {ros_type(self.kind)}, found a {_called(message)} to publish"
             )
         self.sent += 1
-        frame = marked(encode(message), self._number, self.sent)
+        frame = with_trailer(encode(message), self._number, self.sent)
         if self.latched:
             self._last = frame
         self.socket.send(frame, zmq.NOBLOCK)
@@ -202,7 +202,7 @@ class Frames:
         self._counts: dict[int, int] = {}
         self.socket = context.socket(zmq.SUB)
         self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES + MARK_BYTES)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES + TRAILER_BYTES)
         if queue == 1:
             self.socket.setsockopt(zmq.CONFLATE, 1)
         else:
@@ -258,7 +258,7 @@ class Frames:
             except PermissionDeniedError as error:
                 self.fault(f"topic {self.topic!r}: {error}; its messages are dropped")
                 continue
-            payload, publisher, count = split(frame)
+            payload, publisher, count = split_trailer(frame)
             if publisher >= 0:
                 last = self._counts.get(publisher, count - 1)
                 if count == last:

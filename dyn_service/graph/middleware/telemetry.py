@@ -277,7 +277,7 @@ class Recording:
 
 
 @dataclass
-class NodeBoard:
+class NodeTelemetry:
     """One node: its latest numbers, the sums of its counters over restarts, its facts and faults.
 
     lives: the stats of each run of the node, the last one is the present. facts: one entry per message.
@@ -304,15 +304,15 @@ class NodeBoard:
 
 
 @dataclass
-class Board:
+class TelemetryStore:
     """All nodes by name."""
 
-    nodes: dict[str, NodeBoard] = field(default_factory=dict)
+    nodes: dict[str, NodeTelemetry] = field(default_factory=dict)
     malformed: int = 0
 
     def take(self, message: Message) -> None:
         """Takes one message over."""
-        node = self.nodes.setdefault(message.node, NodeBoard())
+        node = self.nodes.setdefault(message.node, NodeTelemetry())
         node.heard_s = time.monotonic()
         if isinstance(message, Stats):
             node.lives.setdefault(message.pid, {}).update(message.values)
@@ -325,11 +325,11 @@ class Board:
         elif isinstance(message, Ready):
             node.lives.setdefault(message.pid, {})
 
-    def with_fact(self, name: str) -> NodeBoard | None:
+    def with_fact(self, name: str) -> NodeTelemetry | None:
         """The first node that has told a fact of that name, or None."""
         return next((node for node in self.nodes.values() if node.fact(name) is not None), None)
 
-    def _rows(self, node: NodeBoard, message: Rows) -> None:
+    def _rows(self, node: NodeTelemetry, message: Rows) -> None:
         try:
             rows = rows_of(message)
         except InvalidArgumentError:

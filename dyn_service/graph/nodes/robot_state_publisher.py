@@ -21,7 +21,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.api.results import LinkPoses
-from dyn_service.control.joint_states import MULTI_DOF, WORLD, Heard
+from dyn_service.control.joint_states import MULTI_DOF, WORLD, ReceivedJointStates
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import NodeKind
@@ -145,7 +145,7 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
         self.text = self.create_publisher(String, "robot_description", latched=True)
         self.states = self.create_subscription(JointState, p.joint_states)
         self.several = self.create_subscription(MultiDOFJointState, p.multi_dof_joint_states)
-        self.heard = Heard(self.robot.configuration)
+        self.heard = ReceivedJointStates(self.robot.configuration)
         self.create_timer(1.0 / p.rate_hz, self._publish)
         self._said, self._begun = "", False
 

@@ -11,7 +11,7 @@ from dyn_service.graph.launch.display import _table, plain_line
 from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.process import ProcessState
 from dyn_service.graph.middleware.node_kind import Column, NodeKind
-from dyn_service.graph.middleware.telemetry import Board, Facts, Stats
+from dyn_service.graph.middleware.telemetry import Facts, Stats, TelemetryStore
 from dyn_service.graph.nodes.registry import Registry
 
 STATS = {
@@ -25,15 +25,15 @@ STATS = {
 @pytest.fixture
 def supervisor() -> SimpleNamespace:
     """A launch of our nodes, each as a launcher planned it."""
-    registry, board = Registry(), Board()
+    registry, store = Registry(), TelemetryStore()
     processes = []
     for name, values in STATS.items():
         plan = ProcessPlan(name, (), "", kind=registry.find("dyn_service", name))
         processes.append(
             SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=int(name == "controller"), pid=7)
         )
-        board.take(Stats(name, 1, values))
-    found = SimpleNamespace(processes=processes, board=board, running_s=12.3, plan=None)
+        store.take(Stats(name, 1, values))
+    found = SimpleNamespace(processes=processes, store=store, running_s=12.3, plan=None)
     plan_anew(found)
     return found
 
@@ -76,7 +76,7 @@ def test_nothing_that_matters_is_cut(supervisor: SimpleNamespace, width: int) ->
     for process in supervisor.processes:
         if process.plan.name == "controller":
             process.plan = ProcessPlan("left/controller_of_the_arm", (), "", kind=process.plan.kind)
-            supervisor.board.take(Stats(process.plan.name, 1, STATS["controller"]))
+            supervisor.store.take(Stats(process.plan.name, 1, STATS["controller"]))
     plan_anew(supervisor)
     lines = shown(supervisor, width)
     text = " ".join(" ".join(lines).split())
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_told_in_paragraphs(supervisor: SimpleNamespace) ->
 def test_ours_as_executables_are_told_by_their_role(supervisor: SimpleNamespace) -> None:
     for process in supervisor.processes:
         process.plan = ProcessPlan(process.plan.name, (), "")
-        supervisor.board.take(Facts(process.plan.name, 1, {"role": process.plan.name}))
+        supervisor.store.take(Facts(process.plan.name, 1, {"role": process.plan.name}))
     plan_anew(supervisor)
     assert plain_line(supervisor) == LINE
 
@@ -109,6 +109,6 @@ def test_columns_of_other_nodes(supervisor: SimpleNamespace) -> None:
     plans = [ProcessPlan("tank", (), "", kind=kind), ProcessPlan("unknown", (), "")]
     supervisor.processes = [SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=0, pid=7) for plan in plans]
     plan_anew(supervisor)
-    supervisor.board.take(Stats("tank", 1, {"level": 4}))
-    supervisor.board.take(Stats("unknown", 1, {"rate_hz": 5.0, "lost": 3}))
+    supervisor.store.take(Stats("tank", 1, {"level": 4}))
+    supervisor.store.take(Stats("unknown", 1, {"rate_hz": 5.0, "lost": 3}))
     assert plain_line(supervisor) == "12 s | tank ready, level 4 m, bad ? | unknown ready, rate 5 Hz"

@@ -19,7 +19,7 @@ from dyn_service.graph.launch.logs import Logs
 from dyn_service.graph.launch.plan import LaunchPlan
 from dyn_service.graph.launch.report import clear_report, write_report
 from dyn_service.graph.launch.supervisor import Outcome
-from dyn_service.graph.middleware.telemetry import Board, Rows
+from dyn_service.graph.middleware.telemetry import Rows, TelemetryStore
 from tests.conftest import ROOT
 from tests.graph.launch import test_hung
 from tests.graph.launches import Launched, pendulum
@@ -241,10 +241,10 @@ def test_a_report_is_whole_or_not_there(tmp_path: Path) -> None:
 
 def small_report(folder: Path) -> None:
     """Writes the report of a run with 80 kB of recording."""
-    board = Board()
-    board.take(Rows("n", 1, "c", ["t"], np.arange(10_000, dtype="<f8").tobytes()))
+    store = TelemetryStore()
+    store.take(Rows("n", 1, "c", ["t"], np.arange(10_000, dtype="<f8").tobytes()))
     clear_report(folder)
-    write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), board, Outcome("done"))
+    write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), store, Outcome("done"))
 
 
 def test_who_says_nothing_has_a_log_all_the_same(tmp_path: Path) -> None:

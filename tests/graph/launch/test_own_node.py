@@ -24,7 +24,7 @@ from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
-from dyn_service.graph.middleware.telemetry import Board, Ready
+from dyn_service.graph.middleware.telemetry import Ready, TelemetryStore
 from dyn_service.graph.nodes import registry
 from dyn_service.graph.nodes.registry import Registry
 
@@ -189,7 +189,7 @@ def test_declarations_are_light() -> None:
 
 
 def failing(what: str, stem: str = "other"):
-    def make(node, board):
+    def make(node, store):
         if what == "make":
             raise KeyError("no such column")
         return Section({"x": object() if what == "json" else 1}, ["made"], {stem: lambda title: 1 / 0})
@@ -206,12 +206,12 @@ def failing(what: str, stem: str = "other"):
     ],
 )
 def test_a_panel_that_fails_costs_only_itself(tmp_path: Path, what: str, lines: list[str], kept: bool) -> None:
-    good = Panel("good", lambda node, board: Section({"y": float("nan")}))
+    good = Panel("good", lambda node, store: Section({"y": float("nan")}))
     kind = NodeKind("n", object, lambda node: None, panels=(Panel("bad", failing(what)), good))
     plan = LaunchPlan(tmp_path / "x.launch.yaml", {}, (ProcessPlan("n", (), "", kind=kind),))
-    board = Board()
-    board.take(Ready("n", 1))
-    assert write_report(tmp_path, plan, board, Outcome()) == lines
+    store = TelemetryStore()
+    store.take(Ready("n", 1))
+    assert write_report(tmp_path, plan, store, Outcome()) == lines
     content = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert content["good"] == {"y": None}
     assert ("bad" in content) is kept

@@ -14,7 +14,7 @@ from dyn_service.graph.launch.run import _at_end
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.middleware.discovery import Discovery
 from dyn_service.graph.middleware.stop import Stop
-from dyn_service.graph.middleware.telemetry import Board, Facts, Stats
+from dyn_service.graph.middleware.telemetry import Facts, Stats, TelemetryStore
 from dyn_service.graph.middleware.topic_tools import listening
 from dyn_service.graph.nodes.plant import report as plant_report
 from dyn_service.messages import decode as decode_message
@@ -76,10 +76,10 @@ def test_what_the_last_line_says(tmp_path: Path, stats: dict[str, float | int | 
     file = tmp_path / "a.launch.yaml"
     file.write_text(ONE_PLANT, "utf-8")
     plan = make_plan(read_launch_file(file), {}, folder=tmp_path)
-    board = Board()
-    board.take(Facts("arm", 1, {"hold_s": 0.02}))
-    board.take(Stats("arm", 1, stats))
-    assert _at_end(plan, board) == said
+    store = TelemetryStore()
+    store.take(Facts("arm", 1, {"hold_s": 0.02}))
+    store.take(Stats("arm", 1, stats))
+    assert _at_end(plan, store) == said
 
 
 @pytest.mark.slow

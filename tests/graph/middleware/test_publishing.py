@@ -8,7 +8,7 @@ import zmq
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.middleware.pacing import Timer
-from dyn_service.graph.middleware.pubsub import MARK_BYTES, marked, split
+from dyn_service.graph.middleware.pubsub import TRAILER_BYTES, split_trailer, with_trailer
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
@@ -284,12 +284,12 @@ def test_spin_once_ends_when_a_timer_is_due(nodes: Nodes) -> None:
 
 def test_marks() -> None:
     for payload in (b"\x80", b"x" * 1000):
-        frame = marked(payload, 2**32 - 1, 2**63)
-        assert len(frame) == len(payload) + MARK_BYTES == len(payload) + 15
-        found, publisher, count = split(frame)
+        frame = with_trailer(payload, 2**32 - 1, 2**63)
+        assert len(frame) == len(payload) + TRAILER_BYTES == len(payload) + 15
+        found, publisher, count = split_trailer(frame)
         assert (bytes(found), publisher, count) == (payload, 2**32 - 1, 2**63)
     for frame in (b"", b"\x80", b"y" * 15, b"y" * 100):
-        found, publisher, count = split(frame)
+        found, publisher, count = split_trailer(frame)
         assert (bytes(found), publisher, count) == (frame, -1, -1)
 
 

@@ -18,7 +18,7 @@ import zmq
 from dyn_service import Client
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.launch import launch_file
-from dyn_service.graph.middleware.pubsub import split
+from dyn_service.graph.middleware.pubsub import split_trailer
 from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
 from tests.conftest import ROOT, URDF
@@ -81,7 +81,7 @@ class Lab:
     def wait_for(self, what: Callable[[PlantState], bool]) -> PlantState:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            if self.states.poll(200) and what(state := decode(PlantState, split(self.states.recv())[0])):
+            if self.states.poll(200) and what(state := decode(PlantState, split_trailer(self.states.recv())[0])):
                 return state
         raise AssertionError(f"no such state came; {[process.poll() for process in self.processes]}")
 

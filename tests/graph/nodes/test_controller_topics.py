@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.controller import Following, controller_state, hold_maker
+from dyn_service.control.controller import ReferenceTracker, controller_state, hold_maker
 from dyn_service.control.law import Law
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.controllers import (
@@ -136,7 +136,7 @@ def test_listening_can_be_switched_off_and_a_plant_may_begin_anew(nodes: Nodes, 
     loads_before = len(loads)
     first = at_work.loop._tracked.sent
     plant = make_plant(pendulum, PlantParameters(robot=PENDULUM, control_rate_hz=500.0), session=2)
-    at_work.loop.commander.taking_over.rearm = True
+    at_work.loop.commander.arming.rearm = True
     ClosedLoop(plant, at_work._answer, every=2).run(0.4)
     assert first >= 19
     assert at_work.loop._tracked.sent >= 2 * first - 1
@@ -207,7 +207,7 @@ def test_joints_with_several_ways_to_move_have_an_error_per_way() -> None:
     """Positions of such joints are not one per name; the message leaves them out rather than misplace them."""
     hull = interpreting(MANY_WAYS, root="floating")
     at = hull.configuration
-    following = Following(at, "f", hold_maker(at), 500.0)
+    following = ReferenceTracker(at, "f", hold_maker(at), 500.0)
     q, v = hull.random_configuration(seed=1), np.linspace(-1.0, 1.0, at.nv)
     state = PlantState(
         session=1, seq=0, stamp=0.5, name=at.velocity_names, position=q.tolist(), velocity=v.tolist(),

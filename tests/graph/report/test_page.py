@@ -18,7 +18,7 @@ from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
-from dyn_service.graph.middleware.telemetry import Board, Facts, Ready, Rows, Stats
+from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats, TelemetryStore
 from dyn_service.graph.nodes.registry import Registry
 from dyn_service.graph.report.charts import Card, Chart, Finding, Line, Mark, prefix, spans_of
 from tests.trees import configuration
@@ -28,14 +28,14 @@ LIMIT = 20.0
 """N m, of the second joint's effort; the first has none."""
 
 
-def take_plant(board: Board, node: str, session: int) -> None:
+def take_plant(store: TelemetryStore, node: str, session: int) -> None:
     """3 s at 1 kHz: braked for 1 s, stopped from 2.0 to 2.1 s, the second effort at its limit from 1.5 to 1.8 s."""
     facts = {"role": "plant", "robot": "crane", "fingerprint": "f00", "joints": JOINTS, "session": session,
              "configuration": configuration(JOINTS, ["prismatic", "revolute"]).to_wire(),
              "effort_limit": [math.inf, LIMIT], "velocity_limit": [math.inf, 3.0],
              "lower": [-0.5, -math.inf], "upper": [0.5, math.inf]}  # fmt: skip
-    board.take(Ready(node, session))
-    board.take(Facts(node, session, facts))
+    store.take(Ready(node, session))
+    store.take(Facts(node, session, facts))
     t = np.arange(3000) / 1000.0
     mode = np.where(t < 1.0, MODES.index(BRAKED), MODES.index(ACTIVE))
     mode[(t >= 2.0) & (t <= 2.1)] = MODES.index(STOPPED)
@@ -45,7 +45,7 @@ def take_plant(board: Board, node: str, session: int) -> None:
     q, v = np.column_stack([lift, np.zeros_like(t)]), np.zeros((3000, 2))
     table = np.column_stack([t, np.full_like(t, session), mode, q, v, np.ones_like(t), tau])
     columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
-    board.take(Rows(node, session, "plant", columns, np.ascontiguousarray(table, "<f8").tobytes()))
+    store.take(Rows(node, session, "plant", columns, np.ascontiguousarray(table, "<f8").tobytes()))
     counted = {
         "steps": 3000,
         "commands": 1900,
@@ -57,12 +57,12 @@ def take_plant(board: Board, node: str, session: int) -> None:
         "armed": 2,
     }
     refused = {"refused": 2, "refused_stale": 2, "last_refusal": "a command was refused: it is <old>"}
-    board.take(Stats(node, session, {**counted, **refused}))
+    store.take(Stats(node, session, {**counted, **refused}))
 
 
-def written(folder: Path, board: Board, outcome: Outcome | None = None) -> tuple[dict, str]:
+def written(folder: Path, store: TelemetryStore, outcome: Outcome | None = None) -> tuple[dict, str]:
     plan = LaunchPlan(folder / "crane.launch.yaml", {}, ())
-    assert not [line for line in write_report(folder, plan, board, outcome or Outcome("done")) if "failed" in line]
+    assert not [line for line in write_report(folder, plan, store, outcome or Outcome("done")) if "failed" in line]
     return json.loads((folder / "report.json").read_text("utf-8")), (folder / "index.html").read_text("utf-8")
 
 
@@ -109,9 +109,9 @@ class Look(HTMLParser):
 
 
 def test_it_says_what_to_look_at(tmp_path: Path) -> None:
-    board = Board()
-    take_plant(board, "plant", 9)
-    _, page = written(tmp_path, board, Outcome("plant died", ["plant was restarted 1 times: it <died>"], [], 3.0))
+    store = TelemetryStore()
+    take_plant(store, "plant", 9)
+    _, page = written(tmp_path, store, Outcome("plant died", ["plant was restarted 1 times: it <died>"], [], 3.0))
     look = Look(page)
     found = [(kind, "".join(words), spans) for kind, words, spans in look.items]
     assert len(found) == 6
@@ -132,7 +132,7 @@ def test_it_says_what_to_look_at(tmp_path: Path) -> None:
 
 
 def test_it_says_that_there_is_nothing_to_look_at(tmp_path: Path) -> None:
-    _, page = written(tmp_path, Board())
+    _, page = written(tmp_path, TelemetryStore())
     assert "Nothing: no fault, no safe stop, no limit reached." in page
     assert Look(page).items == []
 
@@ -141,9 +141,9 @@ def test_it_is_whole_by_itself(tmp_path: Path) -> None:
     """Nothing is fetched: its addresses are files of the report that are there, places on the page, or data."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "arm.plant.log").write_text("words")
-    board = Board()
-    take_plant(board, "plant", 9)
-    _, page = written(tmp_path, board)
+    store = TelemetryStore()
+    take_plant(store, "plant", 9)
+    _, page = written(tmp_path, store)
     places = set(re.findall(r'id="([^"]+)"', page))
     beside = set()
     for address in Look(page).addresses:
@@ -158,14 +158,14 @@ def test_it_is_whole_by_itself(tmp_path: Path) -> None:
 
 def test_two_pairs_are_both_reported(tmp_path: Path) -> None:
     """What two nodes show under one name stands under their names, and each plant has the reference of its session."""
-    board = Board()
+    store = TelemetryStore()
     for node, session in (("left/plant", 9), ("right/plant", 10)):
-        take_plant(board, node, session)
+        take_plant(store, node, session)
     motion = PointToPoint(np.zeros(2), np.zeros(2), np.array([[1.0, -2.0]]), move_s=1.0, dwell_s=1.0).to_wire()
     for session, joints in ((10, JOINTS), (11, ["of", "another"])):
         reference = {"session": session, "begin_s": 1.0, "joints": joints, "motion": motion}
-        board.take(Facts(f"{session}/controller", session, {"reference": reference}))
-    report, page = written(tmp_path, board)
+        store.take(Facts(f"{session}/controller", session, {"reference": reference}))
+    report, page = written(tmp_path, store)
     assert [report["nodes"][f"{side}/plant"]["tracking"]["samples"] for side in ("left", "right")] == [0, 1899]
     assert "tracking" not in report
     assert "plant" not in report
@@ -180,9 +180,9 @@ def test_two_pairs_are_both_reported(tmp_path: Path) -> None:
 
 
 def test_charts_carry_the_numbers(tmp_path: Path) -> None:
-    board = Board()
-    take_plant(board, "plant", 9)
-    _, page = written(tmp_path, board)
+    store = TelemetryStore()
+    take_plant(store, "plant", 9)
+    _, page = written(tmp_path, store)
     charts = charts_of(page)
     effort = next(chart for chart in charts if chart["label"] == "effort [N m]")
     x, y = numbers(times_of(charts, effort)), numbers(effort["lines"][0]["y"])
@@ -282,11 +282,11 @@ def test_a_column_that_fails_costs_only_its_cell(tmp_path: Path) -> None:
     kind = NodeKind("n", object, lambda node: None, columns=(Column("bad", broken), fine))
     process = ProcessPlan("n", ("n",), "", kind=kind)
     plan = LaunchPlan(tmp_path / "x.yaml", {}, (process,), Registry())
-    board = Board()
-    board.take(Stats("n", 1, {"speed": 12.0}))
+    store = TelemetryStore()
+    store.take(Stats("n", 1, {"speed": 12.0}))
     outcome = Outcome()
     outcome.processes = [ended(process)]
-    write_report(tmp_path, plan, board, outcome)
+    write_report(tmp_path, plan, store, outcome)
     page = (tmp_path / "index.html").read_text("utf-8")
     assert "<th>speed</th>" in page
     assert '<td data-label="speed">12 m/s</td>' in page
@@ -322,15 +322,15 @@ def test_prefixes() -> None:
 def test_panels_with_findings_and_charts_of_another_package(tmp_path: Path) -> None:
     t = np.linspace(0.0, 1.0, 50)
 
-    def make(node, board):
+    def make(node, store):
         card = Card("motor", [Chart(t, [Line("winding", 20.0 + t)], "temperature [deg C]")])
         return Section({"max_c": 21.0}, charts={"Temperature": [card]}, findings=[Finding("motor: hot", [(0.5, 1.0)])])
 
     kind = NodeKind("n", object, lambda node: None, panels=(Panel("temperature", make),))
     plan = LaunchPlan(tmp_path / "x.launch.yaml", {}, (ProcessPlan("motor", (), "", kind=kind),))
-    board = Board()
-    board.take(Ready("motor", 1))
-    assert write_report(tmp_path, plan, board, Outcome("done")) == []
+    store = TelemetryStore()
+    store.take(Ready("motor", 1))
+    assert write_report(tmp_path, plan, store, Outcome("done")) == []
     page = (tmp_path / "index.html").read_text("utf-8")
     assert Look(page).items == [(None, ["motor:", " motor: hot", "0.50 \N{EN DASH} 1.00 s"], [(0.5, 1.0)])]
     assert [line["label"] for line in charts_of(page)[0]["lines"]] == ["winding"]

@@ -7,7 +7,7 @@ import pytest
 
 from dyn_service.graph.launch.page import Shown
 from dyn_service.graph.middleware.node_kind import Section
-from dyn_service.graph.middleware.telemetry import Board
+from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.graph.report.charts import Card, Chart, Line
 from tests.browser import browser, needs_browser
 from tests.graph.report.test_page import page_of, take_plant, written
@@ -22,9 +22,9 @@ FIRST_TIMES = """() => [...document.querySelectorAll('.chart')].map((place) => p
 
 
 def test_charts_are_drawn_and_zoom_together(tmp_path: Path) -> None:
-    board = Board()
-    take_plant(board, "plant", 9)
-    written(tmp_path, board)
+    store = TelemetryStore()
+    take_plant(store, "plant", 9)
+    written(tmp_path, store)
     with browser(color_scheme="dark") as page:
         page.goto((tmp_path / "index.html").as_uri())
         page.wait_for_function("document.querySelectorAll('canvas').length === 4")
@@ -57,9 +57,9 @@ def test_charts_are_drawn_and_zoom_together(tmp_path: Path) -> None:
 
 
 def test_it_fits_a_narrow_window(tmp_path: Path) -> None:
-    board = Board()
-    take_plant(board, "plant", 9)
-    written(tmp_path, board)
+    store = TelemetryStore()
+    take_plant(store, "plant", 9)
+    written(tmp_path, store)
     with browser(viewport={"width": 390, "height": 800}) as page:
         page.goto((tmp_path / "index.html").as_uri())
         page.wait_for_selector("canvas")

@@ -1,4 +1,4 @@
-"""The board and the report, from messages made here: figures are checked against ones worked out by hand."""
+"""The store and the report, from messages made here: figures are checked against ones worked out by hand."""
 
 import json
 import math
@@ -14,7 +14,17 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.plan import LaunchPlan
 from dyn_service.graph.launch.report import SCHEMA, _cpu, finite, write_report
 from dyn_service.graph.launch.supervisor import Outcome
-from dyn_service.graph.middleware.telemetry import Board, Facts, Fault, Ready, Recording, Rows, Stats, decode, rows_of
+from dyn_service.graph.middleware.telemetry import (
+    Facts,
+    Fault,
+    Ready,
+    Recording,
+    Rows,
+    Stats,
+    TelemetryStore,
+    decode,
+    rows_of,
+)
 from dyn_service.graph.nodes.plant.recording import Part, motion_of, parts_of
 from dyn_service.graph.nodes.plant.report import effort_cards, tracking_cards, tracking_section
 from dyn_service.graph.report.charts import ROUNDING
@@ -33,9 +43,9 @@ def rows(node: str, channel: str, columns: list[str], table: np.ndarray) -> Rows
 
 
 @pytest.fixture
-def board() -> Board:
+def store() -> TelemetryStore:
     """A run of 3 s: braked for 1 s, then on a reference that began at 1 s, off by OFFSET."""
-    made = Board()
+    made = TelemetryStore()
     made.take(Ready("plant", 1))
     made.take(
         Facts("plant", 1, {"role": "plant", "robot": "crane", "fingerprint": "f00", "joints": JOINTS, "session": 9,
@@ -65,9 +75,9 @@ def board() -> Board:
     return made
 
 
-def test_report_from_a_recorded_run(board: Board, tmp_path: Path) -> None:
+def test_report_from_a_recorded_run(store: TelemetryStore, tmp_path: Path) -> None:
     plan = LaunchPlan(tmp_path / "crane.launch.yaml", {"rate": "500"}, ())
-    summary = write_report(tmp_path / "out", plan, board, Outcome("3 s are over", ["a fault"], [], 3.0))
+    summary = write_report(tmp_path / "out", plan, store, Outcome("3 s are over", ["a fault"], [], 3.0))
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert report["schema"] == SCHEMA
     assert report["robot"] == {"name": "crane", "fingerprint": "f00", "joints": JOINTS}
@@ -104,26 +114,28 @@ def test_report_from_a_recorded_run(board: Board, tmp_path: Path) -> None:
     assert any("rms 3.54e-03, max 4.00e-03 (turn, rad)" in line for line in summary)
 
 
-def test_recordings_are_kept(board: Board, tmp_path: Path) -> None:
-    write_report(tmp_path, LaunchPlan(tmp_path / "c.yaml", {}, ()), board, Outcome())
+def test_recordings_are_kept(store: TelemetryStore, tmp_path: Path) -> None:
+    write_report(tmp_path, LaunchPlan(tmp_path / "c.yaml", {}, ()), store, Outcome())
     with np.load(tmp_path / "recording.npz") as kept:
         assert kept["plant.plant"].shape == (3000, 9)
         assert kept["plant.plant.columns"].tolist()[:4] == ["t", "session", "mode", "q.lift"]
 
 
 def test_report_of_a_launch_without_our_nodes(tmp_path: Path) -> None:
-    assert write_report(tmp_path, LaunchPlan(tmp_path / "x.launch.yaml", {}, ()), Board(), Outcome("done")) == []
+    assert (
+        write_report(tmp_path, LaunchPlan(tmp_path / "x.launch.yaml", {}, ()), TelemetryStore(), Outcome("done")) == []
+    )
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert report["robot"]["name"] is None
     assert "tracking" not in report
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "report.json"]
 
 
-def test_reference_is_cut_where_the_next_one_begins(board: Board) -> None:
+def test_reference_is_cut_where_the_next_one_begins(store: TelemetryStore) -> None:
     still = PointToPoint(np.array([-1.0, 0.5]), np.zeros(2), np.array([[-1.0, 0.5]]), 1.0, 0.0)
     later = {"session": 9, "begin_s": 2.5, "joints": JOINTS, "motion": still.to_wire()}
-    board.take(Facts("controller", 3, {"reference": later}))
-    motion = motion_of(board.nodes["plant"], board)
+    store.take(Facts("controller", 3, {"reference": later}))
+    motion = motion_of(store.nodes["plant"], store)
     assert motion is not None
     assert motion.reference[2499].tolist() == MOTION.sample(1.499).q[::-1].tolist()
     assert motion.reference[2500].tolist() == [-1.0, 0.5]
@@ -133,7 +145,7 @@ SEVERAL = configuration(["hull", "lift", "ball", "base"], ["floating", "prismati
 
 
 @pytest.fixture
-def flying() -> Board:
+def flying() -> TelemetryStore:
     """2 s of a robot of such joints, off its reference by 1e-3 along each velocity; the controller orders its joints
     otherwise and writes a quaternion with the other sign, and an angle a turn further on.
     """
@@ -144,7 +156,7 @@ def flying() -> Board:
     point[2] += 2.0 * np.pi
     point[3:7] *= -1.0
     motion = PointToPoint(start, np.zeros(at.nv), np.array([point, start]), 0.8, 0.2, at)
-    made = Board()
+    made = TelemetryStore()
     configuration = SEVERAL.to_wire()
     made.take(Facts("plant", 1, {"role": "plant", "robot": "flyer", "joints": list(SEVERAL.names), "session": 9,
                                  "configuration": configuration, "effort_limit": [math.inf] * 13}))  # fmt: skip
@@ -162,7 +174,7 @@ def flying() -> Board:
     return made
 
 
-def test_errors_of_joints_with_several_ways_to_move(flying: Board) -> None:
+def test_errors_of_joints_with_several_ways_to_move(flying: TelemetryStore) -> None:
     section = tracking_section(flying.nodes["plant"], flying)
     assert section is not None
     joints = section.content["joints"]
@@ -173,7 +185,7 @@ def test_errors_of_joints_with_several_ways_to_move(flying: Board) -> None:
     assert section.content["share_under_command"] == 1.0
 
 
-def test_charts_of_rounding_errors_are_flat(flying: Board) -> None:
+def test_charts_of_rounding_errors_are_flat(flying: TelemetryStore) -> None:
     """An error of 1e-17 does not fill its axis, and is not drawn in nanometres."""
     motion = motion_of(flying.nodes["plant"], flying)
     assert motion is not None
@@ -183,15 +195,15 @@ def test_charts_of_rounding_errors_are_flat(flying: Board) -> None:
 
 
 def test_cpu_times_of_runs_are_summed() -> None:
-    board = Board()
+    store = TelemetryStore()
     for pid, cpu_s in ((1, 2.0), (2, 3.0)):
-        board.take(Stats("plant", pid, {"cpu_s": cpu_s, "lived_s": 10.0}))
-    board.take(Stats("plant", 3, {"steps": 7}))  # killed: it tells no CPU time
-    assert _cpu(board.nodes["plant"]) == {"cpu_s": 5.0, "cpu_share": 0.25}
+        store.take(Stats("plant", pid, {"cpu_s": cpu_s, "lived_s": 10.0}))
+    store.take(Stats("plant", 3, {"steps": 7}))  # killed: it tells no CPU time
+    assert _cpu(store.nodes["plant"]) == {"cpu_s": 5.0, "cpu_share": 0.25}
     assert _cpu(None) == {"cpu_s": None, "cpu_share": None}
 
 
-def test_references_are_shown_beside_what_was_measured(flying: Board) -> None:
+def test_references_are_shown_beside_what_was_measured(flying: TelemetryStore) -> None:
     """A quaternion's sign and full turns, in which they may differ and mean the same, are those of the measured one."""
     recording = flying.nodes["plant"].recordings["plant"]
     recording.table[500:, 3 + 3 : 3 + 7] *= -1.0  # the plant's hull
@@ -202,7 +214,7 @@ def test_references_are_shown_beside_what_was_measured(flying: Board) -> None:
     assert np.abs(motion.reference - motion.q).max() < 3e-3
 
 
-def test_translations_and_rotations_have_panels_of_their_own(flying: Board) -> None:
+def test_translations_and_rotations_have_panels_of_their_own(flying: TelemetryStore) -> None:
     parts = parts_of(SEVERAL)
     assert [(part.title, part.position, part.error_unit, part.effort_unit) for part in parts] == [
         ("hull, translation", "position [m]", "m", "N"),
@@ -251,21 +263,21 @@ def test_recording_is_bounded_and_spans_the_run() -> None:
     assert kept.tolist() == list(range(0, 10_000, 16))
 
 
-def test_a_clock_that_began_again_goes_on(board: Board) -> None:
+def test_a_clock_that_began_again_goes_on(store: TelemetryStore) -> None:
     columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
-    board.take(rows("plant", "plant", columns, np.array([[0.0, 10.0, 0.0] + [0.0] * 6, [0.5, 10.0, 0.0] + [0.0] * 6])))
-    motion = motion_of(board.nodes["plant"], board)
+    store.take(rows("plant", "plant", columns, np.array([[0.0, 10.0, 0.0] + [0.0] * 6, [0.5, 10.0, 0.0] + [0.0] * 6])))
+    motion = motion_of(store.nodes["plant"], store)
     assert motion is not None
     assert np.all(np.diff(motion.t) >= 0.0)
     assert motion.t[-1] == pytest.approx(2.999 + 0.5)
 
 
 def test_messages_that_are_none() -> None:
-    board = Board()
-    board.take(Rows("n", 1, "c", ["a", "b"], b"\0" * 17))
-    board.take(Fault("n", 1, "broken"))
-    assert board.malformed == 1
-    assert board.nodes["n"].faults == ["broken"]
+    store = TelemetryStore()
+    store.take(Rows("n", 1, "c", ["a", "b"], b"\0" * 17))
+    store.take(Fault("n", 1, "broken"))
+    assert store.malformed == 1
+    assert store.nodes["n"].faults == ["broken"]
     for frame in (b"", b"\x80", b"\x81\xa4kind\xa4what"):
         with pytest.raises(InvalidArgumentError, match="not a telemetry message"):
             decode(frame)

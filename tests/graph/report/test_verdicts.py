@@ -22,7 +22,7 @@ from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.run import _summary
 from dyn_service.graph.launch.supervisor import BUSY, NOT_CLEAN, Outcome, waiting_per_core
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel
-from dyn_service.graph.middleware.telemetry import Board, Facts, Ready, Rows, Stats
+from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats, TelemetryStore
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.graph.nodes.registry import Registry
 from dyn_service.graph.report.verdicts import PlantBounds, Verdict
@@ -45,15 +45,15 @@ def run(
     clock: str = "real_time",
     recorded: bool = True,
     controller: bool = True,
-) -> Board:
+) -> TelemetryStore:
     """3 s of a plant: braked for 1 s, then on a reference that goes the way (m, rad), off it by half of the error (m,
     rad), at 2 s by all of it.
     """
-    at, board = configuration(JOINTS, ["prismatic", "revolute"]), Board()
+    at, store = configuration(JOINTS, ["prismatic", "revolute"]), TelemetryStore()
     facts = {"role": "plant", "joints": JOINTS, "session": 9, "configuration": at.to_wire(), "clock": clock}
-    board.take(Ready("plant", 1))
-    board.take(Facts("plant", 1, {**facts, **({"bounds": bounds} if bounds else {})}))
-    board.take(Stats("plant", 1, {**QUIET, **(plant or {})}))
+    store.take(Ready("plant", 1))
+    store.take(Facts("plant", 1, {**facts, **({"bounds": bounds} if bounds else {})}))
+    store.take(Stats("plant", 1, {**QUIET, **(plant or {})}))
     motion = PointToPoint(np.zeros(2), np.zeros(2), np.array([way]), move_s=1.0, dwell_s=1.0)
     t = np.arange(3000) / 1000.0
     q = motion.sample(t - 1.0).q - np.outer(np.where(t == 2.0, 1.0, 0.5), error)
@@ -61,19 +61,19 @@ def run(
     table = np.column_stack([t, np.full_like(t, 9.0), mode, q, np.zeros((3000, 4))])
     columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
     if recorded:
-        board.take(Rows("plant", 1, "plant", columns, np.ascontiguousarray(table, "<f8").tobytes()))
+        store.take(Rows("plant", 1, "plant", columns, np.ascontiguousarray(table, "<f8").tobytes()))
     if controller:
         reference = {"session": 9, "begin_s": 1.0, "joints": JOINTS, "motion": motion.to_wire()}
         told = {"role": "controller", "deadline_s": 0.002, "law": "l", "late_share": 0.01, "reference": reference}
-        board.take(Facts("controller", 2, told))
-        board.take(Stats("controller", 2, {**ASKED, **(asked or {})}))
-    return board
+        store.take(Facts("controller", 2, told))
+        store.take(Stats("controller", 2, {**ASKED, **(asked or {})}))
+    return store
 
 
-def judged(folder: Path, board: Board, **outcome: object) -> tuple[dict, str, str]:
+def judged(folder: Path, store: TelemetryStore, **outcome: object) -> tuple[dict, str, str]:
     """What report.json says of the outcome, the page's badge, and the launch's last line."""
     plan, made = LaunchPlan(folder / "c.launch.yaml", {}, ()), Outcome("3 s are over", **outcome)  # type: ignore[arg-type]
-    write_report(folder, plan, board, made)
+    write_report(folder, plan, store, made)
     found = json.loads((folder / "report.json").read_text("utf-8"))["outcome"]
     page = (folder / "index.html").read_text("utf-8")
     for one in found["verdicts"]:
@@ -82,7 +82,7 @@ def judged(folder: Path, board: Board, **outcome: object) -> tuple[dict, str, st
     assert badge is not None
     assert badge[2].startswith(found["verdict"])
     assert badge[1] in {True: ("good", "warn"), False: ("bad",), None: ("warn",)}[found["clean"]]
-    lines = _summary(plan, board, made)
+    lines = _summary(plan, store, made)
     assert all(f"not clean: {one}" in lines for one in made.broken)
     return found, page, lines[-1] if lines else ""
 
@@ -142,8 +142,8 @@ def test_a_robot_that_stands_still_under_a_small_motion_is_not_clean(tmp_path: P
 def test_bounds_are_parameters(tmp_path: Path) -> None:
     given = {"bounds": {"safe_stops": 20, "error_rad": 2.0, "error_share": 1.0}}
     bounds = msgspec.to_builtins(msgspec.convert({"robot": "r", **given}, PlantParameters).bounds)
-    board = run(error=(0.0, 1.15), plant={"stops": 17}, bounds=bounds)
-    found, _, last = judged(tmp_path, board, check=True)
+    store = run(error=(0.0, 1.15), plant={"stops": 17}, bounds=bounds)
+    found, _, last = judged(tmp_path, store, check=True)
     assert (found["clean"], found["exit_code"]) == (True, 0)
     assert last.startswith("clean, 7 bounds met")
     with pytest.raises(msgspec.ValidationError, match=r"bounds\.under_command"):
@@ -157,8 +157,8 @@ def test_bounds_are_parameters(tmp_path: Path) -> None:
 
 
 def test_what_was_not_judged_is_said(tmp_path: Path) -> None:
-    def unjudged(board: Board) -> tuple[bool | None, list[str]]:
-        found, _, _ = judged(tmp_path, board)
+    def unjudged(store: TelemetryStore) -> tuple[bool | None, list[str]]:
+        found, _, _ = judged(tmp_path, store)
         return found["clean"], [one["sentence"] for one in found["verdicts"] if one["passed"] is None]
 
     late = "in lockstep nothing comes late"
@@ -175,21 +175,21 @@ def test_what_was_not_judged_is_said(tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_judged_nothing_is_clean(tmp_path: Path) -> None:
-    found, page, _ = judged(tmp_path, Board())
+    found, page, _ = judged(tmp_path, TelemetryStore())
     assert (found["clean"], found["exit_code"], found["verdict"]) == (None, 0, "nothing judged")
     assert "Nothing was judged: no node of this launch has bounds." in page
-    assert judged(tmp_path, Board(), check=True)[0]["exit_code"] == NOT_CLEAN
+    assert judged(tmp_path, TelemetryStore(), check=True)[0]["exit_code"] == NOT_CLEAN
 
 
 def test_a_panel_that_failed_judged_nothing_and_is_not_clean(tmp_path: Path) -> None:
-    def broken_panel(node, board):
+    def broken_panel(node, store):
         raise KeyError("speed")
 
     kind = NodeKind("n", object, lambda node: None, panels=(Panel("speed", broken_panel),))
     plan = LaunchPlan(tmp_path / "x.launch.yaml", {}, (ProcessPlan("n", (), "", kind=kind),), Registry())
-    board, outcome = Board(), Outcome("done")
-    board.take(Ready("n", 1))
-    write_report(tmp_path, plan, board, outcome)
+    store, outcome = TelemetryStore(), Outcome("done")
+    store.take(Ready("n", 1))
+    write_report(tmp_path, plan, store, outcome)
     assert outcome.clean is False
     assert outcome.broken == ["n: speed is no number (its panel failed), allowed at most 0"]
 
@@ -210,13 +210,13 @@ def test_a_busy_machine_is_named_with_what_helps(tmp_path: Path) -> None:
     assert found["busy"] == said
     assert said in page
     assert found["waiting_per_core"] == pytest.approx(3.1)
-    for board, waiting in (
+    for store, waiting in (
         (run(plant=late), 0.9 * BUSY),  # a quiet machine has no part in it
         (run(plant=late), 0.0),  # nor has one of which nothing is known
         (run(), 3.1),  # a run that is clean was not disturbed
         (run(plant={"stops": 1}, clock="lockstep"), 3.1),  # nor is one in lockstep
     ):
-        found, _, _ = judged(tmp_path, board, waiting=[waiting] if waiting else [])
+        found, _, _ = judged(tmp_path, store, waiting=[waiting] if waiting else [])
         assert found["busy"] is None
 
 

@@ -150,7 +150,7 @@ class ControlLoop(Generic[L]):
         try:
             self._loop()
         finally:
-            release = self.commander.taking_over.release(self._last)
+            release = self.commander.arming.release(self._last)
             if release is not None:
                 self._send(release)
                 time.sleep(RELEASE_S)
@@ -171,7 +171,7 @@ class ControlLoop(Generic[L]):
             state = self._receive()
             if state is not None:
                 self._last, silent, patience_s = state, 0, p.state_timeout_s
-                if doubt := self.following.rate_doubt(state):
+                if doubt := self.following.rate_warning(state):
                     _LOG.warning("%s", doubt)
                 if self.following.due(state):
                     self._control(state)

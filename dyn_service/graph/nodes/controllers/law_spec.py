@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.control.controller import Commander, Following, TakingOver, TrajectoryMaker, hold_maker
+from dyn_service.control.controller import Arming, Commander, ReferenceTracker, TrajectoryMaker, hold_maker
 from dyn_service.control.law import Law
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
 from dyn_service.messages import Message
@@ -86,8 +86,8 @@ def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, resta
     p = in_range(p)
     at, fingerprint = model.configuration, model.description.fingerprint
     make = hold_maker(at) if spec.make_motion is None else spec.make_motion(p, at, model.limits)
-    following = Following(at, fingerprint, make, p.rate_hz, p.delay_compensation)
+    following = ReferenceTracker(at, fingerprint, make, p.rate_hz, p.delay_compensation)
     law = spec.make_law(p, model)
     names = at.velocity_names
-    taking_over = TakingOver(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
-    return Commander(following, law, taking_over)
+    arming = Arming(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
+    return Commander(following, law, arming)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
-from dyn_service.graph.middleware.telemetry import Board, NodeBoard, Recording
+from dyn_service.graph.middleware.telemetry import NodeTelemetry, Recording, TelemetryStore
 from dyn_service.graph.nodes.controllers.recording import CHANNEL, LOADS, UPDATE
 from dyn_service.graph.report.charts import (
     MICRO,
@@ -34,7 +34,7 @@ from dyn_service.graph.report.series import quantiles, running_time
 from dyn_service.graph.report.verdicts import Verdict
 
 
-def law_section(controller: NodeBoard, board: Board) -> Section | None:
+def law_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
     """The law's name, parameters and signals, or None where the controller tells of no law."""
     name = controller.fact("law")
     if name is None:
@@ -89,11 +89,11 @@ class Loads:
     torque: Array
 
 
-def requests_section(controller: NodeBoard, board: Board) -> Section:
+def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Section:
     """Requests and round trips, with their charts."""
     requests = controller.recordings.get("requests")
     content = _request_summary(controller, requests)
-    verdict = _verdict(content, controller, board)
+    verdict = _verdict(content, controller, store)
     findings = _findings(content, requests, grave=verdict.passed is False)
     charts = {}
     if requests is not None and len(requests.table):
@@ -101,7 +101,7 @@ def requests_section(controller: NodeBoard, board: Board) -> Section:
     return Section(content, _lines(content), charts=charts, findings=findings, verdicts=[verdict])
 
 
-def loads_section(controller: NodeBoard, board: Board) -> Section | None:
+def loads_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
     """The joint loads with their charts, or None where none were recorded."""
     loads = loads_of(controller)
     if loads is None:
@@ -109,7 +109,7 @@ def loads_section(controller: NodeBoard, board: Board) -> Section | None:
     return Section(_loads_summary(loads), charts={"Load that each joint carries": load_cards(loads)})
 
 
-def loads_of(controller: NodeBoard) -> Loads | None:
+def loads_of(controller: NodeTelemetry) -> Loads | None:
     """The joint loads, or None where none were recorded."""
     recording = controller.recordings.get("loads")
     if recording is None or not len(recording.table):
@@ -119,7 +119,7 @@ def loads_of(controller: NodeBoard) -> Loads | None:
     return Loads(joints, running_time(recording.column("t")), force, torque)
 
 
-def _request_summary(controller: NodeBoard, requests: Recording | None) -> dict[str, Any]:
+def _request_summary(controller: NodeTelemetry, requests: Recording | None) -> dict[str, Any]:
     counters = (
         "sent", "answered", "lost", "deadline_misses", "skipped", "commands", "reference_restarts",
         "telemetry_dropped",
@@ -161,9 +161,9 @@ def _lines(requests: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _verdict(requests: Mapping[str, Any], controller: NodeBoard, board: Board) -> Verdict:
+def _verdict(requests: Mapping[str, Any], controller: NodeTelemetry, store: TelemetryStore) -> Verdict:
     """The share of answers that came late or never, but where every plant waits for them."""
-    clocks = {clock for node in board.nodes.values() if (clock := node.fact("clock")) is not None}
+    clocks = {clock for node in store.nodes.values() if (clock := node.fact("clock")) is not None}
     share, late, sent = controller.fact("late_share"), requests["deadline_misses"] + requests["lost"], requests["sent"]
     why_not = "in lockstep nothing comes late" if clocks == {"lockstep"} else "" if sent else "nothing was asked"
     bound = math.inf if share is None else 100.0 * share

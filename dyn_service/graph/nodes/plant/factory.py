@@ -27,7 +27,7 @@ from dyn_service.control.plant.drive import Drive
 from dyn_service.control.plant.hardware import Driver, Hardware, TakesSetPoints
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import SafetySettings, SafetySupervisor
-from dyn_service.control.plant.simulated import Actuators, Measuring, SimulatedRobot
+from dyn_service.control.plant.simulated import Actuators, RobotSensors, SimulatedRobot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.nodes.plant.parameters import (
     ActuatorParameters,
@@ -403,7 +403,7 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
     return Actuators(1.0 / p.rate_hz, limit, said.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
 
 
-def make_measuring(robot: Robot, p: PlantParameters) -> Measuring | None:
+def make_measuring(robot: Robot, p: PlantParameters) -> RobotSensors | None:
     """Its sensors, on the robot that really moves; None where there are none.
 
     Raises:
@@ -412,7 +412,7 @@ def make_measuring(robot: Robot, p: PlantParameters) -> Measuring | None:
     if not p.sensors:
         return None
     sensors = Sensors.from_file(robot, p.sensors, seed=p.sensor_seed)
-    return Measuring(sensors, robot.configuration, p.velocities)
+    return RobotSensors(sensors, robot.configuration, p.velocities)
 
 
 def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDynamics:

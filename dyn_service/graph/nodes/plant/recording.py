@@ -19,7 +19,7 @@ from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import ACTIVE, MODES, RUNNING
 from dyn_service.control.plant.simulated import Actuators, SimulatedRobot
 from dyn_service.control.trajectory import ReferenceTrajectory, from_wire
-from dyn_service.graph.middleware.telemetry import Board, NodeBoard, Recorder, Recording, Telemetry
+from dyn_service.graph.middleware.telemetry import NodeTelemetry, Recorder, Recording, Telemetry, TelemetryStore
 from dyn_service.graph.report.series import running_time
 from dyn_service.model.configuration import Configuration
 
@@ -259,7 +259,7 @@ def commanded_at(
     return found
 
 
-def motion_of(plant: NodeBoard, board: Board) -> Motion | None:
+def motion_of(plant: NodeTelemetry, store: TelemetryStore) -> Motion | None:
     """The plant's recording beside the reference, or None where nothing was recorded.
 
     Any node may tell of a reference: those of this plant are the ones that name its session.
@@ -274,7 +274,7 @@ def motion_of(plant: NodeBoard, board: Board) -> Motion | None:
     at = Configuration.from_wire(told)
     time, session = recording.column("t"), recording.column("session")
     sessions = set(session.tolist())
-    told_of = (facts["reference"] for node in board.nodes.values() for facts in node.facts if "reference" in facts)
+    told_of = (facts["reference"] for node in store.nodes.values() for facts in node.facts if "reference" in facts)
     followed = [Followed.of_fact(one) for one in told_of if one["session"] in sessions]
     reference, _ = followed_at(at, time, session, followed)
     mode = recording.column("mode")

@@ -28,7 +28,7 @@ from dyn_service.api.queries import Array
 from dyn_service.control.plant.safety import ACTIVE, CAUSES, MODES, REFUSALS, RUNNING, STOPPED
 from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
 from dyn_service.graph.middleware.pacing import LATE
-from dyn_service.graph.middleware.telemetry import Board, NodeBoard, Recording
+from dyn_service.graph.middleware.telemetry import NodeTelemetry, Recording, TelemetryStore
 from dyn_service.graph.nodes.plant.recording import BY_JOINT, Motion, Part, motion_of, parts_of
 from dyn_service.graph.report.charts import (
     ENTRIES,
@@ -68,7 +68,7 @@ _NAMED = 4
 """So many joints are named, the worst first."""
 
 
-def limit_shares(plant: NodeBoard) -> dict[str, dict[str, float]]:
+def limit_shares(plant: NodeTelemetry) -> dict[str, dict[str, float]]:
     """By kind and joint, the share of steps in which it was so, over all runs of the plant; those of 0 left out.
 
     Of what commands and efforts came up against it is the share of the steps under command.
@@ -267,18 +267,18 @@ positions are approached as they are meant to be.
 """
 
 
-def plant_section(plant: NodeBoard, board: Board) -> Section:
+def plant_section(plant: NodeTelemetry, store: TelemetryStore) -> Section:
     """What the plant counted."""
     content = _plant_summary(plant)
     lines = [*_late_lines(content), *_difference_lines(content), *_stop_lines(content)]
     lines += limit_lines(content["by_joint"])
     findings = _findings(content, plant.recordings.get("plant"))
-    return Section(content, lines, findings=findings, verdicts=_verdicts(content, plant, board))
+    return Section(content, lines, findings=findings, verdicts=_verdicts(content, plant, store))
 
 
-def tracking_section(plant: NodeBoard, board: Board) -> Section | None:
+def tracking_section(plant: NodeTelemetry, store: TelemetryStore) -> Section | None:
     """The tracking error, with charts of it and of the efforts, or None where nothing was recorded."""
-    motion, bounds = motion_of(plant, board), bounds_of(plant)
+    motion, bounds = motion_of(plant, store), bounds_of(plant)
     if motion is None:
         return None
     content = tracking_summary(motion)
@@ -290,7 +290,7 @@ def tracking_section(plant: NodeBoard, board: Board) -> Section | None:
     return Section(content, _lines(content), charts=charts, findings=findings, tables=tables, verdicts=verdicts)
 
 
-def bounds_of(plant: NodeBoard) -> PlantBounds:
+def bounds_of(plant: NodeTelemetry) -> PlantBounds:
     """The bounds that are parameters of the plant."""
     return msgspec.convert(plant.fact("bounds") or {}, PlantBounds)
 
@@ -334,7 +334,7 @@ def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
     return Verdict(_TRACKING, float(error[row, k]), float(allowed[k]), motion.units[k], where)
 
 
-def _verdicts(content: Mapping[str, Any], plant: NodeBoard, board: Board) -> list[Verdict]:
+def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: TelemetryStore) -> list[Verdict]:
     """What the plant counted, held against its bounds."""
     bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
     steps, slipped = content["steps"], content["slipped"]
@@ -342,7 +342,7 @@ def _verdicts(content: Mapping[str, Any], plant: NodeBoard, board: Board) -> lis
     p99_9, longest = (1e-3 * (plant.fact("speed") or 1.0) * float(content[name] or 0.0) for name in LATE[2:])
     late, lost = (None, None) if untimed else (p99_9, 100.0 * slipped / max(1, slipped + steps))
     how_late = untimed or f"99.9 % of the periods; the latest {sized(longest, 'ms')}"
-    asked = bool(content["armed"] or content["refused"] or board.with_fact("law"))
+    asked = bool(content["armed"] or content["refused"] or store.with_fact("law"))
     under = 100.0 * content["share_under_command"] if asked else None
     nobody = "" if asked else "nothing commanded the plant"
     shares = [(100.0 * share, joint) for kind in _JUDGED for joint, share in content["by_joint"].get(kind, {}).items()]
@@ -359,7 +359,7 @@ def _verdicts(content: Mapping[str, Any], plant: NodeBoard, board: Board) -> lis
     return found
 
 
-def _plant_summary(plant: NodeBoard) -> dict[str, Any]:
+def _plant_summary(plant: NodeTelemetry) -> dict[str, Any]:
     counters: Sequence[str] = (
         "steps", "published", "commands", "refused", "malformed", "overruns", "caught_up", "slipped", "armed",
         "stops", "stopped_steps", "active_steps", "clipped", "slowed", "out_of_range_steps", "telemetry_dropped",
@@ -456,7 +456,7 @@ def _notes(stats: Stats) -> str:
     return ", ".join(notes)
 
 
-def at_end(plant: NodeBoard) -> str:
+def at_end(plant: NodeTelemetry) -> str:
     """Its safe stops, what its motors and joints came up against, late commands; nothing of what there was not."""
     content = _plant_summary(plant)
     said = _stop_lines(content)[: 1 + _too_slow(content)] if content["stops"] else []

@@ -5,7 +5,7 @@ import pytest
 from law_name.controller import LawName, LawNameParameters
 
 from dyn_service import Robot
-from dyn_service.control.dry_run import rehearse
+from dyn_service.control.dry_run import dry_run
 from dyn_service.control.law import RobotState
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
@@ -32,7 +32,7 @@ def test_each_term_of_the_law(robot: Robot, law: LawName) -> None:
 
 
 def test_a_push_stretches_the_spring(robot: Robot, law: LawName) -> None:
-    run = rehearse(law, robot, 2.0, q=[0.4], push=lambda t, q, v: [1.0])
+    run = dry_run(law, robot, 2.0, q=[0.4], push=lambda t, q, v: [1.0])
     # what swings dies out as exp(-0.7 * 10 t), to 1e-6 of itself at 2 s
     np.testing.assert_allclose(run.error[-1], -1.0 / (robot.mass_matrix(run.q[-1])[0] * 100.0), rtol=1e-5)
     np.testing.assert_allclose(run.signals["stretch"][-1], run.error[-1], rtol=1e-5)
