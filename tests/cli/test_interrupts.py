@@ -100,7 +100,7 @@ def refused(**settings: object) -> Exception:
 
 def test_keys_that_are_not_there_are_missed_before_anything_is_made(tmp_path: Path) -> None:
     fault = refused(endpoints=["tcp://0.0.0.0:0"], keys_folder=str(tmp_path))
-    assert "an endpoint asks for keys, and there is no file" in str(fault)
+    assert "an endpoint needs keys, and there is no file" in str(fault)
 
 
 @pytest.mark.parametrize("part", [{"affinity": [4095]}, {"busy_poll_us": 50.0}])

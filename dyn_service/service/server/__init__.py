@@ -1,1 +1,11 @@
-"""The server: requests in, replies out. `service` knows no socket, `app` no dynamics."""
+"""The server: requests in, replies out.
+
+app             `Server`: sockets and event loop; `open_server`: a server from its settings
+dispatcher      answers a request at once, queues it for a worker, or refuses it
+settings        the parameters of a server; loads no engine
+process         limits and statistics of the server's process
+transport/      tcp, ipc and inproc endpoints, encrypted or not
+answering/      from the bytes of a request to the bytes of its reply; no sockets
+workers/        processes that compute slow requests
+administration/ keys, roles, audit log, metrics
+"""

@@ -1,21 +1,12 @@
-"""The server's sockets and its loop.
+"""The server: its sockets and event loop, and how it is made from settings.
 
-The loop waits until a socket can be read or written, takes what came, of each peer one message in turn, and answers it.
-What is answered here, in microseconds, and what by a worker is for `dispatcher` to say. So a request is never behind
-another client's big batch, only behind the few that arrived before it, and the sockets are looked at again and again.
+The loop waits for sockets, takes received messages, one per peer in turn, and answers them. `dispatcher` decides what
+is answered here, in microseconds, and what by a worker. So a request never waits for another client's large batch, only
+for the few requests that arrived before it.
 
-    transport          what a transport is to the server; the ones below are three
-    connections    tcp and ipc, open: the peers, and what each may make grow
-    keyed          tcp and ipc, encrypted, for keys that are on a list
-    inproc         peers within this process
-    quota         what the connections of all transports may hold together
-
-    Server([robot], endpoints=["tcp://127.0.0.1:0"])        as a context manager: a thread of this process
-    Server([robot]).serve_forever()                         in this thread, until SIGINT or SIGTERM
-
-
-----
-From settings to a server that has only to listen: robots loaded, kernels made; for `dyn serve` and the node.
+    Server([robot], endpoints=["tcp://127.0.0.1:0"])        as a context manager: runs in a thread of this process
+    Server([robot]).serve_forever()                         runs in this thread until SIGINT or SIGTERM
+    open_server(settings, print)                            loads robots and compiles kernels by `ServerSettings`
 """
 
 from __future__ import annotations
@@ -79,35 +70,38 @@ _LOG = logging.getLogger(__name__)
 
 
 _BURST = 64
-"""So many messages of one transport are answered before the sockets are looked at again."""
+"""Maximum number of messages of a transport handled before the sockets are polled again."""
 
 _TURN_NS = 1_000_000
-"""None is begun after so long before they are."""
+"""After this time no further message is started before the sockets are polled again."""
 
 _TICK_S = 0.05
-"""How often an idle loop looks whether it should stop, and what has taken too long."""
+"""Interval at which an idle loop checks for a stop and for expired requests."""
 
 _LOOK_NS = 100_000_000
-"""How often the connections and the list of keys are looked over."""
+"""Interval at which connections and the list of keys are checked."""
 
 _GRACE_S = 2.0
-"""How long a server that stops waits for the answers that are worked on, and for replies to leave."""
+"""Time that a stopping server waits for running requests and for replies to be sent."""
 
 
 class Server:
     """Serves robots over ZeroMQ.
 
     Args:
-        robots: The robots, by their names.
-        endpoints: Where to listen. Only addresses that are written out are listened on: the default is loopback.
-        limits: Sizes, counts and times that clients must keep.
-        workers: How many processes do what is slow, and may be killed. 0 is a thread of this process: for a server
-            within another program, where a slow request may take its time and slow requests wait for each other.
-        allow_load: Whether clients may load and unload robots; None: if nothing but this machine can reach the server.
-        context: The ZeroMQ context of `inproc` endpoints; None is the process's own.
-        keys: Where keys are asked for: "remote", where other machines can come, or "required", on this machine too.
-        key_folder: Where `dyn keys` keeps them; None is its default.
-        audit: The file that says who loaded and unloaded what; None: only the log does.
+        robots: The robots, served by their names.
+        endpoints: Where to listen; the default is loopback.
+        limits: Limits on sizes, counts and times of requests.
+        workers: Number of processes for slow requests, which can be killed. 0 is one thread of this process, for
+            servers
+            inside another program: its requests wait for each other and cannot be stopped.
+        allow_load: Whether clients may load and unload robots; None: if only this machine can reach the server.
+        context: ZeroMQ context of `inproc` endpoints; None is the process's own.
+        keys: Where keys are required: "remote", if other machines can reach the endpoint, or "required", on this
+            machine
+            too.
+        key_folder: The folder of `dyn keys`; None is its default.
+        audit: File of the audit log of loaded and unloaded robots; None: changes are only logged.
     """
 
     def __init__(
@@ -125,13 +119,13 @@ class Server:
     ) -> None:
         if not endpoints:
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
-        self._asked = tuple(endpoints)
+        self._requested = tuple(endpoints)
         self._limits = limits or RequestLimits()
         self._workers = workers
         self._audit_file = audit
         self._audit: logging.Handler | None = None
         self._keys, self._key_folder = keys, key_folder or KeyFolder()
-        local = all(is_local(endpoint) for endpoint in self._asked)
+        local = all(is_local(endpoint) for endpoint in self._requested)
         self.service = Service(robots, limits=self._limits, allow_load=local if allow_load is None else allow_load)
         self._given_context = context
         self._bound: tuple[BoundEndpoint, ...] = ()
@@ -144,15 +138,15 @@ class Server:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where the server listens, with the ports that were chosen; empty before it has started."""
+        """The endpoints with their chosen ports; empty before the start."""
         return tuple(bound.endpoint for bound in self._bound)
 
     def start(self) -> None:
-        """Listens, and answers in a thread of its own.
+        """Listens, and serves in its own thread.
 
         Raises:
-            UnavailableError: An endpoint is taken.
-            FailedPreconditionError: The server was started, or stopped, before.
+            UnavailableError: An endpoint is in use.
+            FailedPreconditionError: The server was started or stopped before.
         """
         with self._life:
             self.bind()
@@ -161,13 +155,13 @@ class Server:
             self._thread.start()
 
     def stop(self) -> None:
-        """Answers what has arrived, closes the sockets, and comes back when all that is done."""
+        """Answers received requests, closes the sockets, and returns when all is done."""
         self._stopping = True
         self._wake()
-        with self._life:  # one that is about to open sees it first, and says so
-            if self._opening:  # called in the midst of `bind`, by a signal's handler
+        with self._life:
+            if self._opening:  # called by a signal handler during `bind`
                 return
-            if self._bound and not self._running:  # it listens, and nothing answers
+            if self._bound and not self._running:  # bound, but the loop does not run
                 self._close(0.0)
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -183,18 +177,18 @@ class Server:
         self.stop()
 
     def serve_forever(self, announce: Callable[[], None] | None = None) -> None:
-        """Answers in this thread until `stop` or, in the main thread, SIGINT or SIGTERM; a second signal ends at once.
+        """Serves in this thread until `stop` or, in the main thread, SIGINT or SIGTERM; a second signal exits at once.
 
         Args:
-            announce: Called once the server listens and signals end it cleanly.
+            announce: Called when the server listens and signals stop it cleanly.
 
         Raises:
-            UnavailableError: An endpoint is taken.
+            UnavailableError: An endpoint is in use.
         """
         with self._life:
             if not self._bound:
                 self.bind()
-            if self._closed:  # stopped since
+            if self._closed:
                 return
             self._running = True
         announce = announce or (lambda: None)
@@ -212,24 +206,24 @@ class Server:
                 signal.signal(number, handler)
 
     def bind(self) -> None:
-        """Listens on the endpoints, starts the workers, and comes back when one is there.
+        """Listens on the endpoints, starts the workers, and returns when the first worker is ready.
 
-        Until then what needs no worker is answered, `health` for one, and the rest waits; afterwards all of it waits
-        until `serve_forever`.
+        Meanwhile requests that need no worker are answered, such as `health`; after `bind` all wait until
+        `serve_forever`.
 
         Raises:
-            UnavailableError: An endpoint is taken, or no worker process comes.
-            FailedPreconditionError: The server was started, or stopped, before or meanwhile.
+            UnavailableError: An endpoint is in use, or no worker process starts.
+            FailedPreconditionError: The server was started or stopped before or meanwhile.
         """
         with self._life:
             if self._bound:
                 raise FailedPreconditionError("a server starts once")
             if self._stopping:
                 raise FailedPreconditionError(
-                    "the server was stopped before it started, and stays so: make another one"
+                    "the server was stopped before it started and cannot start again: make another one"
                 )
-            load_modules(COMPUTATIONS)  # no first request waits for an import
-            for endpoint in self._asked:
+            load_modules(COMPUTATIONS)  # so that no request waits for an import
+            for endpoint in self._requested:
                 check_endpoint(endpoint)
             self._opening = True
             try:
@@ -242,10 +236,10 @@ class Server:
                 self._opening = False
 
     def _open(self) -> None:
-        """Listens, and takes turns until there is a worker.
+        """Listens, and runs the loop until a worker is ready.
 
         Raises:
-            DynError: That cannot be.
+            DynError: An endpoint or the workers cannot start.
         """
         self._selector = selectors.DefaultSelector()
         self._wake_writer, self._wake_reader = socket.socketpair()
@@ -268,20 +262,22 @@ class Server:
             "robots": lambda: len(self.service.registry.served),
             "memory_bytes": resident_bytes,
         }
-        for endpoint in self._asked:
+        for endpoint in self._requested:
             self._bound += (self._transport_for(endpoint).listen(endpoint),)
         if self._audit_file is not None:
             self._audit = open_audit(self._audit_file)
         self._worker.start()
         with self._serving():
             while not self._worker.ready and not self._stopping:
-                self._worker.check_coming()
+                self._worker.check_starting()
                 self._turn(_TICK_S)
         if self._stopping:
-            raise FailedPreconditionError("the server was stopped while it started, and stays so: make another one")
+            raise FailedPreconditionError(
+                "the server was stopped while it started and cannot start again: make another one"
+            )
 
     def _transport_for(self, endpoint: str) -> Transport:
-        """Who listens at such an endpoint."""
+        """Returns the transport for this endpoint, made if needed."""
         keyed, inproc = needs_keys(endpoint, self._keys), endpoint.startswith("inproc://")
         kind = "keyed" if keyed else "inproc" if inproc else "open"
         if kind not in self._by_kind:
@@ -302,13 +298,13 @@ class Server:
     def _make_worker(self) -> ThreadWorker | Pool:
         service = self.service
         if self._workers and not AVAILABLE:
-            _LOG.warning("this system has no worker processes: a thread does what is slow, and nothing stops it")
+            _LOG.warning("worker processes need Linux: a thread computes slow requests, and cannot be stopped")
         if not self._workers or not AVAILABLE:
             return ThreadWorker(self._wake, service)
         return Pool(service, self._workers, selector=self._selector, wake=self._wake)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._stopping:  # asked twice
+        if self._stopping:  # the second signal
             for bound in self._bound:
                 bound.clear()
             os._exit(128 + number)
@@ -316,7 +312,7 @@ class Server:
 
     def _wake(self) -> None:
         """Wakes the loop, from any thread."""
-        with suppress(OSError, AttributeError):  # it is awake, has ended, or has not begun
+        with suppress(OSError, AttributeError):  # the pipe is full, closed, or not made yet
             self._wake_writer.send(b"!")
 
     def _run(self) -> None:
@@ -331,12 +327,12 @@ class Server:
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
-        """How a thread is that takes turns: it makes no kernels, whoever asks, and what overflows is no error."""
+        """Context of a thread that runs the loop: it compiles no kernels, and overflows raise no warnings."""
         with making_none(), np.errstate(all="ignore"):
             yield
 
     def _close(self, linger_s: float) -> None:
-        """Ends everything; again, does nothing."""
+        """Closes everything; repeated calls do nothing."""
         if self._closed:
             return
         self._closed = True
@@ -352,7 +348,7 @@ class Server:
         self._wake_reader.close()
 
     def _turn(self, most_s: float) -> None:
-        """Waits until there is something to do, and does it."""
+        """Waits for events, and handles them."""
         try:
             waiting = any(transport.pending for transport in self._transports)
             for key, events in self._selector.select(0 if waiting else most_s):
@@ -362,7 +358,7 @@ class Server:
                     self._take(transport, peer, message)
             now = perf_counter_ns()
             self._worker.tick(now)
-            for envelope, reply in self._dispatcher.finished():  # what the tick refuses too
+            for envelope, reply in self._dispatcher.finished():
                 self._send(envelope, reply)
             self.service.expire(now, self._dispatcher.at_work)
             if self._dispatcher.waiting:
@@ -373,12 +369,12 @@ class Server:
                 for transport in self._transports:
                     transport.check()
                 self._quota.check()
-        except Exception:  # noqa: BLE001  # a defect, and no reason to leave those who ask next
+        except Exception:  # noqa: BLE001  # a defect: the server goes on
             self._traffic.defects += 1
-            _LOG.exception("a turn was not taken to its end")
+            _LOG.exception("an iteration of the server's loop failed")
 
     def _take(self, transport: Transport, peer: Peer, message: Message) -> None:
-        """Answers a message, or has it wait. Whatever happens, its sender is told."""
+        """Answers a message or queues it. Whatever happens, its sender gets a reply."""
         payload, parts, is_req = message
         traffic = self._traffic
         traffic.received += 1
@@ -389,7 +385,7 @@ class Server:
                 reply = self._dispatcher.answer(envelope, payload, peer.received_ns, peer.caller)
             else:
                 reply = self._dispatcher.refuse_frames(parts)
-        except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing
+        except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
             traffic.defects += 1
             _LOG.exception("a request failed")
             reply = self.service.refuse_unread(payload, InternalError("the server failed to answer; its log says why"))
@@ -400,16 +396,16 @@ class Server:
         (transport, peer), is_req = envelope
         try:
             transport.send(peer, is_req, reply)
-        except Exception:  # noqa: BLE001  # a defect: the others get theirs
+        except Exception:  # noqa: BLE001  # a defect: the loop goes on
             self._traffic.defects += 1
-            _LOG.exception("a reply was lost, and the connection that it was for is ended")
+            _LOG.exception("a reply could not be sent, its connection is closed")
             transport.end(peer)
 
     def _gone(self, peer: CountedConnection) -> None:
         self._dispatcher.gone(peer)
 
     def _wind_up(self) -> None:
-        """Refuses what has not been begun, answers what has arrived."""
+        """Refuses requests not started, and answers those received."""
         until = time.monotonic() + _GRACE_S
         for envelope, refusal in self._dispatcher.shut_down():
             self._send(envelope, refusal)
@@ -422,7 +418,7 @@ class Server:
 
 
 ProgressWatch = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-"""Shows how far the work is: given its name and how many parts it has, within it a call for each part that is done."""
+"""Context manager that shows progress: given a name and the number of parts, yields a function to call for each."""
 
 
 @contextmanager
@@ -431,33 +427,33 @@ def no_progress(name: str, parts: int) -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: ProgressWatch = no_progress) -> Server:
-    """The server that the settings ask for, with its kernels made. It does not listen yet.
+def open_server(settings: ServerSettings, report: Callable[[str], None], watch: ProgressWatch = no_progress) -> Server:
+    """Returns a server with these settings and its kernels compiled. It does not listen yet.
 
     Args:
-        settings: What it serves, where, and to whom.
-        tell: Takes a line on each robot that needs one: what its file leaves in doubt, which kernels were made.
-        watch: Shows how far the kernels are.
+        settings: The settings.
+        report: Called with a line for each robot with warnings or compiled kernels.
+        watch: Shows the progress of compilation.
 
     Raises:
-        DynError: A robot's file is not sound.
+        DynError: A robot file is invalid.
         InvalidArgumentError: There is no robot, and clients may not load one.
-        FailedPreconditionError: An endpoint asks for keys, and there are none.
-        PermissionDeniedError: The system refuses a part of `realtime` that is required.
+        FailedPreconditionError: An endpoint needs keys, and no keys exist.
+        PermissionDeniedError: The system refuses a required part of `realtime`.
     """
     by_key = any(needs_keys(endpoint, settings.keys) for endpoint in settings.endpoints)
-    if by_key:  # what takes long is not begun where its end would be refused
+    if by_key:  # fails before anything slow is started
         read_folder(KeyFolder(settings.keys_folder))
     check(settings.realtime, polls=False)
     files = [find_robot(path) for path in settings.robots]
     for path, file in zip(settings.robots, files, strict=True):
         if path != str(file):
-            tell(f"{path}: {file}")
+            report(f"{path}: {file}")
     robots = _robots(settings, files)
     for path, robot in zip(settings.robots, robots, strict=True):
         doubted = len(robot.receipt.of_kind("doubted"))
         if doubted:
-            tell(f"{robot.name}: {doubted} doubted in its file, see dyn check {path}")
+            report(f"{robot.name}: {doubted} warnings about its file, see dyn check {path}")
     server = Server(
         robots,
         endpoints=settings.endpoints,
@@ -471,25 +467,25 @@ def open_server(settings: ServerSettings, tell: Callable[[str], None], watch: Pr
     if not robots and not server.service.allow_load and not by_key:
         raise InvalidArgumentError("there is nothing to serve: name a robot's file", path="robots")
     for robot in robots if settings.purposes else ():
-        tell(prepare(robot, settings.purposes, watch))
+        report(prepare(robot, settings.purposes, watch))
     return server
 
 
 def open_robots(settings: ServerSettings) -> list[Robot]:
-    """The robots of a server with these settings, in their order; nothing is compiled yet.
+    """Returns the robots of these settings in order; nothing is compiled.
 
     Raises:
-        DynError: A robot's file is not sound.
-        InvalidArgumentError: A joint file is for none of them, or two are for one.
+        DynError: A robot file is invalid.
+        InvalidArgumentError: A joint file matches no robot, or two match one.
     """
     return _robots(settings, [find_robot(path) for path in settings.robots])
 
 
 def _robots(settings: ServerSettings, robot_files: Sequence[Path]) -> list[Robot]:
-    """The robots, each with the joint file that is for it.
+    """Returns the robots, each with its joint file.
 
     Raises:
-        InvalidArgumentError: A joint file is for none of them, or two are for one.
+        InvalidArgumentError: A joint file matches no robot, or two match one.
     """
     files: dict[str, str] = {}
     for file in settings.joints:
@@ -511,7 +507,7 @@ def _robots(settings: ServerSettings, robot_files: Sequence[Path]) -> list[Robot
 
 
 def prepare(robot: Robot, purposes: Sequence[str], watch: ProgressWatch = no_progress) -> str:
-    """Makes the robot's kernels for purposes and queries of these names; a line that says so, and how long it took."""
+    """Compiles the robot's kernels for these purposes and queries; returns a line with their number and time."""
     begun = time.monotonic()
     kernels = len(chosen(purposes))
     with watch(robot.name, kernels) as advance:

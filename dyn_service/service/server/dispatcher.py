@@ -1,14 +1,14 @@
-"""What is sent when: answered at once, handed to the worker, made to wait, refused, told that it waits.
+"""Decides what happens to a request: an answer at once, a queue for the workers, or a refusal; sends compile notices.
 
-No socket and no thread of its own: `app` calls in with what arrived and when, and sends what comes back.
+No socket and no thread of its own: `app` passes in events and sends what is returned.
 
-    answer(envelope, payload, received_ns)    a request came: its reply, or None while the worker has it
-    finished()                                the worker rang: the replies that are ready
-    notices(now_ns)                           now and then: who is to be told that it waits
-    gone(peer)                                its connection has ended: what it asked for is dropped, or stopped
-    shut_down()                               the end: refusals for what was not begun; from here on nothing new waits
+    answer(envelope, payload, received_ns)    a request arrived: returns its reply, or None if it waits for a worker
+    finished()                                the executor has results: yields replies
+    notices(now_ns)                           periodically: yields notices for clients that wait for a kernel
+    gone(peer)                                a connection closed: drops or stops its requests
+    shut_down()                               returns refusals of requests not started; later ones are refused
 
-Each request gets one reply, from `answer`, `finished` or `shut_down`; its notices come before it.
+Each request gets one reply, from `answer`, `finished` or `shut_down`; its notices come before the reply.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ _LOG = logging.getLogger(__name__)
 
 
 _OBJECTS = 2000
-"""So much of a long request is looked at, some 0.4 ms, to see who asks what."""
+"""Number of MessagePack objects of a long request that are scanned for its head; takes about 0.4 ms."""
 
 _FEW = 500
-"""A request of more objects is long, however few its bytes: each costs some microseconds to read and to check."""
+"""A request with more objects is treated as long, because each takes some microseconds to read and check."""
 
 
 class Executor(Protocol):
-    """Does what is slow: `worker_thread.ThreadWorker`, `pool.Pool`."""
+    """Computes slow requests: `pool.ThreadWorker`, `pool.Pool`."""
 
     def offer(self, task: Task) -> None:
-        """Takes the task."""
+        """Queues the task."""
 
     def collect(self) -> Iterator[tuple[Task, bytes | memoryview]]:
-        """The tasks that were done since, with their replies; each is handed out once."""
+        """Yields tasks finished since the last call, with their replies."""
 
     def abandon(self) -> list[Task]:
-        """Takes back the tasks that were not begun; no more are begun."""
+        """Returns the tasks not started, and starts no more."""
 
     def cancel(self, meant: Iterable[Task]) -> list[Task]:
-        """Drops tasks that nobody waits for, and stops those that are worked on if it can; says which were dropped."""
+        """Drops waiting tasks and stops running ones where possible; returns those dropped."""
 
     def tick(self, now_ns: int) -> None:
-        """Stops what has taken too long, if it can."""
+        """Stops tasks past their limits, where possible."""
 
 
 class Dispatcher:
-    """The order in which requests are answered. All calls come from one thread, the one that serves.
+    """Dispatches requests. All calls come from the server's thread.
 
     Args:
-        service: Gives the answers.
-        worker: Does what is slow. What it has done is asked for by `finished`.
+        service: Computes the answers.
+        worker: Computes slow requests.
     """
 
     def __init__(self, service: Service, worker: Executor) -> None:
@@ -77,7 +77,7 @@ class Dispatcher:
         self._traffic = service.metrics.traffic
         self._shutting_down = False
         self.waiting: dict[int, Task] = {}
-        """The tasks whose replies are still to come from the worker, by identity."""
+        """Tasks whose replies the executor still owes, by identity."""
         self.waiting_bytes = 0
         """Bytes of their requests."""
         self._by_peer: Counter[Any] = Counter()
@@ -85,14 +85,13 @@ class Dispatcher:
     def answer(
         self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None = None
     ) -> bytes | memoryview | None:
-        """The reply to a request, or None: it waits, and its reply comes from `finished` or `shut_down`; or it is a
-        cancel, or one more try of a request that waits, which have none.
+        """Returns the reply to a request; None if it waits, or if it is a cancel or a retry of a waiting request.
 
         Args:
             envelope: Where the reply goes.
-            payload: The request's bytes, which stay as they are until it is answered.
-            received_ns: When it came in, on the clock of `time.perf_counter_ns`.
-            caller: Who asks; None is a process of this machine that the endpoint knows no more of.
+            payload: The request's bytes, unchanged until it is answered.
+            received_ns: Its arrival, on the clock of `time.perf_counter_ns`.
+            caller: Its sender; None is a process of this machine without a key.
         """
         service = self._service
         try:
@@ -112,23 +111,23 @@ class Dispatcher:
                 return job
             if self._is_at_work(envelope, job.request):
                 return None
-            there = service.has_kernel(job)
-            if there and not job.slow and (reply := service.answer_at_once(job)) is not None:
+            has_kernel = service.has_kernel(job)
+            if has_kernel and not job.slow and (reply := service.answer_at_once(job)) is not None:
                 return reply
             plan = job.plan
             kernel = None if plan is None else plan.kernel(job.inputs, job.options)
-            long = plan is None or job.verify or not there
+            long = plan is None or job.verify or not has_kernel
             return self._hand_over(Task(envelope, payload, received_ns, peek(payload), job, long, caller, kernel))
         except DynError as error:
             return service.refuse_unread(payload, error)
-        except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing
+        except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
             _LOG.exception("a request failed")
             return service.refuse_unread(payload, InternalError("the server failed to answer; its log says why"))
 
     def _hand_over_unread(
         self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None
     ) -> bytes | None:
-        """As `_hand_over`, for a request that even to read takes too long."""
+        """As `_hand_over`, for a request too long to read in this thread."""
         head = peek(payload, _OBJECTS)
         if head.query == CANCEL and head.id is not None:
             self._cancel(envelope, head.id)
@@ -139,24 +138,24 @@ class Dispatcher:
         return self._hand_over(Task(envelope, payload, received_ns, head, long=long, caller=caller))
 
     def refuse_frames(self, count: int) -> bytes:
-        """The reply to a message of so many frames, which is no request."""
+        """Returns the refusal of a message with an invalid number of frames."""
         found = f"a message must be one frame, or an empty one and one more, found {count}"
         return self._service.refuse(Head(), InvalidArgumentError(found))
 
     def gone(self, peer: Any) -> None:
-        """Drops or stops what the peer asked for: its connection has ended."""
+        """Drops or stops the requests of a peer whose connection has ended."""
         meant = [task for task in self.waiting.values() if task.peer[1] is peer]
         if meant:
             self._cancel_tasks(meant)
 
     def finished(self) -> Iterator[tuple[Envelope, bytes | memoryview]]:
-        """The replies that the worker has ready."""
+        """Yields the replies that the executor has finished."""
         for task, reply in self._worker.collect():
             self._forget(task)
             yield task.envelope, reply
 
     def notices(self, now_ns: int) -> Iterator[tuple[Envelope, bytes]]:
-        """The notices that are due to those who wait for a kernel.
+        """Yields the notices due to clients that wait for a kernel.
 
         Args:
             now_ns: The time, on the clock of `time.perf_counter_ns`.
@@ -166,9 +165,9 @@ class Dispatcher:
             yield task.envelope, notice
 
     def shut_down(self) -> list[tuple[Envelope, bytes]]:
-        """The refusals of what was not begun. What the worker is at still comes from `finished`.
+        """Returns refusals of the requests not started. Running ones are still returned by `finished`.
 
-        From here on a slow request is refused; what takes no time is answered to the end.
+        From now on slow requests are refused; fast ones are answered until the end.
         """
         self._shutting_down = True
         left = self._worker.abandon()
@@ -177,15 +176,15 @@ class Dispatcher:
         return [(task.envelope, self._service.refuse_task(task, _shutting_down())) for task in left]
 
     def _is_at_work(self, envelope: Envelope, request: Request | Head) -> bool:
-        """Whether this is one more try of a request that waits, whose reply answers this one too."""
+        """Returns whether this is a retry of a waiting request, whose reply answers both."""
         return bool(request.retry) and any(self._waiting(envelope, request.id))
 
     def _waiting(self, envelope: Envelope, request_id: int | None) -> Iterator[Task]:
-        """The tasks of one client that wait under this id."""
+        """Yields a client's waiting tasks with this id."""
         return (task for task in self.waiting.values() if task.envelope == envelope and task.head.id == request_id)
 
     def _cancel(self, envelope: Envelope, request_id: int) -> None:
-        """Work that nobody waits for is not begun, or stopped where that can be done."""
+        """Drops or stops a request that its client cancelled."""
         self._traffic.cancelled += 1
         meant = [*self._waiting(envelope, request_id)]
         if meant:
@@ -198,10 +197,10 @@ class Dispatcher:
             self._forget(task)
 
     def _hand_over(self, task: Task) -> bytes | None:
-        """Gives the task to the worker, or the reply that refuses it.
+        """Gives the task to the executor, or returns its refusal.
 
         Raises:
-            NotFoundError: It is about a robot that is not there; a worker does not know the names of all others.
+            NotFoundError: Its robot does not exist; a worker could not name the existing ones.
         """
         limits, count = self._limits, len(self.waiting)
         if names_robot(task.head.query) and type(task.head.robot) is str:
@@ -211,7 +210,7 @@ class Dispatcher:
         own = self._by_peer[task.peer]
         if own >= limits.max_waiting_per_client:
             return self._refuse_busy(task, f"{own} slow requests of this client wait already")
-        # one alone may be of any size, or the longest that the transport lets in would never be answered
+        # a single task may have any size, or the longest valid request would never be answered
         if count >= limits.max_waiting or (count and self.waiting_bytes + task.size > limits.max_waiting_bytes):
             return self._refuse_busy(task, f"{count} slow requests wait already")
         self.waiting[id(task)] = task
@@ -222,7 +221,7 @@ class Dispatcher:
 
     @property
     def at_work(self) -> Iterator[Any]:
-        """The robots of the tasks that wait, by what may be their names."""
+        """Values of `robot` in the requests that wait."""
         return (task.head.robot for task in self.waiting.values())
 
     def _forget(self, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Settings of a process that does nothing but serve."""
+"""Limits and statistics of a server's process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import sys
 from contextlib import suppress
 
 _SWITCH_S = 1e-4
-"""How long another thread may keep the interpreter from the one that serves."""
+"""Longest time that another thread may hold the interpreter lock while the server's thread waits."""
 
 _MOST_FILES = 65536
-"""PlainTransport each take an open file."""
+"""Soft limit of open files to set; each connection takes one."""
 
 _KEPT_FILES = 64
-"""So many open files are left to everything but connections and their messages."""
+"""Open files reserved for purposes other than connections and their messages."""
 
 
 def files_allowed() -> int | None:
-    """How many open files the system allows for connections and what they send; None: any number."""
+    """Returns how many open files connections and their messages may use; None: unlimited."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -29,31 +29,31 @@ def files_allowed() -> int | None:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory; 0 where the system does not say."""
+    """Returns the resident memory of this process; 0 if unknown."""
     with suppress(OSError, ValueError), open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def starved_ns(process: int) -> int:
-    """How long a process was ready to run and had no processor; 0 where the system does not say."""
+    """Returns how long a process was runnable without a CPU; 0 if unknown."""
     with suppress(OSError, ValueError, IndexError), open(f"/proc/{process}/schedstat") as file:
         return int(file.read().split()[1])
     return 0
 
 
 def is_stopped(process: int) -> bool:
-    """Whether a signal, such as SIGSTOP, keeps a process from running (proc_pid_stat(5)); False if unknown."""
+    """Returns whether a signal such as SIGSTOP has stopped a process (proc_pid_stat(5)); False if unknown."""
     with suppress(OSError, IndexError), open(f"/proc/{process}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] in ("T", "t")
     return False
 
 
 def settle_process() -> None:
-    """Takes what is loaded out of the garbage collector's sight, and allows as many connections as the system does."""
+    """Sets up a process that only serves: exempts loaded modules from garbage collection, raises the file limit."""
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
-    gc.freeze()  # the collector need not walk through the libraries while a control loop waits
+    gc.freeze()  # shortens pauses of the collector
     with suppress(ImportError, ValueError, OSError):
         import resource
 

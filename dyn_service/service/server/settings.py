@@ -1,12 +1,12 @@
-"""What a server may be told, the same under `dyn serve` and under a launcher, in the shape of ROS 2's parameter files.
+"""Parameters of a server, for `dyn serve` and launch files, in the format of ROS 2 parameter files.
 
     server:                           # or /** for every node
       ros__parameters:
-        robots: [../urdf/panda.urdf]  # from the file's own folder
+        robots: [../urdf/panda.urdf]  # relative to the file's folder
         endpoints: ["tcp://127.0.0.1:5755"]
 
-`dyn serve --config FILE` and launch files (`param: [{from: FILE}]`) read it; options of `dyn serve` replace its fields.
-A name that is not here is a fault. A launcher reads this module, so it brings no engine.
+Read by `dyn serve --config FILE` and by launch files (`param: [{from: FILE}]`); options of `dyn serve` override its
+values. Unknown names are errors. This module imports no engine, because the launcher imports it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from dyn_service.support.parameters import FilePath, InputFile, Parameters, Robo
 from dyn_service.support.realtime import Realtime
 
 NODE = "server"
-"""The node that a parameter file speaks to when it speaks to `dyn serve`; launch files call it so by default too."""
+"""Name of the section for `dyn serve`, and default name of the node in launch files."""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of a server.
+    """Parameters of a server.
 
-    robots: files of URDF, MJCF, SDFormat or xacro. joints: files on what robots' joints do by themselves, each for the
-    robot that it names. root: how their root links move in the world. mimic: whether joints that mimic others follow
-    them. endpoints: where to listen. allow_load: whether clients may load and unload robots; None: if nothing but this
-    machine can reach the server. prepare: whether kernels are made before the first request, or the purposes and
-    queries for which they are (see `preparation`). workers: how many processes do what is slow; 0 is a thread of the
-    server's own. limits: what clients must keep. realtime: how the process is set apart. keys: whether they are asked
-    for where other machines can reach the server, or `required` even on this one. keys_folder: where `dyn keys` keeps
-    them; empty is its default. audit: the file that says who loaded and unloaded what; empty: only the log does.
+    robots: robot files in URDF, MJCF, SDFormat or xacro. joints: files with passive forces of joints, each for the
+    robot that it names. root: how root links move in the world. mimic: whether mimic joints follow their joint.
+    endpoints: where to listen. allow_load: whether clients may load and unload robots; None: if only this machine can
+    reach the server. prepare: whether kernels are compiled before the first request, or for which purposes and queries
+    (see `preparation`). workers: number of processes for slow requests; 0 is one thread of the server. limits: limits
+    on requests. realtime: scheduling and memory locking of the process. keys: where keys are required: `remote`, if
+    other machines can reach the endpoint, or `required`, on this machine too. keys_folder: the folder of `dyn keys`;
+    empty is its default. audit: file of the audit log; empty: changes are only logged.
     """
 
     robots: list[RobotFile] = []
@@ -60,7 +60,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         if not self.endpoints:
             raise InvalidArgumentError("endpoints must name at least one endpoint, found none", path="endpoints")
-        if self.keys not in get_args(KeyPolicy):  # options of a command line come unchecked
+        if self.keys not in get_args(KeyPolicy):  # command-line options are not checked by msgspec
             raise InvalidArgumentError(f"keys must be remote or required, found '{self.keys}'", path="keys")
         for endpoint in self.endpoints:
             check_endpoint(endpoint)
@@ -70,18 +70,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def purposes(self) -> list[str]:
-        """For what kernels are made before the first request: names for `Robot.prepare`."""
+        """Purposes and queries to compile before the first request: names for `Robot.prepare`."""
         if isinstance(self.prepare, bool):
             return list(PURPOSES) if self.prepare else []
         return self.prepare
 
 
 def read_settings(path: Path) -> ServerSettings:
-    """The settings in a parameter file.
+    """Returns the settings in a parameter file.
 
     Raises:
-        NotFoundError: There is no such file.
-        ConfigurationError: It is no parameter file, says nothing to a server, or says what a server does not know.
+        NotFoundError: The file does not exist.
+        ConfigurationError: It is not a parameter file, has no section for a server, or has unknown parameters.
     """
     parameters, document = Parameters(), read_document(path)
     if not parameters.merge_file(document, NODE):

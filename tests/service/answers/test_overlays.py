@@ -304,7 +304,7 @@ def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -
     assert [(line["query"], line["robot"], line["outcome"]) for line in lines] == [("unload_robot", "other", "ok")]
     error = ask(service, asked)["error"]
     assert error["code"] == "NOT_FOUND"
-    assert error["message"] == "robot 'other' has expired: it was unused for 10 s; overlay the robot anew"
+    assert "robot 'other' has expired: it was unused for 10 s" in error["message"]
     assert ask(service, overlaying(light))["ok"]
     assert ask(service, asked)["ok"]
     clock.s += 1e6

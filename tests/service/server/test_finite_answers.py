@@ -163,12 +163,10 @@ def refusal(service: Service, query: str, robot: str, inputs: dict[str, Any], **
 def test_an_angle_without_digits(service: Service) -> None:
     q = np.full((2, 3, 2), 0.5)
     q[1, 2] = [1e14, 2.0**46]  # metres may be so many
-    assert refusal(service, "gravity_forces", "slider", {"q": array(q)}) == (
-        "INVALID_ARGUMENT",
-        "gravity_forces gives forces of joint 'swing' = nan at state [1, 2] of the batch: q of joint 'swing' is "
-        "7.03687e+13 rad, where a sine has no digits left; the limit is 2^45 rad, about 3.5e13",
-        "inputs.q",
-    )
+    code, message, path = refusal(service, "gravity_forces", "slider", {"q": array(q)})
+    assert (code, path) == ("INVALID_ARGUMENT", "inputs.q")
+    assert message.startswith("gravity_forces gives forces of joint 'swing' = nan at state [1, 2] of the batch: ")
+    assert re.search(r"q of joint 'swing' is 7\.03687e\+13 rad.* 2\^45 rad, about 3\.5e13$", message)
 
 
 @pytest.mark.parametrize("query", ["hamiltonian", "constraint_forces", "branch_inertias"])
@@ -176,10 +174,7 @@ def test_a_singular_state(service: Service, query: str) -> None:
     given = [name for name in QUERIES[query].inputs if name in ("q", "v", "tau", "p")]
     code, message, _ = refusal(service, query, "gimbal", {name: array([0.0, 0.0, 0.0]) for name in given})
     assert code == "FAILED_PRECONDITION"
-    assert message.endswith(
-        "the mass matrix is singular at this state, what moves with joint 'yaw' has no inertia along it, so no finite "
-        "effort gives a finite acceleration"
-    )
+    assert re.search("mass matrix is singular at this state.*joint 'yaw' .*no inertia", message)
     regular = {name: array([0.0, 0.5, 0.0]) for name in given}
     assert next(replies(service, request(query, "gimbal", inputs=regular)))["ok"]
 
@@ -197,10 +192,8 @@ def test_inputs_that_overflow(service: Service) -> None:
     v[2, 1] = -1e200
     code, message, path = refusal(service, "energy", "slider", {"q": array(np.zeros(2)), "v": array(v)})
     assert (code, path) == ("INVALID_ARGUMENT", "inputs.v")
-    assert message == (
-        "energy gives kinetic = inf at state [2] of the batch: numbers on the way become too large, and the largest "
-        "input is v of joint 'swing' = -1e+200"
-    )
+    assert message.startswith("energy gives kinetic = inf at state [2] of the batch: ")
+    assert message.endswith("the largest input is v of joint 'swing' = -1e+200")
 
 
 def test_a_wrench_that_overflows(service: Service) -> None:
@@ -255,9 +248,8 @@ def test_times_of_a_simulation(service: Service) -> None:
     options = {"dt": 1e307, "steps": 32}
     code, message, path = refusal(service, "simulate", "pendulum", inputs, options=options)
     assert (code, path) == ("INVALID_ARGUMENT", "options.dt")
-    assert message == (
-        "simulate gives t [18] = inf: numbers on the way become too large, and the largest input is dt = 1e+307"
-    )
+    assert message.startswith("simulate gives t [18] = inf: ")
+    assert message.endswith("the largest input is dt = 1e+307")
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "implicit_midpoint", "adaptive"])
@@ -324,7 +316,7 @@ def test_over_a_socket(pendulum: Robot, gimbal: Robot) -> None:
         robot = client.robot("gimbal")
         robot.hamiltonian(still + 0.5, still)
         for _ in range(2):
-            with pytest.raises(FailedPreconditionError, match=r"kinetic = nan: .* joint 'yaw' has no inertia"):
+            with pytest.raises(FailedPreconditionError, match=r"kinetic = nan: .* joint 'yaw' .* no inertia"):
                 robot.hamiltonian(still, still)
         with pytest.raises(InvalidArgumentError, match=r"the largest input is v of joint 'hinge' = 1e\+305"):
             client.robot("pendulum").energy(np.array([0.5]), np.array([1e305]))

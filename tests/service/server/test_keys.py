@@ -155,7 +155,7 @@ def test_the_folder_and_what_is_in_it_are_their_owners(tmp_path: Path) -> None:
 def test_a_name_is_let_in_once_and_again_after_it_was_revoked(tmp_path: Path) -> None:
     folder = KeyFolder(tmp_path)
     first = read_keys(folder.make("panda", Role.QUERY, to=tmp_path / "1"))  # type: ignore[arg-type]
-    with pytest.raises(FailedPreconditionError, match="'panda' is let in already: revoke it first"):
+    with pytest.raises(FailedPreconditionError, match="'panda' is allowed already"):
         folder.make("panda", Role.ADMIN, to=tmp_path / "2")
     assert not (tmp_path / "2").exists()
     assert folder.revoke("panda").revoked == folder.revoke("panda").revoked
@@ -278,7 +278,7 @@ def test_the_command_makes_lists_shows_and_revokes(
         (["new"], "say whose key it is"),
         (["new", "a", "--server"], "say whose key it is"),
         (["new", "a", "--role", "root"], "--role must be one of query, load, admin, found 'root'"),
-        (["new", "lab"], "'lab' is let in already"),
+        (["new", "lab"], "'lab' is allowed already"),
         (["revoke", "nobody"], "there is no key 'nobody'"),
         (["show", "nobody"], "there is no key 'nobody'"),
     ):
@@ -299,7 +299,7 @@ def test_a_fresh_machine_and_a_revoked_name_are_told_what_to_do(tmp_path: Path, 
     again = dyn("keys", "new", "panda", "--folder", folder)
     assert again.returncode == 1
     assert "panda.key already exists" in again.stderr
-    assert "delete it, for it was revoked, or name another file by --output" in again.stderr
+    assert "delete it (it was revoked) or name another file by --output" in again.stderr
     (tmp_path / "keys" / "panda.key").unlink()
     assert dyn("keys", "new", "panda", "--folder", folder).returncode == 0
 
@@ -373,7 +373,7 @@ def test_which_endpoints_ask_for_keys(endpoint: str, remote: bool, required: boo
 @pytest.mark.parametrize("endpoint", ["ipc://@open", "ipc://@", "ipc://*"])
 def test_an_ipc_name_without_a_file_is_refused(endpoint: str) -> None:
     for refused in (check_endpoint, lambda endpoint: ServerSettings(endpoints=[endpoint])):
-        with pytest.raises(InvalidArgumentError, match="whose owner alone can connect"):
+        with pytest.raises(InvalidArgumentError, match="only its owner can connect"):
             refused(endpoint)
 
 

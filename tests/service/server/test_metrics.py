@@ -98,7 +98,7 @@ def test_the_page_lists_what_there_is(pendulum: Robot) -> None:
     ):
         families = list(ServerCollector(client).collect())
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in families}
-    listed = set(re.findall(r"`(dyn_\w+)(?:\{\w+\})?`", PAGE.partition("## What there is")[2]))
+    listed = set(re.findall(r"`(dyn_\w+)(?:\{\w+\})?`", PAGE.partition("## List of metrics")[2]))
     assert listed == exported | {"dyn_scrape_fault"}
     limits = next(family for family in families if family.name == "dyn_limit")
     assert {sample.labels["limit"] for sample in limits.samples} == set(RequestLimits.__struct_fields__)

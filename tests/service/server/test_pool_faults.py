@@ -208,7 +208,7 @@ def test_a_kernel_that_took_too_long_is_not_made_again(
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 121 * 10**9)
             error = peer.receive()["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
-        assert error["message"].endswith("is being made for more than 120 s, which is the limit")
+        assert error["message"].endswith("took more than 120 s, which is the limit")
         made = [worker]
 
         def replaced() -> bool:
@@ -261,8 +261,8 @@ def test_a_reply_whose_bytes_cannot_be_had_is_asked_for_again(bare: Any, monkeyp
         failures = 2
         error = peer.ask(BATCH)["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
-        assert error["message"].startswith("2 workers were lost while at mass_matrix: of what the last one said ")
-        assert error["message"].endswith("bytes cannot be had: [Errno 24] Too many open files")
+        assert error["message"].startswith("2 workers were lost during mass_matrix: ")
+        assert error["message"].endswith("[Errno 24] Too many open files")
         assert peer.ask(BATCH)["outputs"] == expected
 
 
@@ -278,7 +278,7 @@ def test_a_request_that_cannot_be_handed_over_costs_no_worker(bare: Any, monkeyp
             patch.setattr("dyn_service.service.server.workers.pipes.os.memfd_create", fails)
             error = peer.ask(BATCH)["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
-        assert error["message"].endswith("cannot be handed to a worker now: [Errno 24] Too many open files")
+        assert error["message"].endswith("[Errno 24] Too many open files")
         assert peer.ask(BATCH)["ok"]
         assert workers_of(server) == before
 

@@ -311,7 +311,7 @@ def test_a_flood_of_connections_writes_few_lines(
     serve: Callable[..., Server], keys: Keys, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a stranger does wrong, and wherever: nobody fills a disk with log lines."""
-    monkeypatch.setattr("dyn_service.service.server.transport.quotas._TELL_EVERY_S", 1000.0)
+    monkeypatch.setattr("dyn_service.service.server.transport.quotas._LOG_EVERY_S", 1000.0)
     server = serve("open", "keyed")
     plain, keyed = reached(server)
     caplog.set_level(logging.INFO)
@@ -323,9 +323,9 @@ def test_a_flood_of_connections_writes_few_lines(
         wait_until(lambda: server._keyed and server._keyed.refused)
     assert counters(server)["cut_off"] >= 100
     lines = [record for record in caplog.records if record.name.startswith("dyn_service")]
-    assert len([record for record in lines if "cut off" in record.getMessage()]) == 1
+    assert len([record for record in lines if "connection was closed" in record.getMessage()]) == 1
     assert len(lines) <= 2
-    assert server._quota._cuts._left_out >= 99
+    assert server._quota._closed._left_out >= 99
 
 
 def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,19 +333,19 @@ def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture, m
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
     log = RateLimitedLog(logging.getLogger("dyn_service.sparse"), logging.WARNING)
     for number in range(5):
-        log.tell("number %d", number)
+        log.log("number %d", number)
     now[0] += 2.0
-    log.tell("number %d", 5)
+    log.log("number %d", 5)
     for number in range(6, 9):
-        log.tell("number %d", number)
+        log.log("number %d", number)
     log.check()
     now[0] += 2.0
     log.check()
     log.check()
     assert [record.getMessage() for record in caplog.records] == [
         "number 0",
-        "number 5 (4 more like this were not said)",
-        "3 more like the last were not said",
+        "number 5 (4 similar lines skipped)",
+        "3 lines like the last one skipped",
     ]
 
 

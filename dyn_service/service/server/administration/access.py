@@ -1,22 +1,18 @@
-"""Who may ask what: callers, their roles, and the list of keys that are let in.
+"""Access control: roles of callers, the list of allowed keys, and the folder that contains keys.
 
     query  <public key>  panda-arm  2026-11-21
     load   <public key>  lab        2026-11-21  revoked=2026-11-22
 
-A list is a text file, a key a line; `dyn keys` writes it. Whoever asks is looked up in it anew at each message, and the
-file is read anew four times a second: times of change are too coarse to tell two changes apart. A list that is broken,
-unreadable, or open to other users' pens lets nobody in, and says so.
+The list is a text file with one key per line, written by `dyn keys`. Each message is checked against it. The file is
+read again four times a second, because modification times cannot distinguish two quick changes. If the list is invalid,
+unreadable or writable by other users, no client is admitted.
 
+    server.key          the server's key pair, readable by its owner only
+    allowed             the list
+    NAME.key            made by `dyn keys new NAME`; give it to the client and delete it here
 
-----
-The folder that holds a server's key pair and the list of those who may ask it.
-
-    server.key          the server's key pair, which its owner alone may read
-    allowed             the list, see `access`
-    NAME.key            what `dyn keys new NAME` made: to be handed to whoever asks in this name, and deleted here
-
-The folder is `$DYN_SERVICE_KEYS` if set, else `dyn_service/keys` under the user's configuration folder. The list is
-replaced as a whole, by one change at a time: a server never reads half of one.
+The folder is `$DYN_SERVICE_KEYS` if set, else `dyn_service/keys` in the user's configuration folder. The list is
+replaced atomically, by one process at a time.
 """
 
 from __future__ import annotations
@@ -56,15 +52,15 @@ _LOG = logging.getLogger(__name__)
 
 
 _READ_EVERY_NS = 250_000_000
-_HEAD = "# Who may ask: role, public key, name, since when. Written by `dyn keys`; servers see changes at once.\n"
+_HEAD = "# Allowed keys: role, public key, name, date. Written by `dyn keys`; servers apply changes at once.\n"
 _REVOKED = "revoked="
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever a request came from.
+    """The client that sent a request.
 
-    name: as the log of changes has it. may_load: whether this server lets such a caller load and unload at all.
+    name: as in the audit log. may_load: whether this server lets such a caller load and unload robots.
     """
 
     name: str
@@ -72,10 +68,10 @@ class Caller:
     may_load: bool = True
 
     def check(self, query: str) -> None:
-        """Lets the caller ask this query.
+        """Checks that the caller may send this query.
 
         Raises:
-            PermissionDeniedError: Not this one.
+            PermissionDeniedError: It may not.
         """
         needed = required_role(query)
         if needed > self.role:
@@ -88,13 +84,13 @@ class Caller:
 
 
 def local_caller(name: str, *, allow_load: bool) -> Caller:
-    """A caller that came without a key, through an endpoint that only this machine can reach."""
+    """Returns the caller of a request without a key, received from this machine."""
     return Caller(name, Role.ADMIN, allow_load)
 
 
 @dataclass(frozen=True)
 class AllowedKey:
-    """A line of the list. public: the key. since: when it was let in. revoked: when that ended."""
+    """A line of the list. public: the public key. since, revoked: dates."""
 
     role: Role
     public: str
@@ -104,18 +100,18 @@ class AllowedKey:
 
 
 def read_list(file: Path) -> dict[str, AllowedKey]:
-    """The keys of a list, by name, revoked ones too.
+    """Returns the keys of a list by name, including revoked ones.
 
     Raises:
-        NotFoundError: There is no such file.
-        PermissionDeniedError: Others than its owner can write it, or its folder.
-        InvalidArgumentError: It is no list of keys; the message names the line.
+        NotFoundError: The file does not exist.
+        PermissionDeniedError: Users other than its owner can write it or its folder.
+        InvalidArgumentError: The file is not a valid list; the message names the line.
     """
     return _parse(file, _read(file))
 
 
 def format_list(keys: Iterable[AllowedKey]) -> str:
-    """The list of these keys, as text."""
+    """Returns the text of a list of these keys."""
     lines = [_HEAD]
     for key in keys:
         end = f"  {_REVOKED}{key.revoked}" if key.revoked else ""
@@ -143,7 +139,7 @@ def _parse(file: Path, content: bytes) -> dict[str, AllowedKey]:
         except ValueError as fault:
             raise InvalidArgumentError(f"{file}:{number}: {fault}", path="keys") from None
         if key.name in keys or key.public in publics:
-            raise InvalidArgumentError(f"{file}:{number}: this name or key stands in the list twice", path="keys")
+            raise InvalidArgumentError(f"{file}:{number}: duplicate name or key", path="keys")
         keys[key.name] = key
         publics.add(key.public)
     return keys
@@ -167,18 +163,18 @@ def _parse_line(line: str) -> AllowedKey:
 
 
 ROLES: Mapping[str, Role] = {role.name.lower(): role for role in Role}
-"""The roles, as they are written."""
+"""The roles by their names in the list."""
 
 
 class AccessList:
-    """The list that a running server goes by. All calls come from one thread.
+    """The list used by a running server. All calls come from one thread.
 
     Args:
         file: The list.
-        own: The server's own public key, which is let in too: who has the secret is the server. Its own checks use it.
+        own: The server's own public key, which is also allowed; the server's self-test uses it.
 
     Raises:
-        DynError: There is no such list, or it is broken: a server does not start so.
+        DynError: The list does not exist or is invalid.
     """
 
     def __init__(self, file: Path, own: str) -> None:
@@ -186,37 +182,37 @@ class AccessList:
         self._own = own
         self._content = _read(file)
         self._listed: Mapping[str, AllowedKey] = {}
-        """By public key, revoked ones too, as the last sound list has them."""
+        """All keys of the last valid list, including revoked ones, by public key."""
         self._callers = self._take_over(_parse(file, self._content))
         self._next_ns = 0
         self.losses = 0
-        """Counts the changes after which some key was no longer let in."""
+        """Number of changes that removed a key."""
         self.fault: str | None = None
-        """Why the list lets nobody in; None: it is sound."""
+        """Why the list admits no client, or None if it is valid."""
 
     @property
     def state(self) -> str:
-        """As `health` tells it."""
-        return "ok" if self.fault is None else f"nobody is let in: {self.fault}"
+        """The state as reported by `health`."""
+        return "ok" if self.fault is None else f"no client is admitted: {self.fault}"
 
     def caller(self, public: str) -> Caller | None:
-        """Whom this key belongs to; None: it is not let in."""
+        """Returns the owner of this key, or None if the key is not allowed."""
         return self._callers.get(public)
 
     def called(self, public: str) -> str:
-        """A key as the log has it: by its name where one is known."""
+        """Returns the name of a key for the log: its name in the list if known."""
         listed = self._listed.get(public)
         return f"key {listed.name}" if listed else f"key {public}"
 
     def refusal(self, public: str) -> str:
-        """Why this key, which has no caller, is not let in."""
+        """Returns why this key is not allowed."""
         if self.fault is not None:
-            return f"nobody is, the list {self._file} is not sound"
+            return f"the list {self._file} is invalid, so no key is allowed"
         listed = self._listed.get(public)
         return f"it was revoked on {listed.revoked}" if listed and listed.revoked else "it is not on the list"
 
     def check(self, *, at_once: bool = False) -> None:
-        """Reads the list anew, at most four times a second unless it is to be `at_once`."""
+        """Reads the list again, at most four times a second unless `at_once`."""
         now = perf_counter_ns()
         if now < self._next_ns and not at_once:
             return
@@ -229,10 +225,10 @@ class AccessList:
         except (DynError, OSError) as fault:
             callers, content = self._callers_of(()), b""
             if self.fault != str(fault):
-                _LOG.error("nobody is let in: %s", fault)
+                _LOG.error("no client is admitted: %s", fault)
             self.fault = str(fault)
         else:
-            _LOG.warning("the list of keys has changed: %d are let in", len(callers) - 1)
+            _LOG.warning("the list of keys has changed: %d keys are allowed", len(callers) - 1)
             self.fault = None
         self.losses += not self._callers.keys() <= callers.keys()
         self._content, self._callers = content, callers
@@ -247,7 +243,7 @@ class AccessList:
 
 
 def default_folder() -> Path:
-    """Where keys are kept unless something else is said."""
+    """Returns the folder of keys used by default."""
     chosen = os.environ.get("DYN_SERVICE_KEYS")
     if chosen:
         return Path(chosen)
@@ -256,10 +252,10 @@ def default_folder() -> Path:
 
 
 class KeyFolder:
-    """A folder of keys, which need not be there yet.
+    """A folder of keys, which need not exist yet.
 
     Args:
-        folder: Which; empty is the default.
+        folder: The folder; empty is the default.
     """
 
     def __init__(self, folder: str | os.PathLike[str] = "") -> None:
@@ -267,40 +263,40 @@ class KeyFolder:
         self.server_file = self.folder / "server.key"
         self.list_file = self.folder / "allowed"
 
-    # what a server reads
+    # used by the server
 
     def server_keys(self) -> Keys:
-        """The server's key pair.
+        """Returns the server's key pair.
 
         Raises:
-            DynError: There is none, or its file is not sound.
+            DynError: It does not exist, or its file is invalid.
         """
         return read_keys(self.server_file)
 
     def own_keys(self) -> Keys:
-        """With these the server's own process asks it, as with a key of the role `query` that is on no list.
+        """Returns keys by which the server's own user can connect, with the role `query`, without being on the list.
 
         Raises:
-            DynError: There are none, or their file is not sound.
+            DynError: They do not exist, or their file is invalid.
         """
         keys = self.server_keys()
         return replace(keys, server=keys.public)
 
     def access_list(self) -> AccessList:
-        """The list that a server goes by.
+        """Returns the list that a server checks clients against.
 
         Raises:
-            DynError: There is none, or it is not sound.
+            DynError: It does not exist or is invalid.
         """
         return AccessList(self.list_file, self.server_keys().public)
 
-    # what `dyn keys` does
+    # used by `dyn keys`
 
     def entries(self) -> dict[str, AllowedKey]:
-        """The keys of the list, by name, revoked ones too; none where there is no list yet.
+        """Returns the keys of the list by name, including revoked ones; empty if there is no list.
 
         Raises:
-            DynError: The list is not sound.
+            DynError: The list is invalid.
         """
         try:
             return read_list(self.list_file)
@@ -308,44 +304,44 @@ class KeyFolder:
             return {}
 
     def make_server(self) -> Keys:
-        """Makes the server's key pair, and a list that lets nobody in if there is none.
+        """Makes the server's key pair, and an empty list if there is no list.
 
         Raises:
-            FailedPreconditionError: It is there already.
+            FailedPreconditionError: The key pair exists already.
         """
         with self._changing():
             return self._make_server()
 
     def make(self, name: str, role: Role, *, public: str = "", to: Path | None = None) -> Path | None:
-        """Lets one more in, and makes a key file for him unless he has a key. Makes the server's too if there is none.
+        """Allows a key, and makes its file unless a public key is given. Makes the server's key pair if missing.
 
         Args:
-            name: A name that nobody has, unless his key was revoked.
-            role: What he may do.
-            public: His public key; empty: he has none yet.
-            to: The file that is made; None is `NAME.key` in this folder.
+            name: A new name, or the name of a revoked key.
+            role: The role of the key.
+            public: The client's public key; empty: a key pair is made.
+            to: The file to write; None is `NAME.key` in this folder.
 
         Returns:
-            The file that was made, which holds his secret and the server's public key.
+            The file written, which contains the client's secret key and the server's public key.
 
         Raises:
-            FailedPreconditionError: The name, the key or the file is there already.
-            InvalidArgumentError: The name cannot be one, or the public key is none.
+            FailedPreconditionError: The name, the key or the file exists already.
+            InvalidArgumentError: The name or the public key is invalid.
         """
         with self._changing():
             server = self.server_keys() if self.server_file.exists() else self._make_server()
             entries = self.entries()
             keys = make_keys(name, server.public)
             if name in entries and entries[name].revoked is None:
-                raise FailedPreconditionError(f"the name '{name}' is let in already: revoke it first", path="name")
+                raise FailedPreconditionError(f"the name '{name}' is allowed already: revoke it first", path="name")
             file = None if public else to or self.folder / f"{name}.key"
             public = check_public(public, "public") if public else keys.public
             if public == server.public or any(key.public == public for key in entries.values() if key.name != name):
                 raise FailedPreconditionError("this public key has another name already", path="public")
             if file is not None and file.exists():
-                of_no_use = ", for it was revoked," if name in entries else ""
+                revoked = " (it was revoked)" if name in entries else ""
                 raise FailedPreconditionError(
-                    f"{file} already exists, and a key is never overwritten: delete it{of_no_use} or name another "
+                    f"{file} already exists, and a key is never overwritten: delete it{revoked} or name another "
                     "file by --output",
                     path="keys",
                 )
@@ -360,10 +356,10 @@ class KeyFolder:
             return file
 
     def revoke(self, name: str) -> AllowedKey:
-        """Lets someone in no longer. Servers that run notice within a second.
+        """Revokes a key. Running servers apply this within a second.
 
         Raises:
-            NotFoundError: Nobody has that name.
+            NotFoundError: No key has that name.
         """
         with self._changing():
             entries = self.entries()
@@ -397,7 +393,7 @@ class KeyFolder:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """One change at a time, of any process."""
+        """Locks the folder, so that one process at a time changes it."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self.folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600)
         try:

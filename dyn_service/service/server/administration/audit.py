@@ -1,12 +1,12 @@
-"""The log of changes: who loaded and unloaded what, when, and with what outcome. The logger is `dyn.audit`.
+"""The audit log: which client loaded or unloaded which robot, when, and the result. Its logger is `dyn.audit`.
 
-A line is a JSON object, in a file that is only ever added to and that its owner alone may read:
+Each line is a JSON object, appended to a file that only its owner may read:
 
     {"time": "2026-11-21T23:10:05.123+00:00", "who": "key lab", "query": "load_robot", "robot": "panda",
      "fingerprint": "...", "outcome": "ok"}
 
-An outcome other than `ok` is an error's code, and `cause` its message. Of the refusals of one caller there is a line a
-second at most, which says how many were `left_out`: nobody fills a disk with them.
+An outcome other than `ok` is an error code; `cause` is its message. At most one refusal per caller and second is
+logged, with the number of those `left_out`, so that no client can fill the disk.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ AUDIT.setLevel(logging.INFO)
 
 _REFUSALS_EVERY_S = 1.0
 _MOST_TEXT = 200
-"""Characters of a text that are written: names come from strangers."""
+"""Maximum number of characters logged of a text that a client sent."""
 
 _MOST_CALLERS = 1000
 
 
 class _Refusals:
-    """Which refusals are told: for each caller one a second."""
+    """Limits logged refusals to one per caller and second."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, int]] = {}
         self._turn = threading.Lock()
 
     def left_out(self, who: str) -> int | None:
-        """How many were left out before this one, which is told; None: it is left out too."""
+        """Returns the number of refusals skipped before this one, or None if this one is skipped too."""
         now = time.monotonic()
         with self._turn:
-            told, count = self._last.get(who, (-_REFUSALS_EVERY_S, 0))
-            if now - told < _REFUSALS_EVERY_S:
-                self._last[who] = (told, count + 1)
+            logged_s, count = self._last.get(who, (-_REFUSALS_EVERY_S, 0))
+            if now - logged_s < _REFUSALS_EVERY_S:
+                self._last[who] = (logged_s, count + 1)
                 return None
             if len(self._last) >= _MOST_CALLERS:
                 self._last.clear()
@@ -63,9 +63,9 @@ _refusals = _Refusals()
 
 
 class Change(msgspec.Struct):
-    """What a caller changed, or was not allowed or not able to.
+    """An entry of the audit log.
 
-    who: the caller's name. fingerprint: of the robot that was loaded or unloaded. cause: of a refusal.
+    who: name of the caller. fingerprint: of the robot that was loaded or unloaded. cause: why the change was refused.
     """
 
     who: str
@@ -77,47 +77,49 @@ class Change(msgspec.Struct):
 
 
 def record_done(caller: Caller, query: str, robot: str, fingerprint: str) -> None:
-    """Writes that a robot was loaded or unloaded, and by whom."""
-    tell(Change(caller.name, query, robot, "ok", fingerprint))
+    """Records that a caller loaded or unloaded a robot."""
+    record(Change(caller.name, query, robot, "ok", fingerprint))
 
 
 def record_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> None:
-    """Writes that a change was asked for in vain.
+    """Records a change that was refused or failed.
 
     Args:
-        caller: By whom.
+        caller: The caller.
         query: The query.
-        robot: The robot's name as it was asked for, if it was.
-        fault: Why.
+        robot: The robot's name in the request, if any.
+        fault: The error.
     """
     code, cause = (fault.code, fault.message) if isinstance(fault, DynError) else (InternalError.code, "")
     name = robot[:_MOST_TEXT] if isinstance(robot, str) else None
-    tell(Change(caller.name, query, name, code, cause=cause[:_MOST_TEXT]))
+    record(Change(caller.name, query, name, code, cause=cause[:_MOST_TEXT]))
 
 
 def write(change: Change) -> None:
-    """Writes a line, but of a caller's refusals one a second."""
+    """Writes an entry, but at most one refusal per caller and second."""
     left_out = 0 if change.outcome == "ok" else _refusals.left_out(change.who)
     if left_out is None:
         return
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
-    said = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
-    AUDIT.info(json.dumps({"time": when, **said, **({"left_out": left_out} if left_out else {})}))
+    fields = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
+    AUDIT.info(json.dumps({"time": when, **fields, **({"left_out": left_out} if left_out else {})}))
 
 
-tell: Callable[[Change], None] = write
-"""Takes each change. A worker process sends it to the process that serves, which alone knows what was written."""
+record: Callable[[Change], None] = write
+"""Receives each change. A worker process replaces it, to send the change to the server's process, which logs all
+entries.
+"""
 
 
 def open_audit(file: Path) -> logging.Handler:
-    """Has changes written to a file from now on.
+    """Starts to write changes to a file.
 
     Returns:
-        What writes, to be closed by `close_audit`.
+        The log handler, to be closed by `close_audit`.
 
     Raises:
-        PermissionDeniedError: The file cannot be written, or others may read or write it.
-        InvalidArgumentError: It is no regular file.
+        PermissionDeniedError: The file cannot be written, or other users may read or write it.
+        InvalidArgumentError: It is not a regular file.
     """
     handler = _AuditFile(file)
     AUDIT.addHandler(handler)
@@ -125,13 +127,13 @@ def open_audit(file: Path) -> logging.Handler:
 
 
 def close_audit(handler: logging.Handler) -> None:
-    """Ends what `open_audit` began."""
+    """Stops what `open_audit` started."""
     AUDIT.removeHandler(handler)
     handler.close()
 
 
 class _AuditFile(logging.Handler):
-    """Adds lines to a file, each with one call: what others write to it is never torn apart."""
+    """Appends each line with a single write, so that lines of several processes do not mix."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -151,7 +153,7 @@ class _AuditFile(logging.Handler):
             raise
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Adds a line. A full disk ends neither the server nor the request; it is said once, and when it is over."""
+        """Appends a line. A full disk fails no request; it is reported once on stderr."""
         line = b"\n" * self._torn + (record.getMessage() + "\n").encode()
         try:
             written = os.write(self._descriptor, line)

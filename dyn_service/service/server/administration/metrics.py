@@ -1,4 +1,4 @@
-"""What the server counts: answers and errors by query, time by powers of two, the traffic of its socket."""
+"""Counters and latencies of a server: replies and errors by query, durations in powers of two, traffic."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _BUCKETS = 64
-"""Bucket k counts durations of 2^(k-1) us up to 2^k us."""
+"""Bucket k counts durations from 2^(k-1) us up to 2^k us."""
 
 
 class Durations:
-    """How often something took how long. One thread adds to it at a time."""
+    """Histogram of durations. Only one thread may add to it."""
 
     __slots__ = ("buckets", "longest_ns", "total_ns")
 
@@ -37,11 +37,11 @@ class Durations:
         return both
 
     def filled(self) -> list[int]:
-        """The buckets up to the last one that counts something."""
+        """Returns the buckets up to the last nonzero one."""
         return self.buckets[: (self.longest_ns // 1000).bit_length() + 1]
 
     def quantile_us(self, fraction: float) -> int:
-        """The upper end, in microseconds, of the bucket that the quantile falls in."""
+        """Returns the upper bound, in microseconds, of the bucket that contains the quantile."""
         wanted = fraction * sum(self.buckets)
         seen = 0
         for power, count in enumerate(self.buckets):
@@ -53,7 +53,7 @@ class Durations:
 
 @dataclass(slots=True)
 class Traffic:
-    """Messages and bytes in and out, and what was not delivered or not taken. Only the socket's thread adds to it."""
+    """Counts of messages and bytes, received, sent and dropped. Only the thread of the sockets modifies it."""
 
     received: int = 0
     received_bytes: int = 0
@@ -70,12 +70,12 @@ class Traffic:
 
 
 class Metrics:
-    """Counters that the threads of a server share."""
+    """Counters shared by the threads of a server."""
 
     def __init__(self) -> None:
         self.traffic = Traffic()
         self.gauges: dict[str, Callable[[], float]] = {}
-        """What stands at some number now, by name; asked by the thread that serves."""
+        """Functions that return a current value, by name; called by the server's thread."""
         self._started = time.monotonic()
         self._lock = threading.Lock()
         self._answered: dict[str, Durations] = {}
@@ -89,24 +89,24 @@ class Metrics:
         return time.monotonic() - self._started
 
     def answered(self, query: str, duration_ns: int) -> None:
-        """Counts an answer, and the time from the request's receipt to its reply."""
+        """Counts a reply and the time from receipt to reply."""
         with self._lock:
             self._answered.setdefault(query, Durations()).add(duration_ns)
 
     def short(self, query: str) -> Durations:
-        """Where the thread that owns the socket, and no other, counts answers without a lock."""
+        """Returns the histogram that the thread of the sockets, and no other, updates without a lock."""
         with self._lock:
             return self._short.setdefault(query, Durations())
 
     def refused(self, query: str | None, code: str) -> None:
-        """Counts an error reply. Give `query` only where it is the name of one, so that the counters stay few."""
+        """Counts an error reply. `query` must be a known name or None, so that the number of counters is bounded."""
         with self._lock:
             self._errors[code] += 1
             if query is not None:
                 self._refused[query] += 1
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as the query `stats` answers."""
+        """Returns all counters, as in the reply of the query `stats`."""
         with self._lock:
             requests = {}
             for query in sorted({*self._answered, *self._short, *self._refused}):

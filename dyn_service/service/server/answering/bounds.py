@@ -1,6 +1,6 @@
-"""What a request may cost: foretold from its row, sizes and shapes, held against limits before any of it is spent.
+"""Cost of a request, predicted from its query, sizes and shapes, and checked against the limits before computing.
 
-What cannot be foretold, steps that choose their own number of evaluations, is metered as it runs.
+Computations whose cost cannot be predicted, such as adaptive steps, are metered while they run.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dyn_service.service.protocol.limits import RequestLimits
 
 
 def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
-    """The cost of a request.
+    """Returns the cost of a request.
 
     Args:
-        row: What is asked, of either table.
-        sizes: The robot's; unread where the row is asked of the server itself.
-        inputs: As they were read: arrays, wrenches, payloads.
-        options: All of the row's.
+        row: The query or computation.
+        sizes: The robot's dimensions; unused for computations without a robot.
+        inputs: Decoded inputs: arrays, wrenches, payloads.
+        options: All options of the row.
     """
     if isinstance(row, Query):
         return of_query(row, sizes, inputs, options)
@@ -35,10 +35,10 @@ def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options
 
 
 def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
-    """Refuses a request that costs more than it may.
+    """Refuses a request that exceeds a limit.
 
     Raises:
-        ResourceExhaustedError: One sentence: what was asked, what it would cost, the limit, and what would fit.
+        ResourceExhaustedError: The message has the request's size, its cost, the limit, and what would fit.
     """
     if (
         cost.work_s <= limits.max_work_s
@@ -69,32 +69,32 @@ def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
     )
     for amount, most_of_it, text in amounts:
         if amount > most_of_it:
-            said = f"{_asked(row, cost)}: {text.format(most_of_it)}{_fitting(cost, most_of_it / amount)}"
-            raise ResourceExhaustedError(said, path="options.steps" if cost.steps > 1 else "inputs")
+            message = f"{_asked(row, cost)}: {text.format(most_of_it)}{_fitting(cost, most_of_it / amount)}"
+            raise ResourceExhaustedError(message, path="options.steps" if cost.steps > 1 else "inputs")
 
 
 def meter(
     row: Row, limits: RequestLimits, until_ns: float | None = None, clock: Callable[[], int] = thread_time_ns
 ) -> Callable[[float], None]:
-    """What a computation calls now and then with the share that is done: ends it where it takes longer than it may.
+    """Returns a function that a computation calls with the fraction done; it raises when a limit is exceeded.
 
     Args:
-        row: What is asked.
-        limits: `max_work_s` is the time that this thread may work.
-        until_ns: When the asker gives up, on the clock of `time.perf_counter_ns`.
-        clock: ns that this thread has worked.
+        row: The computation.
+        limits: `max_work_s` is the CPU time that this thread may use.
+        until_ns: When the client stops waiting, on the clock of `time.perf_counter_ns`.
+        clock: CPU time of this thread in ns.
     """
     began: int | None = None
 
-    def look(share: float) -> None:
-        """Ends the computation where it is to end.
+    def check(share: float) -> None:
+        """Checks time and deadline.
 
         Raises:
-            ResourceExhaustedError: It has taken as long as it may.
-            DeadlineExceededError: Nobody waits for it any more.
+            ResourceExhaustedError: The computation has used its CPU time.
+            DeadlineExceededError: The deadline has passed.
         """
         nonlocal began
-        began = clock() if began is None else began  # from the first look on: before it kernels may have been made
+        began = clock() if began is None else began  # from the first call on, so that compilation does not count
         if clock() - began > limits.max_work_s * 1e9:
             raise ResourceExhaustedError(
                 f"{row.name} has worked for {limits.max_work_s:g} s, which is the limit, and is {share:.0%} done: ask "
@@ -106,11 +106,11 @@ def meter(
                 f"{row.name} was {share:.0%} done when its deadline went by, and was stopped", path="deadline_ms"
             )
 
-    return look
+    return check
 
 
 def read_limits(limits: RequestLimits) -> ReadLimits:
-    """What a robot description from a client may be."""
+    """Returns the limits on a robot description sent by a client."""
     return ReadLimits(
         size=limits.max_urdf_bytes,
         elements=limits.max_xml_elements,
@@ -131,7 +131,7 @@ def _asked(row: Row, cost: Cost) -> str:
 
 
 def _fitting(cost: Cost, share: float) -> str:
-    """What would fit, where cost goes with a count."""
+    """Returns how many steps or states would fit, if the cost grows with their number."""
     if cost.steps > 1 and (steps := math.floor(cost.steps * share)) >= 1:
         return f": at most {steps} steps fit into one request{_how('steps')}"
     if cost.states > 1 and (states := math.floor(cost.states * share)) >= 1:

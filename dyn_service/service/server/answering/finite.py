@@ -1,14 +1,14 @@
-"""No answer that leaves the server holds a number that is not finite; here is said which one, and why.
+"""Explains numbers in an answer that are not finite; no such answer leaves the server.
 
-    angle beyond 2^45 rad                         INVALID_ARGUMENT      neighbouring doubles lie too far apart there
-    NaN where the table says that it may be       FAILED_PRECONDITION   the row says why it has no value there
-    M(q) is singular, and the query inverts it    FAILED_PRECONDITION   no finite effort gives a finite acceleration
-    with inputs of ordinary size it is finite     INVALID_ARGUMENT      products of the inputs overflow
-    with such and without the overlay it is       INVALID_ARGUMENT      products of the overlay's numbers overflow
-    with inputs of ordinary size it is not        FAILED_PRECONDITION   products of the robot's own numbers overflow
+    angle beyond 2^45 rad                            INVALID_ARGUMENT      adjacent doubles are too far apart
+    NaN where the row allows it                      FAILED_PRECONDITION   the row explains it
+    M(q) is singular, and the query inverts it       FAILED_PRECONDITION   no effort gives a finite acceleration
+    finite with inputs of ordinary size              INVALID_ARGUMENT      products of the inputs overflow
+    finite with such inputs without the overlay      INVALID_ARGUMENT      products of the overlay's numbers overflow
+    not finite with such inputs                      FAILED_PRECONDITION   products of the robot's numbers overflow
 
-The rule is applied in this order. The last three are told apart by asking again, with every number of the inputs cut to
-+-1, at the same angles. This takes milliseconds and may need the tracer: it is work for a worker.
+The first cause that applies is reported. The last three are distinguished by computing again with all numbers of the
+inputs clipped to +-1, at the same angles. This takes milliseconds and may trace the equations, so workers do it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 _WRENCH_PARTS = ("torque", "force", "point")
 _AS_THEY_ARE = BY_NAME | {"overlay"}
-"""Kinds of input without numbers that are a state's."""
+"""Kinds of input that are not clipped, because they contain no numbers of a state."""
 
 _HUGE = 1e50
-"""A computation's input beyond this is why it overflows; no quantity in SI units comes near."""
+"""Inputs of a computation beyond this are the cause of an overflow; no quantity in SI units is near."""
 
 
 @dataclass(frozen=True)
 class NotFinite:
-    """A number that may not leave: the output's name, its place in it, what it is."""
+    """A number that is not finite: the output's name, its index, its value."""
 
     output: str
     index: tuple[int, ...]
@@ -49,7 +49,7 @@ class NotFinite:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One number of an input: the largest is named."""
+    """A number of an input."""
 
     name: str
     path: str
@@ -57,11 +57,11 @@ class _Entry:
 
 
 def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
-    """The first number in outputs, packed or plain, that is not finite; None if all are.
+    """Returns the first number in outputs, packed or not, that is not finite; None if all are finite.
 
     Args:
-        outputs: By name: arrays, packed arrays, numbers, texts, or lists and maps of these.
-        name: What stands before the names.
+        outputs: By name: arrays, packed arrays, numbers, texts, or lists and dictionaries of these.
+        name: Prefix of the names.
     """
     if isinstance(outputs, WireArray):
         array = np.frombuffer(outputs.data, dtype="<f8").reshape(outputs.shape)
@@ -85,10 +85,10 @@ class Diagnosis:
     """Why one state of a query on a robot has no finite answer.
 
     Args:
-        acting: Who answers such inputs and options.
-        row: The query's row of the table.
-        inputs: As they were read from the request.
-        options: As they were read from the request.
+        acting: Returns the robot that answers such inputs and options.
+        row: The query.
+        inputs: Decoded inputs.
+        options: Decoded options.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class Diagnosis:
         self._options = options
 
     def of_output(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
-        """The error for an output of the row.
+        """Returns the error for an output of the row.
 
         Args:
             found: The number.
-            ask: Gives the outputs, packed or plain, for other inputs of the same kind.
+            ask: Returns the outputs, packed or not, for other inputs of the same kind.
         """
         spec = self._row.outputs[found.output]
         lead = found.index[: len(found.index) - len(spec.shape)]
@@ -123,7 +123,7 @@ class Diagnosis:
         )
 
     def of_residual(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
-        """The error for a residual of the verification: its formulations invert the mass matrix."""
+        """Returns the error for a residual of the verification, whose formulations invert the mass matrix."""
         text = f"verify of {self._row.name} gives {found.output} = {found.value}"
         return self._explain(text, found.index, ask, inverts=self._robot.massless_joint is None)
 
@@ -146,8 +146,8 @@ class Diagnosis:
             if joint is not None:
                 value = float(q[self._robot.configuration.position_names.index(joint)])
                 return InvalidArgumentError(
-                    f"{text}: {pose} of joint '{joint}' is {value:g} rad, where a sine has no digits left; the limit "
-                    "is 2^45 rad, about 3.5e13",
+                    f"{text}: {pose} of joint '{joint}' is {value:g} rad, where a sine has no correct digits; the "
+                    "limit is 2^45 rad, about 3.5e13",
                     path=f"inputs.{pose}",
                 )
         if singular:
@@ -157,25 +157,25 @@ class Diagnosis:
             joint = self._acting(inputs, self._options).singular_joint(ordinary[pose or ""])
             if joint is not None:
                 return FailedPreconditionError(
-                    f"{text}: the mass matrix is singular at this state, what moves with joint '{joint}' has no "
+                    f"{text}: the mass matrix is singular at this state: the links moved by joint '{joint}' have no "
                     "inertia along it, so no finite effort gives a finite acceleration"
                 )
         if _is_answered(ask, ordinary):
             entry = self._largest(inputs)
             return InvalidArgumentError(
-                f"{text}: numbers on the way become too large, and the largest input is {entry.name} = {entry.value:g}",
+                f"{text}: intermediate values overflow, and the largest input is {entry.name} = {entry.value:g}",
                 path=entry.path,
             )
         laid = self._row.overlay
         if laid is not None and laid in ordinary and _is_answered(ask, {**ordinary, laid: None}):
             return InvalidArgumentError(
-                f"{text}, and so it does with inputs of ordinary size, but not without the {laid}: its numbers are too "
-                "large or too small for a double",
+                f"{text}, also with inputs of ordinary size, but not without the {laid}: its numbers are too large or "
+                "too small for a double",
                 path=f"inputs.{laid}",
             )
         return FailedPreconditionError(
-            f"{text}, and so it does with inputs of ordinary size: products of the masses, inertias and lengths of "
-            f"robot '{self._robot.name}' are too large or too small for a double"
+            f"{text}, also with inputs of ordinary size: products of the masses, inertias and lengths of robot "
+            f"'{self._robot.name}' are too large or too small for a double"
         )
 
     def _place(self, dims: Sequence[str | int], index: tuple[int, ...]) -> str:
@@ -186,7 +186,7 @@ class Diagnosis:
         return _dimension_names(self._robot) | ({} if rows is None else {str(self._row.selected): rows})
 
     def _at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:
-        """The input at one state of the batch."""
+        """Returns the input at one state of the batch."""
         if self._row.inputs[name].kind == "wrenches":
             return [
                 msgspec.structs.replace(
@@ -203,7 +203,7 @@ class Diagnosis:
         return _entry(np.asarray(value), len(self._row.inputs[name].shape), lead)
 
     def _too_far(self, q: Array) -> str | None:
-        """The first joint that turns, and stands at an angle without digits."""
+        """Returns the first revolute joint whose angle is beyond the limit."""
         from dyn_service.kernels.trig import LIMIT
 
         at = self._robot.configuration
@@ -213,8 +213,8 @@ class Diagnosis:
         return None
 
     def _cut(self, name: str, value: Any) -> Any:
-        """The input with its numbers cut to +-1; angles stay, for they decide where a mass matrix is singular, and the
-        robot, whatever an overlay says of it.
+        """Returns the input with its numbers clipped to +-1, except angles, because a mass matrix may be singular at
+        them, and overlays.
         """
         if self._row.inputs[name].kind == "wrenches":
             return [
@@ -245,14 +245,14 @@ class Diagnosis:
 def explain_computation(
     row: Computation, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], robot: Robot | None
 ) -> DynError:
-    """The error for an output of a computation from the request's numbers.
+    """Returns the error for an output of a computation, from the request's numbers.
 
     Args:
-        row: What was asked.
+        row: The computation.
         found: The number.
-        inputs: The request's, as they were read.
-        options: The request's.
-        robot: The robot that the request is about.
+        inputs: Decoded inputs.
+        options: The request's options.
+        robot: The request's robot.
     """
     names = {} if robot is None else _dimension_names(robot)
     declared = {**row.outputs, **row.between}.get(found.output)
@@ -275,16 +275,16 @@ def explain_computation(
     largest = max(entries, key=lambda each: abs(each.value))
     if abs(largest.value) > _HUGE:
         return InvalidArgumentError(
-            f"{text}: numbers on the way become too large, and the largest input is {largest.name} = {largest.value:g}",
+            f"{text}: intermediate values overflow, and the largest input is {largest.name} = {largest.value:g}",
             path=largest.path,
         )
-    return FailedPreconditionError(f"{text}: the computation diverges, or meets a singular state")
+    return FailedPreconditionError(f"{text}: the computation diverges or reaches a singular state")
 
 
 def defect(query: str, found: NotFinite) -> DynError:
-    """The error for an answer about the server itself."""
+    """Returns the error for an answer about the server itself."""
     text = f"{query} gives {found.output} = {found.value}"
-    return InternalError(f"{text}: a defect of the server, nothing in the request brings it about")
+    return InternalError(f"{text}: a defect of the server, not caused by the request")
 
 
 def _is_answered(ask: Callable[[Mapping[str, Any]], Any], inputs: Mapping[str, Any]) -> bool:
@@ -295,7 +295,7 @@ def _is_answered(ask: Callable[[Mapping[str, Any]], Any], inputs: Mapping[str, A
 
 
 def _entry(array: Array, core: int, lead: tuple[int, ...]) -> Array:
-    """The entry of an array that broadcasts to the leading axes, at one place of these."""
+    """Returns the entry of an array at one index of the leading axes that it broadcasts to."""
     axes = array.ndim - core
     if axes <= 0:
         return array
@@ -303,12 +303,12 @@ def _entry(array: Array, core: int, lead: tuple[int, ...]) -> Array:
 
 
 def _place_in(shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
-    """Where leading axes of this shape, which broadcast to others, have what stands at one place of these."""
+    """Returns the index into leading axes of this shape that broadcasts to `lead`."""
     return tuple(k if size > 1 else 0 for k, size in zip(lead[len(lead) - len(shape) :], shape, strict=True))
 
 
 def _named(names: Any, lead: tuple[int, ...]) -> Any:
-    """The link's name at one state of the batch."""
+    """Returns the link's name at one state of the batch."""
     for k in _place_in(lead_of("link", names), lead):
         names = names[k]
     return names
@@ -326,7 +326,7 @@ def _largest_of_wrench(number: int, wrench: Wrench) -> _Entry:
 
 
 def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
-    """What stands along a dimension, by its symbol."""
+    """Returns the names along each dimension, by its symbol."""
     at = robot.configuration
     return {
         "nq": at.position_names,
@@ -339,12 +339,12 @@ def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
 
 
 def _named_place(dims: Sequence[str | int], index: tuple[int, ...], names: Mapping[str, Sequence[str]]) -> str:
-    """Where an entry stands, in words: ` of joint 'elbow'`, ` of link 'hand' [2]`."""
-    said, rest = [], []
+    """Returns the place of an entry as text: ` of joint 'elbow'`, ` of link 'hand' [2]`."""
+    names_found, rest = [], []
     for symbol, k in zip(dims, index[len(index) - len(dims) :], strict=False):
         along = names.get(str(symbol))
         if along is None:
             rest.append(k)
         else:
-            said.append(f"{'link' if symbol == 'nl' else 'joint'} '{along[k]}'")
-    return (f" of {' and '.join(said)}" if said else "") + (f" {rest}" if rest else "")
+            names_found.append(f"{'link' if symbol == 'nl' else 'joint'} '{along[k]}'")
+    return (f" of {' and '.join(names_found)}" if names_found else "") + (f" {rest}" if rest else "")

@@ -1,22 +1,4 @@
-"""A request that was read and checked: what `service` makes of it, and whoever answers it is given.
-
-----
-A request that waits: for the worker thread, or for a worker process.
-
-----
-When a request's time is up, and what is said then: it was not begun, it was stopped, or its asker has given up.
-
-----
-The requests that wait for a worker, and whose turn it is: that peer's whose last one was begun longest ago.
-
-Short requests and long ones stand in a line each, so that whoever may take only short ones need not look through the
-others. Of peers that have nothing waiting no more is kept than a number, and that not for ever: a peer is a connection,
-with all that it holds.
-
-
-----
-When workers make kernels: for what those who wait are told, and for what is off their deadlines.
-"""
+"""Requests that were read or wait: jobs, tasks, deadlines, the fair queue of tasks, and compile notices."""
 
 from __future__ import annotations
 
@@ -51,10 +33,9 @@ _NOTHING: Mapping[str, Any] = {}
 class Job(msgspec.Struct, gc=False):
     """A request that was read and checked.
 
-    plan: None for a query about the server itself, and for what takes long by itself. excused_ns: what of the time
-    since its receipt does not count against its deadline. slow: it is no work for the thread that serves. caller: who
-    asks; None is a process of this machine that the endpoint knows no more of. order: that of the joints in its arrays;
-    None is the robot's.
+    plan: None for queries about the server itself and for computations. excused_ns: time since receipt that does not
+    count against the deadline. slow: whether it is too slow for the server's thread. caller: its sender; None is a
+    process of this machine without a key. order: the order of joints in its arrays; None is the robot's.
     """
 
     request: Request
@@ -68,24 +49,23 @@ class Job(msgspec.Struct, gc=False):
     caller: Caller | None = None
     order: Order | None = None
     not_finite: NotFinite | None = None
-    """A number of the answer, once there is one, that may not leave the server."""
+    """A number of the answer that is not finite, once found."""
 
 
 Envelope = tuple[Any, bool]
-"""Where a reply goes: the peer, and whether it is a REQ socket, which wants an empty frame first."""
+"""Where a reply goes: the peer, and whether it is a REQ socket, which needs an empty frame first."""
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A request that waits.
+    """A request that waits for a worker.
 
-    envelope: where its reply goes. payload: its bytes. received_ns: when it came in. head: who asks what. job: the
-    request, read and checked; None where reading it takes too long for the thread that serves. long: it may take
-    seconds: it computes at length, or needs a kernel that is not there. caller: as `Job.caller`. kernel: which one it
-    needs, where that is known. next_notice_ns: no earlier is it told again that it waits. tries: how many workers were
-    lost to it. unread: and how many before they read it. waits_for_kernel: whether it may be a kernel in the making
-    that it waits for. given_up: nobody waits for it any more. answered: it was refused at its
-    deadline, while its worker still makes a kernel.
+    envelope: where its reply goes. payload: its bytes. received_ns: its arrival. head: its id, query and robot. job:
+    the request as read; None if reading it takes too long for the server's thread. long: whether it may take seconds,
+    because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: the kernel it needs, if
+    known. next_notice_ns: earliest time of its next notice. tries: workers lost while computing it. unread: workers
+    lost before they read it. waits_for_kernel: whether it may wait for a kernel being compiled. cancelled: whether the
+    client no longer waits. answered: whether it was refused at its deadline while its worker still compiles a kernel.
     """
 
     envelope: Envelope
@@ -105,7 +85,7 @@ class Task:
 
     @property
     def peer(self) -> Any:
-        """Who sent it."""
+        """The peer that sent it."""
         return self.envelope[0]
 
     @property
@@ -118,12 +98,12 @@ _MS = 1_000_000
 
 
 def due_ns(request: Request | Head, received_ns: int, excused_ns: float) -> float | None:
-    """When the request's time is up, by the clock of its receipt; None: never.
+    """Returns the time of a request's deadline, on the clock of its receipt; None if it has no deadline.
 
     Args:
-        request: Says how long it may take, and how much longer where it waits for kernels.
-        received_ns: When it came in.
-        excused_ns: What of the time since then went into kernels.
+        request: Contains the deadline and the additional time allowed for compilation.
+        received_ns: When it arrived.
+        excused_ns: Time since then spent compiling kernels.
     """
     if not request.deadline_ms:
         return None
@@ -132,7 +112,7 @@ def due_ns(request: Request | Head, received_ns: int, excused_ns: float) -> floa
 
 
 class DueTimes:
-    """Tasks by when they are to be looked at. To ask whether one is due costs the same however many there are."""
+    """Tasks by due time. The cost of a query does not depend on their number."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
@@ -144,7 +124,7 @@ class DueTimes:
         return len(self._tasks)
 
     def add(self, task: Task, at_ns: float) -> None:
-        """Has the task looked at then."""
+        """Adds or moves a task."""
         self.discard(task)
         number = next(self._count)
         self._numbers[task] = number
@@ -152,18 +132,18 @@ class DueTimes:
         heappush(self._heap, (at_ns, number))
 
     def discard(self, task: Task) -> bool:
-        """Has it not looked at; whether it was to be."""
+        """Removes the task; returns whether it was present."""
         number = self._numbers.pop(task, None)
         if number is None:
             return False
         del self._tasks[number]
-        if len(self._heap) > 2 * len(self._tasks) + 64:  # mostly of those that are done
+        if len(self._heap) > 2 * len(self._tasks) + 64:  # most entries are of removed tasks
             self._heap = [entry for entry in self._heap if entry[1] in self._tasks]
             heapify(self._heap)
         return True
 
     def pop(self, now_ns: int) -> Iterator[Task]:
-        """Takes out those that are due."""
+        """Removes and yields the tasks that are due."""
         while self._heap and self._heap[0][0] <= now_ns:
             task = self._tasks.pop(heappop(self._heap)[1], None)
             if task is not None:
@@ -172,7 +152,7 @@ class DueTimes:
 
 
 def not_started_error(request: Request | Head, waited_ns: float) -> DeadlineExceededError:
-    """The deadline passed before the computation began, so many nanoseconds after the request's receipt."""
+    """Returns the error for a deadline that passed before the computation started."""
     return DeadlineExceededError(
         f"{request.query} was to begin within {request.deadline_ms:g} ms of its receipt, found "
         f"{waited_ns / 1e6:.1f} ms gone by",
@@ -181,7 +161,7 @@ def not_started_error(request: Request | Head, waited_ns: float) -> DeadlineExce
 
 
 def stopped_error(request: Request | Head, ran_ns: float) -> DeadlineExceededError:
-    """The deadline passed while the computation ran; it was stopped so many nanoseconds after the request's receipt."""
+    """Returns the error for a computation stopped at its deadline."""
     return DeadlineExceededError(
         f"{request.query} was to end within {request.deadline_ms:g} ms of its receipt, and was stopped after "
         f"{ran_ns / 1e6:.1f} ms",
@@ -190,19 +170,23 @@ def stopped_error(request: Request | Head, ran_ns: float) -> DeadlineExceededErr
 
 
 def cancelled_error() -> DeadlineExceededError:
-    """The asker sent a `cancel`: it waits no more, and drops whatever is said to it."""
+    """Returns the error for a request that its client cancelled; the client ignores the reply."""
     return DeadlineExceededError("the request was cancelled by its client")
 
 
 _MOST_REMEMBERED = 4096
-"""Of so many peers it is known when they had their last turn; more than there are connections."""
+"""Number of peers whose last turn is stored; more than there are connections."""
 
 _Line = dict[Any, OrderedDict[Task, int]]
-"""By peer, what it has waiting in the order it is begun in, with the number it came under."""
+"""By peer, its waiting tasks in order, with their arrival numbers."""
 
 
 class Schedule:
-    """What waits, and what is next."""
+    """Queue of tasks for workers, fair between peers: next is the peer whose last task was started longest ago.
+
+    Short and long tasks have separate queues, so that a worker for short tasks need not search. Of peers without
+    waiting tasks only a number is stored, because a peer object keeps its connection alive.
+    """
 
     def __init__(self) -> None:
         self._short: _Line = {}
@@ -220,20 +204,20 @@ class Schedule:
         return (task for line in (self._short, self._long) for own in line.values() for task in own)
 
     def add(self, task: Task) -> None:
-        """Adds the task behind those of its peer. A new peer starts at the current turn: reconnecting gains nothing."""
+        """Appends the task to its peer's. A new peer starts at the current turn, so that reconnecting gains nothing."""
         if hash(task.peer) not in self._last_turns:
             self._remember(task.peer, self._turn)
         self._line(task).setdefault(task.peer, OrderedDict())[task] = next(self._came)
         self._count += 1
 
     def put_back(self, task: Task) -> None:
-        """Has a task wait again that was begun before: it is next."""
+        """Queues a task again that was started before; it is next."""
         self.add(task)
         self._line(task)[task.peer].move_to_end(task, last=False)
         self._remember(task.peer, next(self._before))
 
     def discard(self, task: Task) -> bool:
-        """Has it wait no longer; whether it did."""
+        """Removes the task; returns whether it was queued."""
         line = self._line(task)
         if task not in line.get(task.peer, ()):
             return False
@@ -246,7 +230,7 @@ class Schedule:
         return True
 
     def take(self, *, long: bool) -> Task | None:
-        """Takes out the task whose turn it is; None: there is none, or none but long ones, which may not be begun."""
+        """Removes and returns the next task, or None; a long one only if `long`."""
         lines = (self._short, self._long) if long else (self._short,)
         firsts = [self._first(line) for line in lines if line]
         if not firsts:
@@ -257,12 +241,12 @@ class Schedule:
         return task
 
     def charge(self, peer: Any) -> None:
-        """Counts one more turn of the peer: peers that wait, or that ask before the next turn, go first."""
+        """Counts one more turn of the peer; other peers that wait go first."""
         self._turn += 1
         self._remember(peer, self._turn)
 
     def _first(self, line: _Line) -> tuple[int, int, Task]:
-        """Whose turn it is in a line: when its peer had the last one, the number it came under, and itself."""
+        """Returns the next task of a queue: its peer's last turn, its arrival number, and the task."""
         last = self._last_turns.get
         turn, own = min(((last(hash(peer), 0), own) for peer, own in line.items()), key=lambda each: each[0])
         task, came = next(iter(own.items()))
@@ -280,14 +264,14 @@ class Schedule:
 
 
 _KEPT = 512
-"""So many of the last kernels are remembered: more than one request makes."""
+"""Number of compilations remembered; one request needs fewer."""
 
 _NOTICE_AFTER_NS = 20_000_000
-"""A kernel that takes no longer, such as one from disk, is not worth a word to those who wait for it."""
+"""No notices are sent for kernels that take less, such as those loaded from disk."""
 
 
 class CompileClock:
-    """Notes since when which kernels are made, and when others were. Their makers write it, every thread reads it."""
+    """Which kernels are being compiled since when, and when others were. Compilers write it, any thread may read it."""
 
     def __init__(self) -> None:
         self._making: dict[int, tuple[str, int]] = {}
@@ -295,38 +279,38 @@ class CompileClock:
 
     @property
     def current(self) -> tuple[str, int] | None:
-        """The kernel that has been in the making for longest, and since when, by `time.perf_counter_ns`."""
+        """The kernel compiled for longest and its start, on the clock of `time.perf_counter_ns`."""
         return min(tuple(self._making.values()), key=lambda each: each[1], default=None)
 
     def begun(self, kernel: str, maker: int = 0) -> None:
-        """The making of a kernel begins: see `kernels.making.Listener`. A maker makes one at a time."""
+        """The compilation of a kernel starts; see `kernels.making.Listener`. A maker compiles one at a time."""
         self._making[maker] = (kernel, perf_counter_ns())
 
     def ended(self, maker: int = 0) -> None:
-        """It is over."""
+        """The compilation has ended."""
         made = self._making.pop(maker, None)
         if made is not None:
             self._past = self._past.and_then(made[1], perf_counter_ns())
 
     def forget(self) -> None:
-        """Forgets what is past."""
+        """Forgets past compilations."""
         self._past = _Past()
 
     def within_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How much of that time went into kernels; what several makers do at once counts once."""
+        """Returns how much of an interval was spent compiling; simultaneous compilations count once."""
         past, current = self._past, self.current
         since = end_ns if current is None else max(begin_ns, min(current[1], end_ns))
         return max(0, past.until(since) - past.until(begin_ns)) + end_ns - since
 
 
 class _Past:
-    """Spans of time, apart and in order, and how much lies before each. It stays as it is: threads may read it."""
+    """Disjoint sorted intervals with the sum of those before each. Immutable, so that threads may read it."""
 
     def __init__(self, spans: tuple[tuple[int, int, int], ...] = ()) -> None:
-        self._spans = spans  # begin, end, and how much lies before
+        self._spans = spans  # begin, end, total length before
 
     def and_then(self, begin_ns: int, end_ns: int) -> _Past:
-        """These and one more, which ends last. Those that it overlaps become one with it."""
+        """Returns these intervals and one more, which ends last; overlapping ones are merged."""
         kept = len(self._spans)
         while kept and self._spans[kept - 1][1] >= begin_ns:
             kept -= 1
@@ -335,7 +319,7 @@ class _Past:
         return _Past((*self._spans[max(0, kept + 1 - _KEPT) : kept], (begin_ns, end_ns, before)))
 
     def until(self, now_ns: int) -> int:
-        """How much of the time up to then they take."""
+        """Returns the total length of the intervals up to a time."""
         number = bisect_right(self._spans, now_ns, key=lambda span: span[0])
         if not number:
             return self._spans[0][2] if self._spans else 0
@@ -344,12 +328,12 @@ class _Past:
 
 
 def due_notices(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iterator[tuple[Task, bytes]]:
-    """The notices that are due, to those who wait for a kernel: their own, or one of a request before theirs."""
+    """Yields the notices due to clients that wait for a kernel, their own or one needed by a request before theirs."""
     current = clock.current
     if current is None or now_ns - current[1] < _NOTICE_AFTER_NS:
         return
     kernel, since_ns = current
-    for task in [*tasks]:  # who is told may turn out to be gone, and what he waits for with him
+    for task in [*tasks]:  # a copy: sending a notice may reveal that a peer is gone and remove its tasks
         if now_ns < task.next_notice_ns or not task.waits_for_kernel:
             continue
         head = task.head

@@ -1,12 +1,8 @@
-"""The short way for the common request: one state, its arrays as clients write them, and few external wrenches.
+"""One query on one robot: decoding of requests, their cost and kernels, and the fast path of single states.
 
-A control loop sends the same few vectors a thousand times a second. For each row and robot a typed decoder is made that
-takes these vectors, of these lengths, as `<f8`, and nothing else: it checks in one pass, in C, what the general way
-checks in Python. A request that it does not take is no fault yet: the general way answers it, or says what is wrong.
-
-
-----
-What the server knows about a robot beforehand, so that little is left to do for each request.
+A control loop sends the same few vectors a thousand times a second. For each query and robot, `FastPath` has a typed
+decoder for vectors of these lengths in `<f8`, which checks in C what the slow path checks in Python. Requests of any
+other form, valid or not, go to the slow path, which answers them or reports the error.
 """
 
 from __future__ import annotations
@@ -47,14 +43,14 @@ if TYPE_CHECKING:
 _NO_KEYWORDS: Mapping[str, Any] = {}
 
 _Given = tuple[list[Array], Mapping[str, Any], Order | None]
-"""The required vectors in the row's order, the rest by name, and the request's order of the joints."""
+"""The required vectors in the row's order, other values by name, and the request's order of joints."""
 
 FEW_WRENCHES = 4
-"""So many go the short way."""
+"""Maximum number of wrenches on the fast path."""
 
 
 class FastRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request without options whose inputs are still bytes. Version 1 alone."""
+    """A request without options whose inputs are not decoded yet. Version 1 only."""
 
     v: Literal[1]
     id: Annotated[int, Meta(ge=0)]
@@ -68,22 +64,22 @@ class FastRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 decode_fast_request = msgspec.msgpack.Decoder(FastRequest).decode
-"""The request, if its form is the one above; else an exception."""
+"""Decodes a request of this form, or raises."""
 
 
 class FastPath:
-    """One row of the table for one robot and one state.
+    """The fast path of one query on one robot, for one state.
 
-    plain, pushed: whether the kernel without external wrenches is there, and what those with them take. used_ns: when
-    it last answered.
+    without_wrenches, with_wrenches: whether the kernel for requests without or with external wrenches is loaded.
+    used_ns: when it last answered.
 
     Args:
-        row: The row of the table.
+        row: The query.
         ask: The robot's method.
         sizes: The robot's dimensions.
-        durations: Where answers are counted.
-        at: The robot's joints.
-        orders: In which others have them.
+        durations: Counts answers.
+        at: The robot's configuration.
+        orders: Orders of joints used by clients.
     """
 
     def __init__(
@@ -105,7 +101,7 @@ class FastPath:
         self._wrenches = row.wrenches or "wrenches_"
         fields += [("wrenches_", _WRENCHES | UnsetType if row.wrenches else UnsetType, UNSET)]
         fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
-        self.plain = self.pushed = False
+        self.without_wrenches = self.with_wrenches = False
         self.used_ns = 0
         self._orders, self._row = orders, row
         called = {"wrenches_": self._wrenches, "names_": NAMES}
@@ -124,15 +120,15 @@ class FastPath:
         self._output, self._outputs = row.output, row.answers
 
     def read(self, inputs: Raw, most_wrenches: int) -> _Given | None:
-        """The vectors, and by name the numbers as vectors and the wrenches, and in which order the request has the
-        joints; None if a number may not be finite, or a kernel is missing.
+        """Returns the vectors, numbers as vectors and wrenches by name, and the request's order of joints; None if a
+        number may not be finite or a kernel is missing.
 
         Args:
-            inputs: Of the request.
-            most_wrenches: How many it may have.
+            inputs: Inputs of the request.
+            most_wrenches: Maximum number of wrenches.
 
         Raises:
-            Exception: The inputs are not of the form that this plan takes.
+            Exception: The inputs have another form.
         """
         state: Any = self._decode(inputs)
         vectors = self._vectors(state)
@@ -140,11 +136,11 @@ class FastPath:
             return None
         given = state.wrenches_
         if given is UNSET:
-            if not self.plain:
+            if not self.without_wrenches:
                 return None
             acting = _NO_KEYWORDS
         else:
-            if not self.pushed or len(given) > most_wrenches:
+            if not self.with_wrenches or len(given) > most_wrenches:
                 return None
             wrenches = [*map(_wrench, given)]
             if None in wrenches:
@@ -165,13 +161,13 @@ class FastPath:
         return (arrays, {**self._spread(*numbers), **acting}, order) if all(map(isfinite, numbers)) else None
 
     def answer(self, values: _Given) -> dict[str, Any] | None:
-        """The outputs by name, as a message carries them; None if a number may not be finite.
+        """Returns the outputs by name, packed for a message; None if a number may not be finite.
 
         Args:
-            values: What `read` gave.
+            values: The result of `read`.
 
         Raises:
-            DynError: What the robot raises.
+            DynError: As the robot's method.
         """
         vectors, keywords, order = values
         result = self._ask(*vectors, **keywords)
@@ -190,7 +186,7 @@ class FastPath:
 
 
 def _vector(length: int) -> Any:
-    """A decoder's type for an array `<f8` of that length."""
+    """Returns a msgspec type for an `<f8` array of that length."""
     data = Annotated[bytes, Meta(min_length=8 * length, max_length=8 * length)]
     fields = [("dtype", Literal["<f8"]), ("shape", tuple[Literal[length]]), ("data", data)]  # type: ignore[valid-type]
     return msgspec.defstruct(f"Vector{length}", fields, gc=False, frozen=True)
@@ -210,7 +206,7 @@ _LEFT_OUT = (0.0, 0.0, 0.0)
 
 
 def _wrench(given: Any) -> Wrench | None:
-    """An external wrench; None if a number may not be finite."""
+    """Returns an external wrench; None if a number may not be finite."""
     vectors: list[ArrayLike] = []
     for part in (given.torque, given.force, given.point):
         if part is UNSET:
@@ -224,7 +220,7 @@ def _wrench(given: Any) -> Wrench | None:
 
 
 def _spreader(lengths: Mapping[str, int]) -> Callable[..., dict[str, Array]]:
-    """Makes vectors of equal numbers, by name; gains seldom change, so the last ones are kept."""
+    """Returns a function that makes constant vectors by name; the last ones are cached, because gains seldom change."""
 
     @lru_cache(maxsize=16)
     def spread(*numbers: float) -> dict[str, Array]:
@@ -237,39 +233,39 @@ def _spreader(lengths: Mapping[str, int]) -> Callable[..., dict[str, Array]]:
 
 
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """The attributes of those names as a tuple, however many there are."""
+    """Returns a function that returns the attributes of those names as a tuple."""
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda state: (get(state),)
 
 
 SLOW_BYTES = 16 << 10
-"""A request or answer longer than this is work for another thread than the one that serves control loops."""
+"""Longer requests or answers are not handled by the server's thread."""
 
 SLOW_WORK_S = 2.5e-4
-"""So is more foretold work than this: a batch, more than four wrenches, large answers in world axes."""
+"""Nor are requests with more predicted CPU time: batches, more than four wrenches, large answers in world axes."""
 
 
 class Plan:
-    """One row of the table for one robot: reads a request's inputs, foretells the answer's cost, asks the robot."""
+    """One query on one robot: reads inputs, predicts the cost, calls the robot."""
 
     def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations, orders: Orders) -> None:
         self._row = row
         self._robot = robot
         self._orders = orders
-        self._ask = getattr(robot, row.name)  # the method, not `evaluate`: it has a short way for single states
+        self._ask = getattr(robot, row.name)  # not `evaluate`, because the method has a fast path for single states
         self._sizes = sizes
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
         self._state = FastPath(row, self._ask, sizes, durations, robot.configuration, orders) if small else None
         self.models = (UNSET, robot.fingerprint)
-        """What a request may name as `model`."""
+        """Valid values of `model` in a request."""
         self.state: FastPath | None = None
-        """The short way for single states, once the kernel is there."""
+        """The fast path for single states, once a kernel is loaded."""
         self.refresh()
 
     @property
     def used_ns(self) -> int:
-        """When the short way was last gone."""
+        """When the fast path last answered."""
         return 0 if self._state is None else self._state.used_ns
 
     @property
@@ -278,12 +274,12 @@ class Plan:
         return self._robot.fingerprint
 
     def read_inputs(self, raw: Mapping[str, Any]) -> tuple[dict[str, Any], Order | None]:
-        """The inputs as arrays and wrenches, in the robot's order; and that of the request, where it says one. Which
-        shapes they must have is for the robot to say.
+        """Returns the inputs as arrays and wrenches in the robot's order, and the request's order of joints if it has
+        one.
 
         Raises:
-            InvalidArgumentError: An input is missing, unknown, or not what an input can be.
-            NotFoundError: It names a joint that is none.
+            InvalidArgumentError: An input is missing, unknown or malformed. Shapes are checked by the robot.
+            NotFoundError: It names an unknown joint.
         """
         row, order = self._row, None
         if NAMES in raw:
@@ -300,20 +296,20 @@ class Plan:
         return inputs, order
 
     def read_options(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """All options, those that were not given at their defaults.
+        """Returns all options, with defaults for those not given.
 
         Raises:
-            InvalidArgumentError: One is unknown, or not what it can be.
+            InvalidArgumentError: An option is unknown or invalid.
         """
         return checked_options(self._row, {name: value for name, value in raw.items() if value is not None})
 
     def afford(
         self, inputs: Mapping[str, Any], options: Mapping[str, Any], limits: RequestLimits, *, verify: bool
     ) -> Cost:
-        """What the answer costs.
+        """Returns the cost of the answer.
 
         Raises:
-            ResourceExhaustedError: That is more than it may.
+            ResourceExhaustedError: It exceeds a limit.
         """
         cost = predict_cost(self._row, self._sizes, inputs, options)
         if verify:
@@ -324,10 +320,10 @@ class Plan:
     def answer(
         self, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
     ) -> dict[str, Any]:
-        """The outputs by name, as a message carries them, in the order of who asks.
+        """Returns the outputs by name, packed for a message, in the request's order of joints.
 
         Raises:
-            DynError: What the robot raises.
+            DynError: As the robot's method.
         """
         vectors = {
             name: np.full(length, inputs[name]) for name, length in self._numbers.items() if inputs[name].ndim == 0
@@ -344,17 +340,17 @@ class Plan:
     def why(
         self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
     ) -> DynError:
-        """Why an output is not finite."""
+        """Returns the error for an output that is not finite."""
         if order is not None:
             found = replace(found, index=order.place(self._row, found.output, found.index))
         diagnosis = Diagnosis(self._acting, self._row, inputs, options)
         return diagnosis.of_output(found, lambda other: self.answer(other, options))
 
     def verification(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """The residuals at the request's state as plain values: numbers, or nested lists for a batch.
+        """Returns the residuals at the request's state: numbers, or nested lists for a batch.
 
         Raises:
-            DynError: What the robot raises; or a residual is not finite.
+            DynError: As the robot's method, or a residual is not finite.
         """
         try:
             found = self.residuals(inputs, options)
@@ -367,26 +363,26 @@ class Plan:
         return {name: residual.tolist() for name, residual in found.items()}
 
     def _acting(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Robot:
-        """Who answers these: the robot, otherwise where an overlay says so, or the bare one."""
+        """Returns the robot that answers: with the overlay of the request, or without passive forces."""
         row, robot = self._row, self._robot
         overlay = inputs.get(row.overlay or "")
         robot = robot if overlay is None else robot.overlaid(overlay)
         return robot.acting(row, self._method(options), options.get(row.leaves_out or "", True))
 
     def _most_singular(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[int, ...]:
-        """The state of a batch at which the mass matrix is nearest to having no inverse."""
+        """Returns the state of a batch whose mass matrix has the largest condition number."""
         M = self._acting(inputs, options).mass_matrix(inputs[self._row.pose or ""])
         condition = np.asarray(np.linalg.cond(M))
         return tuple(int(k) for k in np.unravel_index(np.argmax(condition), condition.shape))
 
     def residuals(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Array]:
-        """How far the formulations are apart at the request's state, (...,) each, for the robot that answers.
+        """Returns the differences between formulations at the request's state, each of shape (...,).
 
-        Velocities and accelerations that the query does not take are zero; efforts are turned into the accelerations
-        they produce. At that motion the formulations are compared without external wrenches.
+        Velocities and accelerations that the query does not take are zero; efforts are converted to accelerations.
+        External wrenches are not applied in the comparison.
 
         Raises:
-            DynError: What the robot raises.
+            DynError: As the robot's method.
         """
         if self._row.constant:
             raise InvalidArgumentError(
@@ -409,31 +405,29 @@ class Plan:
         return robot.verify(q, v, a, gravity=gravity)
 
     def refresh(self, inputs: Mapping[str, Any] | None = None) -> None:
-        """Opens the short way, if its kernels are there, without or with external wrenches.
+        """Enables the fast path for kernels that are loaded.
 
         Args:
-            inputs: Of a request that was just answered, as only such ways are looked for; None: of any.
+            inputs: Inputs of a request just answered, to check only its kernel; None: check all.
         """
         state, row = self._state, self._row
         if state is None:
             return
         default = next(iter(row.kernels), "")
-        if not state.plain:
-            state.plain = self._robot.has_kernel(row, default)
-        if not state.pushed and row.wrenches is not None and (inputs is None or row.wrenches in inputs):
-            state.pushed = self._robot.has_kernel(row, default, PUSHED)
-        if state.plain or state.pushed:
+        if not state.without_wrenches:
+            state.without_wrenches = self._robot.has_kernel(row, default)
+        if not state.with_wrenches and row.wrenches is not None and (inputs is None or row.wrenches in inputs):
+            state.with_wrenches = self._robot.has_kernel(row, default, PUSHED)
+        if state.without_wrenches or state.with_wrenches:
             self.state = state
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-        """Whether the kernel that a request needs is in this process."""
+        """Returns whether the kernel for a request is loaded in this process."""
         method, variant, passive = self.kernel(inputs, options)
         return self._robot.has_kernel(self._row, method, variant, passive=passive)
 
     def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
-        """Which of the row's kernels a request needs: its method, what it takes beside, and whether what joints do by
-        themselves acts in it.
-        """
+        """Returns the kernel for a request: method, variant, and whether passive forces act."""
         row = self._row
         variant = Variant((row.wrenches or "") in inputs, (row.overlay or "") in inputs)
         return self._method(options), variant, options.get(row.leaves_out or "", True)

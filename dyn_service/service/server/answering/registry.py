@@ -1,8 +1,4 @@
-"""The robots that a server serves, by name.
-
-----
-Answers to the queries about the server itself.
-"""
+"""The served robots, and answers to queries about the server: list, describe, load, overlay, unload, health, stats."""
 
 from __future__ import annotations
 
@@ -48,12 +44,12 @@ if TYPE_CHECKING:
 
 
 _REMEMBERED = 1000
-"""Robots that have expired, to tell who asks for them."""
+"""Number of expired robots remembered, for the error message of requests for them."""
 
 
 class Served:
-    """A robot, and its plans by query. expires_s: unused for so long it goes; None: it stays. used_ns: when it was last
-    used, but for the short ways.
+    """A robot and its plans by query. expires_s: unused for this long, it is unloaded; None: never. used_ns: when it
+    was last used, except by fast paths.
     """
 
     def __init__(self, robot: Robot, metrics: Metrics, expires_s: float | None = None, used_ns: int = 0) -> None:
@@ -66,7 +62,7 @@ class Served:
 
     @cached_property
     def pickled(self) -> bytes:
-        """The robot, for a worker process."""
+        """The pickled robot, for worker processes."""
         return pickle.dumps(self.robot)
 
     @property
@@ -76,41 +72,41 @@ class Served:
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        """What of it stays, what is long as bytes: of hundreds of links it takes milliseconds to make."""
+        """The constant part of it, long values encoded: for hundreds of links this takes milliseconds."""
         found = self.robot.description.to_dict()
         del found["certificates"]
         return {key: each if isinstance(each, str | int) else msgspec.Raw(encode(each)) for key, each in found.items()}
 
     @property
     def over_ns(self) -> float:
-        """When it will have been unused for too long, if it is used no more."""
+        """When it expires if it is not used again."""
         if self.expires_s is None:
             return math.inf
         return max(self.used_ns, *(plan.used_ns for plan in self.plans.values())) + self.expires_s * 1e9
 
     def refresh(self) -> None:
-        """Opens the short way for the kernels that were made meanwhile."""
+        """Enables fast paths for kernels compiled meanwhile."""
         for plan in self.plans.values():
             plan.refresh()
 
 
 def other_model(robot: Any, fingerprint: str, asked: Any) -> FailedPreconditionError:
-    """What to raise where a request was made for another model than the one that is served."""
+    """Returns the error for a request made for another model than the one served."""
     return FailedPreconditionError(
         f"robot '{robot}' has fingerprint {fingerprint}, the request was made for {asked}", path="model"
     )
 
 
 class Registry:
-    """Robots may come and go while others read: a change replaces the maps as a whole.
+    """The served robots. Threads may read while it changes: each change replaces the dictionaries.
 
-    served: by name. plans: by name and query. added: told of each that is added, served already or not.
+    served: robots by name. plans: by name and query. added: called with each robot added, new or not.
 
     Args:
         robots: The first robots.
-        limit: How many there may be.
-        metrics: Where their answers are counted.
-        clock: ns, of when they are used.
+        limit: Maximum number of robots.
+        metrics: Counts their answers.
+        clock: ns, for the times of use.
     """
 
     def __init__(
@@ -131,11 +127,11 @@ class Registry:
             self.add(robot)
 
     def get(self, name: Any) -> Served:
-        """The robot of that name, as requests know it.
+        """Returns the robot of that name.
 
         Raises:
-            InvalidArgumentError: It is no name.
-            NotFoundError: No robot has it.
+            InvalidArgumentError: It is not a string.
+            NotFoundError: No robot has that name.
         """
         if not isinstance(name, str):
             raise InvalidArgumentError("robot must be the name of a robot, found nothing", path="robot")
@@ -143,7 +139,7 @@ class Registry:
         if served is None:
             if name in self._gone:
                 raise NotFoundError(
-                    f"robot '{name}' has expired: it was unused for {self._gone[name]:g} s; overlay the robot anew",
+                    f"robot '{name}' has expired: it was unused for {self._gone[name]:g} s; make the overlay again",
                     path="robot",
                 )
             known = ", ".join(sorted(self.served)) or "none"
@@ -154,11 +150,11 @@ class Registry:
         return served
 
     def expire(self, now_ns: int, at_work: Iterable[Any] = ()) -> list[Served]:
-        """Stops serving the robots that were unused for too long; says which. Costs nothing before one may be.
+        """Unloads and returns the robots unused for too long. Takes no time before one may be.
 
         Args:
             now_ns: The time.
-            at_work: Names of robots that requests wait for, or are worked on.
+            at_work: Names of robots that waiting or running requests use.
         """
         expiring = self._expiring
         if not expiring or (expiring is self._looked_at and now_ns <= self._next_look_ns):
@@ -179,17 +175,17 @@ class Registry:
         return over
 
     def use(self, name: Any) -> None:
-        """Notes that a robot is used, if there is one of that name."""
+        """Notes that a robot of that name, if any, is used."""
         served = self.served.get(name) if type(name) is str else None
         if served is not None:
             served.used_ns = self._clock()
 
     def add(self, robot: Robot, expires_s: float | None = None) -> None:
-        """Serves one more robot; the one that is served already changes nothing, but when it expires.
+        """Serves a robot. One already served only gets a new expiry time.
 
         Raises:
             FailedPreconditionError: Another robot has its name.
-            ResourceExhaustedError: There are too many.
+            ResourceExhaustedError: The limit of robots is reached.
         """
         with self._change:
             known = self.served.get(robot.name)
@@ -212,10 +208,10 @@ class Registry:
             self.added(served)
 
     def remove(self, name: Any) -> Served:
-        """Stops serving a robot; answers on their way still arrive. Says which one it was.
+        """Stops serving a robot and returns it; running answers still arrive.
 
         Raises:
-            NotFoundError: There is none of that name.
+            NotFoundError: No robot has that name.
         """
         with self._change:
             removed = self.get(name)
@@ -229,7 +225,7 @@ class Registry:
 
 
 CERTIFIED = ("inverse_dynamics", "forward_dynamics")
-"""The queries whose kernels are made when a robot is loaded, so that the reply says how exact they are."""
+"""Queries whose kernels are compiled when a robot is loaded, so that the reply contains their certificates."""
 
 
 class Administrator:
@@ -237,9 +233,9 @@ class Administrator:
 
     Args:
         registry: The robots.
-        metrics: What was counted.
-        limits: What clients must keep.
-        allow_load: Whether callers without keys may load and unload robots; others have their roles.
+        metrics: The counters.
+        limits: The limits on requests.
+        allow_load: Whether callers without keys may load and unload robots; others have roles.
     """
 
     def __init__(self, registry: Registry, metrics: Metrics, limits: RequestLimits, *, allow_load: bool) -> None:
@@ -247,9 +243,9 @@ class Administrator:
         self._registry = registry
         self._metrics = metrics
         self.allowed: AccessList | None = None
-        """The list of keys that the server goes by, if it has one."""
+        """The list of allowed keys, if the server has one."""
         self.is_ready: Callable[[], bool] = lambda: True
-        """Whether what is asked now would be answered: workers are there, and the server does not stop."""
+        """Returns whether requests would be answered: workers are ready, and the server is not stopping."""
         self._anyone = local_caller("a local process", allow_load=allow_load)
         self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "list_robots": self._list_robots,
@@ -262,14 +258,14 @@ class Administrator:
             "overlay_robot": self._overlay_robot,
             "unload_robot": self._unload_robot,
         }
-        """With the outputs comes the robot that was loaded or unloaded."""
+        """These return the robot loaded or unloaded as well."""
 
     def answer(self, request: Request, caller: Caller | None = None) -> dict[str, Any]:
-        """The outputs of a query in `protocol.administration`.
+        """Returns the outputs of a query in `protocol.administration`.
 
         Args:
             request: The query.
-            caller: Who asks; None is a process of this machine that the endpoint knows no more of.
+            caller: Its sender; None is a process of this machine without a key.
 
         Raises:
             DynError: The query is refused.
@@ -287,10 +283,10 @@ class Administrator:
         return outputs
 
     def check(self, request: Request, caller: Caller | None) -> None:
-        """Refuses a query that the caller may not ask, or that has unknown inputs or options; logs refused changes.
+        """Checks permissions, inputs and options of a query; logs refused changes.
 
         Raises:
-            PermissionDeniedError: The caller may not ask it.
+            PermissionDeniedError: The caller may not send it.
             InvalidArgumentError: An input or option is unknown; `path` names it.
         """
         caller, row = caller or self._anyone, ADMINISTRATION[request.query]
@@ -319,9 +315,9 @@ class Administrator:
         text = (request.inputs or {}).get("urdf")
         if type(text) is not str:
             raise InvalidArgumentError(f"urdf must be the text of a robot, found {describe_value(text)}", path=path)
-        if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # nor the path of a file on this side
+        if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # a path would be read from the server's files
             raise InvalidArgumentError("urdf must be the text of a robot, found no XML", path=path)
-        from dyn_service.engine.robot import Robot  # not at the top: it brings the compiler
+        from dyn_service.engine.robot import Robot  # here, because it imports the compiler
 
         limits = read_limits(self._limits)
         options = request.options or {}
@@ -333,12 +329,12 @@ class Administrator:
         try:
             robot = Robot.from_text(text, root=options.get("root", "fixed"), limits=limits, mimic=mimic)
         except DynError as error:
-            # A fault in the text says its line and element, the same here as where the robot is read in process.
+            # Errors in the text have its line and element, as when the robot is read in process.
             if not isinstance(error, UrdfError):
                 error.path = {None: path, "root": "options.root"}.get(error.path, error.path)
             raise
         self._registry.add(robot)
-        served = self._registry.get(robot.name)  # that one, should it be served already
+        served = self._registry.get(robot.name)  # may be one served before
         self._certify(served.robot)
         return served, served.described
 
@@ -347,7 +343,7 @@ class Administrator:
         name, expires_s = inputs.get("name"), (request.options or {}).get("expires_s")
         if type(name) is not str or not name:
             found = describe_value(name) if name != "" else "none"
-            raise InvalidArgumentError(f"name must be what the robot is called, found {found}", path="inputs.name")
+            raise InvalidArgumentError(f"name must be a text that is not empty, found {found}", path="inputs.name")
         if len(name) > LONGEST_NAME:
             raise InvalidArgumentError(
                 f"name has {len(name)} characters, expected at most {LONGEST_NAME}", path="inputs.name"
@@ -359,7 +355,7 @@ class Administrator:
         overlay = unpack_overlay(inputs.get("overlay"), "inputs.overlay")
         if overlay_lead(overlay):
             raise InvalidArgumentError(
-                f"overlay must be of one robot, found numbers with leading axes {overlay_lead(overlay)}",
+                f"overlay must be for one robot, found numbers with leading axes {overlay_lead(overlay)}",
                 path="inputs.overlay",
             )
         try:
@@ -367,16 +363,16 @@ class Administrator:
         except DynError as error:
             error.path = f"inputs.{error.path}"
             raise
-        self._certify(robot)  # first: it may take longer than an unused one stays
+        self._certify(robot)  # before it is added, because it may take longer than expires_s
         self._registry.add(robot, expires_s)
         served = self._registry.get(name)
         return served, served.described
 
     @staticmethod
     def _certify(robot: Robot) -> None:
-        """Makes the kernels that show how exact they are."""
+        """Compiles the kernels that have certificates."""
         for row in CERTIFIED:
-            with suppress(ResourceExhaustedError):  # too large for this query is not too large for others
+            with suppress(ResourceExhaustedError):  # other queries may still be small enough
                 robot.prepare([row])
 
     def _unload_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:

@@ -1,11 +1,8 @@
-"""Rows of the table that take long, answered from a request: simulation, verification, segments of gait.
+"""From the bytes of a request to the bytes of its reply, without a socket and without raising.
 
-----
-From the bytes of a request to the bytes of its reply, without a socket, without ever raising.
-
-A request for one state goes the short way, `answer_single_state`. For all others `accept` reads and checks the request
-and `answer` computes; between the two the caller may look at `Job.slow` and have another thread or process do it.
-`handle` is both in one call.
+A request for one state takes the fast path, `answer_single_state`. For others `accept` reads and checks the request and
+`answer` computes; in between, the caller may pass a job with `Job.slow` to another thread or process. `handle` does
+both.
 """
 
 from __future__ import annotations
@@ -81,36 +78,36 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-_NONE: Mapping[str, int] = {}
-"""The sizes of no robot."""
+_NO_SIZES: Mapping[str, int] = {}
+"""The sizes for computations without a robot."""
 
 
 def compute(
     registry: Registry, row: Computation, request: Request, limits: RequestLimits, until_ns: float = math.inf
 ) -> dict[str, Any]:
-    """The outputs of one request, packed, by name.
+    """Returns the packed outputs of a computation, by name.
 
     Args:
         registry: The robots.
-        row: What is asked.
-        request: By whom, and with what.
-        limits: What it may cost.
-        until_ns: When the asker gives up, on the clock of `time.perf_counter_ns`.
+        row: The computation.
+        request: The request.
+        limits: The limits on its cost.
+        until_ns: When the client stops waiting, on the clock of `time.perf_counter_ns`.
 
     Raises:
-        DynError: The request is refused, or its computation fails.
+        DynError: The request is refused, or the computation fails.
     """
     served = _served(registry, request) if row.robot else None
     robot = None if served is None else served.robot
     inputs, order = read_inputs(row, request.inputs or {}, request.options or {}, served)
     options = _options(row, request.options or {})
-    check_cost(row, predict_cost(row, _NONE if robot is None else robot.sizes, inputs, options), limits)
+    check_cost(row, predict_cost(row, _NO_SIZES if robot is None else robot.sizes, inputs, options), limits)
     for name in row.of_kind("position"):
         if robot is not None and name in inputs and inputs[name].shape[-1:] == (robot.nq,):
             robot.configuration.check_unit(inputs[name], name, f"inputs.{name}")
-    look = meter(row, limits, until_ns)
+    progress = meter(row, limits, until_ns)
     try:
-        outputs = _part(row, robot, inputs, options, look) if row.part else _whole(row, robot, inputs, options)
+        outputs = _part(row, robot, inputs, options, progress) if row.part else _whole(row, robot, inputs, options)
     except DynError as error:
         error.path = _path_on_wire(row, error.path)
         raise
@@ -127,12 +124,12 @@ def compute(
 def read_inputs(
     row: Computation, raw: Mapping[str, Any], options: Mapping[str, Any], served: Served | None
 ) -> tuple[dict[str, Any], Order | None]:
-    """The inputs as arrays, wrenches and payloads, in the robot's order, and that of the request, where it says one.
-    What they must be beyond that is for the computation to say.
+    """Returns the inputs as arrays, wrenches and payloads in the robot's order, and the request's order of joints if
+    any.
 
     Raises:
-        InvalidArgumentError: One is missing, unknown, or not what an input can be.
-        NotFoundError: It names a joint that is none.
+        InvalidArgumentError: An input is missing, unknown or malformed. The computation checks the rest.
+        NotFoundError: It names an unknown joint.
     """
     order = free = None
     if NAMES in raw and served is not None:
@@ -157,13 +154,13 @@ def _served(registry: Registry, request: Request) -> Served:
 
 
 def _options(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """All options; what was sent as nil was left out."""
+    """Returns all options; nil counts as not given."""
     return checked_options(row, {name: value for name, value in raw.items() if value is not None})
 
 
 def _path_on_wire(row: Computation, path: str | None) -> str | None:
-    """Where an argument stands in the request, from where the method has it: `q0` is `inputs.q`."""
-    head = re.match(r"\w*", path or "")[0]  # type: ignore[index]  # of nothing, it is nothing
+    """Translates the path of an argument of the method to that in the request: `q0` is `inputs.q`."""
+    head = re.match(r"\w*", path or "")[0]  # type: ignore[index]  # always matches
     name = row.parameters.get(head)
     if path is None or name is None:
         return path
@@ -173,18 +170,18 @@ def _path_on_wire(row: Computation, path: str | None) -> str | None:
 
 
 def _part(
-    row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any], look: Callable[[float], None]
+    row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any], progress: Callable[[float], None]
 ) -> Mapping[str, Any]:
-    """One request of a motion in parts."""
+    """Computes one request of a motion that is split into several."""
     robot, inputs, options = _asked(row, robot, inputs, options)
-    outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, look)
+    outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, progress)
     return outputs
 
 
 def _asked(
     row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Who answers, what is left of inputs and options for the computation, and a state for each robot that it is."""
+    """Returns the robot that answers, and inputs and options for it, with a state for each of its leading axes."""
     left = {**inputs, **options}
     robot = robot.asked(row, left)
     for name in row.of_kind("position"):
@@ -193,7 +190,7 @@ def _asked(
 
 
 def _whole(row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A computation whose answer is one reply."""
+    """Computes an answer that fits one reply."""
     if robot is not None:
         robot, inputs, options = _asked(row, robot, inputs, options)
     given = {**inputs, **options}
@@ -202,17 +199,17 @@ def _whole(row: Computation, robot: Any, inputs: Mapping[str, Any], options: Map
     return result if isinstance(result, dict) else {name: getattr(result, name) for name in row.outputs}
 
 
-_ITSELF = Caller("the server, for it was unused", Role.LOAD)
-"""Who unloads robots that expire."""
+_SERVER_ITSELF = Caller("the server, because it was unused", Role.LOAD)
+"""The caller recorded when the server unloads expired robots."""
 
 
 def is_query(name: str) -> bool:
-    """Whether there is a query of that name."""
+    """Returns whether a query of that name exists."""
     return name in QUERIES or name in COMPUTATIONS or name in ADMINISTRATION
 
 
 def names_robot(query: str) -> bool:
-    """Whether a query is about the robot that its request names."""
+    """Returns whether a query is about the robot named in its request."""
     if query in ADMINISTRATION:
         return ADMINISTRATION[query].names_robot
     return query in QUERIES or (query in COMPUTATIONS and COMPUTATIONS[query].robot)
@@ -222,10 +219,10 @@ class Service:
     """Answers requests on a set of robots.
 
     Args:
-        robots: What is served, by each robot's name.
-        limits: What a request and a reply may be.
+        robots: The robots, served by their names.
+        limits: The limits on requests and replies.
         allow_load: Whether requests may load and unload robots.
-        epoch: Which life of the server its replies speak of; None: a new one.
+        epoch: Number of this run of the server in its replies; None: a new one.
     """
 
     def __init__(
@@ -245,61 +242,61 @@ class Service:
         self._administrator = Administrator(self.registry, self.metrics, self.limits, allow_load=allow_load)
 
     def set_readiness(self, ready: Callable[[], bool]) -> None:
-        """Has `health` ask this for whether work is taken."""
+        """Sets the function by which `health` reports whether the server is ready."""
         self._administrator.is_ready = ready
 
     def set_access_list(self, allowed: AccessList) -> None:
-        """Has `health` say how the list of keys is."""
+        """Sets the list of keys whose state `health` reports."""
         self._administrator.allowed = allowed
 
     def expire(self, now_ns: int, at_work: Iterable[Any] = ()) -> None:
-        """Unloads the robots that were unused for too long, as `Registry.expire` says."""
+        """Unloads the robots unused for too long; see `Registry.expire`."""
         for served in self.registry.expire(now_ns, at_work):
-            record_done(_ITSELF, "unload_robot", served.robot.name, served.robot.fingerprint)
+            record_done(_SERVER_ITSELF, "unload_robot", served.robot.name, served.robot.fingerprint)
 
     @property
     def robots(self) -> dict[str, Robot]:
-        """What is served now, by name."""
+        """The served robots by name."""
         return {name: served.robot for name, served in self.registry.served.items()}
 
     def work(self, task: Task) -> bytes:
-        """The reply to a request that waited, from this thread. May take long."""
+        """Returns the reply to a task. May take long."""
         if task.cancelled:
             return self.refuse_task(task, cancelled_error())
         return self.handle(task.payload, task.received_ns, task.caller) if task.job is None else self.answer(task.job)
 
     def refuse_task(self, task: Task, error: DynError) -> bytes:
-        """The reply that refuses a request that waited, counted."""
+        """Returns the refusal of a task, and counts it."""
         return self.refuse(task.head if task.head.id is not None else peek(task.payload), error)
 
     def handle(self, payload: bytes | memoryview, received_ns: int, caller: Caller | None = None) -> bytes:
-        """The reply to a request.
+        """Returns the reply to a request.
 
         Args:
             payload: The request's bytes.
-            received_ns: When it came in, on the clock of `time.perf_counter_ns`.
-            caller: Who asks.
+            received_ns: Its arrival, on the clock of `time.perf_counter_ns`.
+            caller: Its sender.
         """
         job = self.accept(payload, received_ns, caller=caller)
         return job if isinstance(job, bytes) else self.answer(job)
 
     def answer_single_state(self, payload: bytes | memoryview, received_ns: int) -> bytes | None:
-        """The reply to a request that can go the short way, see `state`; None for all others, right or wrong.
+        """Returns the reply to a request on the fast path, see `plan.FastPath`; None for all others, valid or not.
 
-        Only for the thread that owns the socket: it counts without a lock.
+        Only for the thread that owns the socket, because it counts without a lock.
         """
         try:
             request = decode_fast_request(payload)
             plan = self.registry.plans[request.robot, request.query]
-            short = plan.state
-            if short is None or request.model not in plan.models:
+            fast = plan.state
+            if fast is None or request.model not in plan.models:
                 return None
-            values = short.read(request.inputs, self.limits.max_wrenches)
+            values = fast.read(request.inputs, self.limits.max_wrenches)
             started = perf_counter_ns()
             waited = started - received_ns
             if values is None or (request.deadline_ms and waited > request.deadline_ms * 1e6):
                 return None
-            outputs = short.answer(values)
+            outputs = fast.answer(values)
             if outputs is None:
                 return None
             finished = perf_counter_ns()
@@ -307,19 +304,19 @@ class Service:
             late = True if request.deadline_ms and took > request.deadline_ms * 1e6 else UNSET
             timing = Timing(waited / 1e3, (finished - started) / 1e3)
             reply = encode(Reply(VERSION, request.id, True, outputs, timing, UNSET, self.epoch, late))
-        except (msgspec.MsgspecError, ValueError, KeyError, DynError):  # of another form, or wrong: see the general way
+        except (msgspec.MsgspecError, ValueError, KeyError, DynError):  # of another form, or invalid
             return None
-        except Exception:  # noqa: BLE001  # a defect, which costs nobody an answer
-            _LOG.exception("the short way failed")
+        except Exception:  # noqa: BLE001  # a defect: the slow path answers
+            _LOG.exception("the fast path failed")
             return None
-        short.durations.add(took)
-        short.used_ns = finished
+        fast.durations.add(took)
+        fast.used_ns = finished
         return reply if len(reply) <= self.limits.max_reply_bytes else None
 
     def accept(
         self, payload: bytes | memoryview, received_ns: int, excused_ns: int = 0, caller: Caller | None = None
     ) -> Job | bytes:
-        """The request, read and checked, or the reply that refuses it."""
+        """Returns the request, read and checked, or the reply that refuses it."""
         request: Request | None = None
         try:
             request = read_request(payload, self.limits)
@@ -330,7 +327,7 @@ class Service:
             return self._fail(request, error)
 
     def answer(self, job: Job) -> bytes:
-        """The reply to an accepted request: its answer, or why there is none."""
+        """Returns the reply to an accepted request: its answer or an error."""
         reply = None if job.not_finite is not None else self.answer_at_once(job)
         if reply is not None:
             return reply
@@ -341,9 +338,9 @@ class Service:
         return self._fail(job.request, cause)
 
     def answer_at_once(self, job: Job) -> bytes | None:
-        """As `answer`, but None where that takes time: a number of the answer is not finite, or a kernel is missing.
+        """As `answer`, but returns None if that takes time: the answer is not finite, or a kernel is missing.
 
-        Which kernels may be made meanwhile is for `kernels.making` to say.
+        `kernels.making` decides which kernels may be compiled meanwhile.
         """
         request = job.request
         started = perf_counter_ns()
@@ -359,24 +356,24 @@ class Service:
         return reply
 
     def has_kernel(self, job: Job) -> bool:
-        """Whether the kernel that the answer needs is in this process."""
+        """Returns whether the kernel for the answer is loaded in this process."""
         plan = job.plan
         return plan is None or plan.has_kernel(job.inputs, job.options)
 
     def refuse(self, request: Request | Head, error: DynError) -> bytes:
-        """The reply that refuses a request, counted."""
+        """Returns the refusal of a request, and counts it."""
         self.metrics.refused(request.query if is_query(request.query) else None, error.code)
         return error_reply(request.id, error, self.epoch)
 
     def refuse_unread(self, payload: bytes | memoryview, error: DynError) -> bytes:
-        """The reply that refuses a request of which no more was read than whose it is."""
+        """Returns the refusal of a request of which only the head was read."""
         return self.refuse(peek(payload), error)
 
     def _check(self, request: Request, length: int, received_ns: int, excused_ns: int, caller: Caller | None) -> Job:
-        """The job that a request asks for.
+        """Returns the job for a request.
 
         Raises:
-            DynError: It asks for what is not there, or for too much.
+            DynError: The request is invalid or exceeds a limit.
         """
         query = request.query
         if query in ADMINISTRATION or query in COMPUTATIONS:
@@ -404,10 +401,10 @@ class Service:
         return Job(request, plan, received_ns, excused_ns, inputs, options, slow or verify, verify, order=order)
 
     def _compute(self, job: Job, started: int) -> bytes | None:
-        """The reply with the answer; None where a number of it is not finite.
+        """Returns the reply with the answer; None if the answer is not finite.
 
         Raises:
-            Exception: There is none.
+            Exception: The computation failed.
         """
         request, plan = job.request, job.plan
         waited = started - job.received_ns
@@ -431,7 +428,7 @@ class Service:
         return reply
 
     def _is_late(self, job: Job, now: int) -> bool:
-        """Whether the request's deadline has passed."""
+        """Returns whether the request's deadline has passed."""
         if not job.request.deadline_ms:
             return False
         excused_ns = job.excused_ns + self.clock.within_ns(job.received_ns, now)
@@ -439,10 +436,10 @@ class Service:
         return due is not None and now > due
 
     def _why_not_finite(self, job: Job) -> DynError:
-        """Why a number of the answer is not finite. Looks at that one state, whatever the batch was.
+        """Returns why the answer is not finite. Computes only that one state of a batch.
 
         Raises:
-            Exception: It cannot be said.
+            Exception: It cannot be determined.
         """
         plan, found = job.plan, job.not_finite
         assert found is not None
@@ -451,7 +448,7 @@ class Service:
         return plan.why(found, job.inputs, job.options, job.order)
 
     def _explain(self, request: Request, found: NotFinite) -> DynError:
-        """Why a number in the answer of a computation, or about the server itself, is not finite."""
+        """Returns why an answer of a computation, or about the server, is not finite."""
         row = COMPUTATIONS.get(request.query)
         if row is None:
             return defect(request.query, found)
@@ -463,10 +460,10 @@ class Service:
         return explain_computation(row, found, inputs, request.options or {}, robot)
 
     def _answer_planless(self, job: Job) -> dict[str, Any]:
-        """The outputs of what takes long, or is about the server itself.
+        """Returns the outputs of a computation, or of a query about the server.
 
         Raises:
-            Exception: There are none.
+            Exception: It failed.
         """
         request = job.request
         row = COMPUTATIONS.get(request.query)
@@ -480,7 +477,7 @@ class Service:
         return ResourceExhaustedError(f"the answer takes {size} bytes, the limit is {limit}: ask for fewer states")
 
     def _fail(self, request: Request | None, error: Exception) -> bytes:
-        """The reply that says what went wrong; a defect goes to the log, not to the client."""
+        """Returns the error reply. Defects are logged, not sent to the client."""
         if isinstance(error, MemoryError):
             error = ResourceExhaustedError("the server has not enough memory for this request")
         if not isinstance(error, DynError):

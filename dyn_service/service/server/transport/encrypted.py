@@ -1,28 +1,8 @@
-"""Tries out an encrypted endpoint before it serves: strangers must be refused, the server's own key let in.
+"""Encrypted endpoints: CURVE by libzmq, a list of allowed keys, and the memory that each connection holds.
 
-----
-The connections of an encrypted endpoint: who is at the other end, and how much of our memory each one holds.
-
-A libzmq socket does not say what it keeps for a peer. So the kernel's counts are held against our own:
-
-    bytes received on a connection - bytes of the messages that came out of it = what has not ended, or waits for us
-    bytes of the replies to it     - bytes that the other side's kernel took   = what is not read
-
-Heartbeats are messages too, which the kernel counts and which never come out of the socket. Each that came is answered
-by one that went, and each that went by one that came: so what the other side took beyond our replies tells how many
-bytes of them were received.
-
-What a peer may hold is bounded for each connection here, and over all by `quota`. A connection that is over is reset,
-and libzmq lets go of what it kept. Linux tells these counts of TCP connections; elsewhere, and over ipc, which is for
-the server's own user, high-water marks must do.
-
-
-----
-The encrypted endpoints: CURVE, and a list that says who is let in.
-
-A ROUTER socket of libzmq does the cryptography. Around it: whoever connects is looked up in the list of keys (ZAP), and
-looked up again at each of his messages and before each reply to him; a key that leaves the list loses its connections.
-Before it serves, an endpoint is tried out: a key made up on the spot must be refused, one without a key too.
+A ROUTER socket of libzmq does the cryptography. Each connection is checked against the list (ZAP), and again at each of
+its messages and before each reply; removing a key closes its connections. Before it serves, an endpoint tests itself: a
+new key must be refused, and so must a connection without a key.
 
     router = EncryptedTransport(server_keys, access_list, quota)
     bound = router.listen("tcp://0.0.0.0:5755")
@@ -31,7 +11,18 @@ Before it serves, an endpoint is tried out: a key made up on the spot must be re
     peer.caller.check(query)
     router.send(peer, is_req, reply)
 
-No thread of its own: all calls come from one, and none of them waits.
+libzmq does not report what it stores for a peer, so the kernel's counts are compared with the transport's own:
+
+    unfinished or waiting = bytes received on a connection - bytes of the messages read from the socket
+    unread                = bytes of replies given to the socket - bytes that the peer's kernel acknowledged
+
+The kernel also counts heartbeats, which are not read from the socket. Each heartbeat received is answered by one sent,
+and vice versa, so acknowledged bytes beyond the replies measure the heartbeats received.
+
+Closing a connection resets it, and libzmq frees what it stored. Linux reports these counts for TCP; on other systems,
+and over ipc, which only the server's own user can reach, high-water marks apply.
+
+No thread of its own: all calls come from one thread, and none blocks.
 """
 
 from __future__ import annotations
@@ -46,6 +37,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, cast
 
@@ -65,7 +57,7 @@ _LOG = logging.getLogger(__name__)
 
 
 _LIMIT_S = 10.0
-"""A handshake on this machine takes milliseconds; what is not settled by then is a fault."""
+"""A handshake on this machine takes milliseconds; one not finished by then is a fault."""
 
 _WAIT_MS = 5
 _OUTCOMES = (
@@ -77,33 +69,34 @@ _OUTCOMES = (
 
 
 def self_test(endpoint: str, keys: Keys, admit: Callable[[], None]) -> None:
-    """Tries out an endpoint that is bound.
+    """Tests a bound endpoint.
 
     Args:
-        endpoint: With the port that was chosen.
-        keys: The server's.
-        admit: Lets connections in, or not; called while the endpoint is tried.
+        endpoint: The endpoint, with the port that was chosen.
+        keys: The server's keys.
+        admit: Handles pending requests for admission; called repeatedly during the test.
 
     Raises:
-        FailedPreconditionError: It lets a stranger in, or nobody at all.
+        FailedPreconditionError: The endpoint admits an unknown key, or refuses the server's own.
     """
-    stranger = make_keys("stranger", keys.public)
-    broken_off = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    for who, tried, expected in (
-        ("a key that is on no list", stranger, zmq.EVENT_HANDSHAKE_FAILED_AUTH),
-        ("no key", None, broken_off),
-        ("the server's own key", Keys(keys.name, keys.public, keys.secret, keys.public), zmq.EVENT_HANDSHAKE_SUCCEEDED),
+    unknown = make_keys("stranger", keys.public)
+    failed = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    for client, tried, expected in (
+        ("a client with an unknown key", unknown, zmq.EVENT_HANDSHAKE_FAILED_AUTH),
+        ("a client without a key", None, failed),
+        ("the server's own key", replace(keys, server=keys.public), zmq.EVENT_HANDSHAKE_SUCCEEDED),
     ):
         outcome = try_handshake(endpoint, tried, admit)
         if not outcome & expected:
-            found = "let in" if outcome == zmq.EVENT_HANDSHAKE_SUCCEEDED else "not answered as it should be"
+            found = "admitted" if outcome == zmq.EVENT_HANDSHAKE_SUCCEEDED else "not answered correctly"
             raise FailedPreconditionError(
-                f"{endpoint} is not safe, and is not served: {who} was {found} (event {outcome})", path="endpoints"
+                f"{endpoint} failed its self-test and is not served: {client} was {found} (event {outcome})",
+                path="endpoints",
             )
 
 
 def try_handshake(endpoint: str, keys: Keys | None, admit: Callable[[], None]) -> int:
-    """The event in which a handshake with these keys ends; 0: in none."""
+    """Returns the event that a handshake with these keys ends in; 0 if it does not end."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
@@ -127,7 +120,7 @@ def try_handshake(endpoint: str, keys: Keys | None, admit: Callable[[], None]) -
 
 
 def _from_here(endpoint: str) -> str:
-    """Where to connect to an endpoint that may listen on all addresses."""
+    """Returns the address to connect to for an endpoint that may listen on all interfaces."""
     return endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
@@ -135,24 +128,24 @@ _COUNTS = struct.Struct("@120xQQ")
 """`tcpi_bytes_acked` and `tcpi_bytes_received` in the kernel's `struct tcp_info`."""
 
 _AT_ONCE = struct.pack("ii", 1, 0)
-"""A reset, not a farewell that the peer may leave unread."""
+"""SO_LINGER options that reset the connection on close."""
 
 _SEALED_BYTES = 33
-"""What encryption adds to a part."""
+"""Bytes that encryption adds to a part."""
 
 _PING_TO_PONG = 1.05
-"""A sealed PING is 42 bytes and more on a connection, the PONG to it two fewer."""
+"""An encrypted PING takes at least 42 bytes, its PONG two fewer."""
 
 _ASIDE_BYTES = 1024
-"""So much of what came is no message: the handshake, and heartbeats whose answer is on its way."""
+"""Bytes received that are not messages: the handshake, and heartbeats whose answer is not acknowledged yet."""
 
 
 class EncryptedPeer:
-    """One connection; see `quota.CountedConnection` and `transport.Peer`.
+    """One connection; a `CountedConnection` and a `Peer`.
 
-    sender: its name at the ROUTER socket, key: its public key, and caller: whose that was by the list, when the last
-    message came. delivered: bytes of its messages, and of what else came that is none. handed: bytes of the replies to
-    it, and of heartbeats. taken, received: as the kernel counted when last looked at.
+    sender: its routing id. key: its public key. caller: the caller by that key at the last message. delivered: bytes of
+    its messages and heartbeats. handed: bytes of replies and heartbeats to it. taken, received: the kernel's last
+    counts.
     """
 
     files = 1
@@ -194,11 +187,11 @@ class EncryptedPeer:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether it has not shown its key yet, which its first message does."""
+        """Whether its key is unknown, as it is until its first message."""
         return self.key is None
 
     def end(self) -> None:
-        """Resets the connection; again, does nothing."""
+        """Resets the connection; repeated calls do nothing."""
         self._peers.end(self)
 
 
@@ -207,7 +200,7 @@ class EncryptedPeers:
 
     Args:
         router: The socket, before it listens.
-        quota: What they and others hold together.
+        quota: The quota over all connections.
     """
 
     def __init__(self, router: zmq.Socket[bytes], quota: ConnectionQuota) -> None:
@@ -220,7 +213,7 @@ class EncryptedPeers:
         name = f"inproc://dyn-keyed-{os.urandom(16).hex()}"
         router.monitor(name, events)
         self._monitor: zmq.Socket[bytes] = router.context.socket(zmq.PAIR)
-        self._monitor.setsockopt(zmq.RCVHWM, 0)  # a full one would hold up the thread that reads all connections
+        self._monitor.setsockopt(zmq.RCVHWM, 0)  # a full queue would block libzmq's I/O thread
         self._monitor.connect(name)
 
     def __len__(self) -> int:
@@ -231,27 +224,27 @@ class EncryptedPeers:
 
     @property
     def descriptor(self) -> int:
-        """Readable when connections have come or gone."""
+        """Readable when connections were made or closed."""
         return file_descriptor(self._monitor)
 
     def read_events(self) -> None:
-        """Notes which connections have come and gone."""
+        """Updates which connections exist."""
         while is_readable(self._monitor):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             descriptor = event["value"]
             if event["event"] == zmq.EVENT_ACCEPTED:
                 self._forget(descriptor)
-                with suppress(OSError):  # it may be gone again
+                with suppress(OSError):  # it may be closed already
                     self._note(descriptor)
             else:
                 self._forget(descriptor)
 
     def peer_of(self, sender: bytes, frame: zmq.Frame) -> EncryptedPeer | None:
-        """The connection that a message came from; None if it has ended.
+        """Returns the connection that a message came from, or None if it has ended.
 
         Args:
-            sender: The name of the peer at the ROUTER socket: zero and a number that counts up.
-            frame: One of the message's.
+            sender: The peer's routing id: zero and a counter.
+            frame: A frame of the message.
         """
         descriptor: Any = frame.get(zmq.SRCFD)
         peer = self._peers.get(descriptor)
@@ -262,10 +255,10 @@ class EncryptedPeers:
             return None
         if peer.sender is None:
             peer.sender = sender
-        elif peer.sender != sender:  # one of them is of an earlier connection, whose descriptor was used again
+        elif peer.sender != sender:  # an earlier connection had the same descriptor
             if not _is_later(sender, peer.sender):
                 return None
-            self.read_events()  # the events of the earlier one's end, and of this one's begin, are there by now
+            self.read_events()  # the events for the end of the earlier and the start of this one have arrived
             found = self._peers.get(descriptor)
             if found is None:
                 return None
@@ -277,10 +270,10 @@ class EncryptedPeers:
         return peer
 
     def _note(self, descriptor: int) -> EncryptedPeer:
-        """Takes up a connection.
+        """Adds a connection.
 
         Raises:
-            OSError: It is gone again.
+            OSError: It is closed already.
         """
         peer = EncryptedPeer(self, descriptor, os.fstat(descriptor).st_ino)
         self._quota.add(peer)
@@ -288,26 +281,28 @@ class EncryptedPeers:
         return peer
 
     def end(self, peer: EncryptedPeer) -> None:
-        """Ends a connection at once; again, does nothing."""
+        """Resets a connection; repeated calls do nothing."""
         if peer.closed:
             return
         self._forget(peer.descriptor)
         with suppress(OSError):
-            if os.fstat(peer.descriptor).st_ino != peer.inode:  # closed by libzmq, and the number used again
+            if os.fstat(peer.descriptor).st_ino != peer.inode:  # closed by libzmq, descriptor reused
                 return
             with _borrowed(peer.descriptor) as borrowed:
                 borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 borrowed.shutdown(socket.SHUT_RDWR)
 
     def note_message(self, peer: EncryptedPeer, sizes: Sequence[int]) -> None:
-        """Notes a message whose parts have these sizes."""
+        """Notes a message with parts of these sizes."""
         peer.delivered += sum(map(_on_the_wire, sizes))
         peer.last_received_s = time.monotonic()
         if not peer.served:
             self._quota.note_request(peer)
 
     def reserve_reply(self, peer: EncryptedPeer, sizes: Sequence[int]) -> bool:
-        """Notes a reply that is to be handed over, if there is room: for one alone, or several within the limits."""
+        """Notes a reply before it is sent. False if unread replies would exceed the limit; a single reply is always
+        accepted.
+        """
         size = sum(map(_on_the_wire, sizes))
         most = self._limits.max_reply_bytes
         if peer.unread and peer.unread + size > most:
@@ -322,25 +317,25 @@ class EncryptedPeers:
         return not peer.closed
 
     def release_reply(self, peer: EncryptedPeer, sizes: Sequence[int]) -> None:
-        """Takes back what `goes` noted: the reply was not handed over after all."""
+        """Reverts `reserve_reply`: the reply was not sent."""
         size = sum(map(_on_the_wire, sizes))
         peer.handed -= size
         if not peer.closed:
             self._quota.set_unread(peer, peer.unread - size)
 
     def check(self) -> None:
-        """Notes what each connection holds, and cuts off those that hold too much by themselves."""
+        """Updates what each connection holds, and closes those that hold too much."""
         self._refresh_all()
         for peer in self:
             if peer.held > 2 * self._limits.max_message_bytes:
-                self._quota.disconnect(peer, f"{peer.held} bytes came in without an end")
+                self._quota.disconnect(peer, f"it sent {peer.held} bytes of an unfinished message")
 
     def _refresh_all(self) -> None:
         for peer in self:
             self._refresh(peer)
 
     def _refresh(self, peer: EncryptedPeer) -> None:
-        """Takes what the kernel counts of a connection."""
+        """Reads the kernel's counts of a connection."""
         counts = _counts(peer)
         if counts is None:
             self._quota.set_unread(peer, 0)
@@ -352,15 +347,14 @@ class EncryptedPeers:
         if received > peer.received:
             peer.last_received_s = now
         peer.taken, peer.received = counts
-        signs_of_life = max(0, taken - peer.handed)
-        peer.handed += signs_of_life
-        # they give no credit beyond what came
-        peer.delivered = min(peer.delivered + _PING_TO_PONG * signs_of_life, received + _ASIDE_BYTES)
+        heartbeats = max(0, taken - peer.handed)
+        peer.handed += heartbeats
+        peer.delivered = min(peer.delivered + _PING_TO_PONG * heartbeats, received + _ASIDE_BYTES)
         self._quota.set_unread(peer, peer.handed - taken)
         self._quota.set_unfinished(peer, max(0, received - int(peer.delivered)))
 
     def close(self) -> None:
-        """Ends the watch; before the socket is closed."""
+        """Stops watching; to be called before the socket is closed."""
         self._router.disable_monitor()
         self._monitor.close(linger=0)
         self._quota.refreshers.remove(self._refresh_all)
@@ -375,19 +369,19 @@ class EncryptedPeers:
 
 
 def _on_the_wire(size: int) -> int:
-    """The bytes that a part of a message takes on a connection."""
+    """Returns the bytes that a part of a message takes on the connection."""
     sealed = size + _SEALED_BYTES
     return sealed + (2 if sealed < 256 else 9)
 
 
 def _is_later(sender: bytes, other: bytes) -> bool:
-    """Whether a connection's number, of 32 bits that wrap around, was given out after another's."""
+    """Returns whether a connection's 32-bit number, which wraps around, was assigned after the other's."""
     return (int.from_bytes(sender[1:]) - int.from_bytes(other[1:])) % (1 << 32) < 1 << 31
 
 
 @contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """ZeroMQ's connection as a socket of Python's, which does not close it."""
+    """libzmq's connection as a Python socket, which does not close it."""
     borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
     try:
         yield borrowed
@@ -396,7 +390,7 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket]:
 
 
 def _counts(peer: EncryptedPeer) -> tuple[int, int] | None:
-    """The bytes that the other side took, and those that came from it; None where the system does not tell."""
+    """Returns the bytes acknowledged by the peer and received from it; None where the system does not report them."""
     if not hasattr(socket, "TCP_INFO"):
         return None
     try:
@@ -408,23 +402,23 @@ def _counts(peer: EncryptedPeer) -> tuple[int, int] | None:
 
 
 _ADMITTED_AT_ONCE = 16
-"""So many connections are let in, or not, before others have their turn."""
+"""Maximum number of connections admitted or refused before messages are handled."""
 
 _DISCARDED_AT_ONCE = 256
-"""So many parts of a message that has too many are read away before others have their turn: 0.2 ms."""
+"""Maximum number of parts of an invalid message discarded before others are handled: 0.2 ms."""
 
 _SHUT_OUT_NS = 10_000_000_000
-"""A key that sends such messages is refused for so long."""
+"""A key that sends such a message is refused for this long."""
 
 _HANDSHAKE_MS = 2000
-"""A connection that has not proven who it is by then is closed."""
+"""A connection that is not authenticated by then is closed."""
 
 _HEARTBEAT_MS = 5000
-"""A peer is asked for a sign of life so often, and dropped after three times without."""
+"""Interval of heartbeats; a peer that misses three is disconnected."""
 
 
 def open_encrypted(folder: KeyFolder, quota: ConnectionQuota) -> EncryptedTransport:
-    """What listens on endpoints that ask for keys, by the keys and the list in a folder; see `EncryptedTransport`.
+    """Returns the transport for encrypted endpoints, with keys and list from a folder.
 
     Raises:
         DynError: As `read_folder`.
@@ -434,17 +428,17 @@ def open_encrypted(folder: KeyFolder, quota: ConnectionQuota) -> EncryptedTransp
 
 
 def read_folder(folder: KeyFolder) -> tuple[Keys, AccessList]:
-    """The server's keys and its list.
+    """Returns the server's keys and its list of allowed keys.
 
     Raises:
         FailedPreconditionError: There are no keys yet.
-        DynError: The keys or the list are not sound.
+        DynError: The keys or the list are invalid.
     """
     try:
         return folder.server_keys(), folder.access_list()
     except NotFoundError as fault:
         raise FailedPreconditionError(
-            f"an endpoint asks for keys, and {fault}: dyn keys new NAME makes the server's and a client's", path="keys"
+            f"an endpoint needs keys, and {fault}: dyn keys new NAME makes the server's and a client's", path="keys"
         ) from None
 
 
@@ -452,9 +446,9 @@ class EncryptedTransport:
     """Listens on encrypted endpoints.
 
     Args:
-        keys: The server's.
-        allowed: Who is let in.
-        quota: What their connections and others hold together.
+        keys: The server's keys.
+        allowed: The list of allowed keys.
+        quota: The quota over all connections.
     """
 
     def __init__(self, keys: Keys, allowed: AccessList, quota: ConnectionQuota) -> None:
@@ -464,9 +458,9 @@ class EncryptedTransport:
         self._traffic = quota.traffic
         self._losses = allowed.losses
         self._shut_out: dict[str, int] = {}
-        self._discarding = self._rung = False
+        self._discarding = self._is_woken = False
         self.refused = 0
-        """PlainTransport that were not let in, the endpoints' own trials aside."""
+        """Number of connections refused, without those of self-tests."""
         self._refusals = RateLimitedLog(_LOG, logging.WARNING)
         self._self_testing = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -476,10 +470,10 @@ class EncryptedTransport:
         router.setsockopt(zmq.CURVE_SERVER, 1)
         router.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
         router.setsockopt(zmq.ZAP_DOMAIN, b"dyn_service")
-        router.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a doorman nobody is let in
+        router.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a ZAP handler no client is admitted
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.SNDHWM, UNREAD_REPLIES)
-        router.setsockopt(zmq.MAXMSGSIZE, quota.limits.max_message_bytes + 64)  # of a part as it is sealed
+        router.setsockopt(zmq.MAXMSGSIZE, quota.limits.max_message_bytes + 64)  # of an encrypted part
         router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         router.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         router.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
@@ -499,21 +493,21 @@ class EncryptedTransport:
 
     @property
     def descriptor(self) -> int:
-        """Readable as long as there is something for `messages` to do: a file descriptor for selectors."""
+        """File descriptor for selectors, readable while `messages` has work."""
         return cast(selectors.EpollSelector, self._ready).fileno()
 
     @property
     def pending(self) -> bool:
-        """Whether `messages` left something to do."""
-        return self._rung
+        """Whether `messages` has more work."""
+        return self._is_woken
 
     def listen(self, endpoint: str) -> BoundEndpoint:
-        """Listens on a tcp or ipc endpoint, once it is proven to let no stranger in.
+        """Listens on a tcp or ipc endpoint after its self-test.
 
         Raises:
-            InvalidArgumentError: The endpoint is none.
-            UnavailableError: It is taken.
-            FailedPreconditionError: It lets a stranger in.
+            InvalidArgumentError: The endpoint is invalid.
+            UnavailableError: It is in use.
+            FailedPreconditionError: It failed its self-test.
         """
         self._router.setsockopt(zmq.IPV6, int("[" in endpoint))
         bound = bind(self._router, endpoint)
@@ -529,12 +523,12 @@ class EncryptedTransport:
         return bound
 
     def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[EncryptedPeer, Message]]:
-        """Lets in who may come, and gives up to so many of the requests that are there; see `transport.Transport`.
+        """Admits pending connections and yields up to `most` requests; see `Transport.messages`.
 
-        Each with its peer, whose `caller` says who asks by the list of now. Of each one in turn: libzmq sees to it.
+        `caller` of each peer is by the current list. libzmq takes peers in turn.
         """
-        if self._rung:
-            self._rung = False
+        if self._is_woken:
+            self._is_woken = False
             with suppress(BlockingIOError):
                 os.read(self._wake_reader, 1)
         self._admit()
@@ -547,10 +541,10 @@ class EncryptedTransport:
             received = self._read()
             if received is not None:
                 yield received
-        self._ring_if_more()
+        self._wake_if_more()
 
     def send(self, peer: EncryptedPeer, is_req: bool, reply: bytes | bytearray | memoryview) -> None:
-        """Sends a reply, or counts that its reader is gone, is no longer let in, or does not read."""
+        """Sends a reply, or counts that its peer is gone, no longer allowed, or does not read."""
         if peer.closed or peer.sender is None or self.allowed.caller(peer.key or "") is None:
             self._traffic.dropped_gone += 1
             return
@@ -574,29 +568,29 @@ class EncryptedTransport:
                 raise
             self._traffic.dropped_gone += 1
         finally:
-            self._ring_if_more()  # to send takes in what came, of which the socket's own descriptor then does not tell
+            self._wake_if_more()  # sending may consume the event for a message that has arrived
         self._peers.release_reply(peer, sizes)
 
     def end(self, peer: EncryptedPeer) -> None:
-        """Ends a connection."""
+        """Resets a connection."""
         peer.end()
 
     def check(self) -> None:
-        """Takes over a changed list, and cuts off who is on it no longer or holds too much. Ten times a second."""
+        """Applies changes of the list, and closes connections that are no longer allowed or hold too much."""
         self._peers.read_events()
         self.allowed.check()
         if self._losses != self.allowed.losses:
             self._losses = self.allowed.losses
             for peer in self._peers:
-                if peer.key is None or self.allowed.caller(peer.key) is None:  # of one that never asked, who knows
-                    who = self.allowed.called(peer.key) if peer.key else "some key"
-                    self._quota.disconnect(peer, f"{who} is no longer let in")
+                if peer.key is None or self.allowed.caller(peer.key) is None:  # the key of a silent peer is unknown
+                    name = self.allowed.called(peer.key) if peer.key else "its key"
+                    self._quota.disconnect(peer, f"{name} is no longer allowed")
         self._peers.check()
         self._refusals.check()
-        self._ring_if_more()
+        self._wake_if_more()
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Ends everything, after replies have had so long to leave."""
+        """See `Transport.close`."""
         self._peers.close()
         self._ready.close()
         os.close(self._wake_reader)
@@ -606,30 +600,30 @@ class EncryptedTransport:
         self._context.term()
 
     def _admit(self) -> None:
-        """Answers libzmq, which asks about each connection whether to let it in (https://rfc.zeromq.org/spec/27)."""
+        """Answers libzmq's requests whether to admit a connection (https://rfc.zeromq.org/spec/27)."""
         for _ in range(_ADMITTED_AT_ONCE):
             if not is_readable(self._zap_handler):
                 return
-            asker, _, version, request_id, *_, key = self._zap_handler.recv_multipart(zmq.NOBLOCK)
+            sender, _, version, request_id, *_, key = self._zap_handler.recv_multipart(zmq.NOBLOCK)
             public = z85.encode(key).decode() if len(key) == 32 else ""
             if self.allowed.caller(public) is None:
-                self.allowed.check(at_once=True)  # he may have been let in this very moment
+                self.allowed.check(at_once=True)  # the key may have been added just now
             caller = self.allowed.caller(public)
             now = perf_counter_ns()
             answer = [b"200", b"OK", public.encode()]
             if caller is None or self._shut_out.get(public, 0) > now:
-                passing = caller is not None or self.allowed.fault is not None
-                # after 300 a client tries again by itself, after 400 it gives up
-                answer = [b"300" if passing else b"400", b"this key is not let in", b""]
+                temporary = caller is not None or self.allowed.fault is not None
+                # after 300 a client tries again, after 400 it gives up
+                answer = [b"300" if temporary else b"400", b"this key is not allowed", b""]
                 self.refused += 1
                 if not self._self_testing:
                     why = "it sent a message of more than one part" if caller else self.allowed.refusal(public)
-                    who = self.allowed.called(public)
-                    self._refusals.tell("%s was not let in, refusal number %d: %s", who, self.refused, why)
-            self._zap_handler.send_multipart([asker, b"", version, request_id, *answer, b""])
+                    name = self.allowed.called(public)
+                    self._refusals.log("%s was refused (refusal number %d): %s", name, self.refused, why)
+            self._zap_handler.send_multipart([sender, b"", version, request_id, *answer, b""])
 
     def _read(self) -> tuple[EncryptedPeer, Message] | None:
-        """The message that is there, if it is a request of one who is let in."""
+        """Returns the next message if it is a request of an allowed peer."""
         sender = self._router.recv(NOBLOCK)
         frame = self._router.recv(NOBLOCK, copy=False)
         received_ns = perf_counter_ns()
@@ -646,9 +640,9 @@ class EncryptedTransport:
             self._shut_out[key] = received_ns + _SHUT_OUT_NS
             cause = f"{self.allowed.called(key)} sent a message of more than one part"
         elif sender[0]:
-            cause = f"{self.allowed.called(key)} gave itself a routing id, and would get others' replies"
+            cause = f"{self.allowed.called(key)} chose its own routing id, by which it could get others' replies"
         else:
-            cause = f"{self.allowed.called(key)} is no longer let in"
+            cause = f"{self.allowed.called(key)} is no longer allowed"
         if peer is None:
             return None
         if frame.more or sender[0] or caller is None:
@@ -660,15 +654,15 @@ class EncryptedTransport:
         return peer, Message(payload, 1 + is_req, is_req)
 
     def _discard(self) -> bool:
-        """Reads away some more of a message that has too many parts; whether that was all."""
+        """Discards more parts of an invalid message; returns whether all are discarded."""
         for _ in range(_DISCARDED_AT_ONCE):
             if not self._read_away(NOBLOCK, False).more:
                 self._discarding = False
                 return True
         return False
 
-    def _ring_if_more(self) -> None:
-        """Keeps the descriptor readable while something is to be done: libzmq's tell of a message but once."""
-        if not self._rung and (self._discarding or is_readable(self._router) or is_readable(self._zap_handler)):
-            self._rung = True
+    def _wake_if_more(self) -> None:
+        """Keeps the descriptor readable while there is work: libzmq's descriptors signal each message only once."""
+        if not self._is_woken and (self._discarding or is_readable(self._router) or is_readable(self._zap_handler)):
+            self._is_woken = True
             os.write(self._wake_writer, b"\0")

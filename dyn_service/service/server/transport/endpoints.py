@@ -1,8 +1,4 @@
-"""Where a server listens: which endpoints only this machine can reach, which need keys, and which are taken already.
-
-----
-What a transport is to the server: `connections`, `keyed` and `inproc` each have one of these.
-"""
+"""Endpoints of a server: which addresses are valid, local, in use or need keys; and the interface of transports."""
 
 from __future__ import annotations
 
@@ -26,18 +22,19 @@ from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.transport.zmtp import Message
 
 KeyPolicy = Literal["remote", "required"]
-"""Whether keys are asked for at endpoints that other machines can reach, or at all but `inproc`."""
+"""Where keys are required: at endpoints that other machines can reach, or at all except `inproc`."""
 
 _CREDENTIALS = struct.Struct("3i")
 """pid, uid and gid of the process at the other end of an ipc connection."""
 
 
 def check_endpoint(endpoint: str) -> str:
-    """The endpoint, if it is one that a server can listen on.
+    """Returns the endpoint if a server can listen on it.
 
     Raises:
-        InvalidArgumentError: It is none, the message says how one looks; its port is none; or it is an ipc name without
-            a file, to which every user of the machine could connect.
+        InvalidArgumentError: It is malformed, its port is invalid, or it is an abstract ipc name, to which every user
+            of
+            the machine could connect.
     """
     scheme = next((scheme for scheme in SCHEMES if endpoint.startswith(scheme)), None)
     rest = endpoint.removeprefix(scheme or "")
@@ -53,19 +50,19 @@ def check_endpoint(endpoint: str) -> str:
         )
     if scheme == "ipc://" and rest[0] in "@*":
         raise InvalidArgumentError(
-            f"endpoint must name a file, whose owner alone can connect, found '{endpoint}': write ipc:///path",
+            f"endpoint must name a file, which only its owner can connect to, found '{endpoint}': write ipc:///path",
             path="endpoints",
         )
     return check_port(endpoint, "endpoints")
 
 
 def needs_keys(endpoint: str, where: KeyPolicy) -> bool:
-    """Whether nobody may be let in here without a key."""
+    """Returns whether clients need a key at this endpoint."""
     return not is_local(endpoint) or (where == "required" and not endpoint.startswith("inproc://"))
 
 
 def is_local(endpoint: str) -> bool:
-    """Whether only processes of this machine can connect to it: over tcp of all its users, over ipc of the same one."""
+    """Returns whether only this machine can connect: all of its users over tcp, the same user over ipc."""
     if not endpoint.startswith("tcp://"):
         return True
     host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
@@ -79,13 +76,13 @@ def is_local(endpoint: str) -> bool:
 
 @dataclass(frozen=True)
 class BoundEndpoint:
-    """Where a server listens. file: the socket file of an ipc endpoint, with its device and inode."""
+    """An endpoint that a server listens on. file: the socket file of an ipc endpoint, its device and inode."""
 
     endpoint: str
     file: tuple[str, int, int] | None = None
 
     def clear(self) -> None:
-        """Removes the socket file, unless another server has put its own in its place."""
+        """Removes the socket file, unless another server has replaced it."""
         if self.file is None:
             return
         path, device, inode = self.file
@@ -96,16 +93,16 @@ class BoundEndpoint:
 
 
 def bind(router: zmq.Socket[bytes], endpoint: str) -> BoundEndpoint:
-    """Listens on the endpoint.
+    """Binds a ZeroMQ socket to the endpoint.
 
-    An ipc endpoint is a file: only its owner may connect, and a file that a live server listens on is left alone.
+    An ipc endpoint is a file that only its owner may connect to; the file of a running server is not replaced.
 
     Returns:
-        The endpoint, with the port that was chosen for a port of 0 or `*`.
+        The endpoint, with the port chosen for a port of 0 or `*`.
 
     Raises:
-        InvalidArgumentError: The endpoint is none.
-        UnavailableError: It is taken, or this machine has no such address.
+        InvalidArgumentError: The endpoint is invalid.
+        UnavailableError: It is in use, or this machine has no such address.
     """
     check_endpoint(endpoint)
     path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else None
@@ -127,7 +124,7 @@ def bind(router: zmq.Socket[bytes], endpoint: str) -> BoundEndpoint:
 
 @contextmanager
 def owner_only() -> Iterator[None]:
-    """Files that are made meanwhile are their owner's alone from the start: a mode set later leaves others a moment."""
+    """Files made within this context belong to their owner only; a later chmod would leave a gap."""
     before = os.umask(stat.S_IXUSR | stat.S_IRWXG | stat.S_IRWXO)
     try:
         yield
@@ -136,9 +133,9 @@ def owner_only() -> Iterator[None]:
 
 
 def peer_is_owner(connected: socket.socket) -> bool:
-    """Whether the process at the other end of an ipc connection is of this server's user.
+    """Returns whether the process at the other end of an ipc connection runs as this server's user.
 
-    Where the system does not tell, the mode of the file must do.
+    Where the system cannot tell, only the file's mode protects the endpoint.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return True
@@ -147,10 +144,10 @@ def peer_is_owner(connected: socket.socket) -> bool:
 
 
 def check_not_in_use(path: str) -> None:
-    """Sees to it that no live server listens on this file: ZeroMQ would take it over.
+    """Checks that no running server listens on this file; ZeroMQ would replace it.
 
     Raises:
-        UnavailableError: One does, or it is no socket.
+        UnavailableError: A server does, or the file is not a socket.
     """
     if not os.path.exists(path):
         return
@@ -168,26 +165,26 @@ def check_not_in_use(path: str) -> None:
 
 
 UNREAD_REPLIES = 4000
-"""So many replies may wait for a client at a socket of libzmq's; it loses those that come when it has not read them."""
+"""Maximum number of replies queued for a client at a libzmq socket; later ones are dropped."""
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
 
 
 class Peer(Protocol):
-    """Whoever a message came from."""
+    """The sender of a message."""
 
     @property
     def received_ns(self) -> int:
-        """When its last message came, on the clock of `time.perf_counter_ns`."""
+        """Arrival of its last message, on the clock of `time.perf_counter_ns`."""
 
     @property
     def caller(self) -> Caller | None:
-        """Who that is; None is a process of this machine that the endpoint knows no more of."""
+        """The caller by its key; None for a process of this machine without a key."""
 
 
 class Transport(Protocol):
-    """Listens on endpoints of its kind. All calls come from one thread, and none of them waits, but `close`."""
+    """Listens on endpoints of one kind. All calls come from one thread; only `close` may block."""
 
     def listen(self, endpoint: str) -> BoundEndpoint:
         """Listens on the endpoint.
@@ -198,24 +195,24 @@ class Transport(Protocol):
 
     @property
     def pending(self) -> bool:
-        """Whether there is something for `messages` to do of which the selector would not tell."""
+        """Whether `messages` has work that the selector does not signal."""
 
     def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[Any, Message]]:
-        """Up to so many of the messages that have come, each with its `Peer`. The iterator is to be used up.
+        """Yields up to `most` messages with their peers, one per peer in turn. The iterator must be exhausted.
 
         Args:
-            most: So many.
-            until_ns: On the clock of `time.perf_counter_ns`: what was not begun by then is left for the next call.
+            most: Maximum number of messages.
+            until_ns: On the clock of `time.perf_counter_ns`; messages not started by then are left for the next call.
         """
 
     def send(self, peer: Any, is_req: bool, reply: bytes | memoryview) -> None:
-        """Sends a reply to an asker, or counts that it could not be sent."""
+        """Sends a reply to a peer, or counts that it could not be sent."""
 
     def end(self, peer: Any) -> None:
-        """Ends an asker's connection, where it has one: a reply to it is lost, which it is to know."""
+        """Closes a peer's connection, if it has one, because a reply to it was lost."""
 
     def check(self) -> None:
-        """Ends what is dead or not let in any more; ten times a second."""
+        """Closes connections that are dead or no longer allowed; called ten times a second."""
 
     def close(self, linger_s: float) -> None:
-        """Ends everything, after replies have had so long to leave."""
+        """Closes everything, after at most `linger_s` for replies to be sent."""

@@ -1,4 +1,4 @@
-"""The endpoints within this process: a ROUTER socket of ZeroMQ's, since nothing else reaches them."""
+"""Endpoints within this process, by a ROUTER socket of libzmq."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dyn_service.service.server.transport.zmtp import Message
 
 
 class InprocPeer:
-    """A socket of this process, known by its routing id; see `transport.Peer`."""
+    """A socket of this process, identified by its routing id; a `Peer`."""
 
     __slots__ = ("received_ns", "sender")
     caller = None
@@ -36,12 +36,12 @@ class InprocPeer:
 
 
 class InprocTransport:
-    """One ROUTER socket; see `transport.Transport`.
+    """One ROUTER socket; a `Transport`.
 
     Args:
         selector: Watches the socket.
-        context: Where the endpoints are.
-        traffic: Where messages are counted.
+        context: The ZeroMQ context that contains the endpoints.
+        traffic: Counts messages.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class InprocTransport:
         """Listens on the endpoint.
 
         Raises:
-            UnavailableError: It is taken.
+            UnavailableError: It is in use.
         """
         try:
             self._router.bind(endpoint)
@@ -71,11 +71,11 @@ class InprocTransport:
 
     @property
     def pending(self) -> bool:
-        """Whether a message waits. Of several, the socket's descriptor tells of the first only, so this is asked."""
+        """Whether a message waits. The socket's descriptor signals only the first of several."""
         return is_readable(self._router)
 
     def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[InprocPeer, Message]]:
-        """Up to so many of the messages that have come; see `transport.Transport`."""
+        """See `Transport.messages`."""
         router = self._router
         while most and perf_counter_ns() < until_ns and is_readable(router):
             most -= 1
@@ -89,7 +89,7 @@ class InprocTransport:
             yield InprocPeer(sender, received_ns), Message(payload, parts, is_req)
 
     def send(self, peer: InprocPeer, is_req: bool, reply: bytes | memoryview) -> None:
-        """Sends a reply, or counts that it could not be sent; never waits."""
+        """Sends a reply, or counts that it could not be sent; never blocks."""
         send = self._send_frame
         try:
             send(peer.sender, MORE)
@@ -106,12 +106,12 @@ class InprocTransport:
             self._traffic.dropped_gone += 1
 
     def end(self, peer: InprocPeer) -> None:
-        """Nothing: there are no connections here."""
+        """Does nothing: there are no connections."""
 
     def check(self) -> None:
-        """Nothing: a socket of this process neither vanishes nor is a stranger."""
+        """Does nothing: sockets of this process need no checks."""
 
     def close(self, linger_s: float) -> None:
-        """Ends everything, after replies have had so long to leave."""
+        """See `Transport.close`."""
         self._selector.unregister(cast(int, self._router.getsockopt(zmq.FD)))
         self._router.close(linger=int(linger_s * 1000))

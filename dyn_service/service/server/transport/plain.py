@@ -1,9 +1,7 @@
-"""The open endpoints, tcp and ipc: sockets that listen, the peers that came, what they sent and have not read yet.
+"""Endpoints without encryption, tcp on loopback and ipc: listening sockets, connections, messages and replies.
 
-Everything that a peer can make grow is counted here and bounded: messages that have not ended, replies that are not
-read. What all connections may hold together, and who goes where that is too much, is `quota`'s business.
-
-No thread and no waiting: a selector says which sockets are ready, and what it watches each with is called.
+Everything that a peer can make grow is counted and bounded: unfinished messages and unread replies. `quotas` bounds the
+sums. No thread and no blocking call: a selector signals ready sockets and calls the function registered with each.
 """
 
 from __future__ import annotations
@@ -34,41 +32,39 @@ from dyn_service.service.server.transport.zmtp import (
 from dyn_service.service.server.workers.pipes import AVAILABLE, room
 
 _READ_BYTES = 1 << 16
-"""So much is read from a connection before another has its turn; twice that of a long message."""
+"""Bytes read from a connection before the next one; twice that of a long message."""
 
 _WRITE_BYTES = 1 << 18
-"""So much is written to one."""
+"""Maximum bytes per write."""
 
 _KERNEL_BYTES = 1 << 18
-"""What the system may hold of the replies to one connection."""
+"""Send buffer of the kernel per connection."""
 
 _JOINED_BYTES = 1 << 14
-"""A reply up to this length is copied behind its head, which takes less time than to send two pieces."""
+"""Replies up to this length are copied behind their header, which is faster than sending two pieces."""
 
 _LONG_NS = 100_000
-"""A message that took so long to answer is a long one: a single state takes a tenth of it."""
+"""Messages that take longer are long; one state takes a tenth of it."""
 
 _HELLO_S = 2.0
-"""A connection that has not said by then who it is goes."""
+"""A connection whose handshake is incomplete after this time is closed."""
 
 _QUIET_S = 5.0
-"""A peer that was not heard for so long is asked for a sign of life, and goes after three times that."""
+"""A peer silent for this long gets a PING; it is disconnected after three times that."""
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2))
-"""As often as it is asked by PING, the other machine's kernel is: ZMTP 3.0 has no PING, and its host may vanish too."""
+"""TCP keepalive at the same rate, for peers of ZMTP 3.0, which has no PING."""
 
 
 class PlainPeer:
-    """One connection.
+    """One connection; a `Peer` and a `CountedConnection`.
 
-    closed: it has ended, whoever ended it. last_received_s, last_sent_s: when it last sent, and last took
-    something that waited for it, on the clock of `time.monotonic`. unread: bytes that wait for it. held: bytes of a
-    message that has not ended.
-    queued: whether it stands in its queue, which is that of those whose last message was a short or a long one.
+    queued: whether it is in `queue`, one of the queues of peers whose last message was short or long. pinged: whether
+    it has a PING to answer.
     """
 
     files = 3
-    """Its own, and two where a long message is gathered in shared memory."""
+    """Its own socket, and two for a long message collected in shared memory."""
     is_stranger = False
     caller = None
 
@@ -104,14 +100,14 @@ class PlainPeer:
         self.closed = self.pinged = self.queued = self.served = False
 
     def ready(self, events: int) -> None:
-        """Called when the socket can be read or written."""
+        """Called when the socket is readable or writable."""
         if events & selectors.EVENT_WRITE:
             self._write()
         if events & selectors.EVENT_READ and not self.closed:
             self._connections.read(self)
 
     def send(self, *pieces: bytes | memoryview) -> None:
-        """Sends what goes out at once, and keeps the rest."""
+        """Sends what the socket accepts at once, and queues the rest."""
         if self._out:
             self._keep(pieces)
             return
@@ -155,7 +151,7 @@ class PlainPeer:
             self._connections.watch(self, writing=False)
 
     def close(self) -> None:
-        """Ends the connection; again, does nothing."""
+        """Closes the connection; repeated calls do nothing."""
         if not self.closed:
             self.closed = True
             self._out.clear()
@@ -166,11 +162,11 @@ class PlainPeer:
 
 
 class PlainTransport:
-    """The peers at the open endpoints. All calls come from one thread.
+    """The connections of the endpoints without encryption. All calls come from one thread.
 
     Args:
-        selector: Watches the sockets; what it finds ready is called as `key.data(events)`.
-        quota: What they and others hold together.
+        selector: Watches the sockets; ready ones are handled by `key.data(events)`.
+        quota: The quota over all connections.
     """
 
     def __init__(self, selector: selectors.BaseSelector, quota: ConnectionQuota) -> None:
@@ -181,22 +177,22 @@ class PlainTransport:
         self._listening: list[socket.socket] = []
         self._peers: set[PlainPeer] = set()
         self.short: deque[PlainPeer] = deque()
-        """Peers of which something was read, in the order of their turns: those whose last message was short."""
+        """Peers with data to decode whose last message was short, in order of their turns."""
         self._long: deque[PlainPeer] = deque()
-        """The others, for whom those do not wait."""
+        """The same for peers whose last message was long."""
 
     @property
     def pending(self) -> bool:
-        """Whether something was read that `messages` has not given yet."""
+        """Whether data was read that `messages` has not returned yet."""
         return bool(self.short or self._long)
 
-    # peers come
+    # connections
 
     def listen(self, endpoint: str) -> BoundEndpoint:
         """Listens on a tcp or ipc endpoint.
 
         Raises:
-            UnavailableError: It is taken, or this machine has no such address.
+            UnavailableError: It is in use, or this machine has no such address.
         """
         try:
             listening, bound = _listen_ipc(endpoint) if endpoint.startswith("ipc://") else _listen_tcp(endpoint)
@@ -220,7 +216,7 @@ class PlainTransport:
             return
         connected.setblocking(False)
         if is_ipc and not peer_is_owner(connected):
-            self.quota.note_disconnect("a process of another user was at its other end")
+            self.quota.note_disconnect("its peer runs as another user")
             connected.close()
             return
         if not is_ipc:
@@ -238,10 +234,10 @@ class PlainTransport:
         self._selector.register(connected, selectors.EVENT_READ, peer.ready)
         peer.send(GREETING + READY)
 
-    # messages in
+    # messages
 
     def read(self, peer: PlainPeer) -> None:
-        """Reads from a peer what is there, unless what it sent before has still to be dealt with."""
+        """Reads available data from a peer, unless earlier data is still to be decoded."""
         if peer.queued:
             return
         room = peer.decoder.room
@@ -268,10 +264,10 @@ class PlainTransport:
         peer.queue.append(peer)
 
     def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[PlainPeer, Message]]:
-        """Up to so many of the messages that have come, of each peer one in turn; see `transport.Transport`.
+        """Yields up to `most` messages, one per peer in turn; see `Transport.messages`.
 
-        First those of peers whose last message was short, then one, and no more, of a peer whose last one was long:
-        before the next of these, those who came meanwhile have their turn.
+        Messages of peers whose last message was short come first, then at most one of a peer whose last message was
+        long, so that short requests that arrive meanwhile come before the next long one.
         """
         short, long = self.short, self._long
         now_ns = perf_counter_ns()
@@ -292,8 +288,8 @@ class PlainTransport:
                     peer.send(fault.farewell)
                 self.quota.disconnect(peer, str(fault))
                 continue
-            except (OSError, MemoryError) as fault:  # no room for a long message
-                self.quota.disconnect(peer, f"there is no room for its message: {fault}")
+            except (OSError, MemoryError) as fault:
+                self.quota.disconnect(peer, f"no memory for its message: {fault}")
                 continue
             if (held := peer.decoder.held) != peer.held:
                 self.quota.set_unfinished(peer, held)
@@ -304,7 +300,7 @@ class PlainTransport:
             most -= 1
             if not message.parts:
                 peer.queue.append(peer)
-                if (answers := peer.decoder.take_answers()) and not peer.unread:  # else it does not read them
+                if (answers := peer.decoder.take_answers()) and not peer.unread:  # answers to a peer that reads
                     peer.send(answers)
                 continue
             if not peer.served:
@@ -317,10 +313,10 @@ class PlainTransport:
                 peer.queue = long if now_ns - begun_ns > _LONG_NS else short
                 peer.queue.append(peer)
 
-    # replies out
+    # replies
 
     def send(self, peer: PlainPeer, is_req: bool, reply: bytes | memoryview) -> None:
-        """Sends a reply, or counts that it could not be sent; never waits."""
+        """Sends a reply, or counts that it could not be sent; never blocks."""
         if peer.closed:
             self._traffic.dropped_gone += 1
             return
@@ -339,38 +335,38 @@ class PlainTransport:
             self.quota.enforce_unread()
 
     def watch(self, peer: PlainPeer, *, writing: bool) -> None:
-        """Has the selector tell when the peer takes more, or no longer."""
+        """Starts or stops watching whether the peer's socket is writable."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
         self._selector.modify(peer.socket, events, peer.ready)
 
-    # peers go
+    # closing
 
     def check(self) -> None:
-        """Ends the connections that are dead or dumb, and asks the quiet ones; to be called often."""
+        """Closes dead connections and those without a handshake, and sends PINGs to silent peers; call it often."""
         now = time.monotonic()
         for peer in [*self._peers]:
             quiet = now - peer.last_received_s
             if not peer.decoder.ready:
                 if now - peer.came_s > _HELLO_S:
-                    self.quota.disconnect(peer, "it did not say who it is")
+                    self.quota.disconnect(peer, "it did not complete the handshake")
             elif quiet > 3 * _QUIET_S and peer.pinged:
-                self.quota.disconnect(peer, "it gave no sign of life")
+                self.quota.disconnect(peer, "it did not answer a PING")
             elif quiet > _QUIET_S and not peer.unread and peer.decoder.minor >= 1 and not peer.pinged:
                 peer.pinged = True
                 peer.send(PING)
 
     def end(self, peer: PlainPeer) -> None:
-        """Ends a connection."""
+        """Closes a connection."""
         peer.close()
 
     def forget(self, peer: PlainPeer) -> None:
-        """Leaves a peer out: its connection ends."""
+        """Removes a peer whose connection has ended."""
         self._selector.unregister(peer.socket)
         self._peers.discard(peer)
         self.quota.remove(peer)
 
     def close(self, linger_s: float) -> None:
-        """Ends everything, after replies have had so long to leave."""
+        """See `Transport.close`."""
         for listening in self._listening:
             self._selector.unregister(listening)
             listening.close()
@@ -406,7 +402,7 @@ def _listen_tcp(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
 
 
 def _listen_ipc(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
-    """A file that its owner alone may connect to. One that a live server listens on is left alone."""
+    """Listens on a file that only its owner may connect to. The file of a running server is not replaced."""
     path = endpoint.removeprefix("ipc://")
     check_not_in_use(path)
     with suppress(FileNotFoundError):

@@ -1,13 +1,13 @@
-"""ZMTP 3, a server's end of one connection: bytes in, messages out. No socket and no clock.
+"""Server side of ZMTP 3 for one connection: bytes in, messages out. No socket and no clock.
 
-ZeroMQ's own ROUTER socket takes a message's parts into memory until the last one is there, and nothing it offers bounds
-their number: two bytes on the wire become 64 in memory and cost the server's thread 2 us, for whoever connects. Here
-parts are counted as they come, none but the one that a request has is kept, and a peer that sends too many is shown
-the door. The peers are ZeroMQ's: DEALER and REQ sockets of any library that speaks ZMTP 3.0 or 3.1, mechanism NULL
-(https://rfc.zeromq.org/spec/37). Encrypted endpoints are ZeroMQ's own, see `keyed`.
+libzmq's ROUTER socket stores all parts of a message and cannot bound their number: two bytes on the wire become 64 in
+memory and take 2 us of the server's thread, without authentication. This decoder counts parts as they arrive, stores
+only the part that a request has, and rejects messages with too many. Peers are DEALER and REQ sockets of any library
+that implements ZMTP 3.0 or 3.1 with mechanism NULL (https://rfc.zeromq.org/spec/37). Encrypted endpoints use libzmq,
+see `encrypted`.
 
     decoder = Decoder(max_bytes)
-    socket.send(decoder.greeting)
+    socket.send(GREETING + READY)
     decoder.feed(socket.recv(65536))
     while (message := decoder.next()) is not None: ..
 """
@@ -21,23 +21,25 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + byt
 """Signature, version 3.1, mechanism, not `as-server`, filler: 64 bytes."""
 
 MAX_PARTS = 16
-"""Parts of one message. A request has one, or two; up to these the sender is told so, beyond it is cut off."""
+"""Maximum number of parts of a message. A request has one or two; the sender of up to 16 gets an error reply, the
+connection of a sender of more is closed.
+"""
 
 _MORE, _LONG, _COMMAND = 1, 2, 4
 _BIG = 1 << 15
-"""A part longer than this is gathered by itself, so that what is read beside it need not be copied."""
+"""Longer parts are collected in their own buffer, without copying data read with them."""
 
 _MAX_COMMAND = 1 << 12
 Buffer = Any
-"""Memory that can be written: `bytearray`, `mmap.mmap`."""
+"""Writable memory: `bytearray`, `mmap.mmap`."""
 
 _PEERS = (b"DEALER", b"REQ")
 
 
 class ProtocolError(Exception):
-    """The peer does not speak ZMTP 3, or sends what nobody may. The message says what; the connection is to end.
+    """The peer violates ZMTP 3; its connection must be closed.
 
-    farewell: what is to be sent to the peer before.
+    farewell: bytes to send to the peer first.
     """
 
     def __init__(self, message: str, farewell: bytes = b"") -> None:
@@ -46,11 +48,10 @@ class ProtocolError(Exception):
 
 
 class Message(NamedTuple):
-    """A message whose last part has come.
+    """A complete message.
 
-    payload: of a request, the one part that counts; else empty. parts: how many there were; 0 is a command, for which
-    nothing is to be done but to send what `Decoder.take_answers` gives. is_req: whether an empty part came first,
-    as REQ sockets send it.
+    payload: the payload of a request, empty for other messages. parts: number of parts; 0 is a command, after which the
+    bytes from `Decoder.take_answers` are to be sent. is_req: whether an empty part came first, as REQ sockets send it.
     """
 
     payload: bytes | memoryview
@@ -76,17 +77,17 @@ PING = _command(b"PING", bytes(2))
 
 
 def head(size: int, *, is_req: bool) -> bytes:
-    """What goes before the one part of a reply."""
+    """Returns the frame header of a reply with one part."""
     length = bytes([0, size]) if size < 256 else b"\2" + size.to_bytes(8, "big")
     return b"\1\0" + length if is_req else length
 
 
 class Decoder:
-    """What a peer has said so far.
+    """Decodes what one peer sends.
 
     Args:
-        max_bytes: Of a message, its parts together.
-        make_room: Gives the place for a long part of that many bytes, before they have come.
+        max_bytes: Maximum size of a message, all parts together.
+        make_room: Returns a buffer for a long part, given its size, before it arrives.
     """
 
     __slots__ = (
@@ -116,47 +117,47 @@ class Decoder:
         self._is_req = False
         self._payload: bytes | memoryview = b""
         self.minor = -1
-        """The peer's minor version, once it has greeted; PING came with 3.1."""
+        """The peer's minor version after its greeting; PING exists since 3.1."""
         self._next_message()
         self._missing, self._more, self._is_whole = 0, False, False
         self._big: memoryview | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether the peer has said who it is: from then on messages come, and may be sent."""
+        """Whether the handshake is complete, so that messages may be exchanged."""
         return self._ready
 
     @property
     def room(self) -> memoryview | None:
-        """Where the rest of a long part is to go, for which `took` is called in place of `feed`; or None."""
+        """Buffer for the rest of a long part, or None. After writing to it call `took`, not `feed`."""
         return None if self._big is None or self._at < len(self._data) else self._big[-self._missing :]
 
     def took(self, count: int) -> None:
-        """Notes that so many bytes were written to `room`."""
+        """Reports that `count` bytes were written to `room`."""
         self._missing -= count
         self._is_whole = not self._missing
 
     @property
     def held(self) -> int:
-        """Bytes that are kept of what was not taken by `next` yet."""
+        """Bytes stored that `next` has not returned yet."""
         gathered = 0 if self._big is None else len(self._big) - self._missing
         return len(self._data) - self._at + len(self._payload) + gathered
 
     def feed(self, data: bytes) -> None:
-        """Takes what the peer sent, before `next` is asked again."""
+        """Takes bytes from the peer."""
         self._data = data if self._at == len(self._data) else self._data[self._at :] + data
         self._at = 0
 
     def take_answers(self) -> bytes:
-        """What is to be sent for commands that came; each is handed out once."""
+        """Returns the replies to commands received since the last call."""
         answers, self._answers = self._answers, b""
         return answers
 
     def next(self) -> Message | None:
-        """The next message, or None: there is none without more bytes.
+        """Returns the next message, or None if more bytes are needed.
 
         Raises:
-            ProtocolError: The connection is to end.
+            ProtocolError: The connection must be closed.
         """
         if self.minor < 0 and not self._greeted():
             return None
@@ -176,7 +177,7 @@ class Decoder:
                     return self._command(flags, begin, size)
                 self._count(size)
                 self._more = bool(flags & _MORE)
-                kept = not self._more and self._parts == 1 + self._is_req  # else no part of a request
+                kept = not self._more and self._parts == 1 + self._is_req  # other parts are not part of a request
                 if whole:
                     self._at = begin + size
                     if kept:
@@ -193,7 +194,7 @@ class Decoder:
             return message
 
     def _frame(self) -> tuple[int, int, int] | None:
-        """Flags, begin and size of the next frame's content; None while its head is not all there."""
+        """Returns flags, begin and size of the next frame's content, or None if its header is incomplete."""
         data, at = self._data, self._at
         left = len(data) - at
         if not left:
@@ -219,7 +220,7 @@ class Decoder:
             raise ProtocolError(f"a message of more than {MAX_PARTS} parts")
 
     def _gather(self) -> bool:
-        """Takes what is there of a big part; whether that is all of it."""
+        """Adds available bytes to a long part; returns whether it is complete."""
         count = min(self._missing, len(self._data) - self._at)
         if self._big is not None and count:
             begin = len(self._big) - self._missing
@@ -234,7 +235,7 @@ class Decoder:
         return True
 
     def _greeted(self) -> bool:
-        """Reads the peer's greeting; False while it is not all there."""
+        """Reads the peer's greeting; False if it is incomplete."""
         data = self._data
         if (data[:1] or b"\xff") != b"\xff" or (len(data) > 9 and not data[9] & 1):
             raise ProtocolError("no greeting of ZMTP 3")

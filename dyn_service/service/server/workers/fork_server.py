@@ -1,7 +1,7 @@
-"""The serving process's side of the fork_server, the process that makes workers: see `worker_process`.
+"""The server's side of the fork server, the process that makes workers; its own side is `process`.
 
-As any process it may end, or be stopped. One that has ended takes its workers with it. One that is stopped looks like
-one that has nothing to do: so what it is told is noted until it is done.
+It may exit or be stopped like any process. When it exits, its workers exit too. A stopped one is detected by orders
+that it does not carry out in time.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from dyn_service.service.server.process import starved_ns
 from dyn_service.service.server.workers.pipes import ORDER, pair
 
 _FIRST_NS = 60_000_000_000
-"""So long may it take until a new fork_server does what it is told: it imports the engine and the compiler before."""
+"""Time for the first order of a new fork server, which first imports the engine and the compiler."""
 
 _ORDER_NS = 10_000_000_000
-"""So long may an order take after that: it is a fork, or a signal."""
+"""Time for later orders, each a fork or a signal."""
 
 _GAP_NS = 1_000_000_000
-"""Between two looks at it no more time counts: it was this process, or the machine, that stood still."""
+"""Longest time counted between two checks, so that a suspended server does not blame the fork server."""
 
 
 class ForkServer:
-    """The process that makes workers, and whether it does what it is told."""
+    """The fork server and the orders it has not carried out."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._end: socket.socket | None = None
         self._dropped: list[subprocess.Popen[bytes]] = []
         self._count = 0
-        self._orders: dict[int, int] = {}  # workers that are to come or to end, by number, since when on `_clock_ns`
+        self._orders: dict[int, int] = {}  # by worker number: time of the order on `_clock_ns`
         self._clock_ns = 0
         self._looked_ns = 0
         self._starved_ns = 0
         self._most_ns = _FIRST_NS
 
     def start(self) -> None:
-        """Starts the process; it is ready some tenths of a second later, and what it is asked meanwhile waits."""
+        """Starts the process. It is ready some tenths of a second later; orders wait until then."""
         mine, theirs = socket.socketpair()
-        mine.setblocking(False)  # one that hangs is not waited for
-        # Not from the folder the user stands in: a file there might be called as a module of ours.
+        mine.setblocking(False)  # so that a hung fork server does not block this process
+        # `-P`, because a file in the current folder may have the name of an imported module.
         paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
         with theirs, _no_interrupt():
@@ -62,13 +62,13 @@ class ForkServer:
 
     @property
     def starved_ns(self) -> int:
-        """How long the process was ready to run and had no processor: no time in which it could have done anything."""
+        """How long the process was runnable without a CPU."""
         return 0 if self._process is None else starved_ns(self._process.pid)
 
     @property
     def ended(self) -> bool:
-        """Whether there is none. Its exit is detected no later than its workers': the
-        system closes what a process has open before it tells its children.
+        """Whether it is not running. Its exit is detected no later than its workers', because the kernel closes its
+        files before it signals its children.
         """
         if self._end is None:
             return True
@@ -80,12 +80,13 @@ class ForkServer:
             return True
 
     def make(self) -> tuple[socket.socket, int]:
-        """A worker's pipe, and its number. Does not wait: what is written to the pipe is read once the worker is there.
+        """Orders a worker; returns its pipe and number. Does not block; data written to the pipe is read when the
+        worker runs.
 
-        A worker that never comes to be closes its pipe. Where there is no fork_server, one is started.
+        The pipe of a worker that cannot be made is closed. Starts a fork server if none is running.
 
         Raises:
-            OSError: There are no more processes or open files for now.
+            OSError: No more processes or open files are available.
         """
         if self.ended:
             self.drop()
@@ -99,23 +100,23 @@ class ForkServer:
         return mine, self._count
 
     def kill(self, number: int) -> None:
-        """Has a worker ended at once."""
+        """Orders that a worker is killed."""
         if self._end is not None:
             self._orders[number] = self._clock_ns
             with suppress(OSError):
                 self._end.send(ORDER.pack(number))
 
     def done(self, number: int) -> None:
-        """The worker has come, or ended: nothing is expected any more."""
+        """Reports that a worker has started or exited, as ordered."""
         if self._orders.pop(number, None) is not None:
             self._most_ns = _ORDER_NS
             self._dropped = [process for process in self._dropped if process.poll() is None]
 
     def hangs(self, now_ns: int) -> bool:
-        """Whether something that it was told is not done, though there was time.
+        """Returns whether an order was not carried out in time.
 
         Args:
-            now_ns: The time; it is asked many times a second, or does not pass.
+            now_ns: The time; to be called many times a second, because longer gaps do not count.
         """
         if not self._orders:
             return False
@@ -125,7 +126,7 @@ class ForkServer:
         return self._clock_ns - min(self._orders.values()) > self._most_ns
 
     def drop(self) -> None:
-        """Ends the fork_server at once, and with it all workers, without waiting for that."""
+        """Kills the fork server, and so all workers, without waiting."""
         if self._end is not None:
             self._end.close()
             self._end = None
@@ -137,7 +138,7 @@ class ForkServer:
         self._most_ns = _FIRST_NS
 
     def close(self) -> None:
-        """Ends the fork_server, and with it all workers, and waits until they have."""
+        """Ends the fork server and all workers, and waits for it."""
         if self._end is not None:
             self._end.close()
             self._end = None
@@ -153,7 +154,7 @@ class ForkServer:
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """A process that is made meanwhile never hears of Ctrl-C, from its first moment on; this one does afterwards."""
+    """Processes started in this context never receive Ctrl-C; this one does afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -1,27 +1,14 @@
-"""Memory that two processes share, without a name and, for whoever only reads it, without an open file.
+"""Messages between the server and its workers, and the shared memory that carries long payloads.
 
-`mmap.mmap` keeps a descriptor of its own for as long as it lives, so a few hundred long requests that wait, or replies
-that nobody reads, would take every open file a server may have. Here a mapping costs none, and the memory that may yet
-be handed on costs one.
+    to a worker     Begin, first; AddRobot (robot), RemoveRobot, Work (request)
+    from a worker   Ready; meanwhile Making and Made, Audit, Loaded (robot); Answered (reply) or Returned (request)
 
+Parentheses: the payload. A message is one packet: length of the header, header in MessagePack, payload. A long payload
+is in shared memory, whose descriptor is sent with the packet, so that batches are not split.
 
-----
-Messages between the serving process and its workers: a few words, and bytes that go with them.
-
-Each is one packet: the length of the words, the words as MessagePack (see `worker_words`), the bytes. Where these are
-long they stand in shared memory instead, whose descriptor goes with the packet, so that a batch crosses without being
-cut up.
-
-Both ends are this package in one user's processes, joined by a pair of sockets that nobody else can reach. Linux has
-what it takes: packets that are delivered in order, and memory without a name.
-
-
-----
-What the serving process and a worker process say to each other; what goes with it in bytes stands in parentheses.
-
-to a worker     begin, first; robot (the robot), drop, work (the request)
-from a worker   ready; making and made, audit, loaded (the robot), meanwhile; answered (the reply) or returned (the
-                request)
+Both ends run this package as one user, connected by a socket pair. Linux provides ordered packets and anonymous shared
+memory. `mmap.mmap` keeps its own file descriptor, so a few hundred waiting requests would use all open files of a
+server. A mapping here uses no descriptor after it is received, and one while its memory may still be sent.
 """
 
 from __future__ import annotations
@@ -47,15 +34,15 @@ from dyn_service.service.server.administration.audit import Change
 from dyn_service.service.server.process import files_allowed
 
 _SHARE_OF_FILES = 4
-"""One open file in so many may go to messages that wait; beyond that they stand in memory of this process."""
+"""At most one in so many open files is used for waiting messages; more are in private memory."""
 
 _FAILED = ctypes.c_void_p(-1).value
 
 
 class _Mapping:
-    """Shared memory in this process's addresses, for as long as the object lives; NumPy reads it.
+    """Shared memory mapped while the object exists; NumPy can read it.
 
-    size: its bytes. descriptor: by which it can be handed to another process; -1: it was closed.
+    size: in bytes. descriptor: for sending it to another process; -1: closed.
     """
 
     def __init__(self, descriptor: int, size: int, *, writable: bool) -> None:
@@ -79,7 +66,7 @@ class _Mapping:
         if self._address is not None:
             _system().munmap(self._address, self.size)
         if self.descriptor >= 0:
-            _handed_on.discard(self.descriptor)
+            _sendable.discard(self.descriptor)
             os.close(self.descriptor)
 
 
@@ -92,15 +79,15 @@ def _system() -> ctypes.CDLL:
     return library
 
 
-_handed_on: set[int] = set()
-"""The descriptors that are open for memory that may be handed on."""
+_sendable: set[int] = set()
+"""Open descriptors of memory that may be sent."""
 
 
 def shared(size: int) -> memoryview:
-    """Memory for so many bytes, zero until they are written, that can be handed to another process without a copy.
+    """Returns zeroed memory that can be sent to another process without a copy.
 
     Raises:
-        OSError: There is no open file, or no memory, left for it.
+        OSError: No open file or memory is available.
     """
     descriptor = os.memfd_create("dyn")
     try:
@@ -110,27 +97,27 @@ def shared(size: int) -> memoryview:
         os.close(descriptor)
         raise
     mapping.descriptor = descriptor
-    _handed_on.add(descriptor)
+    _sendable.add(descriptor)
     return np.asarray(mapping).data
 
 
 def room(size: int) -> memoryview:
-    """Memory for a message of so many bytes: shared, while messages take few of the open files, else this process's."""
+    """Returns memory for a message: shared while messages use few of the open files, else private."""
     allowed = files_allowed()
-    if allowed is None or len(_handed_on) < allowed // _SHARE_OF_FILES:
+    if allowed is None or len(_sendable) < allowed // _SHARE_OF_FILES:
         with suppress(OSError):
             return shared(size)
     return np.empty(size, np.uint8).data
 
 
 def received(descriptor: int, size: int) -> memoryview:
-    """What another process has written. The descriptor is closed, whatever comes.
+    """Maps memory that another process has written, and closes the descriptor.
 
     Raises:
-        OSError: It cannot be mapped, or is shorter than that.
+        OSError: It cannot be mapped, or is shorter than `size`.
     """
     try:
-        if os.fstat(descriptor).st_size < size:  # to touch what is not there would end this process
+        if os.fstat(descriptor).st_size < size:  # access beyond the end would kill this process
             raise OSError(f"{size} bytes were announced, found {os.fstat(descriptor).st_size}")
         return np.asarray(_Mapping(descriptor, size, writable=False)).data
     finally:
@@ -138,73 +125,73 @@ def received(descriptor: int, size: int) -> memoryview:
 
 
 def descriptor_of(body: bytes | bytearray | memoryview) -> int | None:
-    """The descriptor of the memory that these bytes are the whole of, if it is shared."""
+    """Returns the descriptor of shared memory that these bytes are the whole of; None for other memory."""
     owner = getattr(body.obj, "base", None) if isinstance(body, memoryview) else None
     return owner.descriptor if isinstance(owner, _Mapping) and owner.size == len(body) else None
 
 
 AVAILABLE = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")
-"""Whether this system has worker processes."""
+"""Whether this system has what worker processes need."""
 
 ORDER = struct.Struct("=Q")
-"""What the fork_server is told: the number of a worker, to be made where a socket comes with it, else to be ended."""
+"""An order to the fork server: the number of a worker, to be started if a socket is attached, else killed."""
 
 _HEAD = struct.Struct("=IQ")
 _PACKET_BYTES = 1 << 17
 _SHARED_FROM = 1 << 16
-"""Bytes from which on they stand in shared memory."""
+"""Payloads of at least this size are sent in shared memory."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
-Said = TypeVar("Said")
-"""What the other end may say."""
+MessageT = TypeVar("MessageT")
+"""The type of messages received."""
 
 
 class PipeClosedError(Exception):
-    """The other end has gone: the pipe is of no more use."""
+    """The other end is closed; the pipe cannot be used."""
 
 
 class UnreadError(PipeClosedError):
-    """The other end has gone before it read what was sent last."""
+    """The other end closed before it read the last message."""
 
 
 class BytesLostError(PipeClosedError):
-    """What the other end said cannot be had, as where no open file is left for it: nor is the pipe of use then."""
+    """A received payload cannot be read, for example because no open file is left. The pipe cannot be used."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends that are joined."""
+    """Returns two connected sockets."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-class Pipe(Generic[Said]):
-    """One end.
+class Pipe(Generic[MessageT]):
+    """One end of a connection.
 
     Args:
         end: A socket of `pair`.
-        said: The type of what comes from the other end.
-        waits: Whether `send` and `read` wait. If not, what cannot be sent yet is kept, and `read` gives what is there.
+        message: The type of received messages.
+        waits: Whether `send` and `read` block. If not, unsent messages are queued, and `read` yields what has arrived.
     """
 
-    def __init__(self, end: socket.socket, said: type[Said], *, waits: bool) -> None:
+    def __init__(self, end: socket.socket, message: type[MessageT], *, waits: bool) -> None:
         end.setblocking(waits)
         self._end = end
-        self._decode = msgspec.msgpack.Decoder(said).decode
+        self._decode = msgspec.msgpack.Decoder(message).decode
         self._out: deque[tuple[bytes, memoryview | None]] = deque()
 
     @property
     def writing(self) -> bool:
-        """Whether something waits to be sent."""
+        """Whether messages are queued."""
         return bool(self._out)
 
-    def send(self, words: msgspec.Struct, body: bytes | bytearray | memoryview = b"") -> None:
+    def send(self, message: msgspec.Struct, body: bytes | bytearray | memoryview = b"") -> None:
         """Sends a message.
 
         Raises:
-            PipeClosedError: The other end has gone.
-            OSError: There is no open file, or no memory, left for it; nothing was sent.
+            PipeClosedError: The other end is closed.
+            OSError: No open file or memory is available; nothing was sent.
         """
-        text = _encode(words)
+        text = _encode(message)
         packet = _HEAD.pack(len(text), len(body)) + text
         if len(body) < _SHARED_FROM:
             self._out.append((packet + body, None))
@@ -217,10 +204,10 @@ class Pipe(Generic[Said]):
         self.write()
 
     def write(self) -> None:
-        """Sends what was kept.
+        """Sends queued messages.
 
         Raises:
-            UnreadError: The other end has gone.
+            UnreadError: The other end is closed.
         """
         while self._out:
             packet, body = self._out[0]
@@ -236,64 +223,64 @@ class Pipe(Generic[Said]):
                 raise UnreadError(str(fault)) from None
             self._out.popleft()
 
-    def read(self) -> Iterator[tuple[Said, memoryview]]:
-        """The next message, or where this end does not wait, all that are there.
+    def read(self) -> Iterator[tuple[MessageT, memoryview]]:
+        """Yields the next messages with their payloads; those that have arrived, if the pipe does not block.
 
         Raises:
-            UnreadError: The other end has gone, and what was sent last lies there still.
-            PipeClosedError: The other end has gone.
-            BytesLostError: A message has come without its bytes.
+            UnreadError: The other end closed without reading the last message.
+            PipeClosedError: The other end is closed.
+            BytesLostError: The payload of a message cannot be read.
         """
         while True:
             try:
                 packet, descriptors, _, _ = socket.recv_fds(self._end, _PACKET_BYTES, 1)
             except BlockingIOError:
                 return
-            except ConnectionResetError as fault:  # how the kernel says it (unix(7)); the end alone is an empty packet
+            except ConnectionResetError as fault:  # unread data at close, see unix(7); a plain close is an empty packet
                 raise UnreadError(str(fault)) from None
             except OSError as fault:
                 raise PipeClosedError(str(fault)) from None
             if not packet:
-                raise PipeClosedError("the other end has gone")
-            words, size = _HEAD.unpack_from(packet)
-            begin = _HEAD.size + words
+                raise PipeClosedError("the other end is closed")
+            length, size = _HEAD.unpack_from(packet)
+            begin = _HEAD.size + length
             if descriptors:
                 try:
                     body = received(descriptors[0], size)
                 except OSError as fault:
-                    raise BytesLostError(f"{size} bytes cannot be had: {fault}") from None
+                    raise BytesLostError(f"{size} bytes cannot be read: {fault}") from None
             else:
                 body = memoryview(packet)[begin:]
             if len(body) != size:  # no open file was left for the descriptor (MSG_CTRUNC)
-                raise BytesLostError(f"{size} bytes cannot be had: no open file is left for them")
+                raise BytesLostError(f"{size} bytes cannot be read: no open file is left")
             yield self._decode(packet[_HEAD.size : begin]), body
 
     def close(self) -> None:
-        """Ends it; what was not sent is lost."""
+        """Closes the pipe; queued messages are lost."""
         self._out.clear()
         self._end.close()
 
 
 class Begin(msgspec.Struct, tag="begin"):
-    """What its requests may take, whether they may load robots, and which life of the server its replies speak of."""
+    """Limits of requests, whether they may load robots, and the epoch for replies."""
 
     limits: RequestLimits
     allow_load: bool
     epoch: int
 
 
-class KnowRobot(msgspec.Struct, tag="robot"):
-    """Here is a robot; it takes the place of one of its name."""
+class AddRobot(msgspec.Struct, tag="robot"):
+    """Adds the robot in the payload, replacing one of the same name."""
 
 
-class DropRobot(msgspec.Struct, tag="drop"):
-    """A robot is served no longer."""
+class RemoveRobot(msgspec.Struct, tag="drop"):
+    """Removes a robot."""
 
     name: str
 
 
 class Work(msgspec.Struct, tag="work"):
-    """Answer a request. received_ns, excused_ns, caller: see `job.Job`."""
+    """Answer the request in the payload. received_ns, excused_ns, caller: see `jobs.Job`."""
 
     received_ns: int
     excused_ns: int
@@ -301,38 +288,36 @@ class Work(msgspec.Struct, tag="work"):
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """It is there, as the process `pid`."""
+    """The worker has started, as process `pid`."""
 
     pid: int
 
 
 class Making(msgspec.Struct, tag="making"):
-    """It begins to make a kernel."""
+    """It starts to compile a kernel."""
 
     kernel: str
 
 
 class Made(msgspec.Struct, tag="made"):
-    """That is over."""
+    """The compilation has ended."""
 
 
 class Audit(msgspec.Struct, tag="audit"):
-    """An entry of the log of changes, once the request is answered."""
+    """An entry of the audit log, to be written when the request is answered."""
 
     change: Change
 
 
 class Loaded(msgspec.Struct, tag="loaded"):
-    """The request had it load a robot."""
+    """The request loaded the robot in the payload."""
 
     name: str
     fingerprint: str
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """Which kernel answered: a row of the table for a robot, its method, what it takes beside, and whether what joints
-    do by themselves acts in it.
-    """
+    """The kernel that answered: robot, query, method, variant, and whether passive forces act."""
 
     robot: str
     query: str
@@ -342,7 +327,7 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, tag="answered"):
-    """The reply to its request. code: of an error. kernel: which one it took. last: the worker has grown: end it."""
+    """The reply. code: of an error. kernel: the one used. last: the worker uses too much memory and must end."""
 
     query: str
     code: str | None
@@ -351,8 +336,8 @@ class Answered(msgspec.Struct, tag="answered"):
 
 
 class Returned(msgspec.Struct, tag="returned"):
-    """Its request is allowed, and for the process that serves to answer: here it is without what is of no account."""
+    """The request is allowed but must be answered by the server's process; unneeded inputs and options are removed."""
 
 
-ToWorker = Begin | KnowRobot | DropRobot | Work
+ToWorker = Begin | AddRobot | RemoveRobot | Work
 FromWorker = Ready | Making | Made | Audit | Loaded | Answered | Returned

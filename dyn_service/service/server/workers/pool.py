@@ -1,36 +1,8 @@
-"""The one thread for slow requests of a server that has no worker processes: one within another program, say a test.
+"""Where slow requests are computed: worker processes (`Pool`), or one thread in servers without them (`ThreadWorker`).
 
-The thread that serves hands tasks over and gets replies back, so that a control loop's request never waits for another
-client's million states. Kernels run without the interpreter's lock, but nothing here can be stopped before it ends, and
-what Python does in this thread the serving one waits for: `pool` has neither fault. How many tasks may wait is for the
-dispatcher to say; how the serving thread is woken, for whoever made `ring`.
-
-
-----
-A worker process, as the pool sees it.
-
-----
-What is not tried again: kernels that took too long to make, by robot and query, whatever the inputs.
-
-----
-Brings into the serving process what workers made: kernels, from the store on disk, and robots.
-
-A thread of its own does it, so that a control loop does not wait for the disk. What it has done is told to the thread
-that serves by `collect`, whatever came of it.
-
-
-----
-Worker processes: slow requests are done beside the process that serves, in others that may be killed.
-
-    Pool        the workers, who does what, and what is told of it
-    schedule    the requests that wait, and whose turn it is
-    loader      brings what workers made into this process
-    fork_server     the process that makes workers
-    refusals    what is not tried again
-
-A request that is worked on is stopped, by ending its worker, when its deadline has passed, when its asker is gone, or
-when it has taken `max_worker_s`. While it makes a kernel, only the request is refused; the kernel goes on until that
-last limit, for the next client. All but one of the workers may do long work, so that a batch never waits for it.
+A running request is stopped, by killing its worker, when its deadline passes, its client disconnects or cancels, or it
+has taken `max_worker_s`. While it compiles a kernel, only the request is refused; the compilation continues until that
+last limit, for the next client. All workers but one may do long work, so that a batch never waits for long work.
 """
 
 from __future__ import annotations
@@ -72,20 +44,20 @@ from dyn_service.service.server.answering.service import Service, is_query
 from dyn_service.service.server.process import is_stopped
 from dyn_service.service.server.workers.fork_server import ForkServer
 from dyn_service.service.server.workers.pipes import (
+    AddRobot,
     Answered,
     Audit,
     Begin,
     BytesLostError,
-    DropRobot,
     FromWorker,
     Kernel,
-    KnowRobot,
     Loaded,
     Made,
     Making,
     Pipe,
     PipeClosedError,
     Ready,
+    RemoveRobot,
     Returned,
     UnreadError,
     Work,
@@ -99,14 +71,17 @@ _LOG = logging.getLogger(__name__)
 
 
 class ThreadWorker:
-    """Does tasks one after the other, in the order given.
+    """Computes tasks one after the other, in order, in a thread of the server's process.
 
-    All methods but `work_one` belong to the thread that serves. A worker that was not started does nothing by itself:
-    its tasks are done by calls of `work_one`, in whatever thread makes them.
+    For servers without worker processes, such as one inside another program. Kernels release the interpreter lock, so
+    control loops are not blocked by large batches, but a task cannot be stopped.
+
+    All methods except `work_one` belong to the server's thread. Without `start`, tasks are computed by calls of
+    `work_one`.
 
     Args:
-        wake: Called after each task, in the thread that did it: there is something to collect.
-        service: Gives the answers, and hears of the kernels that they take.
+        wake: Called after each task, in the thread that computed it.
+        service: Computes the answers.
     """
 
     def __init__(self, wake: Callable[[], None], service: Service) -> None:
@@ -119,27 +94,27 @@ class ThreadWorker:
 
     @property
     def ready(self) -> bool:
-        """Whether the thread is there."""
+        """Whether the thread runs."""
         return self._thread.is_alive()
 
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
 
-    def check_coming(self) -> None:
-        """Nothing: a thread that was started is there."""
+    def check_starting(self) -> None:
+        """Does nothing: a started thread runs."""
 
     def offer(self, task: Task) -> None:
-        """Takes the task."""
+        """Queues the task."""
         self._tasks.put(task)
 
     def collect(self) -> Iterator[tuple[Task, bytes]]:
-        """The tasks that were done since, with their replies; each is handed out once."""
+        """Yields tasks finished since the last call, with their replies."""
         while self._done:
             yield self._done.popleft()
 
     def abandon(self) -> list[Task]:
-        """Takes back the tasks that were not begun; the thread ends after the one it is at."""
+        """Returns the tasks not started; the thread ends after the current one."""
         self._abandoned = True
         left = []
         with suppress(Empty):
@@ -151,25 +126,25 @@ class ThreadWorker:
         return left
 
     def cancel(self, meant: Iterable[Task]) -> list[Task]:
-        """Nothing: what was begun goes on, and the rest is refused at its turn."""
+        """Does nothing: the running task continues, others are refused when they are next."""
         return []
 
     def tick(self, now_ns: int) -> None:
-        """Nothing: what was begun goes on."""
+        """Does nothing: the running task continues."""
 
     def close(self) -> None:
-        """Waits a moment for the thread to end; one that is at work ends after it, by itself."""
+        """Waits 0.1 s for the thread; a busy one ends later by itself."""
         if self._thread.is_alive():
             self._thread.join(0.1)
 
     def work_one(self) -> bool:
-        """Does the next task, after waiting for one; False if there will be none any more."""
+        """Computes the next task, waiting for one if needed; False if there will be none."""
         if self._abandoned or (task := self._tasks.get()) is None:
             return False
         with np.errstate(all="ignore"), listening(self._service.clock):
             try:
                 reply = self._service.work(task)
-            except Exception:  # noqa: BLE001  # a defect: it must not take the thread from all who wait
+            except Exception:  # noqa: BLE001  # a defect: the thread goes on
                 _LOG.exception("a slow request failed")
                 reply = self._service.refuse_task(task, InternalError("the server failed to answer; its log says why"))
         self._done.append((task, reply))
@@ -182,13 +157,13 @@ class ThreadWorker:
 
 
 class WorkerHandle:
-    """One worker process, with what it is at.
+    """One worker process as seen by the pool.
 
-    task: what it is at, since begun_ns, until due_ns. making: the kernel that it makes meanwhile, since making_ns.
-    known: the robots it has, by name, with their fingerprints. robot: one that it was told to load, as bytes.
-    has_started: it has said so. ending: it was told to end. audit: entries of the log of changes, once it is so.
-    excused_ns:
-    what of the task's time went into kernels. pid: its process. stopped: how many checks in a row found it stopped.
+    task: its task, running since begun_ns, to be stopped at due_ns. making: the kernel it compiles, since making_ns.
+    known: fingerprints of the robots it has, by name. robot: a robot it loaded, pickled. has_started: whether it
+    reported `Ready`. ending: whether it is being killed. audit: log entries, written when the task is answered.
+    excused_ns: time of the task spent compiling. pid: its process. stopped: number of consecutive checks that found it
+    stopped by a signal.
     """
 
     def __init__(self, end: socket.socket, number: int) -> None:
@@ -204,44 +179,44 @@ class WorkerHandle:
         self.audit: list[Change] = []
         self.excused_ns = 0
         self.has_started = self.ending = False
-        self.is_watched_for_writing = False
+        self.watches_writing = False
         self.pid = self.stopped = 0
 
     @property
     def is_long(self) -> bool:
-        """Whether it is at what may take long."""
+        """Whether its task may take long."""
         return self.task is not None and (self.task.long or self.making is not None)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it does what it is asked."""
+        """Whether it has started and is not being killed."""
         return self.has_started and not self.ending
 
     @property
     def is_idle(self) -> bool:
-        """Whether it takes a task."""
+        """Whether it can take a task."""
         return self.task is None and self.is_ready
 
-    def hand(self, task: Task, served: dict[str, Served]) -> None:
-        """Hands it a task, and the robots that it needs for that; the robots that are gone go.
+    def send_task(self, task: Task, served: dict[str, Served]) -> None:
+        """Sends a task and the robots that it needs; removes robots that are no longer served.
 
         Raises:
-            PipeClosedError: The worker has gone.
-            OSError: There is no open file, or no memory, left for it.
+            PipeClosedError: The worker has exited.
+            OSError: No open file or memory is available.
         """
-        for gone in self.known.keys() - served.keys():  # first: there may be no more robots than there may be
-            self.pipe.send(DropRobot(gone))
+        for gone in self.known.keys() - served.keys():  # first, to stay within the limit of robots
+            self.pipe.send(RemoveRobot(gone))
             del self.known[gone]
         name = task.head.robot
         needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
-        for each in needed:  # of a request that nobody could read that far, all
+        for each in needed:  # all robots, if the request's robot is unknown
             if self.known.get(each.robot.name) != each.robot.fingerprint:
-                self.pipe.send(KnowRobot(), each.pickled)
+                self.pipe.send(AddRobot(), each.pickled)
                 self.known[each.robot.name] = each.robot.fingerprint
         self.pipe.send(Work(task.received_ns, self.excused_ns, task.caller), task.payload)
 
     def update_due_time(self, most_s: float) -> None:
-        """Computes when to stop its task, or to refuse it while it makes a kernel; then only the limit counts."""
+        """Computes when to stop its task; while it compiles, when to refuse the task."""
         self.due_ns = self.begun_ns + most_s * 1e9
         if self.task is not None and not self.task.answered:
             excused = self.excused_ns if self.making is None else math.inf
@@ -251,11 +226,11 @@ class WorkerHandle:
 
 _MOST = 1000
 _HELD_NS = 600_000_000_000
-"""A kernel that took too long is not tried again for so long: it may have been the machine."""
+"""Time for which a kernel that took too long is refused; the machine may have been busy."""
 
 
 class RefusedKernels:
-    """Remembers what was refused.
+    """Requests refused without trying, because compiling their kernel took too long.
 
     Args:
         registry: The robots.
@@ -265,23 +240,23 @@ class RefusedKernels:
         self._registry = registry
         self._known: dict[tuple[Any, ...], tuple[DynError, int]] = {}
 
-    def remember(self, task: Task, fate: DynError, now_ns: int) -> None:
-        """Has the next request of its kind refused likewise."""
+    def remember(self, task: Task, error: DynError, now_ns: int) -> None:
+        """Refuses further requests of this kind with the same error."""
         kind = self._kind(task)
         if kind is None:
             return
         while len(self._known) >= _MOST:
             del self._known[next(iter(self._known))]
-        self._known[kind] = (fate, now_ns + _HELD_NS)
+        self._known[kind] = (error, now_ns + _HELD_NS)
 
     def known(self, task: Task, now_ns: int) -> DynError | None:
-        """Why it need not be tried; None: it is."""
+        """Returns the error for a task that is refused, or None."""
         kind = self._kind(task) if self._known else None
-        fate, until_ns = self._known.get(kind, (None, 0)) if kind is not None else (None, 0)
-        return fate if now_ns < until_ns else None
+        error, until_ns = self._known.get(kind, (None, 0)) if kind is not None else (None, 0)
+        return error if now_ns < until_ns else None
 
     def _kind(self, task: Task) -> tuple[Any, ...] | None:
-        """What a refusal holds for: robot, query and kernel; None: for nothing else."""
+        """Returns robot, query and kernel of the task; None if it cannot be refused."""
         head = task.head
         served = self._registry.served.get(head.robot) if type(head.robot) is str else None
         if served is None or (task.kernel is None and head.query in QUERIES):
@@ -291,10 +266,10 @@ class RefusedKernels:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """A robot that a worker was told to load, to be served from here on.
+    """A robot loaded by a worker, to be served by the server's process.
 
-    task, answer, reply: the request, and what the worker says to it. robot: it and when it expires, as bytes. audit:
-    what the log of changes is to say. error: why it is not served.
+    task, answer, reply: the request and its answer. robot: the robot and its expiry time, pickled. audit: entries for
+    the audit log. error: why it is not served.
     """
 
     task: Task
@@ -306,11 +281,14 @@ class Load:
 
 
 class Loader:
-    """The thread. All methods belong to the thread that serves.
+    """Loads robots and kernels made by workers into the server's process, in a thread, so that control loops do not
+    wait.
+
+    All methods belong to the server's thread.
 
     Args:
         registry: Where robots are added.
-        wake: Wakes the thread that serves: there is something to collect.
+        wake: Wakes the server's thread when there is something to collect.
     """
 
     def __init__(self, registry: Registry, wake: Callable[[], None]) -> None:
@@ -325,11 +303,11 @@ class Loader:
         self._thread.start()
 
     def load(self, load: Load) -> None:
-        """Has a robot served; `collect` says when it is."""
+        """Starts to load a robot; `collect` reports the end."""
         self._asked.put(load)
 
     def fetch(self, kernel: Kernel) -> None:
-        """Has a kernel brought, unless it is here."""
+        """Starts to load a kernel from the store, unless it is loaded."""
         served = self._registry.served.get(kernel.robot)
         row = QUERIES[kernel.query]
         if served is not None and not served.robot.has_kernel(
@@ -338,12 +316,12 @@ class Loader:
             self._asked.put(kernel)
 
     def collect(self) -> Iterator[Load]:
-        """What was loaded since, or was not, for the reason that stands in `error`; each is handed out once."""
+        """Yields the loads that have ended; `error` is set for those that failed."""
         while self._done:
             yield self._done.popleft()
 
     def close(self) -> None:
-        """Ends the thread, after what it is at."""
+        """Ends the thread after its current work."""
         self._asked.put(None)
         if self._thread.is_alive():
             self._thread.join(2.0)
@@ -357,31 +335,31 @@ class Loader:
                     self._add(asked)
                 except DynError as error:
                     asked.error = error
-                except Exception:  # noqa: BLE001  # a defect: its asker need not wait for nothing
+                except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
                     _LOG.exception("a robot could not be loaded")
                     asked.error = InternalError("the server failed to load the robot; its log says why")
                 self._done.append(asked)
             self._wake()
 
     def _add(self, load: Load) -> None:
-        """Serves the robot, with the kernels that the worker made."""
+        """Serves the robot, with the kernels that the worker compiled."""
         robot, expires_s = pickle.loads(load.robot)  # from a worker, not from a client
         self._registry.add(robot, expires_s)
         served = self._registry.served.get(robot.name)
         if served is None:  # unloaded meanwhile
             return
-        _ = served.pickled  # takes milliseconds, which later a control loop would wait
+        _ = served.pickled  # cached here, because it takes milliseconds
         for name in CERTIFIED:
             self._bring(Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), PLAIN, passive=True))
         served.refresh()
 
     def _bring(self, kernel: Kernel) -> None:
-        """Loads a kernel from the store. Where that fails the workers have it still, and answer."""
+        """Loads a kernel from the store. If that fails, workers answer its requests."""
         served = self._registry.served.get(kernel.robot)
         if served is None:
             return
         try:
-            with suppress(ResourceExhaustedError):  # it is known to take too much: whoever asks is told
+            with suppress(ResourceExhaustedError):  # requests for it are refused with this error
                 row = QUERIES[kernel.query]
                 if served.robot.load_kernel(row, kernel.method, kernel.variant, passive=kernel.passive):
                     served.plans[kernel.query].refresh()
@@ -390,37 +368,39 @@ class Loader:
 
 
 _AGAIN_NS = 1_000_000_000
-"""After a worker that ended before it was there, the next is made so much later."""
+"""Delay before another worker is started after one exited before it was ready."""
 
 _LOOK_NS = 50_000_000
-"""A task whose time is up but for the kernels that it waits for is looked at again so much later."""
+"""Interval at which a task past its deadline is checked again while kernels are compiled."""
 
 _CHECK_NS = 100_000_000
-"""Time between two checks whether a signal has stopped a worker that has a task."""
+"""Interval of checks whether a signal has stopped a worker with a task."""
 
 _STOPPED_CHECKS = 3
-"""A worker is lost after so many such checks in a row. They are counted, not timed: this process may stand still."""
+"""A worker is replaced after so many consecutive checks; counted, not timed, because this process may be suspended too.
+"""
 
 _TRIES = 2
-"""So many workers may be lost to one request."""
+"""A request is refused after so many workers were lost computing it."""
 
 _UNREAD = 8
-"""And so many before they read it: it had no part in that, but the robots that were sent before it may have."""
+"""A request is refused after so many workers were lost before they read it, perhaps because of the robots sent first.
+"""
 
 _START_S = 60.0
-"""How long the first worker may take to come, but for the time in which there was no processor for its fork_server."""
+"""Time for the first worker to start, not counting time without a CPU."""
 
-_FORK_SERVER_ENDED = "the process that makes workers has ended"
+_FORK_SERVER_ENDED = "the fork server has exited"
 
 
 class Pool:
-    """The workers, and the requests that wait for them. All calls come from the thread that serves.
+    """The workers and the tasks that wait for them. All calls come from the server's thread.
 
     Args:
-        service: Its robots are known to the workers, and those that workers load are added to it.
-        workers: How many there are.
-        selector: Watches the pipes; what it finds ready is called as `key.data(events)`.
-        wake: Wakes the thread that serves, from another.
+        service: Its robots are sent to the workers; robots that workers load are added to it.
+        workers: Number of workers.
+        selector: Watches the pipes; ready ones are handled by `key.data(events)`.
+        wake: Wakes the server's thread, from another.
     """
 
     def __init__(
@@ -442,7 +422,7 @@ class Pool:
         self._loader = Loader(service.registry, wake)
         self._loading = DueTimes()
         self._ending = False
-        self._no_more_before_ns = 0
+        self._next_start_ns = 0
         self._next_check_ns = 0
         self._start_until_s = math.inf
         service.metrics.gauges |= {
@@ -453,33 +433,33 @@ class Pool:
 
     @property
     def ready(self) -> bool:
-        """Whether a worker is there."""
+        """Whether a worker is ready."""
         return any(worker.is_ready for worker in self._workers)
 
     def start(self) -> None:
-        """Starts the workers. What is offered waits until they are there: see `ready` and `check_coming`."""
+        """Starts the workers. Tasks wait until one is ready; see `check_starting`."""
         self._fork_server.start()
         self._loader.start()
         for served in self._registry.served.values():
-            _ = served.pickled  # takes milliseconds, which later a control loop would wait
+            _ = served.pickled  # cached here, because it takes milliseconds
         self._fill_up(perf_counter_ns())
         self._start_until_s = time.monotonic() + _START_S
 
-    def check_coming(self) -> None:
+    def check_starting(self) -> None:
         """To be called until `ready`.
 
         Raises:
-            UnavailableError: No worker will come, or none has come in time.
+            UnavailableError: No worker started in time, or none will.
         """
         if self._fork_server.ended:
-            raise UnavailableError("the server's worker processes do not start; what they wrote says why")
+            raise UnavailableError("the server's worker processes do not start; see their output")
         if time.monotonic() > self._start_until_s + self._fork_server.starved_ns / 1e9:
-            raise UnavailableError(f"no worker process came within {_START_S:g} s")
+            raise UnavailableError(f"no worker process started within {_START_S:g} s")
 
-    # what waits
+    # waiting tasks
 
     def offer(self, task: Task) -> None:
-        """Takes the task."""
+        """Queues the task."""
         if (known := self._refusals.known(task, perf_counter_ns())) is not None:
             self._refuse(task, known)
             return
@@ -488,33 +468,31 @@ class Pool:
         self._assign()
 
     def collect(self) -> Iterator[tuple[Task, bytes | memoryview]]:
-        """The tasks that were done since, with their replies; each is handed out once."""
+        """Yields tasks finished since the last call, with their replies."""
         for load in self._loader.collect():
             self._loaded(load)
         while self._done:
             yield self._done.popleft()
 
     def abandon(self) -> list[Task]:
-        """Takes back the tasks that were not begun; no more are begun."""
+        """Returns the tasks not started, and starts no more."""
         self._ending = True
         left = [*self._waiting]
         for task in left:
-            self._wait_no_more(task)
+            self._dequeue(task)
         return left
 
     def cancel(self, meant: Iterable[Task]) -> list[Task]:
-        """Drops tasks that nobody waits for, and stops those that are worked on, where a kernel is being made once it
-        is there; says which were dropped.
-        """
-        dropped = [task for task in meant if self._wait_no_more(task)]
+        """Drops waiting tasks and stops running ones, after a compilation if one is running; returns those dropped."""
+        dropped = [task for task in meant if self._dequeue(task)]
         for worker in self._workers:
             self._stop_if_cancelled(worker)
         return dropped
 
     def tick(self, now_ns: int) -> None:
-        """Stops what has taken too long, and refuses what has waited too long; replaces a fork_server that hangs."""
+        """Stops running tasks and refuses waiting ones past their limits; replaces a fork server that hangs."""
         if self._fork_server.hangs(now_ns):
-            self._lose_all("the process that makes workers did not do what it was told")
+            self._lose_all("the fork server did not respond")
         if len(self._workers) < self._count:
             self._fill_up(now_ns)
             self._assign()
@@ -545,9 +523,7 @@ class Pool:
             self._due.add(task, due)
 
     def _refuse_if_late(self, task: Task, now_ns: int) -> None:
-        """Refuses a task whose deadline has passed, or looks again later: the time of any kernel is excused, since it
-        may be that one which keeps the workers from it.
-        """
+        """Refuses a task past its deadline, or checks it again later: time spent compiling any kernel is excused."""
         due = due_ns(task.head, task.received_ns, self._clock.within_ns(task.received_ns, now_ns))
         if due is not None and due > now_ns:
             self._due.add(task, max(due, now_ns + _LOOK_NS))
@@ -555,40 +531,41 @@ class Pool:
         self._waiting.discard(task)
         self._refuse(task, not_started_error(task.head, now_ns - task.received_ns))
 
-    def _wait_no_more(self, task: Task) -> bool:
+    def _dequeue(self, task: Task) -> bool:
         self._due.discard(task)
         return self._waiting.discard(task)
 
-    def _refuse(self, task: Task, fate: DynError) -> None:
+    def _refuse(self, task: Task, error: DynError) -> None:
         if not task.answered:
-            self._done.append((task, self._service.refuse_task(task, fate)))
+            self._done.append((task, self._service.refuse_task(task, error)))
 
     # the workers
 
     def _fill_up(self, now_ns: int) -> None:
-        """Makes the workers that are missing."""
-        if self._workers and self._fork_server.ended:  # those that are left end too
+        """Starts missing workers."""
+        if self._workers and self._fork_server.ended:  # its workers exit too
             self._lose_all(_FORK_SERVER_ENDED)
             return
-        while len(self._workers) < self._count and now_ns >= self._no_more_before_ns and not self._ending:
+        while len(self._workers) < self._count and now_ns >= self._next_start_ns and not self._ending:
             try:
-                self._workers.append(self._make_worker())
+                self._workers.append(self._start_worker())
             except OSError as fault:  # no more processes or open files for now
-                _LOG.error("no worker can be made: %s", fault)  # said in one line
-                self._no_more_before_ns = now_ns + _AGAIN_NS
+                _LOG.error("no worker can be started: %s", fault)  # one line, no traceback
+                self._next_start_ns = now_ns + _AGAIN_NS
 
-    def _make_worker(self) -> WorkerHandle:
+    def _start_worker(self) -> WorkerHandle:
         end, number = self._fork_server.make()
         worker = WorkerHandle(end, number)
         with suppress(PipeClosedError):
             worker.pipe.send(Begin(self._limits, self._service.allow_load, self._service.epoch))
-        self._selector.register(end, selectors.EVENT_READ, lambda events: self._heard(worker, events))
+        self._selector.register(end, selectors.EVENT_READ, lambda events: self._on_event(worker, events))
         return worker
 
     def _assign(self) -> None:
-        """Gives waiting tasks to idle workers. Long work leaves one live worker for batches; a worker that was ended
-        does not count. Long work goes to the newest worker, which alone is lost when its client cancels, and batches go
-        to the oldest, which already has their kernels.
+        """Gives waiting tasks to idle workers.
+
+        Long work leaves one live worker for batches; a worker being killed does not count. Long work goes to the newest
+        worker, because it is lost when its client cancels, and batches to the oldest, which has their kernels loaded.
         """
         while self._waiting and (idle := [worker for worker in self._workers if worker.is_idle]):
             free = sum(each.is_ready and not each.is_long for each in self._workers)
@@ -602,23 +579,23 @@ class Pool:
         now = perf_counter_ns()
         worker.excused_ns = self._clock.within_ns(task.received_ns, now)
         try:
-            worker.hand(task, self._registry.served)
+            worker.send_task(task, self._registry.served)
         except PipeClosedError:
             worker.task = task
-            self._lost_unread(worker)
+            self._lost_before_reading(worker)
             return
-        except OSError as fault:  # no fault of the worker's
-            self._refuse(task, ResourceExhaustedError(f"{task.size} bytes cannot be handed to a worker now: {fault}"))
+        except OSError as fault:
+            self._refuse(task, ResourceExhaustedError(f"{task.size} bytes cannot be sent to a worker now: {fault}"))
             self._watch(worker)
             return
         worker.task, worker.begun_ns, task.waits_for_kernel = task, now, False
         worker.update_due_time(self._limits.max_worker_s)
         self._watch(worker)
 
-    def _stop(self, worker: WorkerHandle, task: Task, fate: DynError) -> None:
-        """Ends a worker, and tells its asker why at once, however long the end takes."""
+    def _stop(self, worker: WorkerHandle, task: Task, error: DynError) -> None:
+        """Kills a worker; its client gets the error at once."""
         worker.task = None
-        self._refuse(task, fate)
+        self._refuse(task, error)
         self._end(worker)
 
     def _end(self, worker: WorkerHandle) -> None:
@@ -627,28 +604,28 @@ class Pool:
 
     def _stop_if_cancelled(self, worker: WorkerHandle) -> None:
         if worker.task is not None and worker.task.cancelled and worker.making is None:
-            self._waiting.charge(worker.task.peer)  # its worker is lost, which costs the others as much as work does
+            self._waiting.charge(worker.task.peer)  # restarting a worker costs other peers as much as work
             self._stop(worker, worker.task, cancelled_error())
 
     def _stop_late(self, worker: WorkerHandle, task: Task, now_ns: int) -> None:
         most_s = self._limits.max_worker_s
         if now_ns <= worker.begun_ns + most_s * 1e9:
-            fate: DynError = stopped_error(task.head, now_ns - task.received_ns)
+            error: DynError = stopped_error(task.head, now_ns - task.received_ns)
             if worker.making is None:
-                self._stop(worker, task, fate)
+                self._stop(worker, task, error)
             else:
-                self._refuse(task, fate)
+                self._refuse(task, error)
                 task.answered = task.cancelled = True  # the work ends with `Made`
                 worker.update_due_time(most_s)
             return
-        at = f"{worker.making} is being made" if worker.making else f"{task.head.query} is worked on"
-        fate = ResourceExhaustedError(f"{at} for more than {most_s:g} s, which is the limit")
+        what = f"compiling {worker.making}" if worker.making else task.head.query
+        error = ResourceExhaustedError(f"{what} took more than {most_s:g} s, which is the limit")
         if worker.making:
-            self._refusals.remember(task, fate, now_ns)
-        self._stop(worker, task, fate)
+            self._refusals.remember(task, error, now_ns)
+        self._stop(worker, task, error)
 
     def _lost(self, worker: WorkerHandle, why: str) -> None:
-        """Handles the end of a worker; if the fork server ended, all workers did, which counts as one loss."""
+        """Handles the exit of a worker; if the fork server exited, all workers did, which counts as one loss."""
         if worker not in self._workers:
             return
         if self._fork_server.ended:
@@ -656,52 +633,52 @@ class Pool:
         else:
             self._lose([worker], why)
 
-    def _lost_unread(self, worker: WorkerHandle, how: str = "lost before they were at") -> None:
-        """A worker has ended, or was stopped by a signal, through no fault of what it was handed."""
+    def _lost_before_reading(self, worker: WorkerHandle, how: str = "lost before they started") -> None:
+        """Handles a worker that exited, or was stopped by a signal, independently of its task."""
         task, worker.task = worker.task, None
         if task is not None:
             task.unread += 1
             self._wait_again(task, task.unread, _UNREAD, f"{how} {task.head.query}")
-        self._lost(worker, "it was gone already")
+        self._lost(worker, "it had exited before")
 
     def _lose_stopped(self) -> None:
-        """Replaces a worker that a signal stopped while it has a task; others at the next checks."""
+        """Replaces one worker that a signal stopped while it has a task; others at the next checks."""
         for worker in self._workers:
             worker.stopped = worker.stopped + 1 if worker.task is not None and is_stopped(worker.pid) else 0
             if worker.stopped >= _STOPPED_CHECKS:
-                self._lost_unread(worker, "stopped by a signal while at")
+                self._lost_before_reading(worker, "stopped by a signal during")
                 return
 
     def _lose_all(self, why: str) -> None:
-        """Ends the fork_server, if it has not ended, and with it all workers."""
-        _LOG.error("all workers are made anew: %s", why)
+        """Kills the fork server and so all workers."""
+        _LOG.error("all workers are restarted: %s", why)
         self._fork_server.drop()
         self._lose([*self._workers], why)
 
     def _lose(self, lost: list[WorkerHandle], why: str) -> None:
-        """Others take their places, and their askers are told."""
+        """Replaces workers; their tasks are tried again."""
         for worker in lost:
             self._workers.remove(worker)
             self._selector.unregister(worker.end)
             worker.pipe.close()
-            self._fork_server.kill(worker.number)  # it may live, where what it said could not be had
+            self._fork_server.kill(worker.number)  # it may still run if only its message could not be read
             self._fork_server.done(worker.number)
             self._clock.ended(worker.number)
             if worker.task is not None:
                 self._try_again(worker.task, why)
         now = perf_counter_ns()
-        if not any(worker.has_started for worker in lost):  # what keeps one from coming may keep the next
-            self._no_more_before_ns = now + _AGAIN_NS
+        if not any(worker.has_started for worker in lost):  # the next one may fail in the same way
+            self._next_start_ns = now + _AGAIN_NS
         self._fill_up(now)
         self._assign()
 
     def _try_again(self, task: Task, why: str) -> None:
-        """Has a task wait again that a worker was lost to; where others were before, its asker is told."""
+        """Queues a task again whose worker was lost, or refuses it after several."""
         task.tries += 1
-        self._wait_again(task, task.tries, _TRIES, f"lost while at {task.head.query}: {why}")
+        self._wait_again(task, task.tries, _TRIES, f"lost during {task.head.query}: {why}")
 
     def _wait_again(self, task: Task, lost: int, most: int, how: str) -> None:
-        """Has a task wait again, unless so many workers were lost."""
+        """Queues a task again, unless `lost` has reached `most`."""
         self._metrics.traffic.workers_lost += 1
         _LOG.error("a worker was %s", how)
         if task.cancelled:
@@ -712,33 +689,33 @@ class Pool:
         else:
             self._refuse(task, ResourceExhaustedError(f"{lost} workers were {how}"))
 
-    # what they say
+    # messages of workers
 
     def _watch(self, worker: WorkerHandle) -> None:
-        if worker.pipe.writing != worker.is_watched_for_writing:
-            worker.is_watched_for_writing = worker.pipe.writing
+        if worker.pipe.writing != worker.watches_writing:
+            worker.watches_writing = worker.pipe.writing
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.pipe.writing else 0)
-            self._selector.modify(worker.end, events, lambda events: self._heard(worker, events))
+            self._selector.modify(worker.end, events, lambda events: self._on_event(worker, events))
 
-    def _heard(self, worker: WorkerHandle, events: int) -> None:
-        if worker not in self._workers:  # lost with another, of which was heard just before
+    def _on_event(self, worker: WorkerHandle, events: int) -> None:
+        if worker not in self._workers:  # lost with another one, just before
             return
         try:
             if events & selectors.EVENT_WRITE:
                 worker.pipe.write()
                 self._watch(worker)
             if events & selectors.EVENT_READ:
-                for said, body in worker.pipe.read():
-                    self._take(worker, said, body)
+                for message, body in worker.pipe.read():
+                    self._on_message(worker, message, body)
         except BytesLostError as fault:
-            self._lost(worker, f"of what the last one said {fault}")
+            self._lost(worker, f"the last reply was lost: {fault}")
         except UnreadError:
-            self._lost_unread(worker)
+            self._lost_before_reading(worker)
         except PipeClosedError:
-            self._lost(worker, "it takes too much memory, or they were killed")
+            self._lost(worker, "the request needs too much memory, or they were killed")
 
-    def _take(self, worker: WorkerHandle, said: FromWorker, body: memoryview) -> None:
-        match said:
+    def _on_message(self, worker: WorkerHandle, message: FromWorker, body: memoryview) -> None:
+        match message:
             case Ready(pid):
                 worker.has_started, worker.pid = True, pid
                 self._fork_server.done(worker.number)
@@ -757,7 +734,7 @@ class Pool:
                 worker.robot = body
                 worker.known[name] = fingerprint
             case Answered():
-                self._answered(worker, said, body)
+                self._answered(worker, message, body)
                 return
             case Returned():
                 if (task := worker.task) is not None:
@@ -772,7 +749,7 @@ class Pool:
     def _answered(self, worker: WorkerHandle, answer: Answered, reply: memoryview) -> None:
         task, robot, changes = worker.task, worker.robot, worker.audit
         worker.task, worker.robot, worker.audit = None, None, []
-        if task is None:  # it was stopped, and its asker was told so
+        if task is None:  # stopped before
             return
         if answer.last:
             self._end(worker)
@@ -781,26 +758,26 @@ class Pool:
             self._loading.add(task, math.inf if due is None else due)
             self._loader.load(Load(task, answer, reply, robot, changes))
         else:
-            self._tell(task, changes, answer)
+            self._record(task, changes, answer)
             self._done.append((task, reply))
             if answer.kernel is not None and answer.code is None:
                 self._loader.fetch(answer.kernel)
         self._assign()
 
     def _loaded(self, load: Load) -> None:
-        """A robot is served now, or is not. Where the deadline has passed meanwhile, its asker was told so."""
+        """Sends the reply for a robot that was loaded or not, unless the request was refused at its deadline."""
         task, error = load.task, load.error
         awaited = self._loading.discard(task)
         if error is None:
-            self._tell(task, load.audit, load.answer)
+            self._record(task, load.audit, load.answer)
         else:
             caller = task.caller or local_caller("a local process", allow_load=True)
             record_refused(caller, load.answer.query, task.head.robot, error)
         if awaited:
             self._done.append((task, load.reply if error is None else self._service.refuse_task(task, error)))
 
-    def _tell(self, task: Task, changes: list[Change], answer: Answered) -> None:
-        """Counts the answer, and writes down what it changed."""
+    def _record(self, task: Task, changes: list[Change], answer: Answered) -> None:
+        """Counts the answer, and writes its audit entries."""
         for change in changes:
             write(change)
         if answer.code is None:

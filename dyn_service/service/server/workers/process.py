@@ -1,12 +1,11 @@
-"""The processes that do what is slow, and the one that makes them.
+"""Entry point of the fork server and of the worker processes.
 
-The fork server is started once: it imports the engine and the compiler, and from then on does nothing but fork, so
-that a worker is there in some milliseconds and shares that memory. A worker answers one request after the other, with a
-`Service` of its own, until its end of the pipe closes. It may be killed at any time: it holds nothing that is not
-elsewhere too, and its kernels are in the store.
+A server starts one fork server. It imports the engine and the compiler once and then only forks, so that a worker is
+ready in milliseconds and shares that memory. A worker answers one request at a time, with its own `Service`, until its
+pipe is closed. It can be killed at any time: its robots are copies, and its kernels are in the store on disk.
 
-    fork_server  <-  a number and a socket: make a worker; a number alone: end that one
-    worker   <-> what stands in `worker_words`
+    fork server  <-  a number and a socket: start a worker; a number alone: kill it
+    worker       <-> the messages in `pipes`
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.process import resident_bytes
 from dyn_service.service.server.workers.pipes import (
     ORDER,
+    AddRobot,
     Answered,
     Audit,
     Begin,
-    DropRobot,
     Kernel,
-    KnowRobot,
     Loaded,
     Made,
     Making,
     Pipe,
     PipeClosedError,
     Ready,
+    RemoveRobot,
     Returned,
     ToWorker,
     Work,
@@ -59,7 +58,7 @@ from dyn_service.service.server.workers.pipes import (
 _LOG = logging.getLogger(__name__)
 
 _NICE = 10
-"""Workers leave the processor to the process that serves control loops, where both want it."""
+"""Niceness of workers, so that the server's process has priority."""
 
 _PRELOADED = ("dyn_service.kernels.certify", "dyn_service.kernels.lower", "dyn_service.parsing.files")
 """Modules that the fork server imports once, so that the workers share their memory."""
@@ -68,12 +67,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def fork_server_main(descriptor: int) -> None:
-    """The fork_server's main function: makes workers until its pipe closes, then ends them all.
+    """Runs the fork server: starts workers until its pipe is closed, then kills them.
 
     Args:
-        descriptor: Its end of a pair of sockets.
+        descriptor: Its end of a socket pair.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the serving process says when it is over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the server closes the pipe
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     load_modules(COMPUTATIONS)
     for module in _PRELOADED:
@@ -88,28 +87,28 @@ def fork_server_main(descriptor: int) -> None:
         if len(order) < ORDER.size:
             break
         (number,) = ORDER.unpack(order)
-        with _none_is_reaped():
+        with _sigchld_blocked():
             if descriptors:
                 try:
                     pid = os.fork()
-                except OSError as fault:  # the pipe closes, and another worker is asked for later
-                    _LOG.error("no worker can be made: %s", fault)  # said in one line
+                except OSError as fault:  # closes the pipe; the server orders another worker later
+                    _LOG.error("no worker can be started: %s", fault)  # one line, no traceback
                 else:
                     if not pid:
                         end.close()
-                        _be_worker(descriptors[0], own)
+                        _run_worker(descriptors[0], own)
                     children[number] = pid
                 os.close(descriptors[0])
-            elif number in children:  # not reaped, so the number of the process is its own still
+            elif number in children:  # not reaped, so its process number was not reused
                 os.kill(children[number], signal.SIGKILL)
-    with _none_is_reaped():
+    with _sigchld_blocked():
         for pid in children.values():
             os.kill(pid, signal.SIGKILL)
         os._exit(0)
 
 
 @contextmanager
-def _none_is_reaped() -> Iterator[None]:
+def _sigchld_blocked() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     try:
         yield
@@ -124,61 +123,62 @@ def _reap(children: dict[int, int]) -> None:
                 del children[number]
 
 
-def _end_with(parent: int) -> None:
-    """Has the system end this process with its parent, however that ends."""
+def _exit_with_parent(parent: int) -> None:
+    """Makes the kernel kill this process when its parent exits."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != parent:  # it had ended before the system was asked, and nobody could kill this one
+        if os.getppid() != parent:  # it exited before prctl
             os._exit(0)
 
 
-def _be_worker(descriptor: int, parent: int) -> None:
+def _run_worker(descriptor: int, parent: int) -> None:
     try:
-        _end_with(parent)
+        _exit_with_parent(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         with suppress(OSError):
             os.nice(_NICE)
-        ProcessWorker(Pipe(socket.socket(fileno=descriptor), ToWorker, waits=True)).run()  # type: ignore[arg-type]  # a union
+        end = socket.socket(fileno=descriptor)
+        ProcessWorker(Pipe(end, ToWorker, waits=True)).run()  # type: ignore[arg-type]  # a union
     except PipeClosedError:
         pass
-    except BaseException:  # noqa: BLE001  # the process ends here, whatever comes
+    except BaseException:  # noqa: BLE001  # the process exits here in any case
         _LOG.exception("a worker failed")
     finally:
         os._exit(0)
 
 
 class ProcessWorker:
-    """A worker process: answers requests; tells what it makes meanwhile."""
+    """A worker process: answers requests and reports the kernels it compiles."""
 
     def __init__(self, pipe: Pipe[ToWorker]) -> None:
         self._pipe = pipe
-        self._said = pipe.read()
+        self._messages = pipe.read()
 
     def run(self) -> None:
-        """Does what it is told until the pipe closes.
+        """Handles messages until the pipe is closed.
 
         Raises:
-            PipeClosedError: It has closed.
+            PipeClosedError: The pipe is closed.
         """
-        begin, _ = next(self._said)
+        begin, _ = next(self._messages)
         assert isinstance(begin, Begin)
         self._bound_memory(begin.limits.max_worker_bytes)
         self._most_resident = begin.limits.max_worker_bytes // 2
         self._service = Service(limits=begin.limits, allow_load=begin.allow_load, epoch=begin.epoch)
         self._added: list[Served] = []
         self._service.registry.added = self._added.append
-        audit.tell = lambda change: self._pipe.send(Audit(change))
+        audit.record = lambda change: self._pipe.send(Audit(change))
         self._pipe.send(Ready(os.getpid()))
         with np.errstate(all="ignore"), listening(self):
-            for words, body in self._said:
-                match words:
-                    case KnowRobot():
-                        self._know(body)
-                    case DropRobot(name):
-                        self._drop(name)
+            for message, body in self._messages:
+                match message:
+                    case AddRobot():
+                        self._add_robot(body)
+                    case RemoveRobot(name):
+                        self._remove_robot(name)
                     case Work():
-                        self._work(words, body)
+                        self._work(message, body)
 
     @staticmethod
     def _bound_memory(most: int) -> None:
@@ -188,39 +188,39 @@ class ProcessWorker:
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    # what kernels.making tells
+    # callbacks of kernels.making
 
     def begun(self, kernel: str) -> None:
-        """Tells that a kernel is being made."""
+        """Reports that a compilation starts."""
         self._service.clock.begun(kernel)
         self._pipe.send(Making(kernel))
 
     def ended(self) -> None:
-        """Tells that it is over."""
+        """Reports that it has ended."""
         self._service.clock.ended()
         self._pipe.send(Made())
 
-    # what is to be done
+    # messages
 
-    def _know(self, body: memoryview) -> None:
+    def _add_robot(self, body: memoryview) -> None:
         robot: Robot = pickle.loads(body)  # from the serving process, not from a client
-        self._drop(robot.name)
+        self._remove_robot(robot.name)
         self._service.registry.add(robot)
 
-    def _drop(self, name: str) -> None:
+    def _remove_robot(self, name: str) -> None:
         if name in self._service.registry.served:
             self._service.registry.remove(name)
 
     def _work(self, work: Work, body: memoryview) -> None:
         service = self._service
         self._added.clear()
-        service.clock.forget()  # what was made before is in `excused_ns`
+        service.clock.forget()  # earlier compilations are in `excused_ns`
         job = service.accept(body, work.received_ns, work.excused_ns, work.caller)
         if isinstance(job, Job) and job.plan is None and not job.slow:
             self._pipe.send(Returned(), encode(replace(job.request, inputs=UNSET, options=UNSET)))
             return
         reply = job if isinstance(job, bytes) else service.answer(job)
-        for served in self._added:  # one that was known already too: it may stay longer than before
+        for served in self._added:  # including known ones, whose expiry time may have changed
             robot = served.robot
             self._pipe.send(Loaded(robot.name, robot.fingerprint), pickle.dumps((robot, served.expires_s)))
         head = decode_reply_head(reply)
@@ -230,7 +230,7 @@ class ProcessWorker:
 
 
 def _kernel(job: Job | bytes) -> Kernel | None:
-    """Which kernel answered."""
+    """Returns the kernel that answered."""
     if isinstance(job, bytes) or job.plan is None or type(job.request.robot) is not str:
         return None
     return Kernel(job.request.robot, job.request.query, *job.plan.kernel(job.inputs, job.options))
