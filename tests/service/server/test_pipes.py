@@ -100,7 +100,7 @@ def test_a_message_whose_bytes_cannot_be_had_is_the_end_of_the_pipe(pipes: Any) 
     here, there = pipes
     there.send(Word(), LONG)
     before = files()
-    with files_left(0), pytest.raises(PipeClosedError, match="100000 bytes .*no open file is left"):
+    with files_left(0), pytest.raises(PipeClosedError, match=r"100000 bytes .*no open file is left"):
         [*here.read()]
     assert files() == before
 
