@@ -1,6 +1,13 @@
 """Engines that advance a simulated robot by one step: this package's equations, or another simulator.
 
-(q, v) -> (q, v) after dt, with the efforts held through the step
+    (q, v) -> (q, v) after dt, with the efforts held through the step
+
+`unstable` checks whether a step resolves damping and friction. Near rest, velocities decay as v' = -K v, K = -da/dv. An
+explicit step of length h multiplies the mode of an eigenvalue k of K by a polynomial of h k, whose magnitude exceeds 1
+above the integrator's stability limit: the velocity grows, friction bounds it, and the joint chatters. Light joints
+with friction or damping have such k: many files give these without the inertia of the motor behind the gear. Source of
+the
+limits: E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
 """
 
 from __future__ import annotations

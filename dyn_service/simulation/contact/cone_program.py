@@ -16,29 +16,29 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.support.optional import load
 
 RANK = 1e-9
-"""As in `ground_reactions`."""
+"""As in `ground_reactions`: fraction below which a direction counts as not pushed."""
 
 _TOLERANCES = ((1e-12, 1e-9), (1e-9, 1e-6))
-"""Asked of the solver, of numbers that are about 1, and taken where rounding lets it come no nearer; and what is tried
-where it comes not even that near.
+"""Tolerance of the solver for numbers of order 1, the tolerance accepted if rounding prevents it, and the one tried
+last.
 """
 
 _SOFT = 1e-9
-"""What forces count beside what is left, where the contacts cannot make the motion."""
+"""Weight of forces relative to the residual, if the contacts cannot produce the motion."""
 
 _TIES = 1e-9
-"""What forces count beside efforts, so that of those that need the same efforts the least are taken."""
+"""Weight of forces relative to efforts, which selects the least of all forces with the same efforts."""
 
 
 @dataclass(frozen=True)
 class Cone:
-    """Friction at one of the contacts, by number: |f_t| <= friction f_n."""
+    """The friction cone |f_t| <= friction f_n of the contact with this index."""
 
     contact: int
     friction: float
 
     def outside(self, force: Array, normal: Array) -> float:
-        """How far a force is out of it, N."""
+        """Returns the distance of a force from the cone, N; 0 inside."""
         along = float(force @ normal)
         across = float(np.sqrt(np.sum((force - along * normal) ** 2)))
         return max(across - self.friction * along, -along)
@@ -47,16 +47,16 @@ class Cone:
 def least_in_cones(
     A: Array, b: Array, normals: Array, cones: Sequence[Cone], efforts: tuple[Array, Array] | None
 ) -> Array:
-    """The forces (n,) with A f = b in their cones, least by themselves, or by the efforts c - B f.
+    """Returns the forces (n,) in their cones with A f = b that minimise |f|, or the efforts |c - B f|.
 
-    Where there are none: those in their cones that come nearest to it.
+    If there are none, returns the forces in their cones with the least residual.
 
     Args:
-        A: (nu, n), of one state, like all that follow.
+        A: (nu, n), for one state, like the following arguments.
         b: (nu,).
         normals: (n / 3, 3), of length 1.
-        cones: Of the contacts that are not rigid, one at least.
-        efforts: B and c, where these are to be least.
+        cones: The cones of the contacts that are not rigid, at least one.
+        efforts: B and c, to minimise efforts.
 
     Raises:
         FailedPreconditionError: The solver is not installed, or fails.
@@ -69,12 +69,14 @@ def least_in_cones(
     if efforts is not None:
         B, c = efforts
         felt = B.T @ B
-        weight = float(np.trace(felt))  # the solver's tolerances are of numbers that are about 1
-        if weight > RANK**2 * np.trace(A.T @ A):  # otherwise no effort depends on the forces, and these are least
+        weight = float(np.trace(felt))  # the solver's tolerances are absolute, for numbers of order 1
+        if weight > RANK**2 * np.trace(
+            A.T @ A
+        ):  # otherwise no effort depends on the forces, and the forces are minimised
             P = felt / weight + _TIES * np.eye(n)
             linear = -B.T @ c / (size * weight)
     f = _solved(P, linear, (rows, right), normals, cones)
-    if f is not None:  # what the solver leaves of the equations, 1e-12 or so, goes to the forces
+    if f is not None:  # the solver's residual, about 1e-12, is corrected in the forces
         return (f + rows.T @ (right - rows @ f)) * size
     P = A.T @ A
     f = _solved(P + _SOFT * max(float(np.trace(P)), 1e-300) * np.eye(n), -A.T @ b, None, normals, cones)
@@ -84,7 +86,7 @@ def least_in_cones(
 
 
 def _independent(A: Array, b: Array) -> tuple[Array, Array]:
-    """The same equations without those that follow from others, or contradict them; their rows orthonormal."""
+    """Returns the equations without dependent or contradictory rows, with orthonormal rows."""
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
     kept = s > RANK * s.max(initial=0.0)
     return Vt[kept], (U.T @ b)[kept] / s[kept]
@@ -93,7 +95,7 @@ def _independent(A: Array, b: Array) -> tuple[Array, Array]:
 def _solved(
     P: Array, linear: Array, equations: tuple[Array, Array] | None, normals: Array, cones: Sequence[Cone]
 ) -> Array | None:
-    """The least f^T P f / 2 + linear f; None where there is none."""
+    """Returns the minimum of f^T P f / 2 + linear f, or None if the solver fails."""
     clarabel, sparse = _solver()
     n = len(linear)
     rows, right, kinds = [], [], []

@@ -1,21 +1,19 @@
-"""Joint efforts and contact forces together, for a robot that stands or walks: motion given, what acts is asked.
+"""Inverse dynamics with contacts: joint efforts and contact forces of a robot that stands or walks, for a given motion.
 
-    M(q) a + h(q, v) = S^T tau + J^T f          nv equations; f: what the ground does at the contact points
-    U (M a + h) = U J^T f                       those of the joints that nothing drives: the base of a legged robot
-    tau = M a + h - J^T f                       the rest, once f is known
+    M(q) a + h(q, v) = S^T tau + J^T f          nv equations; f: contact forces
+    U (M a + h) = U J^T f                       the equations of undriven joints: the base of a legged robot
+    tau = M a + h - J^T f                       the efforts, once f is known
 
-With more than two feet, or flat ones, f is not determined: forces inside the robot may be added at will. Of all f that
-make the motion the least one is taken, or the one that needs the least efforts, within the friction cones of contacts
-that are not rigid:
+With more than two feet, or flat ones, f is not unique: internal forces can be added. The solution is the f of least
+norm, or of least efforts, within the friction cones of contacts that are not rigid:
 
     minimise |f|^2          or |tau|^2 and then |f|^2, over the driven joints
     subject to U J^T f = U (M a + h)
                |f_t| <= mu f_n at each contact that is not rigid
 
-Without cones that is a pseudo-inverse, U J^T = A: f = A^+ b (by singular values); so it is with cones where this f is
-within them, as mostly when a robot stands. Else a cone program is solved, by Clarabel, an interior-point method with
-second-order cones: so the cones are round, not pyramids. Where the contacts cannot make the motion (a foot that would
-have to pull), f is the one that leaves least, and what is left is the answer's residual.
+Without cones, and with cones that contain it, f = A^+ b with A = U J^T (by singular values). Otherwise Clarabel, an
+interior-point solver with second-order cones, solves a cone program; cones are round, not pyramids. If the contacts
+cannot produce the motion (a foot would have to pull), f minimises the residual, which is an output.
 """
 
 from __future__ import annotations
@@ -41,19 +39,19 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 RANK = 1e-9
-"""A direction of the base that contacts push by less than this share of the strongest is not pushed."""
+"""Singular values below this fraction of the largest count as zero."""
 
 SUPPORTED = 1e-8
-"""Up to this share of what is needed, what is left is rounding, or the solver's."""
+"""Residuals below this fraction of the required force are rounding."""
 
 _WITHIN = 1e-12
-"""A force is in its cone if it is out of it by less than this share of the largest force."""
+"""A force within this fraction of the largest force of its cone counts as inside."""
 
 _CALL_S, _STATE_S, _CONTACT_S, _CUBE_S, _ENTRY_S = 5e-4, 1e-5, 2e-6, 5e-11, 2e-8
-"""A call, each state, its contacts, the steps of its factorisations, and the entries of its links' Jacobians."""
+"""Cost of a call, per state, per contact, per operation of its factorisations, and per entry of its Jacobians."""
 
 _SOLVE_S, _SOLVE_CONTACT_S, _SOLVE_CUBE_S = 1e-3, 1.8e-4, 3.5e-9
-"""What the solver takes for a state, each contact, and the cube of the numbers that it looks for."""
+"""Cost of the solver per state, per contact, and per cube of the number of unknowns."""
 
 
 def ground_reactions(
@@ -68,23 +66,23 @@ def ground_reactions(
     gravity: ArrayLike | None = None,
     wrenches: Wrench | Sequence[Wrench] | None = None,
 ) -> GroundReactions:
-    """Efforts and contact forces that produce the acceleration `a`: see this module.
+    """Returns efforts and contact forces that produce the acceleration `a`; see this module.
 
     Args:
         robot: The robot.
-        q: (..., nq) positions; all broadcast against each other.
+        q: (..., nq) positions; all leading axes broadcast.
         v: (..., nv) velocities.
         a: (..., nv) accelerations.
-        contacts: Where the ground may push, and at rigid ones pull.
-        least: "forces", or "efforts".
-        undriven: The joints that nothing drives; None: those that are floating or planar.
+        contacts: The contact points; rigid ones can also pull.
+        least: "forces" or "efforts".
+        undriven: The undriven joints; None: the floating and planar joints.
         gravity: (..., 3) m/s^2, world axes; None is the robot's.
-        wrenches: What else acts from outside.
+        wrenches: Other external wrenches.
 
     Raises:
         InvalidArgumentError: An argument has the wrong shape, type or value; `path` names it.
         NotFoundError: There is no joint or link of a name.
-        FailedPreconditionError: Numbers overflow on the way; or a cone binds and its solver is not there.
+        FailedPreconditionError: An intermediate result overflows, or a cone is active and its solver is not installed.
     """
     pushing = listed(contacts, batches=True)
     check_links(robot, pushing)
@@ -108,7 +106,7 @@ def ground_reactions(
     if least == "efforts":
         force = force + _least_efforts(A, B, needed[..., driven], force)
     cones = [
-        Cone(k, contact.friction)  # type: ignore[arg-type]  # `listed` has chosen where nobody said one
+        Cone(k, contact.friction)  # type: ignore[arg-type]  # `listed` has set the default
         for k, contact in enumerate(pushing)
         if not contact.rigid
     ]
@@ -121,7 +119,7 @@ def ground_reactions(
 
 
 def cost(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
-    """What a request costs, foretold; as `Computation.cost`."""
+    """Returns the predicted cost of a request; see `Computation.cost`."""
     contacts, acting = inputs["contacts"], inputs.get("wrenches") or ()
     shapes = [given_shape(inputs.get(name), 1) for name in ("q", "v", "a", "gravity")]
     shapes += [np.shape(part)[:-1] for c in contacts for part in (c.point, c.normal)]
@@ -138,7 +136,7 @@ def cost(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any
 
 
 def _split(robot: Robot, undriven: Sequence[str] | None) -> tuple[list[int], list[int]]:
-    """The entries of v of the joints that nothing drives, and of the others."""
+    """Returns the entries of v of the undriven joints, and of the others."""
     at = robot.configuration
     if undriven is None:
         undriven = [name for name, joint in zip(at.names, at.joints, strict=True) if not joint.driven]
@@ -154,8 +152,9 @@ def _split(robot: Robot, undriven: Sequence[str] | None) -> tuple[list[int], lis
 
 
 def _least(A: Array, b: Array, strongest: Array | None = None) -> tuple[Array, Array]:
-    """The least x with A x nearest to b, and the rank of A. strongest: beside which what is less than `RANK` counts as
-    nothing; None is A's own largest singular value.
+    """Returns the least-squares solution of A x = b with least norm, and the rank of A.
+
+    strongest: the scale for `RANK`; None is the largest singular value of A.
     """
     rows, columns = A.shape[-2:]
     if not rows or not columns:
@@ -168,7 +167,7 @@ def _least(A: Array, b: Array, strongest: Array | None = None) -> tuple[Array, A
 
 
 def _inside(A: Array) -> Array:
-    """The projector on forces that A does not feel, those inside the robot."""
+    """Returns the projector on the null space of A, the internal forces."""
     rows, columns = A.shape[-2:]
     unit = np.broadcast_to(np.eye(columns), (*A.shape[:-2], columns, columns))
     if not rows or not columns:
@@ -179,9 +178,9 @@ def _inside(A: Array) -> Array:
 
 
 def _least_efforts(A: Array, B: Array, needed: Array, force: Array) -> Array:
-    """What to add to forces, inside the robot, so that efforts needed - B f are least; and of these the least.
+    """Returns the internal forces to add so that the efforts needed - B f are least; of these, the least forces.
 
-    Of forces inside one link efforts feel nothing: B of them is rounding, beside A and B.
+    Internal forces within one link do not change efforts: their B is rounding relative to A and B.
     """
     within = _inside(A)
     strongest = np.maximum(*(np.abs(part).max(axis=(-2, -1), initial=0.0) for part in (A, B)))
@@ -201,7 +200,7 @@ def _hold_in_cones(
     *,
     efforts: bool,
 ) -> None:
-    """Replaces the forces of those states of which one is out of its cone."""
+    """Replaces the forces of the states with a force outside its cone."""
     for state in np.ndindex(force.shape[:-1]):
         f = force[state].reshape(-1, 3)
         slack = _WITHIN * max(float(np.abs(f).max(initial=0.0)), 1e-300)
@@ -224,12 +223,12 @@ def _reactions(tau: Array, forces: Array, needed: Array, left: Array, rank: Arra
 
 
 def _times(M: Array, x: Array) -> Array:
-    """M x over leading axes. Written out: BLAS may round differently alone and in a batch."""
+    """Returns M x over leading axes. Not by BLAS, which may round differently for one state and for a batch."""
     product: Array = np.sum(M * x[..., None, :], axis=-1)
     return product
 
 
 def _product(M: Array, N: Array) -> Array:
-    """M N over leading axes, each pair by one and the same routine."""
+    """Returns M N over leading axes, each product by the same routine."""
     product: Array = np.matmul(np.ascontiguousarray(M), np.ascontiguousarray(N))
     return product

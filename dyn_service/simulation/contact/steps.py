@@ -1,12 +1,29 @@
-"""Steps of a motion with limits and contacts, and their account of forces and energy.
+"""Steps of a simulation with limits and contacts, with the record of forces and the energy balance.
 
     E' - E + stored' - stored = work - dissipated        of each step, to the order of the step
 
-E is the robot's energy, springs of its joints among it. Explicit steps take the forces of `supports.py` at each of
-their stages, and the powers by the same weights, so that the account is as good as the motion: RK4's closes to the
-fourth order where no contact begins or ends. A step of `stick_slip` finds velocities and forces together (`steps.py`),
-and its own loss, (v' - v)^T M (v' - v) / 2, is an entry of the account. What no step accounts for is how M and the
-gaps turn within it: it goes to zero with the step.
+E is the robot's energy, including springs of its joints. Explicit steps evaluate the forces of `supports.py` at each
+stage and weight powers like accelerations, so that the balance has the order of the motion: fourth for RK4, if no
+contact begins or ends. A step of `stick_slip` solves for velocities and forces together; its numerical loss, (v' - v)^T
+M (v' - v) / 2, is an entry of the balance. The change of M and of the gaps within a step is not accounted for; it
+vanishes with the step.
+
+`stick_slip` with contacts solves one convex minimisation per state and step (`velocities`):
+
+    v' = argmin  v^T A v / 2 - v^T r                                       A = M + h d,  r = M v + h (tau - ..)
+                 + sum over one-sided supports of  (l - K x)+^2 / (2 K)    x = rows v: impulse (l - K x)+
+                 + sum over friction pairs of  g |x|                       impulse g x / |x|, or sticking
+                 + sum over held rows of  (x - x_0)^2 / (2 R)
+
+Each term is convex, so v' is unique; it is found by Newton's method with line search. A friction pair is the two
+tangents of a contact, or a joint; |x| is smoothed below R g, with R = 1e-6 of the pair's inverse inertia: sticking
+points creep by 1e-6 of the velocity that one step would give them alone (nanometres per second), and redundant contacts
+have a unique solution. The bound g = mu times the normal impulse is part of the solution, so steps are solved
+repeatedly until both agree.
+
+Cost: O(n^3) per iteration, 2 to 10 iterations per step, in NumPy: some 0.1 ms per state. Source: A. M. Castro, F. N.
+Permenter, X. Han, 2022; for the bound of friction A. M. Castro et al., 2023, 'lagged'. Checked by
+tests/simulation/test_cones.py.
 """
 
 from __future__ import annotations
@@ -32,17 +49,17 @@ _WEIGHTS: Mapping[str, tuple[float, ...]] = {
     "semi_implicit_euler": (1.0,),
     "explicit_euler": (1.0,),
 }
-"""Of each stage in its step."""
+"""Weight of each stage in its step."""
 
 _MOST_PASSES, _SAME_PUSH = 10, 1e-3
-"""How often a step of `stick_slip` is solved at most, for friction to be bounded by what the planes push with in it;
-and the share of a push within which it is the same as before.
+"""Maximum number of solutions of a `stick_slip` step, until friction bounds match the normal forces, and the relative
+tolerance of normal forces.
 """
 
 
 class Share(NamedTuple):
-    """What acts in a stage or a step. contacts: (..., nc, 3) N. stops: (..., nv). work: (..., 2), dissipated: (..., 4)
-    W in a stage, J in a step; as in `Trajectory`.
+    """Forces and powers of a stage or a step. contacts: (..., nc, 3) N. stops: (..., nv). work: (..., 2), dissipated:
+    (..., 4), W in a stage, J in a step; as in `Trajectory`.
     """
 
     contacts: Array
@@ -52,8 +69,8 @@ class Share(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """A step of `stick_slip`. v: (..., nv) at its end. Impulses: pushed (..., n), rubbed (..., nc, 2), held
-    (..., nr, 3).
+    """The solution of a `stick_slip` step. v: (..., nv) at its end. Impulses: pushed (..., n) of one-sided supports,
+    rubbed (..., nc, 2) of friction, held (..., nr, 3) of rigid contacts.
     """
 
     equation: Equation
@@ -65,7 +82,7 @@ class Solved(NamedTuple):
 
 
 class StickSlipSteps:
-    """Steps of `stick_slip` with supports. sticking: what they solve without.
+    """Steps of `stick_slip` with supports. sticking: the steps without supports.
 
     Raises:
         FailedPreconditionError: The mass matrix is singular.
@@ -85,11 +102,13 @@ class StickSlipSteps:
         on: Supported | None = None,
         braked: Array | None = None,
     ) -> Solved:
-        """Step k of this part. on: the supports there, where they are known. braked: (nv,) velocities that brakes bring
-        joints to, NaN where there is no brake; None is none at all.
+        """Returns the solution of step k of this part.
+
+        on: the supports at its start, if known. braked: (nv,) velocities that brakes enforce, NaN for joints without a
+        brake; None: no brake.
 
         Raises:
-            FailedPreconditionError: M is singular, or no velocities fit.
+            FailedPreconditionError: M is singular, or the iteration fails.
         """
         supports, sticking = self._supports, self.sticking
         equation, on = sticking.equation(q, v, tau, acting), supports.at(q, v) if on is None else on
@@ -116,16 +135,16 @@ class StickSlipSteps:
         return Solved(equation, on, reached, pushed, rubbed, held)
 
     def forces(self, found: Solved) -> Array:
-        """(..., nc, 3) N of the contacts, mean over the step."""
+        """Returns the contact forces (..., nc, 3) N, averaged over the step."""
         supports, dt = self._supports, self._task.dt
         soft = supports.forces(found.pushed[..., supports.joints :], found.rubbed)
         return supports.in_order(soft / dt, found.held / dt)
 
     def _least(self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported) -> steps.Found | None:
-        """The velocities of one state, with those of sticking joints exactly zero; None where they are not found.
+        """Returns the velocities of one state, with exactly zero for sticking joints; None if the iteration fails.
 
-        What each contact rubs with at most is what it pushes with, and that is found with the velocities: so they are
-        found again, each time with the pushes of the time before, until these stay.
+        Friction is bounded by normal forces, which are part of the solution: the step is solved repeatedly with the
+        normal forces of the previous solution until they no longer change.
         """
         dt, nv, sticking, supports = self._task.dt, self._task.at.nv, self.sticking, self._supports
         friction = np.broadcast_to(sticking.friction, v.shape)[index]
@@ -158,7 +177,7 @@ class StickSlipSteps:
 
 
 class SupportedSteps:
-    """The steps of one motion, from its first state on.
+    """The steps of one simulation.
 
     Raises:
         NotFoundError: A contact's link does not exist.
@@ -178,12 +197,12 @@ class SupportedSteps:
         self._begin(task.v)
 
     def begin(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> None:
-        """Takes down the first record, under what acts in the first step."""
+        """Records the initial state, under the loads of the first step."""
         _, self._share = self._evaluated(q, v, np.clip(tau, -self._most, self._most), acting)
         self.record(-1, q, v)
 
     def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-        """The state after step k of this part, under those efforts, cut, and wrenches."""
+        """Returns the state after step k of this part, under limited efforts and wrenches."""
         cut = np.clip(tau, -self._most, self._most)
         self._clamped += cut != tau
         if self._held_by is None:
@@ -196,7 +215,7 @@ class SupportedSteps:
         return q, v
 
     def record(self, k: int, q: Array, v: Array) -> None:
-        """Takes down what acted up to the end of step k, at that state.
+        """Records the forces up to the end of step k, at the given state.
 
         Raises:
             FailedPreconditionError: A force or an energy is no longer finite.
@@ -220,7 +239,7 @@ class SupportedSteps:
         self._begin(v)
 
     def account(self) -> dict[str, Array]:
-        """The records, as fields of a `Trajectory`."""
+        """Returns the records as fields of a `Trajectory`."""
         task = self._task
         wanted = {
             "contact_forces": bool(task.contacts),
@@ -235,18 +254,18 @@ class SupportedSteps:
         }
 
     def _at(self, q: Array, v: Array) -> Supported:
-        """Where the supports are; a step begins where a record was."""
+        """Returns the supports at a state; a step may start at a recorded state."""
         if self._seen is None or self._seen[0] is not q or self._seen[1] is not v:
             self._seen = q, v, self._supports.at(q, v)
         return self._seen[2]
 
     def _begin(self, v: Array) -> None:
-        """A new record."""
+        """Starts a new record."""
         lead = v.shape[:-1]
         self._clamped, self._work, self._dissipated = np.zeros(v.shape), np.zeros((*lead, 2)), np.zeros((*lead, 4))
 
     def _evaluated(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Share]:
-        """Accelerations at a state, and what acts."""
+        """Returns accelerations at a state, with forces and powers."""
         robot, task, supports = self._robot, self._task, self._supports
         on = self._at(q, v)
         doing = supports.acting(on, v)
@@ -265,7 +284,7 @@ class SupportedSteps:
         return a, share
 
     def _power(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, at: Array | None = None) -> Array:
-        """(..., 2) W of efforts and of external wrenches, at velocities `at`, or v."""
+        """Returns the powers (..., 2) W of efforts and external wrenches, at velocities `at`, or v."""
         moved = v if at is None else at
         of_efforts = np.sum(tau * moved, axis=-1)
         if not acting:
@@ -276,7 +295,7 @@ class SupportedSteps:
         return np.stack(np.broadcast_arrays(of_efforts, np.sum((alone - pushed) * moved, axis=-1)), axis=-1)
 
     def _explicit(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array, Share]:
-        """A step whose forces are those of its stages."""
+        """Makes a step with the forces at its stages."""
         task = self._task
         stages: list[Share] = []
 
@@ -296,7 +315,7 @@ class SupportedSteps:
     def _implicit(
         self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, steps: StickSlipSteps
     ) -> tuple[Array, Array, Share]:
-        """A step whose forces are those of its end."""
+        """Makes a step with the forces at its end."""
         task, dt, sticking, n = self._task, self._task.dt, steps.sticking, self._supports.joints
         found = steps.solved(k, q, v, tau, acting, self._at(q, v))
         equation, on, reached, pushed, rubbed, held = found
@@ -325,26 +344,26 @@ class SupportedSteps:
 
 
 def _braked(equation: Equation, braked: Array) -> Equation:
-    """With brakes as inertia beside which nothing else counts, and which comes to these velocities."""
+    """Adds brakes as a dominating inertia with prescribed velocities."""
     more = heavy(equation.M, braked)
     return equation._replace(A=equation.A + more, r=equation.r + more @ np.nan_to_num(braked))
 
 
 _YIELD = 1e-6
-"""R of a held direction, as a share of what one unit of impulse moves it by."""
+"""Regularisation of a held direction, relative to its inverse inertia."""
 
 _MOST_ITERATIONS = 200
 _MOST_TRIES = 40
-"""Along one step."""
+"""Maximum number of iterations of the line search."""
 
 _SETTLED = 1e-22
-"""Share of the step's energy below which what an iteration changes is rounding: of velocities 1e-11."""
+"""Fraction of the step's energy below which a change is rounding: 1e-11 of the velocities."""
 
 _ROUNDED = 1e4
-"""How much above that an iteration may end that changes no less than one before."""
+"""Factor on that fraction within which an iteration may stop if it no longer improves."""
 
 _ENOUGH = 0.1
-"""Share of the slope at which a search along a step ends."""
+"""Relative slope at which a line search ends."""
 
 _TINY = 1e-300
 
@@ -357,7 +376,7 @@ class Pushers(NamedTuple):
     slope: Array
 
     def impulses(self, x: Array) -> Array:
-        """(m,) at velocities x."""
+        """Returns the impulses (m,) at velocities x."""
         return np.maximum(self.most - self.slope * x, 0.0)
 
 
@@ -386,21 +405,21 @@ class Found(NamedTuple):
 
 
 def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, held: HeldRows) -> Found | None:
-    """v' of this module's docstring for one state, and the impulses; None where it is not found.
+    """Returns v' of this module's docstring for one state, and the impulses; None if the iteration fails.
 
     Args:
         A: (n, n), symmetric, positive definite.
         r: (n,) N m s | N s.
-        start: (n,) where to look first.
-        push: What pushes one way.
-        rub: What rubs.
-        held: What is held.
+        start: (n,) initial guess.
+        push: One-sided supports.
+        rub: Friction pairs.
+        held: Held directions.
 
     Raises:
         np.linalg.LinAlgError: A is singular.
     """
     everything = (A, r, start, *push, *rub, *held)
-    if not isfinite(sum(float(x.sum()) for x in everything)):  # a motion that diverges
+    if not isfinite(sum(float(x.sum()) for x in everything)):  # the motion diverges
         sizes = (r.shape, push.most.shape, rub.rows.shape[:2], held.target.shape)
         v, pushing, rubbing, holding = (np.full(size, np.nan) for size in sizes)
         return Found(v, pushing, rubbing, holding, np.zeros(len(rub.bound), dtype=bool))
@@ -422,7 +441,9 @@ def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, he
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """All rows, one below the other: pushers, the pairs' first and second rows, held ones; and their impulses."""
+    """All rows, stacked: one-sided supports, first and second rows of friction pairs, held directions; and their
+    impulses.
+    """
 
     rows: Array
     push: Pushers
@@ -441,18 +462,18 @@ class _Laws:
         return cls(rows, push, rub.bound, epsilon, 1.0 / np.maximum(_YIELD * ease[m + 2 * p :], _TINY), held.target)
 
     def parts(self, x: Array) -> tuple[Array, Array, Array]:
-        """Of velocities along the rows, those of pushers, of pairs, (2, p), and of what is held."""
+        """Splits velocities along the rows into those of supports, of pairs (2, p), and of held directions."""
         m, p = len(self.push.most), len(self.bound)
         return x[:m], x[m : m + 2 * p].reshape(2, p), x[m + 2 * p :]
 
     def impulses(self, x: Array) -> Array:
-        """On the robot, along each row."""
+        """Returns the impulses on the robot along each row."""
         away, across, off = self.parts(x)
         rubbing = -across * (self.bound / np.maximum(_lengths(across), self.epsilon))
         return np.concatenate([self.push.impulses(away), rubbing.ravel(), -self.stiff * (off - self.target)])
 
     def guess(self, A: Array, r: Array, x: Array) -> Array:
-        """v' if what pushes, and what is too fast to be held by one step, were the same as at velocities x."""
+        """Returns v' for fixed active supports and sliding pairs, those at velocities x."""
         away, across, _ = self.parts(x)
         speed = _lengths(across)
         slides = speed > self.epsilon / _YIELD
@@ -465,7 +486,7 @@ class _Laws:
         return found
 
     def curvature(self, x: Array) -> Array:
-        """(n, n), how the impulses change with the velocities, in those of the joints; with the sign of A."""
+        """Returns (n, n), the negative derivative of the impulses with respect to joint velocities."""
         away, across, _ = self.parts(x)
         m, p = len(self.push.most), len(self.bound)
         diagonal = np.empty(len(x))
@@ -487,15 +508,15 @@ class _Laws:
 
 
 def _along(laws: _Laws, x: Array, dx: Array, linear: float, square: float, left: float) -> float:
-    """How far to go from velocities x along dx: where the slope is near zero, by false position with bisection.
+    """Returns the step length along dx at which the slope is near zero, by false position with bisection.
 
     Args:
         laws: The impulses.
-        x: Along the rows.
+        x: Velocities along the rows.
         dx: Their change.
-        linear: The slope of what is no impulse, where the search begins.
-        square: How it changes.
-        left: The slope there, its sign changed.
+        linear: The slope of the quadratic part at the start.
+        square: The change of that slope.
+        left: The negative slope at the start.
     """
 
     def slope(share: float) -> float:
@@ -517,5 +538,5 @@ def _along(laws: _Laws, x: Array, dx: Array, linear: float, square: float, left:
 
 
 def _lengths(across: Array) -> Array:
-    """(p,), of (2, p)."""
+    """Returns the lengths (p,) of (2, p)."""
     return np.asarray(np.sqrt(across[0] ** 2 + across[1] ** 2))

@@ -1,25 +1,37 @@
-"""What holds a simulated robot from outside its equations: stops, brakes at the velocity limits, planes it stands on.
+"""Supports of a simulated robot: joint stops, velocity limits, contacts with planes.
 
-    pushes one way   f = (k delta - c x)+    c = min(k d delta, m / 2h)    stops, contacts: x away from it, delta in it
-                     f = c (|v| - v_max)+    c = m / T                     brakes
-    rubs             f = -mu f_n X / sqrt(|X|^2 + w^2)                     contacts: X along the plane
+    one-sided   f = (k delta - c x)+    c = min(k d delta, m / 2h)    stops, contacts: x separation velocity, delta
+    depth
+                f = c (|v| - v_max)+    c = m / T                     velocity limits
+    friction    f = -mu f_n X / sqrt(|X|^2 + w^2)                     contacts: X tangential velocity
 
-Nothing here adds energy: k delta^2 / 2 is kept while something is delta deep, all else is lost, and nothing pulls. What
-no caller says follows from the step and the robot: with T (`stop_time`; where it is 0 five steps, 5 h, of `stick_slip`
-one, whose steps bear any stiffness),
+No support adds energy or pulls; k delta^2 / 2 is stored at depth delta, the rest is dissipated. Defaults follow from
+the step and the robot, with T (`stop_time`; if it is 0, five steps, 5 h; for `stick_slip` one step, since it is stable
+for any stiffness):
 
     k = m / T^2,     w = 0.01 m/s,     d = `stop_damping`
 
-so that what pushes swings with 1/T rad/s, which the step follows. m is the least inertia that a joint, or a point in
-any direction, shows in eight configurations (neutral, and seven drawn with fixed seeds), shared among points that feel
-each other: it depends on the robot, the contacts and nothing else, so that a motion in parts is the one in one piece.
-No damper here, whoever asks for it, is stiffer than m / 2h, and friction is smoothed over at least 2 h mu f_n / m, m/s:
-explicit steps would bring in energy beyond. Below that bound k delta (1 + d u) is the law of K. H. Hunt and F. R. E.
-Crossley, 1975: what meets it at the velocity u leaves with about u (1 - 2/3 d u), for small d u. With k = m / T^2 and T
-of few steps the bound is reached from some 0.25 m/s on, and what is left is a share of u, as docs/contacts.md says.
+so that the support oscillates with 1/T rad/s, which the step resolves. m is the least inertia of a joint, or of a point
+in any direction, in eight configurations (neutral, and seven drawn with fixed seeds), shared among coupled points. It
+depends on the robot and the contacts only, so that a simulation in parts gives the same motion. Damping is limited to m
+/ 2h, also if given by the caller, and friction is smoothed over at least 2 h mu f_n / m, m/s; otherwise explicit steps
+would add energy. Below that limit, k delta (1 + d u) is the law of K. H. Hunt and F. R. E. Crossley, 1975: the rebound
+velocity is about u (1 - 2/3 d u), for small d u. With k = m / T^2 and T of a few steps, the limit is reached above some
+0.25 m/s, and the rebound is a fraction of u; see docs/contacts.md.
 
-`stick_slip` takes the same laws at the step's end (`steps.py`), its friction without a width, bounded by mu times what
-the plane pushes with in that step. Rigid contacts are held, `supports.py`. Checked by tests/simulation/test_contact.py.
+`stick_slip` uses the same laws at the end of the step (`steps.py`), with exact Coulomb friction. Checked by
+tests/simulation/test_contact.py.
+
+Rigid contacts are constraints:
+
+    M a = tau - b + J^T f,   J a = -J-dot v - (2/T) J v - (gap / T^2) n        f = (J M^-1 J^T)^+ (.. - J a_free)
+
+If constraints are dependent, f is not unique; the pseudo-inverse gives the f of least norm, and the rank is the number
+of independent directions. Contradicting constraints are satisfied in the least-squares sense, and the violation is an
+output. The terms with T return points that have drifted off their planes (J. Baumgarte, 1972, critically damped); T = 0
+omits them.
+Cost: O(N^2 m + m^3) for m directions. Source: R. Featherstone, Rigid Body Dynamics Algorithms, 2008, 8.3 to 8.5 and
+11.4. Checked by tests/oracle/test_contact.py.
 """
 
 from __future__ import annotations
@@ -41,20 +53,20 @@ from dyn_service.simulation.contact_points import Placed, Points, check_links, l
 from dyn_service.simulation.task import Task
 
 _STEPS, _STEPS_OF_STICK_SLIP = 5.0, 1.0
-"""Of a stop's time, by default."""
+"""Steps per default stop time."""
 
 _SEEDS = range(7)
-"""Of the configurations in which inertia is looked at, beside the neutral one."""
+"""Number of random configurations in which the inertia is evaluated, in addition to the neutral one."""
 
 BRAKES = 1e9
-"""How often its own inertia a joint has in its brakes: it gives way by that share of what pulls at it."""
+"""Inertia of a braked joint relative to its own; its reciprocal is the compliance of the brake."""
 
 _FOLLOWS = 0.5
-"""Share of a step's inertia up to which explicit steps follow a damper: RK4's are stable up to 2.8, Euler's up to 2."""
+"""Largest stable damping as a fraction of inertia over step: RK4 is stable up to 2.8, Euler up to 2."""
 
 
 class Pushing(NamedTuple):
-    """What pushes one way, in one state: with (load - damping x)+, x = rows v.
+    """One-sided supports in one state: forces (load - damping x)+, x = rows v.
 
     rows: (..., n, nv). load: (..., n) N | N m. stiffness, damping: (..., n) in its units. depth: (..., n).
     """
@@ -66,18 +78,20 @@ class Pushing(NamedTuple):
     depth: Array
 
     def forces(self, x: Array) -> Array:
-        """(..., n) at velocities x (..., n)."""
+        """Returns the forces (..., n) at velocities x (..., n)."""
         return np.maximum(self.load - self.damping * x, 0.0)
 
     def stored(self, depth: Array) -> Array:
-        """(..., n) J, that deep."""
+        """Returns the stored energy (..., n) J."""
         return np.asarray(self.stiffness * np.maximum(depth, 0.0) ** 2 / 2.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Supported:
-    """The supports at one state. pushing: stops and brakes, then points. tangents: (..., nc, 2, nv) of the points that
-    are not rigid. held: where the rigid ones are.
+    """The supports at one state.
+
+    pushing: stops and velocity limits, then points. tangents: (..., nc, 2, nv) of the points that are not rigid. held:
+    the rigid points.
     """
 
     pushing: Pushing
@@ -86,8 +100,8 @@ class Supported:
 
 
 class Acting(NamedTuple):
-    """What the supports do: efforts: (..., nv) all of it, stops: (..., nv) their part. contacts: (..., nc, 3) N.
-    lost: (..., 2) W, stops and contacts.
+    """The forces of the supports. efforts: (..., nv) in total, stops: (..., nv) of stops. contacts: (..., nc, 3) N.
+    lost: (..., 2) W, dissipated by stops and contacts.
     """
 
     efforts: Array
@@ -97,11 +111,11 @@ class Acting(NamedTuple):
 
 
 class Supports:
-    """The supports of one motion.
+    """The supports of a simulation.
 
     Args:
-        robot: The robot that moves.
-        task: What it is asked for.
+        robot: The robot.
+        task: The arguments of the simulation.
 
     Raises:
         NotFoundError: A contact's link does not exist.
@@ -133,7 +147,7 @@ class Supports:
         bounded = [
             (in_q.start, in_v.start)
             for joint, in_q, in_v in zip(at.joints, at.q_slices, at.v_slices, strict=True)
-            if joint.nq == joint.nv == 1 == robot.free[in_v.start]  # what is locked meets nothing
+            if joint.nq == joint.nv == 1 == robot.free[in_v.start]  # locked joints have no supports
             and np.isfinite([limits.lower[in_q], limits.upper[in_q]]).any()
         ]
         bounded = bounded if task.position_limits else []
@@ -156,7 +170,7 @@ class Supports:
         self._widening = self._least_damping_time / of_points
 
     def _inertias(self, task: Task) -> tuple[Array, Array]:
-        """m of the joints, (..., nv), and of the points, (..., nc): of many robots each its own."""
+        """Returns m of the joints, (..., nv), and of the points, (..., nc)."""
         robot = self._robot
         drawn = [robot.random_configuration(seed=seed) for seed in _SEEDS]
         q = np.stack([task.at.neutral, *drawn])
@@ -176,7 +190,7 @@ class Supports:
             return of_joints, 1.0 / np.linalg.norm(felt, ord=2, axis=(-2, -1)).sum(axis=-1).max(axis=0)
 
     def at(self, q: Array, v: Array) -> Supported:
-        """Where they are, and how far in."""
+        """Returns the supports at a state."""
         of_q = q[..., self._in_q]
         up = self._upper - of_q < of_q - self._lower
         depth = np.where(up, of_q - self._upper, self._lower - of_q)
@@ -211,7 +225,7 @@ class Supports:
         return Supported(pushing, np.broadcast_to(tangents, (*lead, *tangents.shape[-3:])), held)
 
     def acting(self, on: Supported, v: Array) -> Acting:
-        """What they do at velocities v, as forces of the state."""
+        """Returns the forces of the supports at velocities v."""
         pushing, n = on.pushing, self.joints
         x = _times(pushing.rows, v)
         f = pushing.forces(x)
@@ -233,25 +247,28 @@ class Supports:
         )
 
     def forces(self, pushing: Array, rubbing: Array) -> Array:
-        """(..., nc, 3), world axes, from those along the normals (..., nc) and the tangents (..., nc, 2)."""
+        """Returns forces (..., nc, 3), world axes, from components along normals (..., nc) and tangents (..., nc,
+        2).
+        """
         across: Array = np.einsum("...ck,cki->...ci", rubbing, self.tangents)
         return pushing[..., None] * self.normal + across
 
     def bound(self, f: Array) -> Array:
-        """(..., nc), the most friction of each contact where what pushes does so with f (..., n), N or N s."""
+        """Returns the maximum friction (..., nc) of each contact for supporting forces f (..., n), N or N s."""
         return np.asarray(self._friction * f[..., self.joints :])
 
     def stored(self, on: Supported) -> Array:
-        """(..., 2) J, in stops and in contacts."""
+        """Returns the stored energies (..., 2) J, of stops and of contacts."""
         kept = on.pushing.stored(on.pushing.depth)
         return np.stack([kept[..., : self.joints].sum(axis=-1), kept[..., self.joints :].sum(axis=-1)], axis=-1)
 
     def holding(
         self, on: Supported, q: Array, v: Array, free: Array, braked: Array | None = None
     ) -> tuple[Array, Array, Array]:
-        """Accelerations (..., nv) with the rigid contacts held, their forces (..., nr, 3), and what they take, W.
+        """Returns accelerations (..., nv) with rigid contacts, their forces (..., nr, 3), and the power they dissipate,
+        W.
 
-        braked: (nv,) accelerations that brakes make, NaN where there is no brake; None is none at all.
+        braked: (nv,) accelerations that brakes enforce, NaN for joints without a brake; None: no brake.
         """
         gap, J = on.held
         x = np.einsum("...cin,...n->...ci", J, v)
@@ -268,7 +285,9 @@ class Supports:
         return found.a, forces, -np.sum(forces * x, axis=(-2, -1))
 
     def wrenches(self, forces: Array) -> list[Wrench]:
-        """Forces (nc, 3) of all contacts as what acts on the links: of a sphere, where it touches its plane."""
+        """Converts the forces (nc, 3) of all contacts to wrenches on links; a sphere's acts where it touches the
+        plane.
+        """
         torques = _times(self._arms, forces)
         return [
             Wrench(each.link, torque, force, each.point)
@@ -276,14 +295,14 @@ class Supports:
         ]
 
     def in_brakes(self, q: Array, v: Array) -> list[Wrench]:
-        """What the contacts push links with where brakes hold every joint, whatever pulls at it. Rigid contacts push
-        nothing: the brakes do what they would.
+        """Returns the contact forces while brakes hold all joints. Rigid contacts have none: the brakes carry the
+        load.
         """
         soft = self.acting(self.at(q, v), v).contacts
         return self.wrenches(self.in_order(soft, np.zeros((*q.shape[:-1], len(self.rigid), 3))))
 
     def in_order(self, soft: Array, rigid: Array) -> Array:
-        """(..., nc, 3) forces of all contacts in the caller's order."""
+        """Returns the forces (..., nc, 3) of all contacts in the caller's order."""
         lead = np.broadcast_shapes(soft.shape[:-2], rigid.shape[:-2])
         found = np.empty((*lead, len(self.order), 3))
         found[..., self.order, :] = np.concatenate(
@@ -293,10 +312,10 @@ class Supports:
 
 
 class SupportedDynamics:
-    """The robot's forward dynamics with what supports it, for who integrates by steps of his own.
+    """Forward dynamics with supports, for callers that integrate themselves.
 
     Args:
-        robot: The robot that moves.
+        robot: The robot.
         task: Its contacts and limits, and the step.
 
     Raises:
@@ -309,13 +328,13 @@ class SupportedDynamics:
         self._robot, self.supports = robot, Supports(robot, task)
 
     def __call__(self, q: Array, v: Array, tau: Array) -> Array:
-        """(nv,) accelerations under the efforts tau (nv,)."""
+        """Returns the accelerations (nv,) under the efforts tau (nv,)."""
         return self.moved(q, v, tau)[0]
 
     def moved(self, q: Array, v: Array, tau: Array, braked: Array | None = None) -> tuple[Array, Array]:
-        """Accelerations (nv,), and (nc, 3) N what the contacts push with, world axes, in the order of the task.
+        """Returns accelerations (nv,) and contact forces (nc, 3) N, world axes, in the order of the task.
 
-        braked: as of `Supports.holding`.
+        braked: as for `Supports.holding`.
         """
         supports, robot = self.supports, self._robot
         on = supports.at(q, v)
@@ -328,7 +347,9 @@ class SupportedDynamics:
 
 
 def in_brakes(robot: RobotQueries, q: Array, v: Array, tau: Array, braked: Array) -> Array:
-    """(nv,) accelerations where brakes make those of `braked` (nv,), whatever pulls at the joints; NaN is without."""
+    """Returns the accelerations (nv,) with those of `braked` (nv,) enforced by brakes; NaN for joints without a
+    brake.
+    """
     free = np.isnan(braked)
     a = np.where(free, 0.0, braked)
     left = tau - robot.inverse_dynamics(q, v, a)
@@ -337,20 +358,22 @@ def in_brakes(robot: RobotQueries, q: Array, v: Array, tau: Array, braked: Array
 
 
 def heavy(M: Array, braked: Array) -> Array:
-    """(..., nv, nv), what to add to M (..., nv, nv) so that joints in their brakes feel nothing; NaN is without."""
+    """Returns the inertia (..., nv, nv) to add to M so that braked joints do not react to loads; NaN for joints without
+    a brake.
+    """
     of_each = np.where(np.isnan(braked), 0.0, BRAKES * np.diagonal(M, axis1=-2, axis2=-1))
     return np.asarray(of_each[..., None] * np.eye(len(braked)))
 
 
 def _tangents(normal: Array) -> Array:
-    """(2, 3), across the normal and each other."""
+    """Returns two unit vectors (2, 3) that are orthogonal to the normal and to each other."""
     first = np.cross(normal, np.eye(3)[int(np.argmin(np.abs(normal)))])
     first /= np.linalg.norm(first)
     return np.stack([first, np.cross(normal, first)])
 
 
 def _signed(sign: Array, places: Sequence[int], nv: int) -> Array:
-    """(..., n, nv), rows that pick an entry each, with a sign."""
+    """Returns rows (..., n, nv) that select one entry each, with a sign."""
     rows = np.zeros((len(places), nv))
     rows[np.arange(len(places)), places] = 1.0
     return sign[..., None] * rows
@@ -361,7 +384,7 @@ def _nowhere(q: Array, nv: int) -> tuple[Array, Array]:
 
 
 def _joined(lead: tuple[int, ...], *parts: Array, axis: int = -1) -> Array:
-    """The parts one after the other, each spread over all leading axes."""
+    """Concatenates the parts, broadcast to common leading axes."""
     parts = tuple(x for x in parts if x.shape[axis]) or parts[:1]
     spread = [x if x.shape[:axis] == lead else np.broadcast_to(x, (*lead, *x.shape[axis:])) for x in parts]
     return spread[0] if len(spread) == 1 else np.concatenate(spread, axis=axis)

@@ -1,7 +1,7 @@
-"""A rheonomic motion over a wire, part by part, both ends: what to ask next, and the answer to one such request.
+"""Remote rheonomic simulations as a series of requests: client side and server side. No sockets.
 
-The given motion goes as samples on the half grid, so that the server computes no time and a motion in parts is the
-whole to the last bit. A part goes on from the free joints' entries of the last state of the one before. No sockets.
+The prescribed motion is sent as samples on the half grid, so that the server computes no times and the parts give the
+bits of the whole motion. A part continues from the free joints' entries of the last state of the previous part.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from dyn_service.simulation.rheonomic.systems import partition
 from dyn_service.simulation.task import one_step
 
 PART_STEPS = 250
-"""Steps of one request at most: some tens of milliseconds of the server's time."""
+"""Maximum number of steps per request: some tens of milliseconds of the server's time."""
 
 PART_NUMBERS = 1 << 16
-"""Numbers in one reply, about: half a mebibyte."""
+"""Approximate number of values per reply: 0.5 MiB."""
 
 Asking = tuple[dict[str, Any], dict[str, Any]]
-"""Inputs and options of one request."""
+"""Inputs and options of a request."""
 
 
 def simulate(
@@ -50,22 +50,22 @@ def simulate(
     passive: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> Generator[Asking, Mapping[str, Array], RheonomicTrajectory]:
-    """The requests of one motion, in turn: send each one's outputs back in; the motion is what comes back.
+    """Yields the requests of a motion; the caller sends the outputs of each back in. Returns the motion.
 
     Args:
         at: The robot's movable joints.
-        prescribed: As for `Robot.simulate_rheonomic`, like all that follow. Functions of time are called here.
-        q0: First positions of the free joints.
-        v0: First velocities.
-        tau: Efforts. A function is called here, a request a step.
-        dt: s, of a step.
-        steps: How many.
+        prescribed: Arguments are those of `Robot.simulate_rheonomic`. Functions of time are called in this process.
+        q0: Initial positions of the free joints.
+        v0: Initial velocities.
+        tau: Efforts. A function is called in this process, with one request per step.
+        dt: s, the length of a step.
+        steps: The number of steps.
         t0: s.
-        first_step: Steps that were made before these.
-        every: Record every so many steps.
+        first_step: The number of steps before these.
+        every: Record every `every` steps.
         gravity: m/s^2.
-        wrenches: All through the motion.
-        overlay: So is this; there is a state for each of the robots that it speaks of.
+        wrenches: Constant during the motion.
+        overlay: Constant during the motion; its leading axes are those of the states.
         passive: Whether passive joint forces act.
         progress: Called after each part with the completed fraction.
 
@@ -91,7 +91,7 @@ def simulate(
     q, v, by_function = task.q, task.v, task.efforts.function is not None
     states = max(1, q.size // max(task.parts.free.nq, 1), v.size // max(task.parts.free.nv, 1))
     most = max(1, min(PART_STEPS, PART_NUMBERS // ((at.nq + 3 * at.nv) * states or 1)))
-    aligned = every <= most and not by_function  # then parts end where a state is recorded
+    aligned = every <= most and not by_function  # parts end at records
     per_part = 1 if by_function else most // every * every if aligned else most
     found: dict[str, list[Array]] = {name: [] for name in ("q", "v", "a", "tau")}
     free = (("q", task.parts.free_q), ("v", task.parts.free_v))
@@ -110,13 +110,13 @@ def simulate(
             "wrenches": task.wrenches,
             "overlay": overlay,
         }
-        # The last state of a part is where the next begins: it has to come back, recorded or not.
+        # The next part starts at the last state, so it is returned even if it is not recorded.
         stride = every if aligned and not count % every else 1
         grid = {"dt": dt, "steps": count, "t0": t0, "first_step": first_step + done, "every": stride}
         options = {"joints": list(task.names), **grid, **({} if passive is True else {"passive": passive})}
         outputs = yield inputs, options
         q, v = (outputs[name][..., -1, :][..., places] for name, places in free)
-        # The last row of a part is the first of the next, which knows the efforts that act from there on.
+        # The last row of a part is the first of the next one, which has the efforts from there on.
         end = None if done + count == steps else -1
         for name, records in found.items():
             each = outputs[name][..., :end, :]
@@ -134,18 +134,18 @@ def simulated(
     options: Mapping[str, Any],
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Array]:
-    """The answer to one request.
+    """Answers one request.
 
     Args:
         robot: The robot.
-        inputs: `q`, `v`, `prescribed` (.., rows, np, 3) and, where they are given, `tau`, `gravity`, `wrenches`.
-        options: Those of the row, and `joints`, the names that go with the samples.
-        progress: Called after each step with the completed fraction; what it raises ends the motion.
+        inputs: `q`, `v`, `prescribed` (.., rows, np, 3) and, if given, `tau`, `gravity`, `wrenches`.
+        options: The options of the row, and `joints`, the names for the samples.
+        progress: Called after each step with the completed fraction; its exceptions end the motion.
 
     Raises:
         DynError: As `RobotQueries.simulate_rheonomic`.
     """
-    from dyn_service.simulation.rheonomic.sampled import simulate_rheonomic  # not at a client
+    from dyn_service.simulation.rheonomic.sampled import simulate_rheonomic  # not on the client
 
     given = dict(options)
     joints, samples, q = given.pop("joints"), inputs["prescribed"], inputs["q"]

@@ -1,9 +1,14 @@
-"""Rheonomic motions whose given part comes as samples: data from end to end, so the same here and on a server.
+"""Rheonomic simulations with the prescribed motion as samples, with the same bits locally and on a server.
 
-The equations are those of `simulation/rheonomic/systems.py`, the samples those of
-`simulation/rheonomic/sampled.py`. A step is RK4's, from the
-state of the free joints, with the given motion's row 2k, 2k + 1, 2k + 1, 2k + 2 at its four stages; efforts are held
-through it.
+Equations: `systems.py`. RK4 evaluates the prescribed motion at t, twice at t + dt/2, and at t + dt. Samples are on the
+half grid, row 2k at t0 + k dt and row 2k + 1 half a step later, or on the grid, row k at t0 + k dt. In the latter case
+the sample between is that of the quintic through position x, velocity v and acceleration a at both ends, h = dt:
+
+    x_m = (x_0 + x_1)/2 + 5h/32 (v_0 - v_1) + h^2/64 (a_0 + a_1)
+    v_m = 15/(8h) (x_1 - x_0) - 7/16 (v_0 + v_1) + h/32 (a_1 - a_0)
+    a_m = 3/(2h) (v_1 - v_0) - (a_0 + a_1)/4
+
+of order h^6, h^6 and h^4, not less than the step itself. Efforts are held through a step. Only NumPy is needed.
 
 Source: Multi Body Dynamics document, 5.2, 5.6. Checked by tests/simulation/test_rheonomic_samples.py.
 """
@@ -43,33 +48,33 @@ def simulate_rheonomic(
     wrenches: Wrench | Sequence[Wrench] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> RheonomicTrajectory:
-    """The motion of the free joints while the prescribed ones do as given, by `steps` RK4 steps of `dt`.
+    """Simulates the free joints while the prescribed ones move as given, by `steps` RK4 steps of `dt`.
 
     Args:
-        robot: In this process or remote.
+        robot: A local or remote robot.
         prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid
-            of position, velocity, acceleration, or a function of time; see `simulation/rheonomic/sampled.py`.
-        q0: (..., nf) first positions of the free joints, in the robot's order; leading axes are simulated together.
-        v0: (..., nf) first velocities.
-        tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,
-            (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the step's beginning.
+            of position, velocity, acceleration, or a function of time; see the module.
+        q0: (..., nf) initial positions of the free joints, in the robot's order; leading axes are simulated together.
+        v0: (..., nf) initial velocities.
+        tau: Efforts of the free joints, held through each step: None (zero), (nf,) or (..., 1, nf) constant,
+            (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the start of the step.
         dt: s.
-        steps: How many.
+        steps: The number of steps.
         t0: s, the time of step 0.
-        first_step: Steps that were made before these, where this is part of a longer motion: times go on from there.
-        every: Record every so many steps; the first state and these are returned.
+        first_step: The number of steps before these, if this is a part of a longer motion.
+        every: Record every `every` steps; the initial state and these are returned.
         gravity: (..., 3) m/s^2, world axes; None is the default.
-        wrenches: External wrenches on links, their vectors (..., 3), all through the motion.
+        wrenches: External wrenches on links, vectors (..., 3), constant during the motion.
         progress: Called after each step with the completed fraction.
 
     Returns:
-        `steps // every + 1` states of all joints; in the last row under the efforts of the last step.
+        `steps // every + 1` states of all joints; the last one under the efforts of the last step.
 
     Raises:
         NotFoundError: There is no movable joint of a prescribed one's name.
         InvalidArgumentError: An argument has the wrong shape or value; names it.
-        FailedPreconditionError: The accelerations are no longer finite, at the step and time that are named; or the
-            free joints' mass matrix is singular.
+        FailedPreconditionError: The accelerations are no longer finite (names step and time), or the mass matrix of the
+            free joints is singular.
     """
     task = checked(
         robot.configuration,
@@ -98,14 +103,14 @@ def simulate_rheonomic(
         return forward_dynamics(robot, *state(row, q, v), tau_all, rates, gravity=task.gravity, wrenches=task.wrenches)
 
     def acceleration(q: Array, v: Array) -> Array:
-        """Of the next stage of the step at hand: RK4 asks in the order of time."""
+        """Returns the acceleration at the next stage of the current step; RK4 evaluates stages in the order of time."""
         row, known = next(stages)
         return (found(row, q, v) if known is None else known).a[..., free]
 
     with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
         records: list[tuple[Array, Array, Array, Array]] = []
         for k in range(grid.steps + 1):
-            if k < grid.steps:  # the last state is that under the last step's efforts
+            if k < grid.steps:  # the last state is recorded under the efforts of the last step
                 acting = task.acting(k, q, v)
             here = found(2 * k, q, v)
             if not np.isfinite(here.a).all():
@@ -126,7 +131,7 @@ def simulate_rheonomic(
 
 @dataclass(eq=False)
 class RheonomicTask:
-    """One motion, its arguments checked and its first state spread over all leading axes.
+    """The checked arguments of a rheonomic simulation; the initial state is broadcast to all leading axes.
 
     names: the prescribed joints. rows: (..., 2 steps + 1, np, 3), their motion on the half grid. q: (..., nqf), v:
     (..., nvf) of the free joints. gravity: (..., 3) or None. wrenches: vectors (..., 3), or None.
@@ -143,7 +148,7 @@ class RheonomicTask:
     wrenches: list[Wrench] | None
 
     def acting(self, k: int, q: Array, v: Array) -> Array:
-        """(..., nvf), the efforts of the free joints through step k of this part, which begins at that state."""
+        """Returns the efforts (..., nvf) of the free joints in step k of this part, which starts at the given state."""
         return self.efforts.at(k, self.grid.first_step + k + 1, self.grid.time(k), q, v)
 
 
@@ -162,11 +167,11 @@ def checked(
     gravity: ArrayLike | None = None,
     wrenches: Wrench | Sequence[Wrench] | None = None,
 ) -> RheonomicTask:
-    """The motion that these arguments of `simulate_rheonomic` ask for.
+    """Checks the arguments of `simulate_rheonomic`.
 
     Raises:
-        NotFoundError: There is no movable joint of a prescribed one's name.
-        InvalidArgumentError: One of them has the wrong type, shape or value; `path` names it.
+        NotFoundError: A prescribed joint is not a movable joint.
+        InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
     """
     grid = check_grid(dt, steps, every=every, first_step=first_step, t0=t0)
     names, rows = sampled(prescribed, dt=grid.dt, steps=grid.steps, t0=grid.t0, first_step=grid.first_step)
@@ -183,7 +188,7 @@ def checked(
     for name, array in vectors_of(loads or []):
         if finite(name, array).ndim > 1:
             leads[name] = array.shape[:-1]
-    # A function is told the state with all the leading axes that the data have; its own may come on top.
+    # A function gets the state with the leading axes of all data, and may add axes of its own.
     q, v = (np.broadcast_to(x, (*broadcast(leads), x.shape[-1])) for x in (q, v))
     leads["tau"] = efforts.begin(grid.first_step + 1, grid.time(0), q, v)
     efforts.lead = lead = broadcast(leads)
@@ -194,18 +199,20 @@ def checked(
 def sampled(
     prescribed: GivenMotion, *, dt: float, steps: int, t0: float = 0.0, first_step: int = 0
 ) -> tuple[tuple[str, ...], Array]:
-    """The prescribed joints' names, and their motion on the half grid, (..., 2 steps + 1, np, 3).
+    """Returns the names of the prescribed joints, and their motion on the half grid, (..., 2 steps + 1, np, 3).
 
     Args:
-        prescribed: See `GivenMotion`. That the rates are the position's derivatives is up to the caller.
-        dt: s, of a step.
-        steps: How many.
+        prescribed: See `GivenMotion`. The caller ensures that velocities and accelerations are derivatives of
+        positions.
+        dt: s, the length of a step.
+        steps: The number of steps.
         t0: s, the time of step 0.
         first_step: The step of the first row: functions are called at t0 + (first_step + j / 2) dt.
 
     Raises:
-        InvalidArgumentError: A joint's samples are not (..., rows, 3) finite numbers with one of the two numbers of
-            rows, or there is no such grid.
+        InvalidArgumentError: The samples of a joint are not (..., rows, 3) finite numbers with one of the two numbers
+        of
+            rows, or the grid is invalid.
     """
     grid = check_grid(dt, steps, first_step=first_step, t0=t0)
     if not isinstance(prescribed, Mapping):
@@ -226,7 +233,7 @@ def sampled(
 
 
 def on_half_grid(samples: Array, dt: float) -> Array:
-    """Rows (..., steps + 1, 3) on the grid, with those of the module's quintic between them: (..., 2 steps + 1, 3)."""
+    """Interpolates rows (..., steps + 1, 3) on the grid with the module's quintic to (..., 2 steps + 1, 3)."""
     x, v, a = samples[..., 0], samples[..., 1], samples[..., 2]
     x0, x1, v0, v1, a0, a1 = (part for y in (x, v, a) for part in (y[..., :-1], y[..., 1:]))
     full = np.empty((*samples.shape[:-2], 2 * samples.shape[-2] - 1, 3))
@@ -241,7 +248,7 @@ def _rows(name: str, given: ArrayLike | Prescription, grid: Grid) -> Array:
     path, steps = f"prescribed.{name}", grid.steps
     expected = f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid"
     if callable(given):
-        # Whole steps first: k dt is then the time that the grid's row k has, to the last bit.
+        # Times of whole steps are computed as k dt, as in the grid, to the last bit.
         times = (grid.time(j // 2) + (j % 2) * (grid.dt / 2) for j in range(2 * steps + 1))
         values: ArrayLike = [given(t) for t in times]
     else:

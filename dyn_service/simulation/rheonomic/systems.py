@@ -1,16 +1,16 @@
-"""Robots of which some joints move as given functions of time: driven joints, moving bases.
+"""Rheonomic systems: robots with joints that move as given functions of time (driven joints, moving bases).
 
 With p the prescribed joints and f the free ones, M a + b = tau splits into
 
     M_ff a_f = tau_f - b_f - M_fp a_p           accelerations of the free joints
-    tau_p    = M_pf a_f + M_pp a_p + b_p        efforts that make the prescribed joints move so
+    tau_p    = M_pf a_f + M_pp a_p + b_p        efforts of the prescribed joints
 
-b being inverse dynamics at a = 0, weight and external wrenches included. The state is that of the free joints alone,
-and its equation depends on time, gamma-dot = fct(gamma, t): a rheonomic system. A base that moves is a base joint (or
-several, in the URDF) that is prescribed.
+with b the inverse dynamics at a = 0, including gravity and external wrenches. The state is that of the free joints, and
+its equation depends on time, gamma-dot = fct(gamma, t). A moving base is a prescribed base joint (or several) of the
+URDF.
 
-Nothing here needs an engine: with a remote robot, a client's install is enough, at two requests per evaluation.
-`simulate_rheonomic` of a robot takes the given motion as samples instead, and a server then does the whole motion.
+No engine is needed: a remote robot takes two requests per evaluation. `simulate_rheonomic` of a robot takes the
+prescribed motion as samples instead, and a server computes the whole motion.
 
 Cost: O(N^2) for M, O(F^3) for F free joints; any leading axes. Source: Multi Body Dynamics document, 5.2, 5.5, 5.6.
 Checked by tests/theory/test_particles.py.
@@ -37,11 +37,13 @@ from dyn_service.simulation.task import check_grid, finite, listed, vectors_of
 from dyn_service.support.suggestions import did_you_mean
 
 FreeEfforts = Callable[[float, Array, Array], ArrayLike]
-"""(t, q, v) of the free joints -> their efforts, (..., nf)."""
+"""A function (t, q, v) of the free joints -> their efforts, (..., nf)."""
 
 
 class PartlyPrescribed(NamedTuple):
-    """a: (..., nv) accelerations of all joints. tau: (..., nv) efforts of all joints, those of the prescribed found."""
+    """a: (..., nv) accelerations of all joints. tau: (..., nv) efforts of all joints, computed for the prescribed
+    ones.
+    """
 
     a: Array
     tau: Array
@@ -58,10 +60,10 @@ def forward_dynamics(
     wrenches: Wrench | Sequence[Wrench] | None = None,
     passive: bool = True,
 ) -> PartlyPrescribed:
-    """Accelerations of the free joints and efforts of the prescribed ones.
+    """Returns the accelerations of the free joints and the efforts of the prescribed ones.
 
     Args:
-        robot: In this process or remote.
+        robot: A local or remote robot.
         q: (..., nq) positions of all joints.
         v: (..., nv) velocities of all joints.
         tau: (..., nv) efforts; entries of prescribed joints are ignored.
@@ -71,8 +73,8 @@ def forward_dynamics(
         passive: Whether passive joint forces act.
 
     Raises:
-        NotFoundError: There is no movable joint of that name.
-        InvalidArgumentError: The last axis of q, v, tau or gravity does not fit, or leading axes do not broadcast.
+        NotFoundError: A prescribed joint is not a movable joint.
+        InvalidArgumentError: The last axis of q, v, tau or gravity is wrong, or leading axes do not broadcast.
         FailedPreconditionError: The free joints' mass matrix is singular: a massless branch moves.
     """
     parts = partition(robot.configuration, prescribed)
@@ -105,10 +107,10 @@ def forward_dynamics(
 
 
 class RheonomicRobot:
-    """A robot with joints that move as functions of time; its state is that of the others.
+    """A robot with joints that move as functions of time; its state is that of the other joints.
 
     Args:
-        robot: In this process or remote.
+        robot: A local or remote robot.
         prescribed: Joint name to t -> (q, v, a). The caller ensures that v and a are the derivatives of q.
 
     Raises:
@@ -122,11 +124,11 @@ class RheonomicRobot:
 
     @property
     def free_joints(self) -> tuple[str, ...]:
-        """The joints whose motion is found, in the order of the robot's."""
+        """The free joints, in the robot's order."""
         return self._parts.free.names
 
     def state(self, t: float, q: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
-        """Positions (..., nq) and velocities (..., nv) of all joints, from those of the free ones at t."""
+        """Returns positions (..., nq) and velocities (..., nv) of all joints, from those of the free joints at t."""
         moved = [self.prescribed[name](t) for name in self.prescribed]
         parts = self._parts
         return parts.positions(q, [x[0] for x in moved]), parts.velocities("v", v, [x[1] for x in moved])
@@ -142,10 +144,10 @@ class RheonomicRobot:
         wrenches: Wrench | Sequence[Wrench] | None = None,
         passive: bool = True,
     ) -> PartlyPrescribed:
-        """Accelerations and efforts of all joints at t, for free joints at q, v (..., nf) under tau (..., nf).
+        """Returns accelerations and efforts of all joints at t, for free joints at q, v (..., nf) under tau (..., nf).
 
         Raises:
-            InvalidArgumentError: The last axis of q, v or tau is not one entry per free joint.
+            InvalidArgumentError: The last axis of q, v or tau does not have one entry per free joint.
         """
         q_all, v_all = self.state(t, q, v)
         accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
@@ -168,19 +170,19 @@ class RheonomicRobot:
         wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
         passive: bool = True,
     ) -> RheonomicTrajectory:
-        """The motion from the free joints' state `q0`, `v0` at `t0`, by `steps` RK4 steps of `dt`.
+        """Simulates from the free joints' state `q0`, `v0` at `t0`, by `steps` RK4 steps of `dt`.
 
         Args:
-            q0: (..., nf) first positions of the free joints; leading axes are simulated together.
-            v0: (..., nf) first velocities.
+            q0: (..., nf) initial positions of the free joints; leading axes are simulated together.
+            v0: (..., nf) initial velocities.
             tau: Efforts of the free joints, held through each step: a number, (..., nf), or a function of (t, q, v) at
-                the step's beginning, as in `Robot.simulate`.
+                the start of the step, as in `Robot.simulate`.
             dt: s.
-            steps: How many.
+            steps: The number of steps.
             t0: s.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, or a function of (t, q, v) of the free joints that returns them; held
-                likewise.
+                through each step.
             passive: Whether passive joint forces act.
 
         Raises:
@@ -200,12 +202,16 @@ class RheonomicRobot:
 
         with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
             held = acting(grid.t0, q, v)
-            lead = found(grid.t0, q, v, held).a.shape[:-1]  # those of efforts, gravity and wrenches too
+            lead = found(grid.t0, q, v, held).a.shape[
+                :-1
+            ]  # including the leading axes of efforts, gravity and wrenches
             q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
             records = []
             for k in range(grid.steps + 1):
                 t = grid.time(k)
-                held = acting(t, q, v) if 0 < k < grid.steps else held  # the last state is that of the last step's
+                held = (
+                    acting(t, q, v) if 0 < k < grid.steps else held
+                )  # the last state is recorded under the efforts of the last step
                 here = found(t, q, v, held)
                 records.append((*self.state(t, q, v), here.a, here.tau))
                 if not np.isfinite(here.a).all():
@@ -219,7 +225,7 @@ class RheonomicRobot:
                 def acceleration(
                     at: float, q: Array, v: Array, begun: Array = q, known: PartlyPrescribed = here, held: Any = held
                 ) -> Array:
-                    stage = known if q is begun else found(at, q, v, held)  # the first stage is what was recorded
+                    stage = known if q is begun else found(at, q, v, held)  # the first stage is the recorded state
                     return stage.a[..., free]
 
                 q, v = rk4_step(acceleration, q, v, grid.dt, t, on=parts.free)
@@ -228,9 +234,9 @@ class RheonomicRobot:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The joints of a robot that are free, and where their entries and those of the prescribed ones stand.
+    """The free and the prescribed joints of a robot.
 
-    at: all joints. free: the free ones. free_q, free_v, given_q, given_v: places in q and in v.
+    at: all joints. free: the free ones. free_q, free_v, given_q, given_v: their indices in q and v.
     """
 
     at: Configuration
@@ -241,18 +247,20 @@ class Partition:
     given_v: list[int]
 
     def positions(self, free: ArrayLike, given: ArrayLike) -> Array:
-        """(..., nq) of all joints from those of the free (..., nqf) and of the prescribed ones (..., np)."""
+        """Returns positions (..., nq) of all joints from those of the free (..., nqf) and the prescribed ones (...,
+        np).
+        """
         return self._whole("q", free, given, self.at.nq, self.free_q, self.given_q)
 
     def velocities(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
-        """(..., nv) of all joints: velocities, accelerations or efforts, as `name` says in an error."""
+        """Returns velocities, accelerations or efforts (..., nv) of all joints; `name` is used in errors."""
         return self._whole(name, free, given, self.at.nv, self.free_v, self.given_v)
 
     def checked(self, name: str, value: ArrayLike) -> Array:
-        """The free joints' part of q (`q`, `q0`) or of what has the length of v.
+        """Checks the free joints' part of q (`q`, `q0`) or of an array with the length of v.
 
         Raises:
-            InvalidArgumentError: Its last axis does not fit.
+            InvalidArgumentError: Its last axis has the wrong length.
         """
         return self._checked(name, value, self.free.nq if name.startswith("q") else self.free.nv)
 
@@ -277,10 +285,10 @@ class Partition:
 
 
 def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
-    """A robot's joints, the prescribed ones in the order of their names.
+    """Returns the partition of a robot's joints, the prescribed ones in the order of their names.
 
     Raises:
-        NotFoundError: There is no movable joint of that name.
+        NotFoundError: A prescribed joint is not a movable joint.
         InvalidArgumentError: A prescribed joint has more than one degree of freedom.
     """
     names = list(prescribed)
@@ -303,10 +311,10 @@ def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
 
 
 def entries(name: str, value: ArrayLike, length: int) -> Array:
-    """(..., length) numbers.
+    """Returns the value as (..., length) numbers.
 
     Raises:
-        InvalidArgumentError: It is none such; names it.
+        InvalidArgumentError: It is not; names it.
     """
     array = numbers(value)
     if array is None or array.ndim < 1 or array.shape[-1] != length:
