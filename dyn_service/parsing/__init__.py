@@ -1,6 +1,21 @@
-"""Robots in other files than URDF, and from one sort of file to another: MuJoCo's MJCF, SDFormat, xacro.
+"""Readers and writers of robot files. Each reader returns a `Description`; nothing later depends on the format.
 
-Every reader ends where that of URDF ends, in a `Description` that `parsing/structure.py` has checked; from there on
-nothing knows what a robot was written in. Shared with URDF: XML (`parsing/xml_elements.py`), places, numbers,
-structure, doubts.
+conversion       `dyn convert`
+files            reads a file of any format, or text
+includes         XML that includes other files
+joint_chains     several joints of one body as links and joints
+joint_files      YAML files with passive parameters of joints
+mjcf/ sdf/ urdf/ readers by format
+places           locations in a source, for errors and notes
+pose             frames and their representations in files
+quantities       checked numbers
+report           the report of an import
+shapes           visual and collision shapes
+solids           volumes and inertias of solid bodies
+structure        checks that links and joints form one tree
+transmissions    gear ratios and rotor inertias of URDF
+warnings         plausibility checks: units, inertias, limits
+writing/         writers by format
+xacro            xacro files
+xml_elements     XML text -> elements with line numbers
 """

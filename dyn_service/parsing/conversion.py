@@ -1,4 +1,4 @@
-"""From one sort of file to another: `dyn convert`."""
+"""Conversion between robot file formats: `dyn convert`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dyn_service.parsing.writing import mjcf, sdf, urdf
 Writer = Callable[[Description], tuple[str, list[Note]]]
 
 WRITERS: Mapping[str, Writer] = {"urdf": urdf.write, "mjcf": mjcf.write, "sdf": sdf.write}
-"""By the name of the format."""
+"""Writers by format."""
 
 SUFFIXES = {".urdf": "urdf", ".mjcf": "mjcf", ".xml": "mjcf", ".sdf": "sdf"}
 
 
 _MISSING = ("reported", "dropped")
-"""Kinds of notes on what is in a file and not in the robot that was made of it."""
+"""Kinds of notes on content of a file that the description does not contain."""
 
 
 def format_of(path: str | os.PathLike[str], format: str | None = None) -> str:
-    """The format that a file is to have: the one that is asked for, or else what its name ends in.
+    """Returns the requested format, or the format of the file name's suffix.
 
     Raises:
-        InvalidArgumentError: There is none of that name.
+        InvalidArgumentError: Unknown format or suffix.
     """
     chosen = SUFFIXES.get(Path(path).suffix.lower()) if format is None else format
     if chosen not in WRITERS:
@@ -53,30 +53,30 @@ def convert(
     arguments: Mapping[str, str] | None = None,
     force: bool = False,
 ) -> list[Note]:
-    """Writes a robot's file as another one.
+    """Converts a robot file.
 
     Args:
-        source: A file of URDF, MJCF, SDFormat or xacro.
+        source: A URDF, MJCF, SDFormat or xacro file.
         target: The file to write.
-        format: One of `WRITERS`; None: as `target` is named.
-        root: How its root link moves.
+        format: One of `WRITERS`; None: by the suffix of `target`.
+        root: How the root link moves.
         joints: A joint file.
-        mimic: Whether joints that mimic others follow them in what is written.
-        arguments: Of a xacro file.
-        force: Whether a file that is there gives way.
+        mimic: Whether to keep mimic joints.
+        arguments: Arguments of a xacro file.
+        force: Whether to overwrite an existing file.
 
     Returns:
-        What the robot's file says and the new one does not, first that which already is not read.
+        Notes on what was lost, first when reading, then when writing.
 
     Raises:
-        DynError: The source is not sound, or cannot be carried over.
-        InvalidArgumentError: There is no such format, or the target is there, or cannot be written.
+        DynError: The source is invalid, or cannot be expressed in the format.
+        InvalidArgumentError: Unknown format, or the target exists or cannot be written.
     """
     chosen = format_of(target, format)
     if not force and Path(target).exists():
         raise InvalidArgumentError(f"{os.fspath(target)} already exists: --force overwrites it", path="target")
     described = read_file(source, arguments=arguments)
-    description = completed(described, root, joints, mimic)  # type: ignore[arg-type]  # what root may be is said there
+    description = completed(described, root, joints, mimic)  # type: ignore[arg-type]  # `rooted` checks the value
     folders = (Path(os.path.abspath(each)).parent for each in (source, target))
     text, missing = written(description, chosen, *folders)
     try:
@@ -88,8 +88,8 @@ def convert(
 
 
 def urdf_of(path: str | os.PathLike[str]) -> str:
-    """A robot's file as URDF, for those who read no other: a URDF file as it stands, looks and all, what a xacro file
-    makes, and what is written of MJCF and SDFormat. Raises what `read_file` does.
+    """Returns a robot file as URDF text: URDF unchanged, xacro expanded, MJCF and SDFormat converted. Raises as
+    `read_file`.
     """
     text = source_text(path)
     if root_of(text) == URDF_ROOT:
@@ -100,16 +100,16 @@ def urdf_of(path: str | os.PathLike[str]) -> str:
 def written(
     description: Description, format: str, source: Path | None = None, target: Path | None = None
 ) -> tuple[str, list[Note]]:
-    """A robot as text of a format, and a note on each thing that the format cannot say.
+    """Returns a robot as text of a format, and a note on each thing that the format cannot express.
 
     Args:
         description: The robot.
         format: One of `WRITERS`.
-        source: The folder of the robot's file, from which its meshes are found; None: no shapes are written.
+        source: The folder of the robot's file, to find its meshes; None: no shapes are written.
         target: The folder of the new file, to which paths of meshes are relative; None: they are `file://` URIs.
 
     Raises:
-        UnimplementedError: A joint is of a type that the format has not.
+        UnimplementedError: The format lacks a joint type of the robot.
 
     Checked by:
         tests/parsing/test_converting.py
@@ -120,7 +120,7 @@ def written(
         shapes: list[Shape] = []
         for shape in link.shapes if source is not None else ():
             try:
-                shapes += _carried(shape, format, source, target)  # type: ignore[arg-type]  # source is no None here
+                shapes += _carried(shape, format, source, target)  # type: ignore[arg-type]  # source is not None here
             except UnimplementedError as error:
                 notes.append(Note("dropped", f"link '{link.name}'", f"a shape: {error}"))
         links.append(replace(link, shapes=tuple(shapes)))
@@ -129,7 +129,7 @@ def written(
 
 
 def _carried(shape: Shape, format: str, source: Path, target: Path | None) -> list[Shape]:
-    """The shapes that stand for one in a format, with the mesh's path as it is from the new file.
+    """Returns the shapes that represent a shape in a format, with mesh paths relative to the new file.
 
     Raises:
         UnimplementedError: The format has no such shape.
@@ -139,7 +139,7 @@ def _carried(shape: Shape, format: str, source: Path, target: Path | None) -> li
     if shape.kind != "mesh":
         return without_capsules(shape) if format == "urdf" else [shape]
     file = Path(os.path.abspath(source / shape.mesh)) if "://" not in shape.mesh else None
-    if format == "mjcf":  # which knows no packages
+    if format == "mjcf":  # MJCF has no package:// URIs
         file = mesh_file(shape.mesh, source)
         if file is None or file.suffix.lower() not in FORMATS:
             found = f"MuJoCo reads no {Path(shape.mesh).suffix}" if file else "there is no such file"

@@ -1,12 +1,12 @@
-"""A robot from a file of any sort that is read here, known by what stands in it; and from text, which opens no file.
+"""Reads a robot from a file of any supported format, or from text. The root element determines the format.
 
-    <robot>                URDF                 parsing/urdf/reader.py
-    <mujoco>               MuJoCo's MJCF        formats/mjcf
-    <sdf>, <world>         SDFormat             formats/sdf
+    <robot>                URDF                 parsing/urdf
+    <mujoco>               MJCF                 parsing/mjcf
+    <sdf>, <world>         SDFormat             parsing/sdf
     a file named *.xacro   xacro                expanded first, then one of the above
 
-A xacro file is a program: it evaluates Python and reads what files it likes. It is run only for who names a file whose
-name says that it is one; text, and so all that clients send a server, is never run.
+A xacro file is a program: it evaluates Python and reads files. Only a file that the user names and whose name ends in
+.xacro is run; text, and so everything that clients send to a server, is never run and opens no file.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from dyn_service.parsing.urdf import reader as urdf
 from dyn_service.parsing.xml_elements import BEFORE_XML, ReadLimits, decode, load
 
 Reader = Callable[[str, str, Path | None, ReadLimits], Description]
-"""Of text, what faults call it, the file that it stands in, and limits."""
+"""A reader: (text, its name in errors, its file or None, limits) -> description."""
 
 _READERS: Mapping[str, Reader] = {
     **dict.fromkeys(mjcf.ROOTS, mjcf.read),
     **dict.fromkeys(sdf.ROOTS, sdf.read),
 }
-"""By the root element; any other is URDF's, or its reader says what is wrong with it."""
+"""Readers by root element; the URDF reader handles all others and reports errors."""
 
 URDF_ROOT = "robot"
 
-# The first tag that is neither a comment, a declaration nor a processing instruction.
+# The first tag, after comments, declarations and processing instructions.
 _ROOT = re.compile(r"<([A-Za-z_][\w.:-]*)")
 _BEFORE = re.compile(r"\s*(?:<!--.*?-->|<\?.*?\?>)", re.DOTALL)
 
@@ -49,22 +49,22 @@ def read_file(
     limits: ReadLimits | None = None,
     arguments: Mapping[str, str] | None = None,
 ) -> Description:
-    """A robot from a file, and the files that it includes.
+    """Reads a robot from a file and the files that it includes.
 
     Args:
         path: The file.
         limits: The largest robot to read.
-        arguments: Of a xacro file, by their names.
+        arguments: Arguments of a xacro file, by name.
 
     Raises:
-        UrdfError: It is malformed, or has what cannot be carried; names file, line and element.
-        NotFoundError: There is no such file.
-        InvalidArgumentError: It is no file, or has arguments and is not of xacro.
-        UnimplementedError: It is of xacro, and that package is not installed.
-        ResourceExhaustedError: It is larger than `limits`.
+        UrdfError: The file is malformed or has unsupported content; names file, line and element.
+        NotFoundError: The file does not exist.
+        InvalidArgumentError: The path is not a file, or arguments are given and it is not a xacro file.
+        UnimplementedError: It is a xacro file, and the package xacro is not installed.
+        ResourceExhaustedError: The robot is larger than `limits`.
 
     Checked by:
-        tests/unit/test_formats.py
+        tests/service/answers/test_files.py
     """
     limits = limits or ReadLimits()
     name = shown_path(path)
@@ -78,7 +78,7 @@ def source_text(
     limits: ReadLimits | None = None,
     arguments: Mapping[str, str] | None = None,
 ) -> str:
-    """What stands in a robot's file, or what its xacro makes; arguments and faults as of `read_file`."""
+    """Returns the text of a robot file, expanded if it is xacro; arguments and errors as for `read_file`."""
     name = shown_path(path)
     if name.endswith(xacro.SUFFIX):
         return xacro.expanded(path, arguments or {})
@@ -88,9 +88,7 @@ def source_text(
 
 
 def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits | None = None) -> Description:
-    """A robot from a text that stands alone. Opens no file; `source` is what faults call it; the rest as of
-    `read_file`.
-    """
+    """Reads a robot from text. Opens no file; `source` is its name in errors; the rest as for `read_file`."""
     limits = limits or ReadLimits()
     if isinstance(text, bytes):
         text = decode(text, source, limits)
@@ -98,7 +96,7 @@ def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits 
 
 
 def root_of(text: str) -> str:
-    """The root element's tag, as far as one can see without reading the text; "" where there is none."""
+    """Returns the tag of the root element without parsing the text; "" if there is none."""
     text, at = text.lstrip(BEFORE_XML), 0
     while (before := _BEFORE.match(text, at)) is not None:
         at = before.end()
@@ -116,6 +114,6 @@ def _read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Desc
 def completed(
     description: Description, root: RootType, joints: str | os.PathLike[str] | None, mimic: bool
 ) -> Description:
-    """The robot with what a joint file says, each joint by itself unless `mimic`, its root moving as `root` says."""
+    """Applies a joint file, the option `mimic` and the kind of root to a robot."""
     description = description if joints is None else with_joint_file(description, joints)
     return rooted(description if mimic else unled(description), root)

@@ -1,7 +1,7 @@
-"""XML that is spread over several files: one tree of elements, each with the file and the line it stands in.
+"""XML files that include others: one tree of elements, each with its file and line.
 
-Only a robot that came as a file may have parts in other files, which are looked for beside it and are read as it is:
-regular files of UTF-8 without entities, within the limits, which hold for all of them together. Text opens no file.
+Only a robot read from a file may include files, which are found relative to it and read under the same rules: regular
+files of UTF-8 without entities. The limits apply to all files together. Text opens no file.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from dyn_service.parsing.places import NoteKind, Place, quoted, shown_path
 from dyn_service.parsing.xml_elements import Element, ReadLimits, load, parse
 
 MOST_FILES = 100
-"""Of one robot; real ones have up to ten."""
+"""Maximum number of files of a robot; real ones have up to ten."""
 
 
 @dataclass(frozen=True)
 class Elsewhere(Place):
-    """A place in a file that another one includes: a note says so, since lines are those of the robot's own file."""
+    """A place in an included file. Notes name the file, because their lines refer to the main file."""
 
     def note(self, kind: NoteKind, text: str) -> Note:
-        """The note that says `text` of this place."""
+        """Returns a note on this place."""
         return Note(kind, f"{self.file}:{self.line}: {self.element}", text)
 
 
 def place_of(element: Element, what: str, main: str) -> Place:
-    """The place of an element that is called `what`, of a robot whose own file is called `main`."""
+    """Returns the place of an element with the description `what`; `main` is the name of the main file."""
     return (Place if element.file == main else Elsewhere)(element.file, what, element.line)
 
 
 MOST_ELEMENTS = 50_000
-"""Of one robot; the largest real ones known have 5000, and each costs up to 50 us here, where a shape may be a mass."""
+"""Maximum number of elements of a robot; the largest known robots have 5000. Each takes up to 50 us."""
 
 
 class Files:
     """The files of one robot.
 
     Args:
-        main: The file that it was asked for by; None where it came as text.
-        limits: For all of its files together.
-        repeated: Whether a file may be included several times, as long as it is not by way of itself.
+        main: The main file; None for text.
+        limits: Limits for all files together.
+        repeated: Whether a file may be included several times, but not by itself.
 
     Attributes:
-        notes: What was changed to read them.
+        notes: Notes on changes that were needed to read the files.
         roots: The root element of each file by its name in errors.
     """
 
@@ -62,13 +62,13 @@ class Files:
         self._repeated = repeated
         self.notes: list[Note] = []
         self.roots: dict[str, Element] = {}
-        self._paths: dict[str, str] = {}  # of files that were read: which one, by what faults call it
-        self._above: dict[str, set[str]] = {}  # those that one is included by, directly or not
+        self._paths: dict[str, str] = {}  # real path by name, of files that were read
+        self._above: dict[str, set[str]] = {}  # the files that include a file, directly or indirectly
         self._count = 0
         self._left = replace(limits, elements=min(limits.elements, MOST_ELEMENTS))
 
     def root(self, text: str, name: str) -> Element:
-        """The root element of the robot's text, which `name` stands for in faults."""
+        """Returns the root element of the main text; `name` is its name in errors."""
         self._own = name
         if self.main is not None:
             self._paths[name] = os.path.realpath(self.main)
@@ -76,15 +76,15 @@ class Files:
         return self._counted(text, name)
 
     def included(self, path: Path, place: Place) -> Element:
-        """The root element of another file.
+        """Returns the root element of an included file.
 
         Args:
             path: The file.
-            place: Of what asks for it.
+            place: The place of the include.
 
         Raises:
-            UrdfError: It is asked for a second time, or is not there, is no file or may not be read, or is malformed.
-            ResourceExhaustedError: There are too many, or too much is in them.
+            UrdfError: The file is included twice, does not exist, cannot be read, or is malformed.
+            ResourceExhaustedError: There are too many files or elements.
         """
         try:
             real = os.path.realpath(path)
@@ -92,7 +92,7 @@ class Files:
         except NotFoundError:
             raise place.fault(f"there is no file {quoted(path.name)} to include") from None
         except UrdfError:
-            raise  # of what is in it
+            raise  # an error in the included file
         except (InvalidArgumentError, PermissionDeniedError, ValueError) as fault:
             raise place.fault(f"cannot include {quoted(path.name)}: {fault}") from None
         by = self._paths[place.file]
@@ -125,17 +125,17 @@ class Files:
 def spliced(
     root: Element, tag: str, find: Callable[[Element], Element], depth: int, dissolve: Callable[[Element], bool]
 ) -> None:
-    """Puts what other files hold in the place of the elements that name them.
+    """Replaces include elements by the content of their files.
 
     Args:
-        root: The tree, which is changed.
-        tag: Of the elements that name a file.
-        find: Such an element -> the root of that file.
-        depth: How deep elements may be nested in the end.
-        dissolve: Whether a file's root gives way to its children.
+        root: The tree, changed in place.
+        tag: The tag of include elements.
+        find: Returns the root of the file that an include element names.
+        depth: Maximum depth of nested elements.
+        dissolve: Whether the children of a file's root are inserted instead of the root.
 
     Raises:
-        ResourceExhaustedError: Nested deeper.
+        ResourceExhaustedError: Elements are nested deeper.
     """
     pending = [(root, 1)]
     while pending:

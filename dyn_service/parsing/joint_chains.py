@@ -1,8 +1,8 @@
-"""A body that hangs by several joints, or by one whose place is not the body's origin: as URDF's links and joints.
+"""Bodies with several joints, or with a joint that is not at the body's origin, as URDF links and joints.
 
-Here, as in URDF, a joint's frame is its child's. So between joints that act one after the other stand links without
-mass, and where the last one's place is not the body's origin the body is fixed to one. In kernels they vanish: fixed
-joints are welded, and a massless body costs its frame's operations and no more.
+As in URDF, a joint's frame is its child's frame. Consecutive joints are separated by links without mass, and a body
+whose last joint is not at its origin is fixed to such a link. They cost nothing in kernels: fixed joints are welded,
+and a massless body costs only the operations of its frame.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dyn_service.parsing.quantities import X_AXIS
 
 
 class Names:
-    """Names that are taken, and new ones beside them."""
+    """A set of used names that creates new ones."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
 
     def new(self, wanted: str) -> str:
-        """`wanted`, or with a number behind it, whichever is free; it is taken then."""
+        """Returns `wanted`, with a number appended if it is used, and marks it as used."""
         name, number = wanted, 2
         while name in self._taken:
             name, number = f"{wanted}_{number}", number + 1
@@ -35,10 +35,10 @@ class Names:
 
 
 def check_finite(links: Sequence[Link], joints: Sequence[Joint], source: str) -> None:
-    """Refuses what products of huge numbers have left without a value; each number of the file by itself is finite.
+    """Checks that products of large numbers did not overflow; each number of the file is finite.
 
     Raises:
-        UrdfError: There is such a number; names the link or the joint.
+        UrdfError: A number overflowed; names the link or the joint.
     """
     for link in links:
         own = link.inertial
@@ -49,25 +49,25 @@ def check_finite(links: Sequence[Link], joints: Sequence[Joint], source: str) ->
         numbers = (joint.xyz, joint.rotation, joint.axis, joint.damping, joint.armature, joint.stiffness, joint.pitch)
         if not all(np.isfinite(x).all() for x in numbers):
             place = Place(source, named("joint", joint.name), joint.line)
-            raise place.fault("where it stands, or what it does by itself, is too large for a double")
+            raise place.fault("its pose or a passive parameter is too large for a double")
 
 
 class Roots:
-    """Trees that grow together: which one's root a name hangs on."""
+    """A forest of names (union-find): finds the root of a name."""
 
     def __init__(self) -> None:
         self._on: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """The root, as far as it is known."""
+        """Returns the root of a name, as far as it is known."""
         while (above := self._on.get(name)) is not None:
             if (further := self._on.get(above)) is not None:
-                self._on[name] = further  # the way is shorter next time
+                self._on[name] = further  # path compression
             name = above
         return name
 
     def join(self, name: str, above: str) -> bool:
-        """Hangs a root on another name; False: that would close a loop, or it is no root."""
+        """Attaches a root to another name; returns False if that would close a loop, or if it is not a root."""
         if name in self._on or self.of(above) == name:
             return False
         self._on[name] = above
@@ -75,7 +75,7 @@ class Roots:
 
 
 def placed(joint: Joint, at: Pose, zero: float = 0.0) -> Joint:
-    """The joint with its frame at `at` on its parent, standing at `zero`, rad | m, where its body is at `at`."""
+    """Returns the joint with its frame at `at` on its parent; its body is at `at` for the position `zero`, rad | m."""
     if joint.moves.shifts == (True,):
         at = Pose(at.rotation, at.origin - at.rotation @ joint.axis * zero) if zero else at
     elif zero:
@@ -91,22 +91,25 @@ def hung(
     links: Names,
     names: Names,
 ) -> tuple[list[Link], list[Joint]]:
-    """The links, the body last, and the joints by which it hangs, as far as there are any; else it is fixed.
+    """Returns the links, the body last, and the joints between it and its parent; without joints the body is fixed.
 
     Args:
         body: The link.
-        parent: The link it hangs on.
-        at: Where its frame stands on that one, the joints being at their zeros.
-        joints: Outermost last: each with axis and place (3,) m in the body's axes at its origin, and where it stands,
-            rad | m, when the body is at `at`. Parent, child and place are put in here.
+        parent: The parent link.
+        at: The pose of the body's frame on the parent, with the joints at zero.
+        joints: Outermost last: each with axis and position (3,) m in the body's axes, and its joint position, rad | m,
+        for
+            which the body is at `at`. Parent, child and pose are set here.
         links: Names of links.
         names: Names of joints.
     """
     made: list[Link] = []
     found: list[Joint] = []
-    here = np.zeros(3)  # of the body, where the frame reached so far stands
+    here = np.zeros(3)  # the pose of the last frame relative to the body
     for k, (joint, anchor, zero) in enumerate(joints):
-        there = anchor if joint.moves.subspace[:3].any() else np.zeros(3)  # where one slides along is all the same
+        there = (
+            anchor if joint.moves.subspace[:3].any() else np.zeros(3)
+        )  # the position of a sliding axis does not matter
         frame = placed(joint, Pose(at.rotation, at.origin + at.rotation @ (there - here)), zero)
         last = k == len(joints) - 1 and not there.any()
         child = body if last else Link(links.new(f"{joint.name}_link"), line=body.line, between=True)

@@ -1,4 +1,4 @@
-"""Joint files: what a robot's joints do by themselves, as far as URDF cannot say it or the robot's file does not.
+"""Joint files: passive parameters of joints that the robot file does not contain.
 
     robot: panda
     joints:
@@ -12,7 +12,8 @@
         stiffness: 3.0          # N m/rad | N/m, of a spring
         rest: 0.5               # rad | m, where it pulls to
 
-What is left out stays as the robot's file has it. `config/panda_joints.yaml` is one, with where its figures are from.
+Values that are left out are those of the robot file. Example, with the sources of its figures:
+`config/panda_joints.yaml`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 
 class JointEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one joint does by itself; None is left out. The names and units are those of the module's docstring."""
+    """The passive parameters of a joint; None: not given. Names and units as in the module's docstring."""
 
     damping: float | None = None
     friction: float | None = None
@@ -46,7 +47,7 @@ class JointEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JointFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """robot: its name. joints: by theirs, each a `JointEntry`."""
+    """robot: name of the robot. joints: a `JointEntry` by joint name."""
 
     robot: str
     joints: dict[str, Any]
@@ -57,22 +58,23 @@ _ANY_SIGN = ("rest", "gear_ratio")
 
 
 def robot_of(path: str | os.PathLike[str]) -> str:
-    """The name of the robot that a joint file is for.
+    """Returns the name of the robot of a joint file.
 
     Raises:
-        NotFoundError: There is no such file.
-        ConfigurationError: It is no joint file; names file, line and key.
+        NotFoundError: The file does not exist.
+        ConfigurationError: It is not a joint file; names file, line and key.
     """
     return _read(path)[0].robot
 
 
 def with_joint_file(description: Description, path: str | os.PathLike[str]) -> Description:
-    """The robot, its joints doing what the file says, with a note on each.
+    """Returns the robot with the parameters of a joint file, with a note on each joint.
 
     Raises:
-        NotFoundError: There is no such file.
-        ConfigurationError: It is no joint file, or one of another robot, or names a joint that the robot does not have,
-            or a number that a joint cannot have; names file, line and key.
+        NotFoundError: The file does not exist.
+        ConfigurationError: It is not a joint file, is for another robot, names a joint that the robot does not have, or
+        has
+            an invalid number; names file, line and key.
     """
     file, document = _read(path)
     if file.robot != description.name:
@@ -81,7 +83,7 @@ def with_joint_file(description: Description, path: str | os.PathLike[str]) -> D
     joints = {joint.name: joint for joint in description.joints}
     notes: list[Note] = []
     for name, said in file.joints.items():
-        entry = document.convert(said, JointEntry, ("joints", name))  # one by one: a fault then knows its joint
+        entry = document.convert(said, JointEntry, ("joints", name))  # one by one, so that an error names the joint
         given = [field for field in entry.__struct_fields__ if getattr(entry, field) is not None]
         joints[name] = _changed(joints, name, entry, given, document)
         line = document.lines[("joints", name)]

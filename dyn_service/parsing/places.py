@@ -1,7 +1,6 @@
-"""Where in a source something stands, so that every fault and every note can say it the same way.
+"""Locations in a robot description, for errors and notes.
 
-A `Place` is a file (or what else the robot came from), an element such as `joint 'elbow' axis`, and a line. Faults are
-raised from a place, notes are written at one.
+A `Place` is a file (or other source), an element such as `joint 'elbow' axis`, and a line.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dyn_service.model.description import Note
 NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
 
 LONGEST_QUOTE = 60
-"""Characters of the source that a message repeats; the source is not ours, and a message is one line."""
+"""Maximum number of characters of the source that a message quotes."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Place:
     """A place in a robot description.
 
     file: the path as given, `<text>`, or the kind of object. element: `robot 'panda'`, `link 'hand' inertial mass`, or
-    None for the source as a whole. line: 1-based, 0 where the source has no lines.
+    None for the whole source. line: 1-based, 0 if the source has no lines.
     """
 
     file: str
@@ -34,27 +33,27 @@ class Place:
     line: int = 0
 
     def inside(self, what: str, line: int | None = None) -> Place:
-        """The place of `what` inside this element; on this element's line where no other is given."""
+        """Returns the place of `what` inside this element; `line` defaults to this element's line."""
         element = what if self.element is None else f"{self.element} {what}"
         return replace(self, element=element, line=self.line if line is None else line)
 
     def fault(self, message: str) -> UrdfError:
-        """The error that says `message` of this place."""
+        """Returns an error at this place."""
         return UrdfError(message, file=self.file, line=self.line or None, element=self.element)
 
     def note(self, kind: NoteKind, text: str) -> Note:
-        """The note that says `text` of this place."""
+        """Returns a note on this place."""
         return Note(kind, self.element or self.file, text, self.line)
 
 
 MOST_FAULTS = 20
-"""Faults that one error lists: the search for a misspelt name costs time for each."""
+"""Maximum number of faults that one error lists; each takes time, because similar names are searched."""
 
 
 class Faults:
-    """The faults of elements that are read independently of each other, raised as one error that lists all.
+    """Collects the faults of independent elements and raises them as one error.
 
-    The error is the first fault (its place and message); each further fault follows on a line of its own.
+    The error is the first fault (its place and message); each further fault is on a line of its own.
     """
 
     def __init__(self) -> None:
@@ -62,7 +61,7 @@ class Faults:
 
     @contextmanager
     def kept(self, explained: Callable[[UrdfError], UrdfError] = lambda fault: fault) -> Iterator[None]:
-        """Keeps the fault that reading an element raises, `explained`, and lets the caller go on with the next."""
+        """Keeps the fault raised in the block, so that the caller continues with the next element."""
         try:
             yield
         except UrdfError as fault:
@@ -71,7 +70,7 @@ class Faults:
                 self.check()
 
     def check(self) -> None:
-        """Raises what was kept, if anything."""
+        """Raises the collected faults, if there are any."""
         if self._found:
             first, *others = self._found
             if len(self._found) == MOST_FAULTS:
@@ -81,31 +80,31 @@ class Faults:
 
 
 def named(what: str, name: str) -> str:
-    """The element's name in messages: `link 'hand'`."""
+    """Returns the name of an element for messages: `link 'hand'`."""
     return f"{what} {quoted(name)}"
 
 
 def quoted(text: str) -> str:
-    """`text` between quotes, shortened, control characters escaped: a message must not carry a terminal sequence."""
+    """Returns `text` in quotes, shortened, with control characters escaped."""
     return repr(text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "...")
 
 
 def listed(names: list[str], most: int = 6) -> str:
-    """`'a', 'b', 'c' and 4 more`."""
+    """Returns, for example, `'a', 'b', 'c' and 4 more`."""
     shown = ", ".join(quoted(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 link`, `2 links`."""
+    """Returns, for example, `1 link` or `2 links`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def unused(number: int, noun: str, where: str) -> str:
-    """`2 <gazebo> elements in <robot> are not used`: one wording for all that importers drop."""
+    """Returns, for example, `2 <gazebo> elements in <robot> are not used`."""
     return f"{counted(number, noun)} {where} {'is' if number == 1 else 'are'} not used"
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
-    """The path as its user wrote it, as text that can always be encoded; file names may be any bytes."""
+    """Returns the path as text that can be encoded; file names may contain any bytes."""
     return os.fsdecode(path).encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Where one frame stands in another, and the ways in which files say how it is turned."""
+"""Poses, and the representations of rotations in robot files."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from dyn_service.parsing.places import Place
 
 @dataclass(frozen=True, eq=False)
 class Pose:
-    """A frame B in a frame A: rotation R_AB (3, 3), origin p_AB (3,) m."""
+    """The pose of a frame B in a frame A: rotation R_AB (3, 3), origin p_AB (3,) m."""
 
     rotation: Matrix = field(default_factory=lambda: np.eye(3))
     origin: Vector = field(default_factory=lambda: np.zeros(3))
 
     def __matmul__(self, other: Pose) -> Pose:
-        """X_AC = X_AB X_BC. With an identity on either side the other one comes out, to the last bit."""
+        """Returns X_AC = X_AB X_BC. If one is the identity, the result is the other to the last bit."""
         return Pose(self.rotation @ other.rotation, self.origin + self.rotation @ other.origin)
 
     @property
     def inverse(self) -> Pose:
-        """X_BA."""
+        """Returns X_BA."""
         return Pose(self.rotation.T, -(self.rotation.T @ self.origin))
 
     @property
     def is_turned(self) -> bool:
-        """Whether B's axes are other ones than A's."""
+        """Whether B's axes differ from A's."""
         return not np.array_equal(self.rotation, np.eye(3))
 
 
 def about(axis: Vector, angle: float) -> Matrix:
-    """(3, 3): the turn by an angle, rad, about a unit vector (3,)."""
+    """Returns the rotation (3, 3) by an angle, rad, about a unit vector (3,)."""
     x, y, z = axis
     cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
     return snapped(np.eye(3) + math.sin(angle) * cross + (1.0 - math.cos(angle)) * (cross @ cross))
@@ -52,10 +52,10 @@ def turning_z_to(axis: Vector) -> Matrix:
 
 
 def of_quaternion(wxyz: Vector, name: str, place: Place) -> Matrix:
-    """(3, 3) of a quaternion (w, x, y, z) of any length but zero: files take it for the unit one.
+    """Returns the rotation (3, 3) of a quaternion (w, x, y, z), normalised.
 
     Raises:
-        UrdfError: It is zero.
+        UrdfError: The quaternion is zero.
     """
     if not np.abs(wxyz).max() >= quantities.SHORTEST_AXIS:
         raise place.fault(f"attribute '{name}': the quaternion is zero, expected a rotation")
@@ -63,7 +63,7 @@ def of_quaternion(wxyz: Vector, name: str, place: Place) -> Matrix:
 
 
 def quaternion_of(rotation: Matrix) -> Vector:
-    """(4,): w, x, y, z of a rotation (3, 3), w >= 0. From its largest entry, so that none loses digits."""
+    """Returns (w, x, y, z) of a rotation (3, 3), w >= 0, computed from the largest entry to keep all digits."""
     R = rotation
     squares = np.array(
         [
@@ -89,7 +89,7 @@ def quaternion_of(rotation: Matrix) -> Vector:
 
 
 def rpy_of(rotation: Matrix) -> Vector:
-    """(3,) rad: roll, pitch, yaw with R = Rz(yaw) Ry(pitch) Rx(roll); the roll is 0 where it and yaw are one turn."""
+    """Returns (roll, pitch, yaw), rad, with R = Rz(yaw) Ry(pitch) Rx(roll); roll is 0 in gimbal lock."""
     R = rotation
     level = math.hypot(R[0, 0], R[1, 0])
     pitch = math.atan2(-R[2, 0], level)

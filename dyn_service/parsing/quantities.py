@@ -1,11 +1,11 @@
-"""Numbers of a robot description, checked: the one place where text or foreign objects become arrays.
+"""Checked numbers of a robot description: converts text and loaded objects to arrays.
 
-Both importers (`urdf.py` from text, `loaded.py` from objects) end here, so that the same robot gives the same numbers
-and the same fault whichever way it came. Conventions: rpy turns about fixed axes x, then y, then z,
+Used by all readers, so that the same robot gives the same numbers and errors in each form. rpy are rotations about
+fixed axes x, then y, then z:
 
     R = Rz(yaw) Ry(pitch) Rx(roll)
 
-and every array that leaves this module is finite, float64, of the shape it says, and without -0.0.
+All returned arrays are finite, float64, of the stated shape, and without -0.0.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ NO_JOINT_ORIGIN = "no <origin>: the child link's frame is the parent link's"
 NO_INERTIAL_ORIGIN = "no <origin>: the centre of mass is the link's origin"
 NO_INERTIA = "no <inertia>: zero is taken"
 SHORTEST_AXIS = 1e-9
-"""Below this length an axis is a zero with rounding errors, not a direction."""
+"""An axis shorter than this has no direction."""
 UNIT = 1e-6
-"""An axis or quaternion within this of unit length was meant so: files print six digits or more."""
+"""An axis or quaternion this close to unit length counts as normalised: files have six digits or more."""
 ORTHONORMAL = 1e-6
-"""A rotation matrix of a loaded object may be this far from orthonormal."""
+"""Tolerance for the orthonormality of a loaded object's rotation matrix."""
 SYMMETRIC = 1e-9
-"""An inertia matrix of a loaded object may be this far from symmetric, as a share of its largest entry."""
+"""Tolerance for the symmetry of a loaded object's inertia matrix, relative to its largest entry."""
 TURN = 2.0 * math.pi + 0.01
-"""rad; a whole turn, as files round it up."""
+"""rad; a whole turn, rounded up as in files."""
 LONGEST_NAME = 256
-"""Characters of a name; real ones have up to 60, and every message, topic and log repeats them."""
+"""Maximum length of a name; real ones have up to 60 characters."""
 LONGEST_NUMBERS = 1000
-"""Characters in which a few numbers must fit."""
+"""Maximum length of an attribute with a few numbers."""
 
-# What float() takes beyond this is not a number of a URDF: nan, inf, 1_000, digits of other scripts.
+# float() also accepts nan, inf, 1_000 and digits of other scripts, which are not numbers of a URDF.
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _BLANKS = re.compile(r"[ \t\r\n]+")
 
 
 def name(text: str, place: Place) -> str:
-    """The name, if it can be one.
+    """Checks a name.
 
     Raises:
-        UrdfError: Empty or blank, very long, with a character that cannot be shown, or with a xacro expression in it.
+        UrdfError: It is blank or too long, or contains an unprintable character or a xacro expression.
     """
     if not text.strip():
         raise place.fault(f"the name is {quoted(text)}, expected one that is not blank")
     if len(text) > LONGEST_NAME:
         raise place.fault(f"the name has {len(text)} characters, expected at most {LONGEST_NAME}")
-    if not text.isprintable():  # names stand in messages, lists and logs of everybody
+    if not text.isprintable():  # names are printed in messages, lists and logs
         hidden = next(character for character in text if not character.isprintable())
         raise place.fault(f"the name {quoted(text)} has the character U+{ord(hidden):04X}, expected printable ones")
     _refuse_xacro(text, "name", place)
@@ -67,19 +67,19 @@ def name(text: str, place: Place) -> str:
 
 
 def decimals(text: str, count: int, attribute: str, place: Place) -> Vector:
-    """Plain decimal numbers separated by blanks.
+    """Parses decimal numbers separated by whitespace.
 
     Args:
         text: The attribute's value.
-        count: How many are expected.
-        attribute: Its name, for faults.
-        place: Where it stands.
+        count: The expected number of numbers.
+        attribute: Its name, for errors.
+        place: Its place.
 
     Returns:
         (count,) finite numbers.
 
     Raises:
-        UrdfError: A wrong count, something that is no plain decimal number, one that overflows, a xacro expression.
+        UrdfError: The count is wrong, or an item is not a decimal number, overflows, or is a xacro expression.
     """
     expected = "a number" if count == 1 else f"{count} numbers"
     _refuse_xacro(text, attribute, place)
@@ -99,16 +99,16 @@ def decimals(text: str, count: int, attribute: str, place: Place) -> Vector:
 
 
 def reading(text: str) -> tuple[float | str, ...]:
-    """The words of an attribute, numbers as such: what it says, however it is written."""
+    """Returns the words of an attribute with numbers parsed, to compare values independently of their notation."""
     words = [word for word in _BLANKS.split(text) if word]
     return tuple(float(word) if _DECIMAL.fullmatch(word) else word for word in words)
 
 
 def array(value: Any, shape: tuple[int, ...], what: str, place: Place) -> Matrix:
-    """The value of a loaded object as a finite array of that shape.
+    """Returns a loaded object's value as a finite array of the given shape.
 
     Raises:
-        UrdfError: Not numbers, another shape, or not finite.
+        UrdfError: Not numbers, wrong shape, or not finite.
     """
     try:
         result = np.array(value, dtype=np.float64)
@@ -122,7 +122,7 @@ def array(value: Any, shape: tuple[int, ...], what: str, place: Place) -> Matrix
 
 
 def scalar(value: Any, what: str, place: Place) -> float:
-    """The value of a loaded object as a finite number; text is held to the rules of `decimals`.
+    """Returns a loaded object's value as a finite number; text follows the rules of `decimals`.
 
     Raises:
         UrdfError: Not a number, or not finite.
@@ -135,10 +135,10 @@ def scalar(value: Any, what: str, place: Place) -> float:
 
 
 def joint_type(kind: Any, place: Place) -> JointType:
-    """The joint's type, if it is one of this version's.
+    """Checks a joint type.
 
     Raises:
-        UrdfError: Any other.
+        UrdfError: Unknown type.
     """
     if kind in JOINT_TYPES:
         return str(kind)
@@ -149,36 +149,36 @@ def joint_type(kind: Any, place: Place) -> JointType:
 
 
 def movement(kind: JointType) -> Joint:
-    """How joints of a type move, but for their axis and pitch."""
+    """Returns the joint class of a type, without axis and pitch."""
     return JOINT_TYPES[kind](np.array(X_AXIS), 0.0)
 
 
 def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
-    """The axis at unit length.
+    """Returns the normalised axis.
 
     Args:
         values: (3,) finite, as written.
         place: The axis.
-        notes: Gets a `changed` note where the length was not one.
+        notes: Receives a `changed` note if the length was not one.
 
     Raises:
-        UrdfError: The axis is zero, so it has no direction.
+        UrdfError: The axis is zero.
     """
     length = math.hypot(*values)
     if length < SHORTEST_AXIS:
         raise place.fault(f"the axis is ({_numbers(values)}), expected a direction: its length is zero")
     if abs(length - 1.0) > UNIT:
         notes.append(place.note("changed", f"({_numbers(values)}) has length {length:.6g}; brought to unit length"))
-    # By the largest entry first: the length of (1e308, 1e308, 0) is not a double.
+    # Divided by the largest entry first: the length of (1e308, 1e308, 0) overflows.
     values = values / np.abs(values).max()
     return snapped(values / math.hypot(*values))
 
 
 def rotation_of_rpy(rpy: Vector) -> Matrix:
-    """R = Rz(yaw) Ry(pitch) Rx(roll), (3, 3), of rpy (3,) rad.
+    """Returns R = Rz(yaw) Ry(pitch) Rx(roll), (3, 3), of rpy (3,) rad.
 
-    Entries within `building.SNAP` of 0 or +-1 become exactly that. Multiples of pi/2 cannot be written exactly: with 16
-    digits the cosine of pi/2 comes out as 6e-17, which means zero; an exact zero makes the kernels shorter.
+    Entries within `building.SNAP` of 0 or +-1 are rounded to it: with 16 digits, the cosine of pi/2 is 6e-17 instead of
+    zero, and exact zeros make kernels shorter.
     """
     cr, cp, cy = (math.cos(angle) for angle in rpy)
     sr, sp, sy = (math.sin(angle) for angle in rpy)
@@ -194,7 +194,7 @@ def rotation_of_rpy(rpy: Vector) -> Matrix:
 
 
 def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Matrix:
-    """The rotation matrix of a quaternion (x, y, z, w), brought to unit length.
+    """Returns the rotation matrix of a quaternion (x, y, z, w), normalised.
 
     Raises:
         UrdfError: The quaternion is zero.
@@ -218,10 +218,10 @@ def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Mat
 
 
 def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
-    """Position and rotation of a loaded object's 4 x 4 pose; identity where it is None.
+    """Returns position and rotation of a loaded object's 4 x 4 pose; the identity for None.
 
     Raises:
-        UrdfError: Not a finite 4 x 4 matrix, or one that is no rigid motion.
+        UrdfError: Not a finite 4 x 4 matrix, or not a rigid motion.
     """
     if value is None:
         return np.zeros(3), np.eye(3)
@@ -229,15 +229,15 @@ def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
     rotation = pose[:3, :3]
     defect = np.abs(rotation @ rotation.T - np.eye(3)).max() if np.abs(rotation).max() < 2.0 else np.inf
     if defect > ORTHONORMAL or np.linalg.det(rotation) < 0.0 or not np.array_equal(pose[3], (0.0, 0.0, 0.0, 1.0)):
-        raise place.fault("the pose is no rigid motion, expected a rotation matrix above the row 0 0 0 1")
+        raise place.fault("the pose is not a rigid motion, expected a rotation matrix above the row 0 0 0 1")
     return pose[:3, 3], snapped(rotation)
 
 
 def mass(value: float, place: Place) -> float:
-    """The mass in kg, if it is one.
+    """Checks a mass, kg.
 
     Raises:
-        UrdfError: Negative.
+        UrdfError: It is negative.
     """
     if value < 0.0:
         raise place.fault(f"the mass is {value:g} kg, expected zero or more")
@@ -245,13 +245,15 @@ def mass(value: float, place: Place) -> float:
 
 
 def inertia_of_moments(moments: Sequence[float]) -> Matrix:
-    """(3, 3) inertia of ixx, ixy, ixz, iyy, iyz, izz. Whether a body can have it is left to `doubts`."""
+    """Returns the inertia (3, 3) of ixx, ixy, ixz, iyy, iyz, izz. `warnings.py` checks whether it is physically
+    possible.
+    """
     xx, xy, xz, yy, yz, zz = moments
     return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
 def inertia_of_matrix(value: Any, place: Place) -> Matrix:
-    """(3, 3) inertia of a loaded object's matrix.
+    """Returns the inertia (3, 3) of a loaded object's matrix.
 
     Raises:
         UrdfError: Not 3 x 3 finite numbers, or not symmetric.
@@ -263,11 +265,11 @@ def inertia_of_matrix(value: Any, place: Place) -> Matrix:
 
 
 def limit_notes(joint: Joint, limit: Limit | None, place: Place) -> list[Note]:
-    """Notes on limits that URDF asks for and the robot does not give. No torque depends on them, so none is refused."""
+    """Returns notes on missing limits that URDF requires; they are not errors, because no torque depends on them."""
     if not joint.ranged:
         return []
     if limit is None:
-        return [place.note("defaulted", "no <limit>, which URDF asks for: the joint is taken as unlimited")]
+        return [place.note("defaulted", "no <limit>, which URDF requires: the joint is unlimited")]
     missing = [name for name in ("lower", "upper") if getattr(limit, name) is None]
     if not missing:
         return []
@@ -275,7 +277,7 @@ def limit_notes(joint: Joint, limit: Limit | None, place: Place) -> list[Note]:
 
 
 def degree_note(rpy: Vector, origin: Place) -> list[Note]:
-    """Doubts roll, pitch and yaw of more than a turn: nobody turns a frame round and round, but 90 is a right angle."""
+    """Warns about rpy of more than a turn: it is probably in degrees, such as 90."""
     if float(np.abs(rpy).max()) <= TURN:
         return []
     return [origin.note("doubted", f"rpy ({_numbers(rpy)}) reads like degrees; angles are in rad")]

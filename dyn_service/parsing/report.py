@@ -1,7 +1,7 @@
-"""What an import made of a robot: kept, merged, defaulted, changed, dropped, doubted, and the masses before and after.
+"""The report of an import: what was kept, merged, defaulted, changed, dropped and doubted, and masses before and after.
 
-A receipt is for reading once, at the moment a robot is first trusted: `render` for a terminal, `to_dict` for a machine.
-Total mass and centre of mass, as written and as computed with, must agree; where they do not, mass was lost on the way.
+`render` returns text for a terminal, `to_dict` plain data. Total mass and centre of mass of the file and of the tree
+must agree; otherwise mass was lost.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ KINDS = {
     "merged": "links that move with another as one body",
     "dropped": "not used",
 }
-"""The kinds of notes in the order a reader should see them, and what each means."""
+"""Kinds of notes in the order in which they are shown, with their meanings."""
 
 
 @dataclass(frozen=True, eq=False)
 class MassSummary:
-    """mass: kg, of the whole robot. com: (3,) m, its centre of mass at q = 0 in the root link's frame."""
+    """mass: kg, of the robot. com: (3,) m, its centre of mass at q = 0 in the root link's frame."""
 
     mass: float
     com: Vector
@@ -44,13 +44,14 @@ class MassSummary:
 
 @dataclass(frozen=True, eq=False)
 class Receipt:
-    """What an import kept and did.
+    """The report of an import.
 
-    robot, source, fingerprint: which robot, from where, and the digest over all that answers depend on ("" if none).
-    links: how many. joints: how many of each type, movable and fixed. movable: of those with entries in q, in order.
-    bodies: how many move as one each. before, after: masses as written, and as computed with. notes: all, by line.
-    certificates: how the kernels made so far did against the tree as given, by kernel, in plain values. root: how the
-    root link moves in the world. gravity: m/s^2, world axes: what acts where a call specifies none.
+    robot, source: its name and origin. fingerprint: digest of all that answers depend on ("" if none). links: number of
+    links. joints: number of joints of each type. movable: names of the joints with entries in q, in order. bodies:
+    number of moving bodies. before, after: masses in the file and in the tree. notes: all notes, by line. certificates:
+    results of the comparison of each compiled kernel with the tree as given, as plain values. root: how the root link
+    moves in the world.
+    gravity: m/s^2, world axes, for calls that do not specify one.
     """
 
     robot: str
@@ -68,15 +69,15 @@ class Receipt:
     gravity: tuple[float, float, float] = DEFAULT_GRAVITY
 
     def with_certificates(self, certificates: Mapping[str, Mapping[str, Any]], notes: Iterable[Note]) -> Receipt:
-        """The receipt with what was found when kernels were made."""
+        """Returns the report with the certificates of kernels."""
         return replace(self, certificates=certificates, notes=(*self.notes, *notes))
 
     def of_kind(self, kind: str) -> tuple[Note, ...]:
-        """The notes of one kind, in the order of lines."""
+        """Returns the notes of a kind, by line."""
         return tuple(note for note in self.notes if note.kind == kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """The receipt in plain types, ready for JSON; a number that is not finite becomes None."""
+        """Returns the report as plain types for JSON; numbers that are not finite become None."""
         return {
             "robot": self.robot,
             "source": self.source,
@@ -96,7 +97,9 @@ class Receipt:
         }
 
     def render(self) -> str:
-        """The receipt as text, no line ending at its end: a head line, masses, then notes by kind with their lines."""
+        """Returns the report as text: a head line, masses, and notes by kind with their lines. No newline at the
+        end.
+        """
         lines = [self._head(), "", *self._facts(), "", *self._masses(), *self._sections()]
         return "\n".join(map(printable, lines))
 
@@ -157,19 +160,19 @@ def build_receipt(
     merged: tuple[Note, ...] = (),
     fingerprint: str = "",
 ) -> Receipt:
-    """The receipt of an import.
+    """Builds the report of an import.
 
     Args:
-        description: The robot as written, with the importer's notes.
-        before: Masses of the links as written.
-        after: Masses of the tree that is computed with.
-        movable: Names of the joints with entries in q, in their order.
-        bodies: How many bodies move.
-        merged: Notes of the tree: what it welded.
-        fingerprint: Of the tree.
+        description: The description, with the reader's notes.
+        before: Masses in the file.
+        after: Masses in the tree.
+        movable: Names of the joints with entries in q, in order.
+        bodies: Number of moving bodies.
+        merged: Notes on links that were merged by fixed joints.
+        fingerprint: The fingerprint of the tree.
 
     Returns:
-        The receipt. A note of the tree without a line gets the line of its link or joint.
+        The report. A note of the tree without a line gets the line of its link or joint.
     """
     types = Counter(joint.type for joint in description.joints)
     lines = {f"link '{link.name}'": link.line for link in description.links}
@@ -187,7 +190,7 @@ def build_receipt(
         bodies=bodies,
         before=before,
         after=after,
-        # Sorting is stable: notes of one line, and those of sources without lines, stay in the order they were written.
+        # Sorting is stable: notes with the same line, and without lines, keep their order.
         notes=tuple(
             sorted(
                 [*description.notes, *_acting(description), *_following(description), *located],
@@ -200,13 +203,15 @@ def build_receipt(
 
 
 def _acting(description: Description) -> Iterator[Note]:
-    """One note for each joint that does something by itself."""
+    """Returns a note on each joint with passive forces."""
     for joint in description.joints:
         moves = joint.moves
         if not moves.nv:
             continue
         units = (("N m", "rad") if column[:3].any() else ("N", "m") for column in moves.subspace.T)
-        ways = dict(zip(units, widths(moves), strict=True))  # of one that turns and shifts two, with the same numbers
+        ways = dict(
+            zip(units, widths(moves), strict=True)
+        )  # two for joints that rotate and translate, with the same numbers
         (force, length), own = next(iter(ways)), joint.friction_width
         inertia = "kg" if force == "N" else "kg m^2"
         damped = " and ".join(f"{f} s/{x}" for f, x in ways)
@@ -224,7 +229,7 @@ def _acting(description: Description) -> Iterator[Note]:
 
 
 def _following(description: Description) -> Iterator[Note]:
-    """One note for each joint that follows another, and one for each leader with what it keeps for its followers."""
+    """Returns a note on each mimic joint, and on each leader with the limits it keeps for its followers."""
     led = followers(description.joints)
     following = by_leader(description.joints, led)
     for joint in description.joints:
@@ -258,7 +263,7 @@ def _finite(value: float) -> float | None:
 
 
 def table(notes: Iterable[Note]) -> list[str]:
-    """One line for each note: the line it is about, the element, what is said of it."""
+    """Returns one line per note: its line in the file, its element, its text."""
     rows = [(f"line {note.line}" if note.line else "", note.element, note.text) for note in notes]
     first, second = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
     margin = f"{{:>{first}}}  " if first else ""

@@ -1,6 +1,6 @@
-"""Visual and collision shapes of links, and the files of their meshes. No mesh is opened here.
+"""Visual and collision shapes of links, and paths of their meshes. No mesh is opened here.
 
-A shape that cannot be read is kept with the reason, because no number of the dynamics depends on it.
+A shape that cannot be read is kept with the reason: no number of the dynamics depends on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "capsule": ("radiu
 
 
 def shapes_of(link: Element, file: str, palette: Mapping[str, tuple[float, ...]]) -> tuple[Shape, ...]:
-    """The `<visual>` and `<collision>` shapes of a URDF link.
+    """Returns the `<visual>` and `<collision>` shapes of a URDF link.
 
     Args:
         link: The element.
@@ -68,7 +68,7 @@ def _shape(element: Element, place: Place, palette: Mapping[str, tuple[float, ..
 
 
 def rgba_of(material: Element, place: Place) -> tuple[float, ...] | None:
-    """The colour of a URDF `<material>`; None if it has none, or a malformed one."""
+    """Returns the colour of a URDF `<material>`; None if it is missing or malformed."""
     for colour in material.all("color")[:1]:
         try:
             return tuple(decimals(colour.attributes.get("rgba", ""), 4, "rgba", place).clip(0.0, 1.0).tolist())
@@ -78,7 +78,7 @@ def rgba_of(material: Element, place: Place) -> tuple[float, ...] | None:
 
 
 def without_capsules(shape: Shape) -> list[Shape]:
-    """A capsule as a cylinder and two spheres, which is the same body; any other shape as it is."""
+    """Returns a capsule as a cylinder and two spheres; any other shape unchanged."""
     if shape.kind != "capsule":
         return [shape]
     radius, length = shape.size
@@ -87,10 +87,10 @@ def without_capsules(shape: Shape) -> list[Shape]:
 
 
 def mesh_file(address: str, beside: Path) -> Path | None:
-    """The file that a mesh's address names, or None where there is no such file.
+    """Returns the file of a mesh URI, or None if it does not exist.
 
-    `package://NAME/..` is looked for in folders called NAME above the robot's file, in those of `ROS_PACKAGE_PATH`, of
-    `share` below `AMENT_PREFIX_PATH`, and in the Python package NAME; nothing is fetched.
+    `package://NAME/..` is searched in folders called NAME above the robot's file, in `ROS_PACKAGE_PATH`, in `share`
+    below `AMENT_PREFIX_PATH`, and in the Python package NAME; nothing is downloaded.
     """
     scheme, is_uri, rest = address.partition("://")
     name, _, inside = rest.partition("/")

@@ -1,7 +1,7 @@
-"""Volume and moments of inertia of solid bodies, for files that say a shape and a density, or a shape and a mass.
+"""Volumes and moments of inertia of solids and shells, for files that give a shape with a density or a mass.
 
-About the centre of mass, per kilogram, along the axes of the shape; cylinders, capsules and cones stand along z. Those
-of thin shells are per kilogram of an even surface.
+Moments are about the centre of mass, per kilogram, along the axes of the shape; the axis of cylinders, capsules and
+cones is z. Shells have uniform surface density.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from dyn_service.parsing.pose import Pose
 
 
 class Solid(NamedTuple):
-    """size: m^3, of a shell m^2. moments: (3,) m^2, the moments of inertia of one kilogram."""
+    """size: m^3, or m^2 for a shell. moments: (3,) m^2, the moments of inertia per kilogram."""
 
     size: float
     moments: Vector
 
 
 def box(a: float, b: float, c: float) -> Solid:
-    """Of half lengths a, b, c, m."""
+    """A box with half lengths a, b, c, m."""
     return Solid(8.0 * a * b * c, np.array([b * b + c * c, a * a + c * c, a * a + b * b]) / 3.0)
 
 
 def ellipsoid(a: float, b: float, c: float) -> Solid:
-    """Of half axes a, b, c, m."""
+    """An ellipsoid with semi-axes a, b, c, m."""
     return Solid(4.0 / 3.0 * math.pi * a * b * c, np.array([b * b + c * c, a * a + c * c, a * a + b * b]) / 5.0)
 
 
 def sphere(r: float) -> Solid:
-    """Of radius r, m."""
+    """A sphere of radius r, m."""
     return ellipsoid(r, r, r)
 
 
 def cylinder(r: float, h: float) -> Solid:
-    """Of radius r and half length h, m."""
+    """A cylinder of radius r and half length h, m."""
     across = r * r / 4.0 + h * h / 3.0
     return Solid(2.0 * math.pi * r * r * h, np.array([across, across, r * r / 2.0]))
 
 
 def capsule(r: float, h: float) -> Solid:
-    """A cylinder of radius r and half length h, m, between two half balls."""
+    """A cylinder of radius r and half length h, m, with two half balls."""
     rod, ball = cylinder(r, h), sphere(r)
     size = rod.size + ball.size
-    # A half ball's centre is 3 r / 8 from its flat side, which is h from the middle.
+    # The centre of mass of a half ball is 3 r / 8 from its flat side, which is h from the middle.
     ends = np.array([1.0, 1.0, 0.0]) * (h * h + 3.0 / 4.0 * h * r)
     return Solid(size, (rod.size * rod.moments + ball.size * (ball.moments + ends)) / size)
 
 
 def box_shell(a: float, b: float, c: float) -> Solid:
     """Six plates."""
-    x, y, z = b * c, a * c, a * b  # a quarter of each pair's area is twice that
+    x, y, z = b * c, a * c, a * b  # areas of the three pairs, divided by 8
     total = x + y + z
     squares = np.array([x + (y + z) / 3.0, y + (x + z) / 3.0, z + (x + y) / 3.0]) * np.array([a * a, b * b, c * c])
     return Solid(
@@ -81,7 +81,7 @@ def capsule_shell(r: float, h: float) -> Solid:
     """A thin tube between two thin half balls."""
     tube, ball = 4.0 * math.pi * r * h, 4.0 * math.pi * r * r
     of_tube = np.array([r * r / 2.0 + h * h / 3.0] * 2 + [r * r])
-    # A thin half ball's centre is r / 2 from its open side.
+    # The centre of mass of a thin half ball is r / 2 from its open side.
     of_ball = np.full(3, 2.0 / 3.0 * r * r) + np.array([1.0, 1.0, 0.0]) * (h * h + h * r)
     return Solid(tube + ball, (tube * of_tube + ball * of_ball) / (tube + ball))
 
@@ -101,7 +101,7 @@ SOLIDS: Mapping[str, Callable[..., Solid]] = {
     "cylinder": cylinder,
     "box": box,
 }
-"""By MuJoCo's names, which are SDFormat's too; how many sizes each takes is `SIZES`."""
+"""Solids by the names of MuJoCo and SDFormat; `SIZES` is the number of sizes of each."""
 
 SHELLS: Mapping[str, Callable[..., Solid]] = {
     "sphere": sphere_shell,
@@ -112,19 +112,19 @@ SHELLS: Mapping[str, Callable[..., Solid]] = {
 }
 
 FIRST_HIDDEN = 3
-"""The first group of geoms that MuJoCo's viewer does not draw by default."""
+"""The first geom group that MuJoCo's viewer hides by default."""
 
 SIZES = {"sphere": 1, "capsule": 2, "ellipsoid": 3, "cylinder": 2, "box": 3}
 
 
 def stretched(kind: str, sizes: Sequence[float], by: float) -> tuple[float, ...]:
-    """Sizes with the lengths of boxes, cylinders and capsules times `by`: 2 turns half-lengths to those of `Shape`."""
+    """Scales the lengths of boxes, cylinders and capsules: `by` = 2 converts half lengths to those of `Shape`."""
     radii = {"box": 0, "cylinder": 1, "capsule": 1}.get(kind, 3)
     return (*sizes[:radii], *(by * size for size in sizes[radii:]))
 
 
 def together(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:
-    """One body of several, each with its mass, kg, its pose and its moments (3,) kg m^2; None of none."""
+    """Combines bodies, each with mass, kg, pose and moments (3,) kg m^2; returns None for an empty list."""
     if not parts:
         return None
     if len(parts) == 1:

@@ -1,6 +1,6 @@
-"""Links and joints -> a `Description`, once they are known to form one tree.
+"""Checks that links and joints form one tree, and returns a `Description`.
 
-The invariants that everything behind the importers relies on:
+Invariants of a description:
 
     names       link names are unique, joint names are unique
     joints      parent and child name two different links of the robot
@@ -9,11 +9,10 @@ The invariants that everything behind the importers relies on:
     one root    exactly one link is no joint's child
     mimic       does not name its own joint; following it ends
 
-Each is checked once, here, for every source. The order above is the order of checking: the first fault is the cause,
-not its echo. Cost: linear in links and joints.
+They are checked in this order, so that the first fault is the cause of others. Cost: linear in links and joints.
 
-A parent called `world` that no link declares is how many write that a robot stands in the world, and other engines take
-it so. Where it makes the links one tree, it is added as a link without mass, and noted.
+Many files use a parent called `world` without declaring it, and other engines accept that. If it makes the links one
+tree, it is added as a link without mass, with a note.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from dyn_service.parsing.warnings import doubts
 from dyn_service.support.suggestions import did_you_mean
 
 WORLD = "world"
-"""The one link that need not be declared."""
+"""The name of the link that may be undeclared."""
 
 LONGEST_CYCLE = 8
-"""Links of a loop that a message names."""
+"""Maximum number of links of a loop that a message names."""
 
 Named = TypeVar("Named", Link, Joint)
 
@@ -40,14 +39,14 @@ Named = TypeVar("Named", Link, Joint)
 def assemble(
     name: str, links: Sequence[Link], joints: Sequence[Joint], notes: Iterable[Note], robot: Place
 ) -> Description:
-    """The robot, checked, with the notes so far and its doubts.
+    """Returns the checked robot, with the reader's notes and warnings.
 
     Args:
-        name: The robot's.
+        name: The robot's name.
         links: In the order of the source.
         joints: In the order of the source.
-        notes: What the importer did.
-        robot: The place of the robot element; its file names the source.
+        notes: The reader's notes.
+        robot: The place of the robot element; its file is the source.
 
     Raises:
         UrdfError: An invariant of this module does not hold; names the element and its line.
@@ -92,7 +91,7 @@ def _is_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place) -
 
 
 def _undeclared_world(links: Mapping[str, Link], joints: Iterable[Joint]) -> Link | None:
-    """The link that joints take for declared, on the line of the first of them."""
+    """Returns the undeclared `world` link, on the line of the first joint that uses it."""
     if WORLD in links:
         return None
     return next((Link(WORLD, line=joint.line) for joint in joints if joint.parent == WORLD), None)
@@ -127,7 +126,7 @@ def _check_ends(joint: Joint, links: Mapping[str, Link], robot: Place) -> None:
 
 
 def _inboard(joints: Iterable[Joint], robot: Place) -> dict[str, Joint]:
-    """The joint whose child a link is, by the link's name."""
+    """Returns the inboard joint of each link, by the link's name."""
     inboard: dict[str, Joint] = {}
     for joint in joints:
         first = inboard.setdefault(joint.child, joint)
@@ -157,7 +156,7 @@ def _loop(start: str, inboard: Mapping[str, Joint], robot: Place) -> Exception:
     cycle = [start]
     while (parent := inboard[cycle[-1]].parent) != start:
         cycle.append(parent)
-    # Parent to child, beginning where the source begins it, whichever link the search came from.
+    # Parent to child, starting at the first link in the source, independent of the search.
     cycle.reverse()
     first = min(range(len(cycle)), key=lambda i: (inboard[cycle[i]].line, cycle[i]))
     cycle = cycle[first:] + cycle[:first]
@@ -166,7 +165,7 @@ def _loop(start: str, inboard: Mapping[str, Joint], robot: Place) -> Exception:
 
 
 def _check_root(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Place) -> None:
-    # Without loops there is at least one.
+    # Without loops there is at least one root.
     roots = [link for link in links if link.name not in inboard]
     if len(roots) > 1:
         names = listed([link.name for link in roots])
@@ -193,7 +192,7 @@ def _check_mimic(joints: Mapping[str, Joint], robot: Place) -> None:
                 raise _place("joint", at, robot).inside("mimic").fault(message)
             walked[at.name] = None
             if at.mimic.joint not in joints:
-                break  # doubted, not refused: real files have it, and the joint moves by itself
+                break  # a warning, not an error: real files have it, and the joint is independent
             at = joints[at.mimic.joint]
         safe.update(walked)
 

@@ -1,4 +1,4 @@
-"""What `<transmission>` elements say of a joint: the reduction of its gear, and the inertia of the rotor behind it.
+"""`<transmission>` elements: the gear ratio of a joint and the inertia of its rotor.
 
     armature = rotor inertia * reduction^2
 
@@ -7,9 +7,9 @@
         <drake:rotor_inertia value="1e-5"/><drake:gear_ratio value="100"/>       as Drake writes it, counts first
       </actuator></transmission>
 
-URDF itself has no rotor inertia, so few files say one. A reduction without it is remembered for anyone who knows the
-rotor (`joint_files.py`). Efforts are those of joints, on which a reduction has no say. What does not read or couples
-several joints is left out and noted: no file is refused for a transmission.
+URDF itself has no rotor inertia, so few files give one. A reduction without it is kept for joint files that give the
+rotor (`joint_files.py`). Efforts are joint efforts, independent of the reduction. Invalid transmissions, and those that
+couple several joints, are ignored with a note: no file is refused for a transmission.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ RATIO, ROTOR = "drake:gear_ratio", "drake:rotor_inertia"
 
 
 def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> tuple[list[Joint], list[Note]]:
-    """The joints with the reductions and armatures that a robot's transmissions give them, and what was not used.
+    """Returns the joints with reductions and armatures from transmissions, and notes on what was not used.
 
     Args:
-        root: The robot.
-        joints: Its joints, as read.
+        root: The robot element.
+        joints: Its joints.
         robot: The robot's place.
     """
     made = list(joints)
@@ -84,15 +84,15 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
 
 
 def not_used(number: int) -> str:
-    """The note on transmissions without a rotor's inertia."""
+    """Returns the note on transmissions without a rotor inertia."""
     return unused(number, f"<{TAG}> element", "in <robot>") + ": no rotor inertia in them"
 
 
 def _gear(element: Element, place: Place) -> tuple[float | None, float | None]:
-    """Reduction and rotor inertia, kg m^2, each None where it is not said.
+    """Returns reduction and rotor inertia, kg m^2, None if not given.
 
     Raises:
-        UrdfError: One is no number, or the inertia is negative.
+        UrdfError: One is not a number, or the inertia is negative.
     """
     actuators = element.all("actuator")
     holders = [*actuators, *element.all("joint"), element]

@@ -1,11 +1,29 @@
-"""What a robot description says but can hardly mean: kept as written, and noted.
+"""Plausibility warnings: content of a robot description that is probably a mistake. It is kept as written.
 
-Doubts never refuse a robot. Of the real robots at hand half have links without mass and a quarter have inertias that no
-rigid body can have, and they are simulated every day; their users should know it, not lose the robot.
+Warnings never refuse a robot: half of the robots of example-robot-data have links without mass, a quarter have inertias
+that no rigid body can have, and they are simulated every day.
 
-A rigid body's principal moments a <= b <= c about its centre of mass, being second moments of a positive mass, satisfy
+Inertias. Principal moments a <= b <= c about the centre of mass satisfy a >= 0 and a + b >= c.
 
-    a >= 0   and   a + b >= c
+Units. URDF uses m, kg and rad; CAD programs often do not. A unit mistake is a factor of 57 (degrees), 1e3 (millimetres,
+grams) or 1e3 to 1e9 (moments), which is larger than the variety of real robots:
+
+    density      A body of mass m has at least the trace of inertia of a ball of osmium, the densest matter:
+                 tr I = 6/5 m r^2 with m = rho 4/3 pi r^3.
+    lengths      A link with joints or centres of mass d apart is about d long. If most of a robot's mass is in links
+    with a
+                 hundredth of the density of air in cubes of that size, d is in millimetres; if most is in links denser
+                 than solid steel, masses are in grams.
+    gyration     A link's radius of gyration k = sqrt(largest moment / mass) is at most about half its length. For the
+    robots
+                 of example-robot-data it is up to 3 times the largest distance between joints and centres of mass of
+                 its body; a unit mistake in the moments makes k at least 31 times as large.
+
+The thresholds separate those robots from the same robots with each mistake applied.
+
+Fixed base. URDF files of humanoids and quadrupeds mostly start with the trunk and leave it to the simulator to free it.
+Read as written, the trunk is fixed in the world. Such robots are recognised by link names (foot, ankle, shank, ..) at
+the ends of two or more chains of two or more revolute joints.
 
 Cost: linear in links.
 """
@@ -27,17 +45,17 @@ from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing.places import Place, counted, listed, named, quoted
 
 MOMENTS = 1e-3
-"""Share of the largest principal moment by which the conditions above may fail: files print moments with 3 digits."""
+"""Tolerance of the inertia conditions relative to the largest principal moment: files have moments with 3 digits."""
 LIGHTEST_KG = 1e-6
 HEAVIEST_KG = 1e5
 FARTHEST_COM_M = 10.0
 
 
 def doubts(description: Description) -> list[Note]:
-    """One note per doubt: inertials in the order of links, moving links without mass, a fixed base, units, joints."""
+    """Returns the warnings: inertias by link, moving links without mass, fixed base, units, joints."""
     sizes = measure(description)
     units = unit_notes(description, sizes)
-    # One slip of units is one note, not one more for every link.
+    # One unit mistake is one note, not one per link.
     links = [] if units else size_notes(description, sizes)
     return [
         *_inertials(description, plausible=not units),
@@ -55,11 +73,11 @@ def _link(description: Description, link: Link) -> Place:
 
 
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
-    """`plausible`: the robot's units are not in doubt, so that a link that is out of scale is news."""
+    """Warns about inertias. plausible: the robot's units are plausible, so that single links can be checked."""
     told = {note.line for note in description.notes if note.kind == "defaulted" and note.line}
     for link in description.links:
         by_default = link.line in told and link.inertial is not None and is_stand_in(link.inertial)
-        if link.inertial is not None and not by_default:  # which a note of the reader says
+        if link.inertial is not None and not by_default:  # the reader has a note on it
             for text in _inertial(link.inertial, plausible=plausible):
                 yield _link(description, link).note("doubted", text)
 
@@ -92,7 +110,7 @@ def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
 
 
 def _moments(inertial: Inertial, scale: float) -> Iterator[str]:
-    # Scaled, so that no intermediate leaves the range of doubles.
+    # Scaled, so that nothing overflows.
     a, b, c = principal_moments(inertial.inertia / scale).tolist()
     moments = ", ".join(f"{moment * scale:.4g}" for moment in (a, b, c))
     if a < -MOMENTS * c:
@@ -102,7 +120,7 @@ def _moments(inertial: Inertial, scale: float) -> Iterator[str]:
 
 
 def _massless(description: Description) -> Iterator[Note]:
-    """Movable joints that move a body of no mass: the child link and the links that fixed joints weld to it."""
+    """Warns about movable joints whose body (the child link and links fixed to it) has no mass."""
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
     welded = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
@@ -116,7 +134,7 @@ def _massless(description: Description) -> Iterator[Note]:
     links = {link.name: link for link in description.links}
     for name in order:
         if links[name].between and beyond[name]:
-            continue  # nobody wrote it
+            continue  # the importer added it
         if name in inboard and inboard[name].moves.nv and welded[name] == 0.0:
             mover = quoted(inboard[name].name)
             if beyond[name] == 0.0:
@@ -166,67 +184,67 @@ def _joint(joint: Joint) -> Iterator[str]:
         if value is not None and value < 0.0:
             yield f"{what} limit {value:g} is negative"
     zero = [what for what, value in bounds.items() if value == 0.0]
-    if zero and joint.mimic is None:  # of one that follows another none counts
+    if zero and joint.mimic is None:  # limits of mimic joints are ignored
         yield f"{' and '.join(zero)} limit 0: taken at its word the joint may not move; exporters write it for none"
 
 
 TWO_TURNS = 4.0 * math.pi
-"""rad; joints with stops turn at most this far either way: a robot's wrist +-2 pi, with a cable drum twice that."""
+"""rad; largest range of joints with stops: +-2 pi for wrists, twice that with a cable drum."""
 WHOLE_TURNS = 5e-3
-"""rad; a limit this near to a multiple of pi was given in rad, however large. Of whole degrees only 355 is so near."""
+"""rad; a limit this close to a multiple of pi is in rad. Of whole degrees, only 355 is this close."""
 MOST_DEGREES = 720.0
-"""Beyond two turns, read as degrees, limits are stand-ins for none at all (1e3, 1e16)."""
+"""Beyond two turns in degrees, limits are placeholders for unlimited (1e3, 1e16)."""
 LONG_M = 10.0
-"""A distance that lengths in millimetres exceed in any machine and lengths in m in few."""
+"""A distance that lengths in millimetres exceed in any machine, and lengths in metres in few."""
 FAR_TRAVEL = 10.0
-"""Travel over the robot's longest distance: a slide of a few lengths of its links is a machine's, not a slip's 1e3."""
+"""Plausible travel of a prismatic joint relative to the robot's longest distance; a unit mistake gives 1e3."""
 FARTHEST_TRAVEL_M = 1e4
-"""Travel from which a limit is a stand-in for none."""
+"""Travel from which a limit is a placeholder for unlimited."""
 THIN_KG_M3 = 1e-2
-"""A hundredth of air. Real links have 1 to 1e4 in cubes of their length; in millimetres and kg 1e-9 of that, in
-millimetres and grams 1e-6. A crane's boom of 40 m and 1 t has 0.016."""
+"""kg/m^3, a hundredth of air. Real links have 1 to 1e4 in cubes of their length; in millimetres and kg 1e-9 of that, in
+millimetres and grams 1e-6. A crane boom of 40 m and 1 t has 0.016."""
 HEAVY_KG = 100.0
 HEAVIEST_ROBOT_KG = 1e8
-"""Between these, in grams, are robots of 0.1 kg to 100 t."""
+"""Range of total masses of robots of 0.1 kg to 100 t, if given in grams."""
 STEEL_KG_M3 = 7850.0
 OSMIUM_KG_M3 = 22590.0
 BALL = 1.6
-"""Radius of a ball over its radius of gyration about any axis, sqrt(5/2)."""
+"""Radius of a ball relative to its radius of gyration, sqrt(5/2)."""
 WIDE = 5.0
-"""Radii of gyration over distances: the geometric middle of 2.5, sane, and 10, a third of the least slip of 31."""
+"""Threshold of radii of gyration relative to distances: geometric mean of 2.5 (plausible) and 10 (a third of 31)."""
 WIDEST_GYRATION_M = 10.0
-"""Beyond this, moments were given in other units than kg m^2, whatever the distances: see `doubts`."""
+"""Above this, moments are not in kg m^2, independent of distances."""
 SMALLEST_SHARE = 0.1
-"""Of the robot's largest distance: what is smaller says nothing of a body's size, such as a rotor 0.1 mm off."""
+"""Relative to the robot's largest distance; smaller distances say nothing about a body's size."""
 FAINT_GYRATION_M = 1e-6
-"""Below this, moments are dust: a point mass."""
+"""Below this, moments are those of a point mass."""
 FAINT_SHARE = 1e-6
-"""Of the robot's mass: links that weigh less were given some mass or other, for a parser's sake."""
+"""Relative to the robot's mass; lighter links have placeholder masses."""
 
 
 @dataclass
 class _Body:
-    """Links that fixed joints weld: its distance to the body it hangs on; joints, centres of mass in its frame."""
+    """Links connected by fixed joints: the distance to the parent body, joints and centres of mass in its frame."""
 
     inboard: float
     joints: list[Vector]
     centres: list[Vector] = field(default_factory=list)
 
     def apart(self) -> float:
-        """The longest distance that joints alone tell of."""
+        """The longest distance between joints."""
         return max(self.inboard, _spread(self.joints))
 
     def extent(self) -> float:
-        """The same of joints and centres of mass."""
+        """The longest distance between joints and centres of mass."""
         return max(self.inboard, _spread([np.zeros(3), *self.joints, *self.centres]))
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the distances of a robot say of its size, in m.
+    """Sizes of a robot estimated from distances, m.
 
-    own: per link with mass, the longest distance among its frame, its joints and its centre of mass. longest: of these.
-    body: per link, the extent of the body it is part of. apart: the longest distance between two joints.
+    own: per link with mass, the longest distance between its frame, its joints and its centre of mass. longest: the
+    longest of these. body: per link, the extent of its body. apart: the longest distance between two joints.
     """
 
     own: dict[str, float]
@@ -236,22 +254,22 @@ class Sizes:
 
 
 def unit_notes(description: Description, sizes: Sizes) -> list[Note]:
-    """Doubts about the units of a robot as a whole: lengths, then masses."""
+    """Warns about the units of lengths and masses."""
     return [*_lengths(description, sizes), *_masses(description, sizes)]
 
 
 def size_notes(description: Description, sizes: Sizes) -> list[Note]:
-    """Doubts about each link's moments of inertia."""
+    """Warns about the moments of inertia of each link."""
     return list(_gyrations(description, sizes))
 
 
 def limit_notes(description: Description, sizes: Sizes) -> list[Note]:
-    """Doubts about the units of each joint's limits."""
+    """Warns about the units of the limits of each joint."""
     return list(_limits(description, sizes))
 
 
 def measure(description: Description) -> Sizes:
-    """The distances of a robot."""
+    """Returns the sizes of a robot."""
     with np.errstate(over="ignore", invalid="ignore"):
         return _measure(description)
 
@@ -272,7 +290,7 @@ def _measure(description: Description) -> Sizes:
             body, R, p = placed[inbound.parent]
             rotation, origin = R @ inbound.rotation, p + R @ inbound.xyz
         else:
-            # How far from a world without mass a robot was put says nothing of its size.
+            # The distance from the world says nothing about a robot's size.
             placing = inbound.parent not in inboard and inbound.parent not in own
             distance = 0.0 if placing else _length(inbound.xyz)
             body, rotation, origin = _Body(distance, [np.zeros(3)]), np.eye(3), np.zeros(3)
@@ -289,7 +307,7 @@ def _measure(description: Description) -> Sizes:
 
 
 def _lengths(description: Description, sizes: Sizes) -> Iterator[Note]:
-    """Lengths in millimetres."""
+    """Warns about lengths in millimetres."""
     if not LONG_M < sizes.apart < math.inf:
         return
     massive = list(_massive(description))
@@ -305,7 +323,7 @@ def _lengths(description: Description, sizes: Sizes) -> Iterator[Note]:
 
 
 def _masses(description: Description, sizes: Sizes) -> Iterator[Note]:
-    """Masses in grams."""
+    """Warns about masses in grams."""
     massive = list(_massive(description))
     total = sum(inertial.mass for _, inertial in massive)
     dense = sum(
@@ -321,12 +339,12 @@ def _masses(description: Description, sizes: Sizes) -> Iterator[Note]:
 
 
 def _gyrations(description: Description, sizes: Sizes) -> Iterator[Note]:
-    """Moments of inertia that no body of that mass has, or none of that size."""
+    """Warns about moments of inertia that are impossible for the mass or the size."""
     total = sum(inertial.mass for _, inertial in _massive(description))
     for link, inertial in _massive(description):
         k = _gyration(inertial)
         size = max(sizes.body[link.name], SMALLEST_SHARE * (sizes.longest or sizes.apart))
-        # A centre of mass may lie near its link's frame in any body: without joints apart nothing tells a size.
+        # A centre of mass may be close to its link's frame: without distances between joints, the size is unknown.
         known = sizes.apart > 0.0
         if k < FAINT_GYRATION_M or inertial.mass < FAINT_SHARE * total or is_stand_in(inertial):
             continue
@@ -359,7 +377,7 @@ def _limits(description: Description, sizes: Sizes) -> Iterator[Note]:
             yield place.note("doubted", f"{text} like degrees: {turns:.3g} turns")
         if stops and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
-            # A base that slides carries most of the robot and may go far; what a robot carries may not.
+            # A sliding base carries most of the robot and may travel far; a link of an arm does not.
             slides = carried[joint.child] < total / 2.0
             if slides and LONG_M < travel < FARTHEST_TRAVEL_M and travel > FAR_TRAVEL * sizes.longest:
                 text = (
@@ -373,12 +391,12 @@ def _reads_like_degrees(bound: float) -> bool:
     size = abs(bound)
     if not TWO_TURNS * 1.001 < size <= MOST_DEGREES:
         return False
-    # 100 is what people write for no limit.
+    # 100 is a common placeholder for unlimited.
     return size != 100.0 and abs(size - math.pi * round(size / math.pi)) > WHOLE_TURNS
 
 
 def _carried(description: Description) -> dict[str, float]:
-    """Mass of each link and all that hangs on it, kg."""
+    """Returns the mass of each link with its branch, kg."""
     inboard = {joint.child: joint for joint in description.joints}
     mass = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
     for name in reversed(outward(description)):
@@ -394,13 +412,13 @@ def _massive(description: Description) -> Iterator[tuple[Link, Inertial]]:
 
 
 def _cube(link: Link, inertial: Inertial, sizes: Sizes) -> float:
-    """Volume of a cube as long as the link, m^3."""
+    """Returns the volume of a cube with the link's length, m^3."""
     length = max(sizes.own[link.name], BALL * _gyration(inertial))
     return length * length * length
 
 
 def is_stand_in(inertial: Inertial) -> bool:
-    """Whether it is what urdfpy and urchin put where a file has no `<inertial>`."""
+    """Returns whether the inertial is the default of urdfpy and urchin for a missing `<inertial>`."""
     return (
         inertial.mass == 1.0
         and not inertial.com.any()
@@ -410,12 +428,14 @@ def is_stand_in(inertial: Inertial) -> bool:
 
 
 def _gyration(inertial: Inertial) -> float:
-    """Radius of gyration about the axis of the largest moment, m; by its entries, which is within a factor of 3."""
+    """Returns the radius of gyration for the largest moment, m, within a factor of 3, from matrix entries."""
     return math.sqrt(float(np.abs(inertial.inertia).max())) / math.sqrt(inertial.mass)
 
 
 def _least_density(inertial: Inertial) -> float:
-    """Density of the ball with that mass and trace of inertia, kg/m^3: any other body of them is denser somewhere."""
+    """Returns the density of the ball with this mass and trace of inertia, kg/m^3, the least possible maximum
+    density.
+    """
     trace = sum(np.diag(inertial.inertia).tolist())
     if trace <= 0.0:
         return 0.0
@@ -425,7 +445,7 @@ def _least_density(inertial: Inertial) -> float:
 
 
 def _spread(points: list[Vector]) -> float:
-    """The diagonal of the box about the points, m."""
+    """Returns the diagonal of the bounding box of the points, m."""
     return _length(np.ptp(np.array(points), axis=0)) if points else 0.0
 
 
@@ -435,7 +455,7 @@ def _length(vector: Vector) -> float:
 
 FEWEST_LEGS = 2
 FEWEST_TURNS = 2
-"""Joints that turn between trunk and foot: hip and knee."""
+"""Minimum number of revolute joints between trunk and foot: hip and knee."""
 # Whole words: `sole` is in TorsoLeft, `foot` in base_footprint. Not `leg`, which tables have, nor `hip`.
 _WORDS = frozenset(
     {"foot", "feet", "ankle", "sole", "toe", "toes", "heel", "shank", "shin", "calf", "tibia", "paw", "hoof", "knee"}
@@ -445,10 +465,10 @@ _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def walking_notes(description: Description) -> list[Note]:
-    """One doubt where the robot seems to walk; its place is the root link."""
+    """Warns if the robot seems to walk and its base is fixed; the place is the root link."""
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
-    # Of each link the joint that last turned on the way to it, by its child link, and how many have.
+    # For each link, the last revolute joint on its path, by child link, and their number.
     turned: dict[str, str] = {order[0]: ""}
     turns: dict[str, float] = {order[0]: 0}
     feet: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""A xacro file -> the XML that it makes, by the package `xacro`, the one that ROS has.
+"""Expands xacro files with ROS's package `xacro`.
 
-xacro is a language: it evaluates Python, and reads files and the environment. So nothing here is run but a file that
-its user names, whose name ends in `.xacro`; never text, and never anything that a server was sent. Packages of `$(find
-PACKAGE)` are found where ROS finds them, and else as folders with a `package.xml` above the file or beside those.
+xacro evaluates Python and reads files and the environment. Therefore only a file that the user names, with a name
+ending in `.xacro`, is run; never text, and never a request to a server. `$(find PACKAGE)` searches where ROS does, then
+folders with a `package.xml` above the file or next to those.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from dyn_service.support.suggestions import did_you_mean
 
 SUFFIX = ".xacro"
 
-_LOCK = threading.Lock()  # the package keeps what it is at in its modules
+_LOCK = threading.Lock()  # the package has global state
 
 
 def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
-    """The XML that a file makes, line by line as the command `xacro` prints it.
+    """Returns the expanded XML of a file, as the command `xacro` prints it.
 
     Args:
         path: The file.
-        arguments: Of its `<xacro:arg>`, by name.
+        arguments: Values of its `<xacro:arg>`, by name.
 
     Raises:
-        MissingLibraryError: The package is not installed; says which extra brings it.
-        NotFoundError: There is no such file.
-        UrdfError: The file is not sound; names it.
-        InvalidArgumentError: It takes no argument of that name, or one is no text.
+        MissingLibraryError: The package is not installed; names the extra that installs it.
+        NotFoundError: The file does not exist.
+        UrdfError: The file is invalid; names it.
+        InvalidArgumentError: It has no argument of that name, or a value is not text.
 
     Checked by:
         tests/parsing/test_xacro.py
@@ -56,7 +56,7 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
             text: str = xacro.process_file(name, mappings=given, verbosity=0).toprettyxml(indent="  ")
         except ExpatError as fault:
             raise UrdfError(f"malformed XML: {fault}", file=_at(xacro, name), line=fault.lineno) from None
-        except Exception as fault:  # noqa: BLE001  # what its expressions may raise is anything
+        except Exception as fault:  # noqa: BLE001  # its expressions may raise anything
             said = " ".join(str(fault).split()) or type(fault).__name__
             macros = [each.body.getAttribute("name") for each in getattr(xacro, "macrostack", None) or ()]
             element = f"macro '{macros[-1]}'" if macros else None
@@ -69,7 +69,7 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
 
 
 class _Given(dict[str, str]):
-    """Arguments that remember which of them were asked for."""
+    """Arguments that record which of them were used."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(given)
@@ -85,14 +85,14 @@ class _Given(dict[str, str]):
 
 
 def _at(xacro: Any, name: str) -> str:
-    """The file that was at work."""
+    """Returns the file that was being processed."""
     stack = getattr(xacro, "filestack", None) or [name]
     return str(stack[-1] or name)
 
 
 @contextmanager
 def _finding(xacro: Any, path: Path) -> Iterator[None]:
-    """`$(find PACKAGE)` without ROS."""
+    """Resolves `$(find PACKAGE)` without ROS."""
     arguments: Any = import_module(f"{xacro.__name__}.substitution_args")
     by_ros: Callable[[str], str] | None = getattr(arguments, "_eval_find", None)
 
@@ -100,14 +100,14 @@ def _finding(xacro: Any, path: Path) -> Iterator[None]:
         if by_ros is not None:
             try:
                 return by_ros(package)
-            except Exception:  # noqa: BLE001  # ROS is not there, or knows no such package
+            except Exception:  # noqa: BLE001  # ROS is not installed, or has no such package
                 pass
         for folder in path.resolve().parents:
             for candidate in (folder, folder / package):
                 if candidate.name == package and (candidate / "package.xml").is_file():
                     return str(candidate)
         raise LookupError(
-            f"there is no package '{package}' that ROS knows, nor a folder of that name with a package.xml above"
+            f"package '{package}' not found: neither by ROS nor as a folder of that name with a package.xml above"
         )
 
     if by_ros is None:

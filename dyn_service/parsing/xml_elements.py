@@ -1,9 +1,12 @@
-"""XML text -> elements with their line numbers, and nothing else: no network, no other file, no entity, no recovery.
+"""Parses XML text to elements with line numbers. No network, no other files, no entities, no error recovery.
 
-The text is parsed by expat behind defusedxml's guards. A document type declaration is refused as such; with it go
-entities, expanding or external, since they cannot be declared anywhere else. Text between tags and processing
-instructions are skipped: URDF says everything in attributes. Comments are kept, for what they take out of a robot.
-Prefixes are part of names and need no declaration: files outlive the tools whose prefixes they carry.
+The parser is expat with defusedxml's guards. Document type declarations are refused, and with them all entities. Text
+between tags and processing instructions are skipped: URDF uses attributes only. Comments are kept, for notes on content
+that is commented out. Prefixes are part of names and need no declaration.
+
+`Unread` collects what a reader of URDF ignores. Simulator extensions and the like are dropped with a note. Names that
+resemble known ones (`<intertial>`), and what xacro left unexpanded, are warnings, and errors in the same element name
+them.
 
 Cost: one pass, time and memory linear in the text, both bounded by `ReadLimits`.
 """
@@ -29,14 +32,15 @@ from dyn_service.parsing.places import NoteKind, Place, quoted, shown_path, unus
 from dyn_service.support.suggestions import LIKENESS, closest
 
 BEFORE_XML = "\ufeff \t\r\n"
-"""A byte order mark and blanks: what may stand before the first `<`."""
+"""A byte order mark and whitespace, allowed before the first `<`."""
 
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """The largest description that is read. The largest real ones known have 0.2 MB, 4000 elements, 130 links.
+    """Limits of a description. The largest known robots have 0.2 MB, 4000 elements, 130 links.
 
-    size: bytes of text. elements: in all, with comments. depth: of nested elements. attributes: of one element. links,
+    size: bytes of text. elements: total number, with comments. depth: of nested elements. attributes: per element.
+    links,
     joints: of the robot.
     """
 
@@ -49,13 +53,13 @@ class ReadLimits:
 
 
 LONGEST_TEXT = 200
-"""Characters of an element's text from which on no more are kept: numbers are all that is read of it."""
+"""Maximum number of characters of an element's text that are kept; only numbers are read from it."""
 
 
 @dataclass(slots=True)
 class Element:
-    """An XML element: its tag as written (prefix included), attributes, 1-based line, children in order, the beginning
-    of its text, and the file it stands in.
+    """An XML element: its tag as written (with prefix), attributes, 1-based line, children in order, the start of its
+    text, and its file.
     """
 
     tag: str
@@ -66,13 +70,13 @@ class Element:
     file: str = ""
 
     def all(self, tag: str) -> list[Element]:
-        """The children of that tag."""
+        """Returns the children with a tag."""
         return [child for child in self.children if child.tag == tag]
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment: its text, and the line on which it begins."""
+    """A comment: its text and first line."""
 
     text: str
     line: int
@@ -80,8 +84,8 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An XML text: its root element, and its comments in order. dashes: the line of the first comment with `--` in it,
-    which XML does not allow and other parsers accept; 0: none has one.
+    """A parsed text: its root element, and its comments in order. dashes: the line of the first comment with `--` in
+    it, which XML does not allow and other parsers accept; 0 if there is none.
     """
 
     root: Element
@@ -89,25 +93,25 @@ class Document:
     dashes: int = 0
 
     def notes(self, place: Place) -> list[Note]:
-        """What was changed to read it; `place`: of its root element."""
+        """Returns notes on changes that were needed to read it; `place`: its root element."""
         text = "'--' inside a comment, which XML does not allow: read as if it were blanks"
         return [replace(place, element="comment", line=self.dashes).note("changed", text)] if self.dashes else []
 
 
 def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
-    """The text of a file, read only if it is a regular file within the limit.
+    """Reads a regular file within the size limit.
 
     Args:
         path: The file.
-        limits: `size` is held before anything is read.
+        limits: `size` is checked before reading.
 
     Returns:
         The decoded text, without a byte order mark.
 
     Raises:
-        NotFoundError: There is no such file.
+        NotFoundError: The file does not exist.
         InvalidArgumentError: It is a directory or a device, or its path is malformed.
-        PermissionDeniedError: It may not be read.
+        PermissionDeniedError: It cannot be read.
         ResourceExhaustedError: It is too large.
         UrdfError: It is empty or not UTF-8.
     """
@@ -116,7 +120,7 @@ def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise InvalidArgumentError(f"{name} is a directory; expected a robot's file")
-        # A pipe or device may never end, and opening one may block.
+        # Opening a pipe or device may block, and reading one may never end.
         if not stat.S_ISREG(status.st_mode):
             raise InvalidArgumentError(f"{name} is not a regular file; expected a robot's file")
         _hold_size(status.st_size, name, limits)
@@ -135,11 +139,11 @@ def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
 
 
 def decode(data: bytes, file: str, limits: ReadLimits) -> str:
-    """The bytes as UTF-8 text, whatever encoding the XML declaration may name.
+    """Decodes bytes as UTF-8, independent of the encoding in the XML declaration.
 
     Raises:
         ResourceExhaustedError: Too many bytes.
-        UrdfError: Not UTF-8; names the line and the first byte at fault.
+        UrdfError: Not UTF-8; names the line and the first invalid byte.
     """
     _hold_size(len(data), file, limits)
     try:
@@ -152,16 +156,16 @@ def decode(data: bytes, file: str, limits: ReadLimits) -> str:
 
 
 def parse(text: str, file: str, limits: ReadLimits) -> Document:
-    """The elements and comments of an XML text.
+    """Parses an XML text.
 
     Args:
-        text: The XML. Blanks before it are skipped (and counted as lines): text in triple quotes begins with one.
-        file: The name that faults give.
-        limits: All but `links` and `joints` are held while parsing.
+        text: The XML. Whitespace before it is skipped, because text in triple quotes starts with a newline.
+        file: The name for errors.
+        limits: All but `links` and `joints` are enforced here.
 
     Raises:
-        UrdfError: Empty, malformed, or with a document type declaration; `line` is where it was noticed.
-        ResourceExhaustedError: Beyond a limit.
+        UrdfError: Empty, malformed, or with a document type declaration; `line` is where it was detected.
+        ResourceExhaustedError: A limit is exceeded.
     """
     body = text.lstrip(BEFORE_XML)
     skipped = text[: len(text) - len(body)].count("\n")
@@ -191,7 +195,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
         still = ""
         if builder.open:
             still = f"; <{builder.open[-1].tag[:40]}> of line {builder.open[-1].line} is still open"
-        # What expat says where the text ends too early would read as if there were nothing.
+        # expat's message for a text that ends too early would read as if it were empty.
         cause = "the text ends early" if builder.open and "no element" in fault.getMessage() else fault.getMessage()
         raise Place(file, line=line).fault(f"malformed XML: {cause}, column {column}{still}") from None
     except DefusedXmlException:
@@ -204,7 +208,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
 
 
 def _without_dashes(text: str) -> tuple[str, int]:
-    """The text with blanks for all `--` inside comments, and the line of the first such comment; 0: there is none."""
+    """Returns the text with blanks for `--` inside comments, and the line of the first such comment, or 0."""
     parts, first, at = [], 0, 0
     while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
         inside = text[start + 4 : end]
@@ -254,7 +258,7 @@ class _Builder(ContentHandler, LexicalHandler):
         self.comments.append(Comment(content, line))
 
     def _counted(self) -> int:
-        """The line of one more element or comment.
+        """Counts an element or comment and returns its line.
 
         Raises:
             ResourceExhaustedError: There are too many.
@@ -276,23 +280,23 @@ def _too_much(place: str, what: str) -> ResourceExhaustedError:
 
 
 MOST_KINDS = 40
-"""Kinds of unread things that have a note of their own; real robots have up to ten."""
+"""Maximum number of kinds of ignored content with a note; real robots have up to ten."""
 MOST_COMPARED = 2000
-"""Names that are compared with those that are read, a fifth of a second; real robots have some tens."""
+"""Maximum number of names that are compared with known ones (0.2 s); real robots have some tens."""
 ALIKE = 0.75
-"""Likeness from which a tag is a misspelt one: `axes` is, `collision_checking` is an extension and no <collision>."""
+"""Similarity from which a tag counts as misspelt: `axes` does, `collision_checking` does not."""
 LONGEST_TAG = 60
-"""Characters of a tag that a note repeats."""
+"""Maximum number of characters of a tag in a note."""
 GEOMETRY = ("visual", "collision", "material")
-"""Elements of URDF whose absence changes no motion, so that nothing is taken for a misspelt one of them; nor of
-`<transmission>`, which simulators have of their own."""
+"""Elements without influence on motion; other tags are not taken for misspelt ones of these, nor of `<transmission>`,
+which simulators also use."""
 XACRO = "xacro:"
 DEFINITIONS = ("xacro:property", "xacro:arg", "xacro:macro")
-"""Elements of xacro that by themselves stand for nothing."""
+"""xacro elements that produce nothing by themselves."""
 
 
 class _Kind(NamedTuple):
-    """A kind of unread thing: the kind of its note, its noun, where it stands, and what may have been meant."""
+    """A kind of ignored content: the kind of its note, its noun, its place, and what may have been meant."""
 
     kind: NoteKind
     noun: str
@@ -301,9 +305,9 @@ class _Kind(NamedTuple):
 
 
 class Unread:
-    """What was not read so far.
+    """Content ignored so far.
 
-    suspects: unread things of the present element that may be why something is missing, each as a clause.
+    suspects: ignored content of the current element that may explain a missing value, each as a clause.
     """
 
     def __init__(self) -> None:
@@ -312,7 +316,7 @@ class Unread:
         self._compared: dict[tuple[str, tuple[str, ...], float], str | None] = {}
 
     def keep(self, element: Element, children: Collection[str], attributes: Collection[str]) -> None:
-        """Notes what an element has beyond the children and attributes that its reader knows."""
+        """Records children and attributes of an element that its reader does not know."""
         read = [tag for tag in children if tag not in (*GEOMETRY, "transmission")]
         for child in element.children:
             if child.tag not in children:
@@ -320,14 +324,14 @@ class Unread:
         absent = [name for name in attributes if name not in element.attributes]
         for name in element.attributes:
             if name not in attributes and not name.startswith("xmlns"):
-                # A name that is given as well cannot be the one that was meant: exporters write iyx beside ixy.
+                # A name that is also present cannot have been meant: exporters write iyx next to ixy.
                 meant = self._closest(name, absent)
                 where = f"{quoted(name)} of <{element.tag}>"
                 hint = f"; did you mean '{meant}'?" if meant else ""
                 self._add(_Kind("doubted" if meant else "dropped", "attribute", where, hint), element.line)
 
     def notes(self, robot: Place) -> Iterator[Note]:
-        """One note per kind, on the line of the first of its kind."""
+        """Returns one note per kind, on the line of its first occurrence."""
         for (kind, noun, where, hint), lines in self._lines.items():
             yield Place(robot.file, robot.element, lines[0]).note(kind, unused(len(lines), noun, where) + hint)
 
@@ -350,7 +354,7 @@ class Unread:
         return _Kind("dropped", noun, where)
 
     def _closest(self, name: str, known: Collection[str], likeness: float = LIKENESS) -> str | None:
-        """As `closest`, once for each question; None for what comes after many of them."""
+        """As `closest`, with a cache; None after too many names."""
         key = (name, tuple(known), likeness)
         if key not in self._compared and len(self._compared) < MOST_COMPARED:
             self._compared[key] = closest(name, known, likeness)

@@ -105,13 +105,13 @@ def test_pose_of_a_rigid_motion() -> None:
     "changes", [{"r00": 2e-6}, {"r00": 3.0}, {"r21": -1e200}, {"r30": 1e-9}, {"r33": 1e-9}, {"r33": -1.0}]
 )
 def test_pose_that_is_none(changes: dict[str, float]) -> None:
-    with pytest.raises(UrdfError, match="the pose is no rigid motion"):
+    with pytest.raises(UrdfError, match="the pose is not a rigid motion"):
         quantities.pose_of_matrix(pose(**changes), HERE)
 
 
 def test_mirrored_pose_is_none() -> None:
     mirrored = pose() @ np.diag([1.0, 1.0, -1.0, 1.0])
-    with pytest.raises(UrdfError, match="the pose is no rigid motion"):
+    with pytest.raises(UrdfError, match="the pose is not a rigid motion"):
         quantities.pose_of_matrix(mirrored, HERE)
 
 

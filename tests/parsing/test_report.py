@@ -61,7 +61,7 @@ defaulted (4): absent, a default was taken
    line 4  link 'palm' inertial   no <origin>: the centre of mass is the link's origin
    line 8  link 'left' inertial   no <inertia>: zero is taken
    line 9  link 'right' inertial  no <inertia>: zero is taken
-  line 15  joint 'mirror'         no <limit>, which URDF asks for: the joint is taken as unlimited
+  line 15  joint 'mirror'         no <limit>, which URDF requires: the joint is unlimited
 
 merged (1): links that move with another as one body
   line 7  link 'pad'  welded by fixed joint 'glue' to the body of link 'palm'

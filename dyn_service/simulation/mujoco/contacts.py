@@ -1,11 +1,11 @@
-"""What MuJoCo's contacts push a robot's links with: its own forces, as wrenches on links by name.
+"""MuJoCo's contact forces as wrenches on the robot's links.
 
-A contact pushes with f (force and torque, in its frame) from the first body on the second, at its place p:
+A contact at p exerts f (force and torque, in its frame) from its first body on the second:
 
     force on a link  sum +-R f_force        torque about its origin o  sum +-(R f_torque + (p - o) x R f_force)
 
-A body that is no link of the robot's is part of the link that its next joint inwards moves; what no such joint moves,
-the world or a loose thing, is somebody else.
+A MuJoCo body that is not a link of the robot belongs to the link that its nearest inboard joint moves; bodies without
+such a joint (the world, loose objects) are not part of the robot.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dyn_service.model.steps import WEIGHTS
 
 
 class MujocoContacts:
-    """The contacts of one robot, gathered through a step.
+    """The contact forces of one robot, summed over a step.
 
     Args:
         mj: The package mujoco.
         model: Its model.
-        links: The link that each joint moves, of all joints.
+        links: The link that each joint moves.
     """
 
     def __init__(self, mj: Any, model: Any, links: Mapping[str, str]) -> None:
@@ -37,12 +37,12 @@ class MujocoContacts:
         self._weight = 0.0
 
     def begin(self) -> None:
-        """Forgets what was gathered."""
+        """Resets the sums."""
         self._sums, self._weight = {}, 0.0
 
     def before(self, data: Any) -> None:
-        """A step begins from there. Of Runge-Kutta's steps only the last stage's forces are left behind: its stages are
-        made once more, apart, so that the motion is the same to the bit.
+        """Starts a step. RK4 keeps the forces of its last stage only, so its stages are repeated on a copy, which
+        leaves the motion unchanged to the bit.
         """
         if not self._staged:
             return
@@ -59,17 +59,17 @@ class MujocoContacts:
             self.keep(own, weight)
 
     def after(self, data: Any) -> None:
-        """A step has ended. The forces of Euler's are those of its beginning, which act all through it."""
+        """Ends a step. The forces of an Euler step are those at its start, which act through the step."""
         if not self._staged:
             self.keep(data, 1.0)
 
     def copied(self, data: Any) -> Any:
-        """The same state, to be asked what would be."""
+        """Returns a copy of the state."""
         self._mj.mj_copyState(self._model, data, self._own, int(self._mj.mjtState.mjSTATE_INTEGRATION))
         return self._own
 
     def keep(self, data: Any, weight: float) -> None:
-        """Gathers the forces that stand in there."""
+        """Adds the contact forces of a state."""
         self._weight += weight
         pushed = np.zeros(6)
         for k in range(data.ncon):
@@ -85,7 +85,7 @@ class MujocoContacts:
                     total += sign * weight * np.concatenate([torque + np.cross(arm, force), force])
 
     def wrenches(self) -> Sequence[Wrench]:
-        """The mean of what was gathered."""
+        """Returns the mean wrenches."""
         found = []
         for body, total in self._sums.items():
             carrier = self._of_body[body]
@@ -95,7 +95,7 @@ class MujocoContacts:
         return found
 
     def _carrier(self, body: int, links: Mapping[str, str]) -> tuple[int, str] | None:
-        """The body that stands for the link which this one is part of, and the link's name."""
+        """Returns the body that represents the link of a body, and the link's name."""
         names = set(links.values())
         while body:
             this = self._model.body(body)
@@ -103,7 +103,7 @@ class MujocoContacts:
                 return body, this.name
             moved = [self._model.joint(this.jntadr[0] + k).name for k in range(this.jntnum[0])]
             if moved:
-                # a planar joint is called by its parts there, `base.theta`
+                # a planar joint has one MuJoCo joint per component, such as `base.theta`
                 link = links.get(moved[-1]) or links.get(moved[-1].rpartition(".")[0])
                 return None if link is None else (body, link)
             body = int(this.parentid[0])

@@ -1,12 +1,11 @@
-"""MuJoCo in place of our equations: an engine that shares no code with them, and has contacts of its own.
+"""MuJoCo as the engine of a simulated plant, independent of this package's equations.
 
-The robot comes from the same description, written as MJCF by `parsing/writing/mjcf.py`, or from an MJCF file that has
-the same joints. States, efforts and wrenches go through `conventions.py` and by the joints' names. What its file says
-of contacts acts; limits of joints act where they are asked for; its actuators do not, for the efforts are the plant's,
-which has limited them. Mimic joints do so by soft equality constraints, as MuJoCo has them; of them only
-the leaders are in q.
+The model is the robot's description, written as MJCF by `parsing/writing/mjcf.py`, or an MJCF file with the same
+joints. States, efforts and wrenches are converted by `model/conventions.py`, by joint name. Contacts of the file act;
+joint limits act if requested; actuators do not act, because the plant supplies limited efforts. Mimic joints are
+MuJoCo's soft equality constraints; q contains their leaders only.
 
-MuJoCo is imported here and by nobody else, and only when such an engine is made.
+MuJoCo is imported only here, when an engine is made.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ _INTEGRATORS = {"rk4": "mjINT_RK4", "semi_implicit_euler": "mjINT_EULER"}
 
 
 class MujocoEngine:
-    """One robot in MuJoCo: `stepping.Engine`. model, data: MuJoCo's own. notes: what MJCF cannot say of the robot.
+    """A robot in MuJoCo, a `stepping.Engine`. model, data: MuJoCo's. notes: what MJCF cannot express.
 
     Args:
         source: The description, or the path of an MJCF file.
-        at: The joints, in our order.
-        followers: Mimic joints, by name: their leader in the end, ratio and offset.
+        at: The joints, in the robot's order.
+        followers: Mimic joints by name: leader, ratio and offset.
         dt_s: The plant's step.
-        substeps: MuJoCo's steps in one of it.
-        integrator: As of the plant.
+        substeps: MuJoCo steps per plant step.
+        integrator: The plant's integrator.
         gravity: (3,) m/s^2; None is the file's.
-        limits: Whether the limits of positions act.
-        links: The link that each joint moves, of all joints: what MuJoCo's contacts push is told by them.
+        limits: Whether position limits act.
+        links: The link that each joint moves, to assign contact forces.
 
     Raises:
         FailedPreconditionError: MuJoCo is not installed.
-        NotFoundError: There is no such file.
-        InvalidArgumentError: MuJoCo does not take the file, or it has other joints.
-        UnimplementedError: The robot has joints that MuJoCo has not, or MuJoCo has no such step.
+        NotFoundError: The file does not exist.
+        InvalidArgumentError: MuJoCo rejects the file, or its joints differ.
+        UnimplementedError: MuJoCo lacks a joint type of the robot, or the integrator.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class MujocoEngine:
         option = self.model.opt
         option.timestep = dt_s / substeps
         option.integrator = getattr(mj.mjtIntegrator, _INTEGRATORS[integrator])
-        # Euler's step there takes damping at the step's end unless it is told not to; ours does not.
+        # MuJoCo's Euler step treats damping implicitly by default; this package's does not.
         off = ["ACTUATION", "AUTORESET", "EULERDAMP", *([] if limits else ["LIMIT"])]
         for flag in off:
             option.disableflags |= int(getattr(mj.mjtDisableBit, f"mjDSBL_{flag}"))
@@ -92,7 +91,7 @@ class MujocoEngine:
         self._contacts: MujocoContacts | None = None
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        """As `Engine.step`; brakes are armatures beside which nothing else counts."""
+        """As `Engine.step`; brakes are dominating armatures."""
         if braked is None:
             return self._stepped(q, v, tau)
         armature = self.model.dof_armature
@@ -131,7 +130,7 @@ class MujocoEngine:
         return found.a
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
-        """As `Engine.push`; a wrench keeps the direction and the arm that it has as a step begins through that step.
+        """As `Engine.push`; a wrench keeps its direction and its arm of the start of a step through that step.
 
         Raises:
             NotFoundError: MuJoCo has no body of a link's name.
@@ -152,7 +151,7 @@ class MujocoEngine:
         return () if self._contacts is None else self._contacts.wrenches()
 
     def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.felt_at`: what MuJoCo's constraints do where that is the acceleration, by its inverse dynamics."""
+        """As `Engine.felt_at`: MuJoCo's constraint forces at that acceleration, by its inverse dynamics."""
         if self._contacts is None:
             return ()
         state = to_mujoco(self._at, q, v, a)
@@ -168,7 +167,7 @@ class MujocoEngine:
         return self._contacts.wrenches()
 
     def _put(self, q: Array, v: Array, tau: Array) -> None:
-        """The state and what acts on it; a state that is the last step's own is there already, followers and all."""
+        """Writes a state and its loads to MuJoCo; the state of the last step is already there."""
         data = self.data
         state = to_mujoco(self._at, q, v, tau=tau)
         last = self._last
@@ -179,7 +178,7 @@ class MujocoEngine:
             self._wrench()
 
     def _set(self, data: Any, state: MujocoState) -> None:
-        """Puts positions and velocities there, followers with their leaders."""
+        """Writes positions and velocities, mimic joints included."""
         data.qpos[self._in_q], data.qvel[self._in_v] = state.qpos, state.qvel
         for k, n, leader_q, leader_v, mimic in self._led:
             data.qpos[k] = mimic.multiplier * data.qpos[leader_q] + mimic.offset
@@ -187,7 +186,7 @@ class MujocoEngine:
 
     def _wrench(self) -> None:
         data = self.data
-        self._mj.mj_kinematics(self.model, data)  # after a step the poses are those of its beginning
+        self._mj.mj_kinematics(self.model, data)  # after a step, MuJoCo's poses are those of its start
         data.xfrc_applied[:] = 0.0
         for wrench in self._pushes:
             body = self._body(wrench.link)
@@ -205,7 +204,7 @@ class MujocoEngine:
         return found
 
     def _places(self, source: Description | Path) -> tuple[Array, Array]:
-        """Where the entries of our q and v stand in MuJoCo's."""
+        """Returns the indices of q and v in MuJoCo's qpos and qvel."""
         model, in_q, in_v = self.model, list[int](), list[int]()
         where = source.source if isinstance(source, Description) else str(source)
         theirs = {model.joint(k).name: k for k in range(model.njnt)}
@@ -252,13 +251,13 @@ class MujocoEngine:
 
 def _mujoco() -> Any:
     mujoco = load("engine 'mujoco'", "mujoco")
-    # else it writes MUJOCO_LOG.TXT into whatever folder it runs in
+    # otherwise MuJoCo writes MUJOCO_LOG.TXT to the working directory
     mujoco.set_mju_user_warning(lambda message: _LOG.warning("MuJoCo: %s", message))
     return mujoco
 
 
 def _compiled(mj: Any, source: Description | Path) -> tuple[Any, list[str]]:
-    """MuJoCo's model, and what of the robot it cannot say."""
+    """Returns MuJoCo's model, and notes on what it cannot express."""
     try:
         if isinstance(source, Path):
             if not source.is_file():
@@ -269,10 +268,10 @@ def _compiled(mj: Any, source: Description | Path) -> tuple[Any, list[str]]:
     except ValueError as error:
         where = source.source if isinstance(source, Description) else source
         first = str(error).strip().splitlines()[0]
-        raise InvalidArgumentError(f"{where}: MuJoCo does not take it: {first}", path="mjcf") from None
+        raise InvalidArgumentError(f"{where}: MuJoCo rejects it: {first}", path="mjcf") from None
 
 
 def _without_speed_limits(robot: Description) -> Description:
-    """MJCF has none; they are the plant's safety's to keep, whatever moves the robot."""
+    """Removes velocity limits: MJCF has none, and the plant's safety checks enforce them."""
     joints = (replace(j, limit=replace(j.limit, velocity=None)) if j.limit else j for j in robot.joints)
     return replace(robot, joints=tuple(joints))

@@ -204,7 +204,7 @@ def fake(**changes: Any) -> SimpleNamespace:
 FLIP = np.diag([1.0, 1.0, -1.0, 1.0])
 SHEAR = np.array([[1.0, 0.1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
 PROJECTIVE = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]])
-RIGID = "the pose is no rigid motion, expected a rotation matrix above the row 0 0 0 1"
+RIGID = "the pose is not a rigid motion, expected a rotation matrix above the row 0 0 0 1"
 
 # fmt: off
 FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
@@ -356,7 +356,7 @@ def test_geometry_of_either_kind_is_noted_once_a_link(shapes: tuple[str, ...]) -
 
 def test_limits_and_followers_are_noted_as_of_a_file() -> None:
     free = read(fake(joint_limit=None))
-    told = Note("defaulted", "joint 'j'", "no <limit>, which URDF asks for: the joint is taken as unlimited")
+    told = Note("defaulted", "joint 'j'", "no <limit>, which URDF requires: the joint is unlimited")
     assert told in free.notes
     half = read(fake(joint_limit=SimpleNamespace(lower=0.5, upper=None, effort=1.0, velocity=2.0)))
     assert half.joints[0].limit == Limit(0.5, None, 1.0, 2.0)

@@ -335,7 +335,7 @@ class TestDefaults:
     def test_no_limit(self, kind: str) -> None:
         robot = two_links('<origin/><axis xyz="1 0 0"/>', kind)
         assert only_joint(robot).limit is None
-        text = "no <limit>, which URDF asks for: the joint is taken as unlimited"
+        text = "no <limit>, which URDF requires: the joint is unlimited"
         assert notes(robot) == [("defaulted", "joint 'j'", text, 7)]
 
     def test_no_limit_of_a_continuous_joint_is_no_news(self) -> None:
