@@ -72,7 +72,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/laws/cartesian_impedance.py",
         "control/laws/collision_stop.py",
         "control/laws/computed_torque.py",
-        "control/controller.py",
         "control/gains.py",
         "control/laws/gravity_compensation.py",
         "control/joint_goals.py",

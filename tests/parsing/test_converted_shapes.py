@@ -80,7 +80,7 @@ def test_geoms_stand_where_mujoco_places_those_of_the_source(source: Path, tmp_p
         source.write_text(text.replace(' pos="0.1 0 0.2"', "").replace(' pos="0 0.3 0"', ""), "utf-8")
         joints = ["j", "k"]
     notes = convert(source, middle) + convert(middle, back)
-    lost = {"its shapes: in SDFormat the world has none"} if through == "sdf" else set()
+    lost = {"its shapes: SDFormat's world has none"} if through == "sdf" else set()
     assert {note.text for note in notes if "shape" in note.text} == lost
     for _ in range(5):
         q = dict(zip(joints, rng.uniform(-1.0, 1.0, len(joints)), strict=True))

@@ -221,7 +221,7 @@ def test_a_link_without_mass_between_joints_that_stand_askew() -> None:
         '<parent link="b"/><child link="c"/><axis xyz="0 0.6 0.8"/></joint></robot>'
     )
     text, notes = written(robot, "mjcf")
-    assert any("link 'b' is no body there" in note.text for note in notes)
+    assert any("link 'b' is not a body" in note.text for note in notes)
     model = mujoco.MjModel.from_xml_string(text)
     assert model.nbody == 3
     assert max(errors(text, model).values()) <= TOLERANCE
@@ -236,7 +236,7 @@ def test_springs_are_missed_in_urdf() -> None:
         "</worldbody></mujoco>"
     )
     assert [note.text for note in written(robot, "urdf")[1]] == [
-        "its spring, stiffness 3 to rest 1.5708, is not in it: a joint file can say it"
+        "its spring, stiffness 3, rest position 1.5708, is not written: use a joint file"
     ]
     assert read_text(written(robot, "sdf")[0]).joints[0].rest == robot.joints[0].rest
 

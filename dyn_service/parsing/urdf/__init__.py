@@ -1,1 +1,5 @@
-"""From a file, or from another library's loaded robot, to a description: faults with lines, doubts, a receipt."""
+"""Reads URDF, from text or from objects that another library has loaded.
+
+loaded    objects of urdfpy, urchin and yourdfpy
+reader    URDF text and files
+"""

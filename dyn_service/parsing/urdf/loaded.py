@@ -1,14 +1,16 @@
-"""URDF objects that another package has loaded -> `Description`, by their attributes alone; no package is imported.
+"""Converts URDF objects of other packages to a `Description`, by their attributes; no package is imported.
 
-Taken are the objects of urdfpy and its kept fork urchin (`links`, `joints`, poses as 4 x 4 matrices) and of yourdfpy
-(the same under `.robot`). What those packages change while reading can only be half undone here:
+Supported are urdfpy and its maintained fork urchin (`links`, `joints`, poses as 4 x 4 matrices) and yourdfpy (the same
+under `.robot`). Changes that these packages make while reading can be undone only in part:
 
-    urdfpy, urchin   put mass 1 kg and unit inertia where a link has no `<inertial>`: doubted, link by link;
-                     normalise axes, and replace a zero axis by x
-    yourdfpy         keeps axes as written: normalised here; keeps damping and friction as text: read as numbers;
-                     puts 1 for a missing diagonal moment of inertia; recovers from broken XML into part of a robot
+    urdfpy, urchin   replace a missing `<inertial>` by 1 kg and unit inertia (a warning per link); normalise axes, and
+    replace
+                     a zero axis by x
+    yourdfpy         keeps axes as written (normalised here) and damping and friction as text (read as numbers);
+    replaces a
+                     missing diagonal moment of inertia by 1; returns part of a robot for broken XML
 
-Reading the file itself (`urdf.read_file`) has none of this, and gives line numbers. Everything is checked as text is.
+Reading the file itself (`read_file`) avoids this and gives line numbers. All values are checked as for text.
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ Default = TypeVar("Default", float, None)
 
 
 def read(source: object) -> Description:
-    """A robot from an already loaded URDF object.
+    """Reads a robot from a loaded URDF object.
 
     Args:
         source: A `URDF` of urdfpy, urchin or yourdfpy.
 
     Returns:
-        The description; `source` in it names package and class. Numbers are those of the object: where the package
-        changed them, they differ from the file's.
+        The description; its `source` names package and class. Numbers are those of the object, which may differ from
+        the file's.
 
     Raises:
-        InvalidArgumentError: The object is of another kind.
+        InvalidArgumentError: The object has another type.
         UrdfError: The robot is malformed; names the element.
 
     Checked by:
@@ -106,7 +108,7 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     kind = quantities.joint_type(_get(joint, "type", place) if declared is None else declared, place)
     moves = quantities.movement(kind)
     if moves.threaded:
-        raise place.fault(f"the type is '{kind}', whose pitch loaded objects do not have: give the file or its text")
+        raise place.fault(f"the type is '{kind}', and loaded objects do not have its pitch: pass the file or its text")
     parent, child = _name(joint, "parent", place.inside("parent")), _name(joint, "child", place.inside("child"))
     xyz, rotation = _pose(joint, quantities.NO_JOINT_ORIGIN, place, notes)
     axis = _axis(joint, place, notes, moves)
@@ -155,7 +157,7 @@ def _pose(holder: object, default: str, place: Place, notes: list[Note]) -> tupl
 
 
 def _left_out(holder: object, links: list[Any], joints: list[Any], robot: Place) -> Iterator[Note]:
-    """Notes on what the object holds and dynamics does not use, in the words of the text reader."""
+    """Returns notes on ignored content of the object, with the texts of the URDF reader."""
     shaped = sum(bool(getattr(link, "visuals", None) or getattr(link, "collisions", None)) for link in links)
     if shaped:
         yield robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}")

@@ -1,12 +1,11 @@
-"""URDF -> `Description`: links and joints as written, each fault with its file, line and element.
+"""Reads URDF to a `Description`: links and joints as written; errors name file, line and element.
 
-The reader is strict where a parser's guess would change torques (numbers, names, structure, elements that contradict
-each other) and lenient where dynamics does not look (geometry, simulator extensions) and where nothing can be meant but
-one thing (the same axis twice): what it leaves is noted, see `unread`. Defaults are URDF's own, noted where taken.
-Nothing but the given file is ever opened: no mesh, no `package://`, no include.
+The reader is strict where a guess would change torques (numbers, names, structure, contradicting elements), and lenient
+for content without influence on dynamics (geometry, simulator extensions) and for unambiguous mistakes (the same axis
+twice). Ignored content and defaults have notes. Only the given file is opened: no meshes, no `package://`, no includes.
 
-    read        a path, the XML text, or an already loaded object
-    read_text   text only; touches no file, so it is the one for text from strangers
+    read        a path, the XML text, or a loaded object
+    read_text   text only; opens no file, for text from untrusted sources
     read_file   a path only
 
 Format: http://wiki.ros.org/urdf/XML, with `quat_xyzw` of version 1.1.
@@ -55,19 +54,19 @@ from dyn_service.parsing.xml_elements import (
 )
 
 JOINTS = ("joint", "drake:joint")
-"""Drake writes joints of types that URDF has not under a tag of its own."""
+"""Drake's tag for joints of types that URDF lacks."""
 
 PITCH = "drake:screw_thread_pitch"
-"""Where it writes the pitch of a screw."""
+"""Drake's tag for the pitch of a screw joint."""
 
 TEXT = "<text>"
-"""Stands for the file's name where a robot came as text."""
+"""The file name in errors for a robot given as text."""
 
 KNOWN_VERSIONS = ("1.0", "1.1", "1.2")
 QUATERNIONS_SINCE = (1, 1)
-"""The URDF version from which `quat_xyzw` is read; before, ROS's own parser ignores it."""
+"""The URDF version from which `quat_xyzw` is read; ROS's parser ignores it in earlier versions."""
 
-# Between two angle brackets, so that each character is looked at for one opening bracket only.
+# Between two angle brackets, so that the search is linear.
 _FLOATING = re.compile(r"""<joint\b([^<>]*\btype\s*=\s*["']floating["'][^<>]*)>""")
 _MOST_FLOATING = 8
 """Of these in comments are noted: a robot has one root, and to find the line of each costs the comment's length."""
@@ -79,21 +78,21 @@ OTHER_FORMATS = {"sdf": "SDFormat", "world": "SDFormat", "mujoco": "MuJoCo's MJC
 
 
 def read(source: str | os.PathLike[str] | bytes | object, *, limits: ReadLimits | None = None) -> Description:
-    """A robot from wherever it comes.
+    """Reads a robot from a path, text or a loaded object.
 
     Args:
-        source: A path; or the XML as text (a str that begins with `<`) or bytes; or a URDF object of urdfpy, urchin or
-            yourdfpy.
-        limits: The largest description to read; for files and text.
+        source: A path; the XML as text (a str that starts with `<`) or bytes; or a URDF object of urdfpy, urchin or
+        yourdfpy.
+        limits: The largest description to read, for files and text.
 
     Returns:
-        The description, with notes on all that was defaulted, changed, dropped, doubted or only reported.
+        The description, with notes on everything defaulted, changed, dropped, doubted or reported.
 
     Raises:
         UrdfError: The robot is malformed; names file, line and element.
-        NotFoundError: There is no such file.
-        InvalidArgumentError: `source` is of another kind.
-        ResourceExhaustedError: It is larger than `limits`.
+        NotFoundError: The file does not exist.
+        InvalidArgumentError: `source` has another type.
+        ResourceExhaustedError: The robot is larger than `limits`.
 
     Checked by:
         tests/parsing/urdf/test_reading.py, tests/parsing/urdf/test_faults.py
@@ -113,13 +112,13 @@ def read(source: str | os.PathLike[str] | bytes | object, *, limits: ReadLimits 
 
 
 def read_file(path: str | os.PathLike[str], *, limits: ReadLimits | None = None) -> Description:
-    """A robot from a URDF file. Arguments and errors as of `read`."""
+    """Reads a robot from a URDF file. Arguments and errors as for `read`."""
     limits = limits or ReadLimits()
     return _Reader(shown_path(path), limits).robot(load(path, limits))
 
 
 def read_text(text: str | bytes, *, source: str = TEXT, limits: ReadLimits | None = None) -> Description:
-    """A robot from the XML text. Opens no file. `source` is the name that faults give; the rest as of `read`."""
+    """Reads a robot from XML text. Opens no file. `source` is its name in errors; the rest as for `read`."""
     limits = limits or ReadLimits()
     if isinstance(text, bytes):
         text = decode(text, source, limits)
@@ -127,7 +126,7 @@ def read_text(text: str | bytes, *, source: str = TEXT, limits: ReadLimits | Non
 
 
 class _Reader:
-    """Reads one robot; holds its notes and what it left out."""
+    """Reads one robot; collects its notes and ignored content."""
 
     def __init__(self, file: str, limits: ReadLimits) -> None:
         self._file = file
@@ -146,7 +145,7 @@ class _Reader:
             raise self._explained(fault) from None
 
     def _explained(self, fault: UrdfError) -> UrdfError:
-        """The fault with its cause, where it may be an echo: a link that is not there may be a misspelt one."""
+        """Adds the probable cause to a fault: a missing link may be a misspelt one."""
         suspects, self._unread.suspects = self._unread.suspects, []
         if not suspects or "xacro" in fault.message:
             return fault
@@ -265,7 +264,7 @@ class _Reader:
             self._notes.append(inside.note("dropped", "an empty <axis>; a fixed joint has none"))
             return default
         values = self._numbers(element, "xyz", 3, inside)
-        # Exporters write a zero axis for fixed joints, where it means nothing.
+        # Exporters write a zero axis for fixed joints, where it has no meaning.
         return quantities.unit_axis(values, inside, self._notes) if moves.nv else default
 
     def _limit(self, joint: Element, place: Place) -> Limit | None:
@@ -311,7 +310,7 @@ class _Reader:
         inside = place.inside("origin", element.line)
         xyz = self._numbers(element, "xyz", 3, inside) if "xyz" in element.attributes else np.zeros(3)
         if "quat_xyzw" in element.attributes:
-            # Left out silently, this would turn the frame another way than its author meant.
+            # Ignoring it silently would rotate the frame differently than the author meant.
             if not self._quaternions:
                 raise inside.fault("attribute 'quat_xyzw' is of URDF 1.1, expected rpy, or <robot version=\"1.1\">")
             if "rpy" in element.attributes:
@@ -350,10 +349,9 @@ class _Reader:
             self._notes.append(Place(self._file, place.element, line).note("doubted", text))
 
     def _one(self, parent: Element, tag: str, place: Place) -> Element | None:
-        """The child of that tag, None where there is none.
+        """Returns the child with a tag, or None.
 
-        Two are a fault, for either could be meant; but not if they say the same, of a joint. (Of an inertial, twice the
-        same could mean the sum.)
+        Two are a fault, unless they are equal children of a joint. (Two equal inertials could mean their sum.)
         """
         found = parent.all(tag)
         if len(found) > 1:
@@ -382,7 +380,7 @@ class _Reader:
 
 
 def _says(element: Element) -> tuple[object, ...]:
-    """What an element says, however it is written: `1.0` is `1`. Its children say more than is compared here."""
+    """Returns the content of an element independent of notation: `1.0` equals `1`. Children are not compared."""
     values = {name: quantities.reading(text) for name, text in element.attributes.items()}
     return (values, [id(child) for child in element.children])
 

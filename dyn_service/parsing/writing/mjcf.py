@@ -1,7 +1,7 @@
-"""As MJCF, for MuJoCo's compiler: links are bodies, and joints without mass between them are joints of one body, as it
-has them.
+"""Writes MJCF for MuJoCo's compiler: links are bodies; joints separated by massless links are joints of one body.
 
-Damping, armature, springs and frames mean the same there. Its friction has no width, and it has no limits of velocity.
+Damping, armature, springs and frames have the same meaning. MJCF's friction has no width, and it has no velocity
+limits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class _Body:
-    """A body of MuJoCo's: the link it is, where it stands on its parent, its joints with their frames in its own."""
+    """A MuJoCo body: its link, its pose on its parent, its joints with their frames in the body's frame."""
 
     link: Link
     at: Pose
@@ -36,10 +36,10 @@ class _Body:
 
 
 def write(description: Description) -> tuple[str, list[Note]]:
-    """The text, and a note on each thing that MJCF cannot say.
+    """Returns the text, and a note on each thing that MJCF cannot express.
 
     Raises:
-        UnimplementedError: A joint is of a type that MuJoCo has not (screw), or floats and is not the root's.
+        UnimplementedError: MuJoCo lacks a joint type (screw), or a floating joint is not at the root.
     """
     return _Writer(description).text()
 
@@ -84,7 +84,7 @@ class _Writer:
                 assert joint.mimic is not None
                 steps = numbers([joint.mimic.offset, joint.mimic.multiplier, 0, 0, 0])
                 couplings.add("joint", joint1=joint.name, joint2=joint.mimic.joint, polycoef=steps)
-                self._tell("changed", joint, "follows by a constraint there, which is soft")
+                self._tell("changed", joint, "is a soft constraint in MuJoCo")
         if self._meshes:
             assets = root.add("asset")
             for (file, scale), name in self._meshes.items():
@@ -92,7 +92,7 @@ class _Writer:
         return document(root), self._notes
 
     def _root(self, world: Tag, name: str) -> Tag:
-        """What the bodies on the root link stand in."""
+        """Returns the element that contains the bodies on the root link."""
         link, moves = self._links[name], self._description.root
         if moves == "fixed" and name == WORLD and link.inertial is None:
             world.children += self._geoms(link)
@@ -106,7 +106,7 @@ class _Writer:
         return body
 
     def _body(self, joint: Joint) -> _Body:
-        """The body that a joint moves, with the joints beyond it as far as nothing but joints is between."""
+        """Returns the body that a joint moves, with the following joints that only massless links separate."""
         frames = [(joint, Pose(joint.rotation, joint.xyz))]
         while (following := self._only_beyond(frames[-1][0], len(frames) > 1)) is not None:
             joint = following
@@ -117,7 +117,7 @@ class _Writer:
         return _Body(last, at, moving)
 
     def _only_beyond(self, joint: Joint, began: bool) -> Joint | None:
-        """The joint beyond a link that is there for joints only."""
+        """Returns the joint after a link that only separates joints."""
         link = self._links[joint.child]
         beyond = self._outboard[link.name]
         if link.inertial is not None or len(beyond) != 1:
@@ -126,7 +126,9 @@ class _Writer:
         if not single or beyond[0].moves.nv not in ((0, 1) if link.between else (1,)):
             return None
         if not link.between:
-            self._tell("dropped", joint, f"link '{link.name}' is no body there: it has no mass and is between joints")
+            self._tell(
+                "dropped", joint, f"link '{link.name}' is not a body in MJCF: it has no mass and separates joints"
+            )
             if link.shapes:
                 self._tell("dropped", joint, f"the shapes of link '{link.name}'")
         return beyond[0]
@@ -134,13 +136,13 @@ class _Writer:
     def _written(self, holder: Tag, body: _Body, *, at_top: bool) -> Tag:
         link, at = body.link, body.at
         if any(joint.type == "floating" for joint, _ in body.joints):
-            at = Pose()  # its position says it all
+            at = Pose()  # its position is sufficient
         turned = numbers(quaternion_of(at.rotation)) if at.is_turned else None
         name = link.name
         if name == WORLD:
             name = Names(self._links).new(f"{WORLD}_link")
             self._notes.append(
-                Note("changed", f"link '{WORLD}'", f"is called '{name}': there it would be the world itself")
+                Note("changed", f"link '{WORLD}'", f"is renamed to '{name}': 'world' is the world itself in MuJoCo")
             )
         tag = holder.add("body", name=name, pos=numbers(at.origin) if at.origin.any() else None, quat=turned)
         for joint, frame in body.joints:
@@ -151,7 +153,7 @@ class _Writer:
         tag.children += self._geoms(link)
         own, said = link.inertial, f"link '{link.name}'"
         if body.joints and (own is None or own.mass <= 0.0):
-            self._notes.append(Note("doubted", said, "moves and has no mass: MuJoCo does not take it"))
+            self._notes.append(Note("doubted", said, "moves and has no mass: MuJoCo rejects it"))
         if own is not None:
             a, b, c = np.linalg.eigvalsh(own.inertia)
             if a + b < c or (a < 1e-14 and np.count_nonzero(own.inertia - np.diag(np.diag(own.inertia)))):
@@ -167,7 +169,7 @@ class _Writer:
         return tag
 
     def _geoms(self, link: Link) -> Iterator[Tag]:
-        """Visual shapes are in group 2 and collide with nothing; shapes that are not drawn are in group 3."""
+        """Returns the geoms. Visual shapes are in group 2 and do not collide; hidden shapes are in group 3."""
         for shape in link.shapes:
             said: dict[str, str | None] = {"type": shape.kind, "pos": numbers(shape.xyz)}
             said["quat"] = numbers(quaternion_of(shape.rotation))
@@ -181,7 +183,13 @@ class _Writer:
             elif not shape.visual:
                 said["group"] = str(FIRST_HIDDEN)
             if shape.kind == "plane" and link.name in self._moving:
-                self._notes.append(Note("dropped", f"link '{link.name}'", "a plane: in MuJoCo planes stand still"))
+                self._notes.append(
+                    Note(
+                        "dropped",
+                        f"link '{link.name}'",
+                        "a plane: MuJoCo allows planes only on bodies that do not move",
+                    )
+                )
             else:
                 yield Tag("geom", said)
 
@@ -192,7 +200,7 @@ class _Writer:
                 f"joint '{joint.name}': MuJoCo has no joints of type {joint.type}, expected one of {', '.join(_TYPES)}"
             )
         if kind == "free" and not (at_top and np.array_equal(joint.rotation, np.eye(3)) and not joint.xyz.any()):
-            raise UnimplementedError(f"joint '{joint.name}': in MuJoCo only what stands in the world's frame floats")
+            raise UnimplementedError(f"joint '{joint.name}': in MuJoCo only children of the world can float")
         said: dict[str, str | None] = {"name": joint.name, "type": kind}
         if joint.moves.nv == 1:
             said["axis"] = numbers(frame.rotation @ joint.axis)
@@ -203,8 +211,8 @@ class _Writer:
         return Tag("joint", said)
 
     def _planar(self, joint: Joint, frame: Pose) -> list[Tag]:
-        """Two slides and a hinge, which is what it is; what it does by itself acts along the slides."""
-        self._tell("changed", joint, "is two slides and a hinge there")
+        """Writes a planar joint as two slides and a hinge; its passive forces act along them."""
+        self._tell("changed", joint, "is two slides and a hinge in MJCF")
         G, names = joint.moves.subspace, joint.moves.mujoco_names(joint.name)
         anchor = numbers(frame.origin) if frame.origin.any() else None
         tags = []
@@ -222,7 +230,7 @@ class _Writer:
             "springref": joint.rest if joint.stiffness else 0.0,
         }
         if joint.friction:
-            self._tell("changed", joint, "its friction has no width there: it is Coulomb's, held by a solver")
+            self._tell("changed", joint, "its friction width is dropped: MuJoCo's solver has exact Coulomb friction")
         return {name: number(value) for name, value in given.items() if value}
 
     def _limits(self, joint: Joint) -> Mapping[str, str]:
@@ -234,13 +242,13 @@ class _Writer:
             if limit.lower < limit.upper:
                 said["range"] = numbers([limit.lower, limit.upper])
             else:
-                self._tell("dropped", joint, f"limits from {limit.lower:g} to {limit.upper:g}, which leave no room")
+                self._tell("dropped", joint, f"limits from {limit.lower:g} to {limit.upper:g}, an empty range")
         elif joint.moves.ranged and (limit.lower is not None or limit.upper is not None):
-            self._tell("dropped", joint, "a limit on one side: MuJoCo has them on both")
+            self._tell("dropped", joint, "a one-sided limit: MuJoCo's limits have both sides")
         if limit.effort is not None and limit.effort > 0.0:
             said["actuatorfrcrange"] = numbers([-limit.effort, limit.effort])
         if limit.velocity is not None:
-            self._tell("dropped", joint, f"the limit {limit.velocity:g} of its velocity")
+            self._tell("dropped", joint, f"its velocity limit {limit.velocity:g}")
         return said
 
     def _tell(self, kind: str, joint: Joint, text: str) -> None:

@@ -1,5 +1,5 @@
-"""As SDFormat 1.11: joints stand in their parents, links in their joints, so that no number changes but by the
-quaternions.
+"""Writes SDFormat 1.11: poses of joints relative to their parents, of links relative to their joints, so that only
+quaternions are converted.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _TYPES = {
 
 
 def write(description: Description) -> tuple[str, list[Note]]:
-    """The text, and a note on each thing that SDFormat cannot say.
+    """Returns the text, and a note on each thing that SDFormat cannot express.
 
     Raises:
-        UnimplementedError: A joint is of a type that it has not: planar, or floating.
+        UnimplementedError: SDFormat lacks a joint type (planar, floating).
     """
     description, notes = _floating_by_itself(description)
     description = _renamed(description, notes)
@@ -46,11 +46,11 @@ def write(description: Description) -> tuple[str, list[Note]]:
                 text = "what the link 'world' weighs is not in it: there the world weighs nothing"
                 notes.append(Note("dropped", "link 'world'", text))
             if link.shapes:
-                notes.append(Note("dropped", "link 'world'", "its shapes: in SDFormat the world has none"))
+                notes.append(Note("dropped", "link 'world'", "its shapes: SDFormat's world has none"))
             continue
         model.children.append(_link(link, inboard.get(link.name)))
         if link.inertial is None or link.inertial.mass == 0.0:
-            notes.append(Note("doubted", f"link '{link.name}'", "has no mass, which Gazebo does not take"))
+            notes.append(Note("doubted", f"link '{link.name}'", "has no mass, which Gazebo rejects"))
     for joint in description.joints:
         model.children.append(_joint(joint))
         notes += _unsaid(joint)
@@ -61,7 +61,7 @@ def write(description: Description) -> tuple[str, list[Note]]:
 
 
 def _floating_by_itself(description: Description) -> tuple[Description, list[Note]]:
-    """Without the joint that lets the root go, where the robot has one: what no joint holds floats there anyway."""
+    """Removes the floating root joint: in SDFormat a model without a joint to the world floats."""
     at_root = [joint for joint in description.joints if joint.parent == WORLD]
     if len(at_root) != 1 or at_root[0].type != "floating":
         return description, []
@@ -76,7 +76,7 @@ def _floating_by_itself(description: Description) -> tuple[Description, list[Not
 
 
 def _renamed(description: Description, notes: list[Note]) -> Description:
-    """With joints that are called as no link is: links and joints share their names there."""
+    """Renames joints with the name of a link: in SDFormat, links and joints share a namespace."""
     links = {link.name for link in description.links}
     both = [joint.name for joint in description.joints if joint.name in links]
     if not both:
@@ -165,7 +165,7 @@ def _joint(joint: Joint) -> Tag:
 
 
 def _rotor(joint: Joint) -> float:
-    """The armature as Drake writes it, which has rotors where an effort is allowed on an axis."""
+    """Returns the armature as Drake writes it, which has rotors only on axes with an effort limit above 0."""
     idle = joint.limit is not None and joint.limit.effort == 0.0
     return 0.0 if idle or "axis" not in joint.moves.figures else joint.armature
 
@@ -198,7 +198,7 @@ def _unsaid(joint: Joint) -> list[Note]:
     if joint.armature and not _rotor(joint):
         said.append(f"its armature {joint.armature:g}")
     if joint.friction and joint.friction_width is not None:
-        said.append(f"the width {joint.friction_width:g} of its friction")
+        said.append(f"its friction width {joint.friction_width:g}")
     if "axis" not in joint.moves.figures and (joint.damping or joint.friction):
-        said.append("damping or friction of a ball")
-    return [Note("dropped", f"joint '{joint.name}'", f"{text} is not in it: a joint file can say it") for text in said]
+        said.append("damping or friction of a ball joint")
+    return [Note("dropped", f"joint '{joint.name}'", f"{text} is not written: use a joint file") for text in said]

@@ -1,4 +1,4 @@
-"""XML text and its numbers, which are read back to the last bit."""
+"""XML output; numbers are read back to the last bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dyn_service.model.description import Shape
 
 @dataclass
 class Tag:
-    """An element to be written: its attributes, those that are None left out, its children, or its text."""
+    """An element: its attributes (None is omitted), its children or its text."""
 
     name: str
     attributes: Mapping[str, str | None] = field(default_factory=dict)
@@ -20,14 +20,12 @@ class Tag:
     text: str = ""
 
     def add(self, tag: str, /, *children: Tag, text: str = "", **attributes: str | None) -> Tag:
-        """A further child."""
+        """Adds a child."""
         self.children.append(Tag(tag, attributes, list(children), text))
         return self.children[-1]
 
     def lines(self) -> list[str]:
-        """As text, a line each, indented by two blanks. Depth costs no stack: bodies may stand in each other by
-        hundreds.
-        """
+        """Returns the lines, indented by two spaces. Not recursive, because bodies may be nested hundreds deep."""
         found: list[str] = []
         pending: list[tuple[Tag | str, int]] = [(self, 0)]
         while pending:
@@ -47,27 +45,27 @@ class Tag:
 
 
 def document(root: Tag) -> str:
-    """The whole text."""
+    """Returns the whole text."""
     return "\n".join(['<?xml version="1.0"?>', *root.lines(), ""])
 
 
 def number(value: float) -> str:
-    """A number in as many digits as it takes to read it back."""
+    """Returns a number with enough digits to read it back exactly."""
     text = repr(float(value) + 0.0)
     return text.removesuffix(".0")
 
 
 def numbers(values: Sequence[float] | Any) -> str:
-    """Numbers with blanks between."""
+    """Returns numbers separated by spaces."""
     return " ".join(number(value) for value in values)
 
 
 def roles(shape: Shape) -> list[str]:
-    """`visual`, `collision` or both: elements of URDF and SDFormat."""
+    """Returns the elements of URDF and SDFormat for a shape: `visual`, `collision` or both."""
     return [role for role in ("visual", "collision") if getattr(shape, role)]
 
 
 def sizes(shape: Shape) -> Mapping[str, Sequence[float]]:
-    """The sizes of a shape by their names in URDF and SDFormat."""
+    """Returns the sizes of a shape by their names in URDF and SDFormat."""
     one = {"box": "size", "ellipsoid": "radii", "mesh": "scale"}.get(shape.kind)
     return {one: shape.size} if one else dict(zip(("radius", "length"), ([x] for x in shape.size), strict=False))

@@ -1,4 +1,4 @@
-"""As URDF. Balls and screws are written as Drake writes them, and rotors as its transmissions."""
+"""Writes URDF. Ball and screw joints, and rotors in transmissions, use Drake's elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DRAKES = {"spherical": "ball", "ball": "ball", "screw": "screw"}
 
 
 def write(description: Description) -> tuple[str, list[Note]]:
-    """The text, and a note on each thing that URDF cannot say."""
+    """Returns the text, and a note on each thing that URDF cannot express."""
     root = Tag("robot", {"name": description.name})
     notes: list[Note] = []
     if description.root != "fixed":
@@ -86,7 +86,7 @@ def _joint(joint: Joint) -> Tag:
 
 
 def _rotor(joint: Joint) -> Tag:
-    """A transmission of ratio 1 whose rotor has the inertia that the joint feels."""
+    """Returns a transmission of ratio 1 whose rotor inertia is the joint's armature."""
     tag = Tag(TRANSMISSION, {"name": f"{joint.name}_transmission"})
     tag.add("type", text="transmission_interface/SimpleTransmission")
     tag.add("joint", name=joint.name)
@@ -99,12 +99,10 @@ def _rotor(joint: Joint) -> Tag:
 def _unsaid(joint: Joint) -> list[Note]:
     said = []
     if joint.stiffness:
-        said.append(f"its spring, stiffness {joint.stiffness:g} to rest {joint.rest:g}")
+        said.append(f"its spring, stiffness {joint.stiffness:g}, rest position {joint.rest:g}")
     if joint.friction and joint.friction_width is not None:
-        said.append(f"the width of its friction, {joint.friction_width:g}")
-    notes = [
-        Note("dropped", f"joint '{joint.name}'", f"{text}, is not in it: a joint file can say it") for text in said
-    ]
+        said.append(f"its friction width {joint.friction_width:g}")
+    notes = [Note("dropped", f"joint '{joint.name}'", f"{text}, is not written: use a joint file") for text in said]
     if joint.type in _DRAKES:
         text = f"a joint of type {joint.type}, which URDF has not: it is written as Drake writes it"
         notes.append(Note("changed", f"joint '{joint.name}'", text))
