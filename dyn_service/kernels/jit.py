@@ -98,12 +98,12 @@ class LoadedCode:
         return int(self._engine.get_function_address(name))
 
 
-# LLVM does one thing at a time, and compiling takes seconds. Whoever lets go of a kernel meanwhile, a control loop
-# perhaps, must not wait for that: its code is then freed by the thread that compiles, when it has done so.
+# llvmlite runs one call at a time, and a compilation takes seconds. A thread that drops a kernel meanwhile, such as a
+# control loop, must not wait for it: the thread that compiles frees the kernel's code afterwards.
 
 _COMPILING = threading.Lock()
 _DROPPED: deque[Any] = deque()
-"""Engines of code that nobody holds any more."""
+"""Engines of code without owner."""
 
 
 def _drop(engine: Any) -> None:
@@ -112,10 +112,14 @@ def _drop(engine: Any) -> None:
 
 
 def _free_dropped() -> None:
-    """Frees what was dropped, unless LLVM compiles: then whoever compiles does so after."""
-    while _DROPPED and _COMPILING.acquire(blocking=False):
+    """Frees dropped engines, except during a compilation, whose thread frees them when it has ended.
+
+    It takes no lock, which an interrupt could leave held: llvmlite locks each call, and an engine that an interrupt
+    loses is freed by its own finalizer. A compilation that begins between the check and the call delays it, rarely.
+    """
+    while _DROPPED and not _COMPILING.locked():
         try:
-            while _DROPPED:
-                _DROPPED.popleft().close()
-        finally:
-            _COMPILING.release()
+            engine = _DROPPED.popleft()
+        except IndexError:  # another thread took it
+            return
+        engine.close()

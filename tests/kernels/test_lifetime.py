@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import pickle
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -259,3 +261,34 @@ def test_the_head_of_a_ufunc_is_as_the_abi_says() -> None:
     head = gufunc._UFuncHead.from_address(id(np.add))
     assert (head.nin, head.nout, head.nargs, head.ntypes) == (2, 1, 3, np.add.ntypes)
     assert ctypes.string_at(head.name) == b"add"
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_an_interrupt_while_code_is_freed_does_not_block_the_next_compilation(compiles: bool) -> None:
+    """An interrupt before any bytecode of `_free_dropped`, as Ctrl-C raises it in a finalizer or in a compilation."""
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is not jit._free_dropped.__code__:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and next(left) == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    for at in itertools.count():
+        left = itertools.count(at, -1)
+        jit._DROPPED.append(jit.llvm.create_mcjit_compiler(jit.llvm.parse_assembly(""), jit._machine()))
+        sys.settrace(trace)
+        try:
+            jit.compile_ir("") if compiles else jit._free_dropped()
+        except KeyboardInterrupt:
+            pass
+        else:
+            break
+        finally:
+            sys.settrace(before)
+        assert not jit._COMPILING.locked(), at
+    assert at > 10
+    assert not jit._DROPPED
