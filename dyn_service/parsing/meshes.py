@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from dyn_service.support.optional import load
 
 MAX_BYTES = 256 << 20  # of all mesh files of a robot
 FORMATS = (".stl", ".obj")  # MuJoCo reads both, and trimesh opens no other file for them
+_POLYGON = re.compile(rb"^f(?:[ \t]+[0-9/-]+){5}", re.MULTILINE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ class Meshes:
         mode = asset.mode
         if mode == "convex" and asset.capped:
             raise asset.place.fault("its hull has a maxhullvert, which is not read: give its body an <inertial>")
-        mesh = self._mesh(asset.file, asset.place, mode == "convex")
+        mesh = self._mesh(asset.file, asset.place, mode)
         corners = ((mesh.vertices - asset.position) @ asset.rotation * asset.scale)[mesh.faces]
         areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2.0
         com, count = areas @ corners.mean(axis=1) / max(areas.sum(), 1e-300), 3.0 if mode == "shell" else 4.0
@@ -103,7 +105,7 @@ class Meshes:
         axes[:, 2] *= np.linalg.det(axes)
         return self._found.setdefault(name, (size, Pose(axes, com), moments))
 
-    def _mesh(self, file: str, place: Place, hull: bool) -> Any:
+    def _mesh(self, file: str, place: Place, mode: str) -> Any:
         """The `trimesh.Trimesh` of a file."""
         if self._folder is None or "://" in file or Path(file).suffix.lower() not in FORMATS:
             known = "the path of a .stl or .obj file, of a robot read from a file (text opens none), or an <inertial>"
@@ -113,9 +115,13 @@ class Meshes:
             raise place.fault(f"there is no file {quoted(file)} in the mesh folder, or it has over {self._left} bytes")
         self._left -= path.stat().st_size
         try:
-            data = io.BytesIO(path.read_bytes())
-            mesh = trimesh.load(data, file_type=path.suffix[1:].lower(), force="mesh", process=False)
+            data = path.read_bytes()
+            mesh = trimesh.load(io.BytesIO(data), file_type=path.suffix[1:].lower(), force="mesh", process=False)
             mesh.vertices = np.asarray(mesh.vertices, dtype=np.float32).astype(np.float64)  # as MuJoCo keeps them
-            return mesh.convex_hull if hull else mesh
+            mesh = mesh.convex_hull if mode == "convex" else mesh
         except Exception as fault:  # noqa: BLE001  files are not ours, and trimesh's readers raise what they like
             raise place.fault(f"the mesh {quoted(file)} cannot be read: {quoted(str(fault))}") from None
+        if mode in ("legacy", "shell") and path.suffix.lower() == ".obj" and _POLYGON.search(data):
+            text = "has faces of more than four corners, which MuJoCo divides its own way: save it with triangles"
+            raise place.fault(f"the mesh {quoted(file)} {text}")
+        return mesh

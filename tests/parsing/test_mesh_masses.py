@@ -105,6 +105,21 @@ def test_meshes_that_cannot_be_weighed(folder: Path, mesh: str, cause: str) -> N
     assert (caught.value.line, caught.value.element) == (2, "mesh 'm'")
 
 
+@pytest.mark.parametrize("mode", ["legacy", "shell", "exact", "convex"])
+def test_faces_of_many_corners(folder: Path, mode: str) -> None:
+    """How they are divided changes sums of areas and of volumes without sign: MuJoCo's way is not known here."""
+    square = "v 0 0 0\nv 2 0 0\nv 2 2 0\nv 1 1 0\nv 0 2 0\nv 1 1 3\n"
+    sides = "\n".join(f"f {k} {k % 5 + 1} 6" for k in range(1, 6))
+    (folder / "parts/five.obj").write_text(f"{square}f 5 4 3 2 1\n{sides}\n")
+    head = f'<compiler meshdir="parts"/><asset><mesh name="m" file="five.obj" inertia="{mode}"/></asset>'
+    file = made(folder, head=head)
+    if mode in ("legacy", "shell"):
+        with pytest.raises(UrdfError, match="more than four corners"):
+            reading.read_file(file)
+    else:
+        compare(reading.read_file(file), file)
+
+
 @pytest.mark.parametrize("place", ["parts", "sub"])
 def test_meshes_of_an_included_file(folder: Path, place: str) -> None:
     """MuJoCo looks in `meshdir` of the main file, then next to the file that names the mesh."""

@@ -156,6 +156,10 @@ MODELS = {
         '<body><joint name="b" type="ball" limited="true"/><geom size="0.2" pos="1 0 0"/></body>'
     ),
     "boundmass": arm('boundmass="5" boundinertia="0.03"'),
+    "boundmass of a body without any": """<mujoco><compiler boundmass="0.5" boundinertia="0.03"/><worldbody>
+        <frame pos="0 0 5"><body name="a" pos="1 2 3" quat="1 1 0 0"><joint/>
+        <body name="b" pos="0 0 1"><joint axis="1 0 0"/>
+        <geom size="0.1"/></body></body></frame></worldbody></mujoco>""",
     "balanceinertia": arm('balanceinertia="true"', moments='diaginertia="0.01 0.02 0.09"'),
     "settotalmass": arm('settotalmass="17"'),
     "defaults": world(

@@ -159,13 +159,15 @@ def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
     return pose, sizes_of
 
 
-def corrected(inertial: Inertial | None, settings: Settings, place: Place) -> tuple[Inertial | None, list[Note]]:
+def corrected(
+    inertial: Inertial | None, settings: Settings, place: Place, pos: Vector
+) -> tuple[Inertial | None, list[Note]]:
     """As `boundmass`, `boundinertia` and `balanceinertia` of `<compiler>` have it, with a note on each that did
-    something.
+    something. The mass of a body without any is at the body's `pos`, m, but in its own frame, as MuJoCo 4 has it.
     """
     if not (settings.least_mass or settings.least_inertia or settings.balance):
         return inertial, []
-    inertial = inertial or Inertial(0.0, np.zeros(3), np.eye(3), np.zeros((3, 3)))
+    inertial = inertial or Inertial(0.0, pos, np.eye(3), np.zeros((3, 3)))
     notes: list[Note] = []
     mass = inertial.mass
     if mass < settings.least_mass:

@@ -68,7 +68,8 @@ _COMPILER = (
 class _Body:
     """A body, its shapes and joints gathered from the frames they stand in, each with the class around it.
 
-    element: None of the world. at: on its parent. moves: whether it or one it hangs on has a joint.
+    element: None of the world. at: on its parent. moves: whether it or one it hangs on has a joint. pos:
+    as written.
     """
 
     name: str
@@ -78,6 +79,7 @@ class _Body:
     moves: bool
     line: int = 0
     inertial: tuple[Element, Pose] | None = None
+    pos: Vector = field(default_factory=lambda: np.zeros(3))
     geoms: list[tuple[Element, str | None, Pose]] = field(default_factory=list)
     joints: list[tuple[Element, str | None, Pose]] = field(default_factory=list)
 
@@ -215,7 +217,8 @@ class _Reader:
         if values.number("gravcomp", 0.0):
             text = f"gravcomp {values.number('gravcomp', 0.0):g}: gravity acts on it in full here"
             self._notes.append(place.note("reported", text))
-        return _Body(name, place, pending.parent, pending.frame @ values.pose(), moves, element.line)
+        at = values.pose()
+        return _Body(name, place, pending.parent, pending.frame @ at, moves, element.line, pos=at.origin)
 
     def _contents(self, pending: _Pending, body: _Body) -> list[_Pending]:
         """Puts what stands in a body, or in frames in it, into `body`; the bodies that stand there."""
@@ -341,7 +344,7 @@ class _Reader:
             place = self._place(element, place.element or "")
             self._unread.keep(element, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
             inertial = inertials.written(self._values(element, {}, place), frame, place)
-        inertial, corrections = inertials.corrected(inertial, settings, place)
+        inertial, corrections = inertials.corrected(inertial, settings, place, body.pos)
         self._notes += [*notes, *corrections]
         return inertial, of_shapes
 
