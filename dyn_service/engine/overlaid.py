@@ -97,7 +97,9 @@ class Overlaid(Robot):
         """The robot with its numbers in the words of a file; see `Robot.as_described`."""
         description = renumbered(self._description, self.base.tree, self._tree)
         if self._gravity.ndim > 1:
-            raise UnimplementedError(f"robot '{self.name}' with a gravity for each state is in the words of no file")
+            raise UnimplementedError(
+                f"robot '{self.name}' with a gravity for each state cannot be written to a robot file"
+            )
         x, y, z = self._gravity.tolist()
         return replace(description, gravity=(x, y, z))
 

@@ -1,4 +1,18 @@
-"""Launch files to supervised processes, and what they did to a report."""
+"""Launching: launch files -> supervised processes -> a report.
+
+display          the terminal output of a launch
+logs             log files of processes
+orphan_cleanup   ends the processes of a launcher that was killed
+page             the HTML page of a report
+plan, planner    from a launch file to the processes to start
+process          one supervised process
+report           the report of a launch
+run              runs a launch file
+runtime          the private folder of a launch
+schema           the YAML schema of launch files
+substitutions    substitutions, conditions and arguments
+supervisor       starts, watches and stops the processes
+"""
 
 from dyn_service.graph.launch.run import launch_file
 from dyn_service.graph.launch.substitutions import show_arguments

@@ -1,4 +1,8 @@
-"""What a person sees of a launch: a live table in a terminal, a plain line every few seconds elsewhere."""
+"""The terminal output of a launch: a live table in a terminal, a plain line every few seconds elsewhere.
+
+A pipe without a reader and a stopped terminal (Ctrl-S) block writers; `Screen` therefore writes in a thread, and drops
+and counts what does not fit its queue, so that the output never stops a launch.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ from typing import IO
 
 PLAIN_PERIOD_S = 5.0
 _ANY_WIDTH = 10_000
-"""Of a screen on which any table fits: rich tells of no more width than there is."""
+"""Width at which any table fits."""
 _COLOURS = {
     ProcessState.READY: "green",
     ProcessState.STARTING: "yellow",
@@ -43,7 +47,7 @@ _COLOURS = {
 
 
 class Display:
-    """Shows a launch; `with Display(console) as display`. As JSON it is one object a line, and no table."""
+    """Shows a launch; `with Display(console) as display`. With JSON: one object per line, no table."""
 
     def __init__(self, console: Console, title: str, log_format: Format = "text") -> None:
         self._console = console
@@ -73,12 +77,12 @@ class Display:
         self.line("launch", line)
 
     def line(self, node: str, line: str) -> None:
-        """Shows a line of that node, or of what was one."""
+        """Shows a line of a node."""
         text = printable(_as_json(node, line) if self._json else f"[{node}] {line}")
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def tick(self, supervisor: Supervisor) -> None:
-        """Brings the table up to date, or prints the next plain line."""
+        """Updates the table, or prints the next plain line."""
         if self._live is not None:
             self._live.update(_table(self._title, supervisor, self._console), refresh=True)
         elif time.monotonic() >= self._next_line_s and supervisor.ready_s is not None:
@@ -87,7 +91,7 @@ class Display:
 
 
 def _as_json(node: str, line: str) -> str:
-    """The line as a JSON object, which it may be already."""
+    """Returns the line as a JSON object, unless it is one already."""
     try:
         content = json.loads(line) if line.startswith("{") else None
     except ValueError:
@@ -96,7 +100,7 @@ def _as_json(node: str, line: str) -> str:
 
 
 def plain_line(supervisor: Supervisor) -> str:
-    """The state of the launch in one line."""
+    """Returns the state of the launch in one line."""
     parts = [f"{supervisor.running_s:.0f} s"]
     for process in supervisor.processes:
         cells = _cells(process, supervisor).items()
@@ -106,7 +110,7 @@ def plain_line(supervisor: Supervisor) -> str:
 
 
 def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
-    """The cells of a process by the labels of their columns."""
+    """Returns the cells of a process by the labels of their columns."""
     node = supervisor.store.nodes.get(process.plan.name)
     kind = supervisor.plan.kind_of(process.plan.name, node)
     stats = node.stats if node is not None else {}
@@ -116,8 +120,8 @@ def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
 
 
 def _table(title: str, supervisor: Supervisor, console: Console) -> Group:
-    """The processes and what they show, with nothing cut: what a process has to note stands below the table, process
-    ids only where there is room, and where even so the columns do not fit, each process is a paragraph.
+    """Returns the table of processes, with nothing cut off: notes are below the table, process ids are shown if there
+    is room, and if the columns do not fit, each process is a paragraph.
     """
     rows = [_cells(process, supervisor) for process in supervisor.processes]
     notes = [row.pop("notes") for row in rows]
@@ -162,15 +166,15 @@ def _text(text: str, style: str = "") -> Text:
 
 
 WAITING_CHARACTERS = 1 << 18
-"""So much may wait for an output that takes nothing at the moment."""
+"""Maximum number of characters that wait for a blocked output."""
 PATIENCE_S = 2.0
-"""How long the end of a launch waits for it."""
+"""Seconds that the end of a launch waits for the output."""
 
 
 class Screen(io.TextIOBase):
-    """A text stream over another one. One that cannot be written, a closed pipe or a full disk, is given up.
+    """A text stream that writes to another one in a thread and gives up on errors (closed pipe, full disk).
 
-    fault: why it was given up, or what it lacks, in one line; None where all was written.
+    fault: why it gave up, or what was dropped, in one line; None if everything was written.
     """
 
     def __init__(self, stream: IO[str]) -> None:
@@ -178,7 +182,7 @@ class Screen(io.TextIOBase):
         self._file = _descriptor(stream)
         self._cause: str | None = None
         self._lacking = 0
-        self._taken = self._done = 0  # characters; each is counted by one thread alone
+        self._taken = self._done = 0  # characters; each counter belongs to one thread
         self._texts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._run, name="dyn-screen", daemon=True)
         if self._file is not None:
@@ -186,7 +190,7 @@ class Screen(io.TextIOBase):
 
     @property
     def fault(self) -> str | None:
-        """Why not all was written."""
+        """Why something was not written."""
         if self._cause is not None:
             return f"the output could not be written: {self._cause}"
         return f"the output lacks {self._lacking} lines, which it did not take in time" if self._lacking else None
@@ -205,11 +209,11 @@ class Screen(io.TextIOBase):
         return self._stream.fileno()
 
     def writable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def write(self, text: str, /) -> int:
-        """Takes the text; never waits."""
+        """Queues the text; never blocks."""
         if self._file is None:
             self._write(text)
         elif self._taken - self._done + len(text) > WAITING_CHARACTERS:
@@ -220,14 +224,14 @@ class Screen(io.TextIOBase):
         return len(text)
 
     def settle(self) -> str | None:
-        """Lets the output take what waits, for a moment; the fault, if there is one by then."""
+        """Waits a moment for the queue to be written; returns the fault, if any."""
         until = time.monotonic() + PATIENCE_S
         while self._file is not None and self._done < self._taken and time.monotonic() < until:
             time.sleep(0.005)
         return self.fault
 
     def drain(self) -> None:
-        """As `settle`, for good: nothing is written afterwards, and what still waits is counted as lacking."""
+        """As `settle`, at the end: nothing is written afterwards, and the rest of the queue counts as dropped."""
         if self._writer.is_alive():
             self._texts.put(None)
             self._writer.join(PATIENCE_S)
@@ -242,13 +246,13 @@ class Screen(io.TextIOBase):
     def _write(self, text: str) -> None:
         if self._cause is not None:
             return
-        data = text.encode(self.encoding, "replace")  # signs that a terminal does not have are no reason to fail
+        data = text.encode(self.encoding, "replace")  # characters that the terminal cannot show are no reason to fail
         try:
             if self._file is None:
                 self._stream.write(data.decode(self.encoding))
                 self._stream.flush()
                 return
-            while data:  # past the stream's own buffer, which would keep what failed for another failure at the exit
+            while data:  # not by the stream's buffer, which would fail again at exit
                 data = data[os.write(self._file, data) :]
         except (OSError, ValueError) as error:
             self._cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -259,10 +263,10 @@ class Screen(io.TextIOBase):
 
 @contextmanager
 def showing(console: Console) -> Iterator[Screen]:
-    """Lets the console write so; at the end it takes what waits, and writes as before."""
+    """Redirects the console to a `Screen` in the block."""
     stream = console.file
     screen = Screen(stream)
-    console.file = screen  # type: ignore[assignment]  # all that a console asks of a stream
+    console.file = screen  # type: ignore[assignment]  # has the methods that a console uses
     try:
         yield screen
     finally:
@@ -271,7 +275,7 @@ def showing(console: Console) -> Iterator[Screen]:
 
 
 def _descriptor(stream: IO[str]) -> int | None:
-    """The stream's descriptor, with all written that it held; None where it has none."""
+    """Flushes the stream and returns its descriptor; None if it has none."""
     try:
         stream.flush()
         return stream.fileno()

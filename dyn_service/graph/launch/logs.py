@@ -1,7 +1,7 @@
-"""The logs of a launch: one file per process, and what happens when the disk is full.
+"""The logs of a launch: one file per process.
 
-A line that cannot be written is kept in memory, as far as it fits, and written when there is room again; what did not
-fit is counted. Nothing here raises: no process ends because its words found no place.
+If the disk is full, lines are kept in memory up to a limit and written later; the rest is counted. Nothing here raises,
+so that no process ends because of its log.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from dyn_service.support.logs import printable
 
 KEPT_BYTES = 1 << 20
-"""So much of a log waits in memory for a disk that takes nothing."""
+"""Maximum number of bytes of a log that are kept in memory while it cannot be written."""
 RETRY_S = 1.0
 
 
 class Logs:
-    """The log files of a launch's processes; None as the folder is none.
+    """The log files of a launch's processes. With None as the folder, nothing is written.
 
-    tell: takes a line, once, when a log cannot be written.
+    tell: called once with a line if a log cannot be written.
     """
 
     def __init__(self, folder: Path | None, tell: Callable[[str], None]) -> None:
@@ -32,12 +32,12 @@ class Logs:
         self._files: dict[str, _Log] = {}
 
     def begin(self, names: Iterable[str]) -> None:
-        """Makes the logs of processes of these names: one that says nothing has an empty one."""
+        """Creates the logs of the processes; a process without output has an empty one."""
         for name in names:
             self._add(name, None)
 
     def write(self, name: str, line: str) -> None:
-        """Adds a line to the log of the process of that name."""
+        """Adds a line to the log of a process."""
         self._add(name, printable(line))
 
     def _add(self, name: str, line: str | None) -> None:
@@ -55,7 +55,7 @@ class Logs:
             self._tell(f"logs cannot be written to {str(self._folder)!r}: {log.cause}; the launch goes on")
 
     def close(self) -> list[str]:
-        """Writes what waits, if it can be written; a line for each log that lacks something."""
+        """Writes the rest, if possible; returns a line for each incomplete log."""
         faults = []
         for name, log in self._files.items():
             lost = log.close()
@@ -65,7 +65,7 @@ class Logs:
 
 
 class _Log:
-    """One file. cause: why its last line could not be written; None where it was."""
+    """One log file. cause: why its last line could not be written, or None."""
 
     def __init__(self, path: Path) -> None:
         self.cause: str | None = None
@@ -95,7 +95,7 @@ class _Log:
         self._flush()
 
     def close(self) -> int:
-        """Closes the file; how many lines it lacks."""
+        """Closes the file; returns the number of missing lines."""
         self._retry_s = 0.0
         self._flush()
         if self._file is not None:

@@ -1,14 +1,14 @@
-"""Ends what a launcher started when the launcher itself is killed.
+"""Orphan cleanup: ends the processes of a launcher that was killed.
 
-A process of its own, in its own session, that reads lines from the launcher through a pipe:
+It is a process in its own session that reads lines from the launcher through a pipe:
 
     +1234      process group 1234 was started
     -1234      it has ended
     dir PATH   the launcher's private folder
 
-At the end of the pipe the launcher is gone, killed or done. What groups it left are sent SIGTERM, after a moment
-SIGKILL, and the folder is removed. It works on every POSIX system, reaches grandchildren, and needs no fork hook.
-It imports nothing but the standard library, so that it starts in milliseconds.
+The pipe ends when the launcher exits or is killed. Remaining process groups get SIGTERM, then SIGKILL, and the folder
+is removed. This works on every POSIX system, reaches grandchildren, and needs no fork hook. Only the standard library
+is imported, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ GRACE_S = 2.0
 
 
 def main() -> int:
-    """Reads until the pipe ends, then ends what is left; the exit status."""
+    """Reads until the pipe ends, then ends the remaining processes; returns the exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # these are meant for the launcher, which says what to do
+        signal.signal(number, signal.SIG_IGN)  # these signals are for the launcher
     groups: set[int] = set()
     folder = ""
     for line in sys.stdin:
@@ -46,22 +46,22 @@ def main() -> int:
 
 
 def started_but_untold(folder: str) -> set[int]:
-    """Groups of processes with the launcher's folder in their environment: one that the launcher started at the moment
-    it was killed, it could not tell of. Empty where the system shows no environments.
+    """Returns process groups with the launcher's folder in their environment, for a process that was started just
+    before the launcher was killed. Empty if the system does not show environments.
     """
     if not folder:
         return set()
     mark = f"DYN_RUNTIME_DIR={folder}".encode()
     found = set()
     for entry in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if mark in entry.read_bytes().split(b"\0"):
                 found.add(os.getpgid(int(entry.parent.name)))
     return found - {os.getpgid(0)}
 
 
 def end_groups(groups: Iterable[int], grace_s: float) -> None:
-    """Sends SIGTERM to the process groups, and SIGKILL to those that are still there after `grace_s`."""
+    """Sends SIGTERM to the process groups, and SIGKILL after `grace_s` to those that remain."""
     left = {group for group in groups if send(group, signal.SIGTERM)}
     deadline = time.monotonic() + grace_s
     while left and time.monotonic() < deadline:
@@ -72,7 +72,7 @@ def end_groups(groups: Iterable[int], grace_s: float) -> None:
 
 
 def send(group: int, number: int) -> bool:
-    """Sends a signal to a process group; whether there is still such a group."""
+    """Sends a signal to a process group; returns whether the group exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
         return True

@@ -1,7 +1,7 @@
-"""The page of a launch's report, `index.html`: one file that needs no network and nothing beside it.
+"""The page of a launch's report, `index.html`: one self-contained file.
 
-At the top how it ended and what there is to look at, then the nodes, then what each panel shows: charts, which are
-drawn in the browser by uPlot (assets/, MIT license), pictures of matplotlib, and the numbers of `report.json`.
+It contains the outcome and the findings, the nodes, and the panels: charts, drawn in the browser by uPlot (assets/, MIT
+license), pictures of matplotlib, and the numbers of `report.json`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dyn_service.graph.report.charts import Card, Chart, Finding
 from dyn_service.graph.report.series import envelope, with_gaps
 
 MAX_VALUES = 4_000_000
-"""Values of all lines on a page, 21 MB of it: up to here a page has every recorded point. That is a minute of a Panda
-at 1 kHz. Beyond, each line is thinned to its share, and the page says so."""
+"""Maximum number of values of all lines on a page, 21 MB: a minute of a Panda at 1 kHz. With more, each line is
+thinned, and the page says so."""
 _SPANS = 8
-"""So many spans of a finding can be looked at by a click."""
+"""Maximum number of linked spans per finding."""
 _LONG = 24
 """Characters."""
 _LARGEST_SVG = 1 << 20
-"""A picture that takes more as drawing is kept as dots."""
+"""Bytes; larger pictures are stored as PNG instead of SVG."""
 WITHOUT_SCRIPTS = '<noscript><p class="nothing">The charts need JavaScript; the numbers do not.</p></noscript>'
 _NOTHING = "Nothing: no fault, no safe stop, no limit reached."
 _OK_STATES = ("stopped", "done", "ready")
@@ -39,7 +39,9 @@ _OK_STATES = ("stopped", "done", "ready")
 
 @dataclass(frozen=True)
 class Shown:
-    """A section as a page shows it. name: of the panel; node: whose it is; alone: whether no other node has one."""
+    """A section of a page. name: of the panel; node: its node; alone: whether no other node has a panel with this
+    name.
+    """
 
     node: str
     name: str
@@ -48,7 +50,7 @@ class Shown:
 
     @property
     def title(self) -> str:
-        """What it is called on the page."""
+        """The title on the page."""
         return self.name if self.alone else f"{self.node}: {self.name}"
 
 
@@ -61,19 +63,19 @@ def make_page(
     links: Sequence[str],
     failed: Callable[[str, Exception], None],
 ) -> str:
-    """The page.
+    """Returns the page.
 
     Args:
-        title: Of the run.
-        report: What stands in report.json.
-        parts: What the panels show.
+        title: The title of the run.
+        report: The content of report.json.
+        parts: The panels.
         columns: By node, its last cells of the live table, by their labels.
-        tails: By node, the last lines it wrote, of those that did not end well.
-        links: Files beside the page, relative to it.
-        failed: Takes the name of a section and what went wrong where a picture of it cannot be drawn.
+        tails: By node, the last lines of its output, for nodes that failed.
+        links: Files next to the page, relative to it.
+        failed: Called with the name of a section and the error if a picture cannot be drawn.
     """
     charts: list[str] = []
-    # what was started first is what the others ask or command: the plant before its controller, pictures before numbers
+    # in the order of starting: the plant before its controller; pictures before numbers
     in_order = list(reversed(parts))
     parts = sorted(in_order, key=lambda part: not (part.section.charts or part.section.plots))
     budget = _Budget(parts, links)
@@ -100,15 +102,15 @@ def make_page(
 def document(
     title: str, navigation: str, body: str, footer: str, charts: Sequence[str], span: tuple[float, float]
 ) -> str:
-    """A page with charts that needs nothing beside it.
+    """Returns a self-contained page with charts.
 
     Args:
-        title: What the browser calls it.
-        navigation: HTML of the links at its top.
-        body: HTML, with the places of charts that `card_html` gave.
+        title: The title in the browser.
+        navigation: HTML of the links at the top.
+        body: HTML, with the chart placeholders of `card_html`.
         footer: HTML.
-        charts: What `card_html` added.
-        span: From when to when the charts over time go, s.
+        charts: The charts that `card_html` added.
+        span: Start and end of the charts over time, s.
     """
     return f"""<!DOCTYPE html>
 <html lang="en" data-begin="{span[0]!r}" data-end="{span[1]!r}">
@@ -132,7 +134,7 @@ def document(
 
 
 class _Budget:
-    """How many points each line may have, and from when to when the charts over time go. note: says what is thinned."""
+    """The number of points per line, and the span of the charts over time. note: a sentence if lines are thinned."""
 
     def __init__(self, parts: Sequence[Shown], links: Sequence[str]) -> None:
         charts = [
@@ -159,7 +161,9 @@ def _asset(name: str) -> str:
 
 
 def _header(title: str, report: Mapping[str, Any], links: Sequence[str], *, grave: bool) -> str:
-    """grave: whether a finding makes the run another one than was meant, though every process ended well."""
+    """Returns the header. grave: whether a finding changed the run (safe stops, dropped commands), though all processes
+    ended well.
+    """
     outcome, launch = report["outcome"], report["launch"]
     colour, word = {True: "good", False: "bad", None: "warn"}[outcome["clean"]], outcome["verdict"]
     if grave and outcome["clean"]:
@@ -194,7 +198,7 @@ def _header(title: str, report: Mapping[str, Any], links: Sequence[str], *, grav
 
 
 def _verdicts(outcome: Mapping[str, Any]) -> str:
-    """What was measured beside its bound, and what was not judged."""
+    """Returns the table of verdicts: measured values with their bounds, and what was not judged."""
     words = {True: "met", False: "broken", None: "not judged"}
     rows = "".join(
         f"<tr><td><b>{escape(one['node'])}</b></td>"
@@ -269,7 +273,7 @@ def _nodes(
 
 
 def _node_cell(label: str, text: str) -> str:
-    """A cell that keeps to one line unless it is long. On a narrow screen its label is in front of it."""
+    """Returns a cell, on one line unless it is long. On a narrow screen its label precedes it."""
     words = " class=words" if len(text) > _LONG else ""
     return f'<td{words} data-label="{escape(label, quote=True)}">{escape(text)}</td>'
 
@@ -285,7 +289,7 @@ def _part(
     for name, draw in section.plots.items():
         try:
             source = _picture(draw, title)
-        except Exception as error:  # noqa: BLE001  a panel, of whatever package, shall not cost the report
+        except Exception as error:  # noqa: BLE001  a panel, possibly of another package, must not prevent the report
             failed(part.title, error)
             body.append(f'<p class="soft">The picture {escape(name)} could not be drawn: {escape(str(error))}</p>')
         else:
@@ -299,7 +303,9 @@ def _part(
 
 
 def card_html(card: Card, charts: list[str], points: int) -> str:
-    """A card as HTML. Adds its charts, as JSON, to `charts`; `points` is how many a line may have."""
+    """Returns a card as HTML. Adds its charts, as JSON, to `charts`; `points`: the maximum number of points per
+    line.
+    """
     places = []
     for n, chart in enumerate(card.charts):
         label = escape(f"{card.title}: {chart.label}", quote=True)
@@ -315,7 +321,7 @@ def card_html(card: Card, charts: list[str], points: int) -> str:
 
 
 def _chart(chart: Chart, charts: Sequence[str], points: int, *, last: bool) -> str:
-    """A chart as JSON that is safe in a script. charts: those before it on the page."""
+    """Returns a chart as JSON that is safe in a script. charts: the previous charts of the page."""
     x, values = np.asarray(chart.x, np.float64), np.column_stack([line.values for line in chart.lines])
     if chart.kind != "bars":
         x, values = envelope(x, values, points)
@@ -325,7 +331,7 @@ def _chart(chart: Chart, charts: Sequence[str], points: int, *, last: bool) -> s
     times = _packed(x)
     same = next((k for k, other in enumerate(charts) if other.startswith(f'{{"x":"{times}"')), None)
     content = {
-        "x": times if same is None else same - len(charts),  # an earlier chart's, counted back from this one
+        "x": times if same is None else same - len(charts),  # refers to an earlier chart, counted back from this one
         "lines": [
             {"label": line.label, "role": line.role, "y": _packed(values[:, n])} for n, line in enumerate(chart.lines)
         ],
@@ -346,7 +352,7 @@ def _chart(chart: Chart, charts: Sequence[str], points: int, *, last: bool) -> s
 
 
 def _filled(x: Array) -> Array:
-    """Times where a line is broken, which have none, as those before them."""
+    """Replaces NaN times, where a line is broken, by the previous time."""
     broken = np.flatnonzero(np.isnan(x))
     filled = x.copy()
     filled[broken] = x[broken - 1]
@@ -358,7 +364,7 @@ def _packed(values: Array) -> str:
 
 
 def _picture(draw: Callable[[str], Any], title: str) -> str:
-    """A figure of matplotlib as the address of an image: drawing where that is small, else dots."""
+    """Returns a matplotlib figure as a data URI: SVG if it is small, else PNG."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -379,7 +385,7 @@ def _address(kind: str, content: bytes) -> str:
 
 
 def _numbers(content: Mapping[str, Any]) -> str:
-    """A map as tables: one of its plain values, one for each list of maps in it."""
+    """Returns a map as tables: one for its plain values, one for each list of maps."""
     plain = {name: value for name, value in _flat(content) if not _is_table(value)}
     tables = {name: value for name, value in _flat(content) if _is_table(value)}
     rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{_said(value)}</dd></div>" for name, value in plain.items())

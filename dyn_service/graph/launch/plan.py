@@ -1,4 +1,4 @@
-"""What is to be started: the outcome of planning a launch file, and all that supervision and reports know of it."""
+"""The plan of a launch: the processes to start, as the planner returns it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from dyn_service.graph.nodes.registry import PACKAGE, Kind, Registry
 REPORT_KEYS = (
     "schema", "created", "launch", "robot", "duration_s", "outcome", "processes", "nodes", "versions",
 )  # fmt: skip
-"""What a report says of every launch: no node's panel may have such a name."""
+"""Reserved names of a report; a node's panel cannot have them."""
 
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """A process to start and how to keep it.
+    """A process to start and how to supervise it.
 
-    name: unique in the launch. reports: whether it says by itself when it is ready, and ready_timeout_s for how long it
-    may not. heartbeat_timeout_s: a node that has sent heartbeats and sends none for so long is hung; 0 is off.
-    respawn_max_retries: -1 for no limit. on_exit_shutdown: its end, with status 0 too, ends the launch. kind: what a
-    registered node declares.
+    name: unique in the launch. reports: whether it reports that it is ready, within ready_timeout_s.
+    heartbeat_timeout_s: a node without heartbeats for this long is hung; 0: off. respawn_max_retries: -1: no limit.
+    on_exit_shutdown: whether its exit, also with status 0, ends the launch. kind: the declaration of a registered node.
     """
 
     name: str
@@ -48,7 +47,7 @@ class ProcessPlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The processes of a launch in the order of the file, the arguments as they came out, and the nodes there are."""
+    """The processes of a launch in the order of the file, the values of its arguments, and its nodes."""
 
     file: Path
     arguments: Mapping[str, str]
@@ -56,9 +55,7 @@ class LaunchPlan:
     registry: Registry = field(default_factory=Registry)
 
     def kind_of(self, name: str, node: NodeTelemetry | None) -> Kind | None:
-        """What the node of that name declares: as planned, else, for one of ours that runs as an executable, by its
-        fact `role`.
-        """
+        """Returns the declaration of a node: as planned, or by its fact `role` for a node started as an executable."""
         planned = next((process.kind for process in self.processes if process.name == name), None)
         role = None if planned is not None or node is None else node.fact("role")
         return self.registry.find(PACKAGE, role) if isinstance(role, str) else planned

@@ -1,7 +1,7 @@
-"""From a launch file and arguments to the processes to start: substitutions, conditions, scopes, parameters.
+"""Plans a launch: launch file and arguments -> processes to start.
 
-Nothing is started here; every fault of a launch file or of a parameter file shows before the first process runs. The
-parameters of registered nodes (`graph/nodes/registry.py`) are held against their types here, those of others by the
+Nothing is started here, so that all faults of launch and parameter files are reported before the first process starts.
+Parameters of registered nodes (`graph/nodes/registry.py`) are checked against their types here, those of others by the
 nodes.
 """
 
@@ -33,7 +33,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 _MAX_INCLUDES = 16
 SERVER_ENDPOINT = "DYN_SERVER_ENDPOINT"
-"""The variable that tells a launch file of `$(endpoint dynamics)`, in words that ROS 2 reads too: `$(env NAME ..)`."""
+"""Environment variable with `$(endpoint dynamics)`, for launch files that ROS 2 also reads: `$(env NAME ..)`."""
 
 
 def make_plan(
@@ -43,19 +43,20 @@ def make_plan(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> LaunchPlan:
-    """What to start.
+    """Returns the plan of a launch file.
 
     Args:
-        launch: The file as written.
-        arguments: `name:=value` from the command line. `params`, where the file does not declare it, names a parameter
-            file that each node takes last.
-        environment: What `$(env ..)` sees; the process's own by default. `SERVER_ENDPOINT` is set where it is not.
-        folder: The launch's own, for sockets (`$(endpoint ..)`) and for parameter files with substitutions in them
+        launch: The launch file.
+        arguments: `name:=value` from the command line. `params`, unless the file declares it, is a parameter file that
+        each
+            node reads last.
+        environment: Variables for `$(env ..)`; by default those of the process. `SERVER_ENDPOINT` is added if missing.
+        folder: The folder of the launch, for sockets (`$(endpoint ..)`) and parameter files with substitutions
             (`allow_substs`).
 
     Raises:
-        InvalidArgumentError: An argument is unknown or missing; it lists those that are declared.
-        ConfigurationError: It names the line, the place in the file and the fault.
+        InvalidArgumentError: An argument is unknown or missing; lists the declared ones.
+        ConfigurationError: The file is invalid; names the line, the place and the fault.
     """
     seen = dict(os.environ if environment is None else environment)
     if folder is not None:
@@ -84,7 +85,7 @@ def make_plan(
 
 
 class _Planner:
-    """Walks the actions in the order of the file."""
+    """Plans the actions in the order of the file."""
 
     def __init__(self, arguments: Mapping[str, str], environment: dict[str, str], folder: Path | None) -> None:
         self.arguments = arguments
@@ -103,7 +104,7 @@ class _Planner:
         self._depth = 0
 
     def run(self, launch: LaunchFile, given: Mapping[str, str]) -> None:
-        """Plans one file; `given` are the arguments that an including file passes."""
+        """Plans one file; `given`: the arguments from an including file."""
         self._depth += 1
         if self._depth > _MAX_INCLUDES:
             raise launch.document.fault(f"launch files include each other more than {_MAX_INCLUDES} deep")
@@ -111,7 +112,7 @@ class _Planner:
         self._depth -= 1
 
     def list_declared(self) -> str:
-        """The declared arguments with their defaults, as text."""
+        """Returns the declared arguments with their defaults, as text."""
         shown = [
             name if arg.default is None else f"{name} (default {as_written(arg.default)!r})"
             for name, arg in self.declared.items()
@@ -119,7 +120,7 @@ class _Planner:
         return ", ".join(shown) or "none"
 
     def add(self, plan: ProcessPlan) -> None:
-        """Takes a process over under a name of its own: `sleep`, `sleep-2`, ..."""
+        """Adds a process under a unique name: `sleep`, `sleep-2`, ..."""
         name, count = plan.name, 1
         while name in self._names:
             count += 1
@@ -137,7 +138,7 @@ class _FilePlanner(FileValues):
         self.given = given
 
     def walk(self, actions: tuple[Placed, ...]) -> None:
-        """Plans the actions one after the other."""
+        """Plans the actions in order."""
         for placed in actions:
             self._one(placed.action, placed.place)
 
@@ -288,7 +289,7 @@ class _FilePlanner(FileValues):
                 _, checked = typed(parameters, kind.parameters)
                 parameters.check_files(kind.parameters, Path(cwd) if (cwd := self._cwd(action, place)) else None)
                 kind.check(checked)
-            # said outright: where the file was written anew, with its substitutions, it lies in another folder
+            # explicit, because a file with substitutions was rewritten in another folder
             below = parameters.below_their_files(kind.parameters)
             for key, value in below.items():
                 ros += ["-p", f"{key}:={json.dumps(value)}"]
@@ -297,7 +298,7 @@ class _FilePlanner(FileValues):
             command=(
                 *self.words(action.launch_prefix, (*place, "launch-prefix")),
                 sys.executable,
-                "-P",  # what lies in the working directory is not run, whatever its name
+                "-P",  # modules in the working directory are never run
                 *program,
                 *self.words(action.args, (*place, "args")),
                 *ros,
@@ -311,7 +312,9 @@ class _FilePlanner(FileValues):
         self.planner.add(plan)
 
     def _program(self, package: str, executable: str, place: Place) -> tuple[str, list[str], Kind | None]:
-        """A node's default name, what Python is to run, and what it declares: a package's node, or a file's."""
+        """Returns a node's default name, Python's arguments and the declaration, for a node of a package or of a
+        file.
+        """
         at = (*place, "exec")
         if executable.endswith(".py"):
             if package:
@@ -328,13 +331,13 @@ class _FilePlanner(FileValues):
             kind = self.planner.registry.find(package, executable)
         if kind is not None:
             self._declared(f"{package}/{executable}", kind, at)
-        elif package == PACKAGE:  # its nodes are all registered; other packages' nodes need not be
+        elif package == PACKAGE:  # all nodes of this package are registered; nodes of other packages may not be
             near = suggestion(executable, self.planner.registry.names(package))
             raise self.document.fault(f"package {package!r} has no node {executable!r}{near}", at)
         return executable, ["-m", self.planner.registry.module(package, executable)], kind
 
     def _declared(self, name: str, kind: Kind, place: Place) -> Kind:
-        """The kind, once its panels are known to fit into the report beside those of the others."""
+        """Returns the kind after checking that its panels do not conflict with others in the report."""
         self.planner.kinds[name] = kind
         clashing = clash(self.planner.kinds.items(), REPORT_KEYS)
         if clashing is not None:
@@ -365,7 +368,7 @@ class _FilePlanner(FileValues):
         return ["-p", f"{parameter.name}:={json.dumps(value)}"]
 
     def _value(self, parameter: schema.Parameter, place: Place) -> Any:
-        """A parameter's value: text with substitutions is read as YAML, as ROS 2 does."""
+        """Returns a parameter's value: text with substitutions is parsed as YAML, as in ROS 2."""
         if parameter.param:
             return {
                 str(below.name): self._value(below, (*place, "param", k)) for k, below in enumerate(parameter.param)

@@ -1,13 +1,12 @@
-"""The report of a launch: a page to look at, `report.json`, the recordings themselves.
+"""The report of a launch.
 
     index.html         the page: see `page.py`
     report.json        what ran, how it ended, what was measured; see docs/launch.md for every field
     recording.npz      the recordings as arrays, `<node>.<channel>` with `<node>.<channel>.columns`
     logs/              what the processes wrote
 
-What nodes have to show they declare themselves, as panels: see `graph/middleware/node_kind.py`. Every number in
-`report.json` comes
-from what the nodes sent; what JSON cannot say, an infinity, is null.
+Nodes declare their panels: see `graph/middleware/node_kind.py`. All numbers in `report.json` were sent by nodes;
+infinities and NaN are null.
 """
 
 from __future__ import annotations
@@ -41,15 +40,16 @@ PAGE = "index.html"
 RECORDING = "recording.npz"
 _PACKAGES = ("numpy", "pyzmq", "msgpack", "msgspec", "casadi", "llvmlite", "matplotlib", "rich")
 _TAIL = 20
-"""Last lines of a process that did not end well."""
+"""Number of last lines of a process that failed."""
 _ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
-"""Keys of the report's `robot`, and the facts that they are."""
+"""Keys of the report's `robot`, and their facts."""
 
 
 def write_report(folder: Path, plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[str]:
-    """Writes the report into the folder; a few lines that sum it up.
+    """Writes the report to the folder; returns a summary of a few lines.
 
-    Each file is written whole or is not there. One that cannot be written is a fault of the outcome and costs no other.
+    Each file is written completely or not at all. A file that cannot be written is a fault of the outcome; others are
+    written.
     """
     parts, lines = sections_of(plan, store, outcome)
 
@@ -57,27 +57,27 @@ def write_report(folder: Path, plan: LaunchPlan, store: TelemetryStore, outcome:
         content = json.dumps(finite(report_of(plan, store, outcome, parts)), indent=2, allow_nan=False) + "\n"
         return _keep(folder / MAIN_FILE, lambda file: file.write(content.encode()))
 
-    outcome.faults += main_file()  # first, for it is small and says most
+    outcome.faults += main_file()  # first, because it is small and the most important
     arrays = _recordings(store, parts)
     lacking = _keep(folder / RECORDING, lambda file: np.savez(file, **arrays)) if arrays else []
     outcome.faults += lacking
     lacking += _write_page(folder, plan, store, outcome, parts, lines)
     if lacking:
-        main_file()  # anew, with what is lacking; if that cannot be, the first one stays
+        main_file()  # again, with the faults of the other files; if that fails, the first one remains
     return lines
 
 
 def clear_report(folder: Path) -> None:
-    """Removes the report of an earlier launch, so that no part of it is taken for this one's."""
+    """Removes the report of an earlier launch."""
     for path in (folder / PAGE, folder / MAIN_FILE, folder / RECORDING):
         with suppress(OSError):
             path.unlink()
 
 
 def sections_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> tuple[list[Shown], list[str]]:
-    """What the panels of all nodes show, and the lines that sum it up; their verdicts become the outcome's.
+    """Returns the sections of all nodes' panels and summary lines; adds their verdicts to the outcome.
 
-    The nodes that were started last, which ask the others, come first.
+    Nodes that were started last, the clients of the others, come first.
     """
     made: list[tuple[str, str, Section]] = []
     lines: list[str] = []
@@ -88,7 +88,7 @@ def sections_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> tu
             try:
                 section = panel.make(node, store)
                 if section is not None:
-                    json.dumps(finite(dict(section.content)))  # what JSON cannot say shows here
+                    json.dumps(finite(dict(section.content)))  # raises for values that JSON cannot represent
             except Exception as error:  # noqa: BLE001  a panel, of whatever package, shall not cost the report
                 lines.append(_failed(panel.section, error))
                 outcome.verdicts.append((name, Verdict(panel.section, math.nan, 0.0, "", "its panel failed")))
@@ -104,7 +104,7 @@ def sections_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> tu
 
 
 def report_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: Sequence[Shown]) -> dict[str, Any]:
-    """The report as a map. What several nodes show under one name stands under `nodes`, by the nodes' names."""
+    """Returns the report as a map. Sections with the same name of several nodes are under `nodes`, by node name."""
     nodes: dict[str, dict[str, Any]] = {}
     for part in parts:
         if not part.alone:
@@ -150,7 +150,7 @@ def report_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: 
 
 
 def busy(store: TelemetryStore, outcome: Outcome) -> str | None:
-    """That the machine was busy during a run that broke its bounds, and what helps; None where neither is so."""
+    """Returns a note that the machine was busy during a run that broke its bounds, with advice; else None."""
     plants = [node for node in store.nodes.values() if node.fact("clock") not in (None, "lockstep")]
     waiting = sum(outcome.waiting) / max(1, len(outcome.waiting))
     if not plants or not outcome.broken or waiting < BUSY:
@@ -164,14 +164,16 @@ def busy(store: TelemetryStore, outcome: Outcome) -> str | None:
 
 
 def _cpu(node: NodeTelemetry | None) -> dict[str, float | None]:
-    """CPU time of all runs of a node that did not end by a signal, and their share of one core; None without one."""
+    """Returns the CPU time of a node's runs that did not end by a signal, and the share of one core; None if
+    unknown.
+    """
     told = [life for life in (node.lives.values() if node is not None else ()) if "cpu_s" in life]
     cpu_s, lived_s = (sum(float(life[name]) for life in told) for name in ("cpu_s", "lived_s"))
     return {"cpu_s": cpu_s, "cpu_share": cpu_s / lived_s} if told else {"cpu_s": None, "cpu_share": None}
 
 
 def versions() -> dict[str, str]:
-    """Versions of what took part."""
+    """Returns the versions of Python and libraries."""
     found = {"dyn_service": __version__, "python": platform.python_version(), "system": platform.platform(terse=True)}
     for package in _PACKAGES:
         try:
@@ -182,7 +184,7 @@ def versions() -> dict[str, str]:
 
 
 def finite(value: Any) -> Any:
-    """The value with what JSON cannot say, infinities and NaN, as null."""
+    """Returns the value with infinities and NaN as None."""
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -209,7 +211,7 @@ def _recordings(store: TelemetryStore, parts: Sequence[Shown]) -> dict[str, Any]
 def _write_page(
     folder: Path, plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: Sequence[Shown], lines: list[str]
 ) -> list[str]:
-    """Writes the page; a line, which is a fault of the outcome too, where that cannot be."""
+    """Writes the page; returns a line, also a fault of the outcome, if that fails."""
     report = report_of(plan, store, outcome, parts)
     robots = dict.fromkeys(str(node.fact("robot")) for node in store.nodes.values() if node.fact("robot"))
     title = ", ".join(robots) or plan.file.stem
@@ -237,14 +239,14 @@ def _failed(section: str, error: Exception) -> str:
 
 
 def _keep(path: Path, write: Callable[[IO[bytes]], Any]) -> list[str]:
-    """Writes a file beside its place, then moves it there; a line where that fails, and no part of it is left."""
+    """Writes a file to a temporary name and renames it; returns a line if that fails, and leaves nothing behind."""
     beside = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())  # a disk may say only now that it is full
+            os.fsync(file.fileno())  # a full disk may be reported only now
         beside.replace(path)
         return []
     except OSError as error:

@@ -23,11 +23,11 @@ from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.support.logs import FORMAT, LEVEL, Format, Level
 
 _TAIL = 20
-"""Last lines of a process that failed, where its output is not on the screen."""
+"""Number of last lines of a failed process, if its output is not on the screen."""
 
 
 class _Lines:
-    """Where the lines of a launch go: to the display and into the logs."""
+    """Sends the lines of a launch to the display and to the logs."""
 
     def __init__(self, display: Display, logs: Logs) -> None:
         self._display, self._logs = display, logs
@@ -43,12 +43,12 @@ class _Lines:
         self._logs.write("launch", line)
 
     def stopped(self, outcome: Outcome) -> None:
-        """Why the launch stopped; what failed and was not shown so far."""
+        """Reports why the launch stopped, with the last lines of failed processes that were not shown."""
         for process in outcome.processes:
             if process.fault is not None and process.plan.output == "log":
                 for line in list(process.tail)[-_TAIL:]:
                     self._display.line(process.plan.name, line)
-        if outcome.reason in outcome.faults:  # the launch's last line says it
+        if outcome.reason in outcome.faults:  # the last line of the launch reports it
             self._logs.write("launch", f"stopped: {outcome.reason}")
         else:
             self.notice(f"stopped: {outcome.reason}")
@@ -65,26 +65,24 @@ def launch_file(
     log_level: Level = "info",
     check: bool = False,
 ) -> int:
-    """Starts what a launch file describes, keeps it running, and stops it; the exit status.
+    """Runs a launch file; returns the exit status.
 
     Args:
         path: The launch file.
         arguments: Its arguments, `name:=value` on the command line.
-        duration_s: Stop after this many seconds from when all is ready; None is until Ctrl-C or SIGTERM.
-        report_dir: Where the report, its plots, the recording and the processes' logs go; made if need be.
-        console: Where to show progress; standard output by default. Where it cannot be written, it is given up, and the
-            launch goes on.
-        log_format: `json` shows one object a line, and lets the nodes write so.
-        log_level: The least that nodes write, where their parameters do not say; `debug` shows their commands as well.
-        check: Whether the status says if the run was clean.
+        duration_s: Seconds to run after all processes are ready; None: until Ctrl-C or SIGTERM.
+        report_dir: The folder for the report, its plots, the recording and the logs; created if necessary.
+        console: The console for progress; standard output by default. If it cannot be written, the launch goes on.
+        log_format: `json`: one object per line, also from the nodes.
+        log_level: The log level of nodes without one in their parameters; `debug` also shows their commands.
+        check: Whether the status depends on whether the run was clean.
 
     Returns:
-        0 if everything ended well: nothing died, nothing was restarted, nothing had to be killed, and all that was to
-        be written is. Else 1. With `check` 3 if the run ended well and is not clean: a bound was not met, or none could
-        be judged.
+        0 if no process died, was restarted or had to be killed, and all files were written; else 1. With `check`, 3 if
+        the run ended well and is not clean: a bound was not met, or no bound could be judged.
 
     Raises:
-        NotFoundError: There is no such file.
+        NotFoundError: The file does not exist.
         ConfigurationError: The launch file or a parameter file is malformed: file, line, place, cause.
         InvalidArgumentError: An argument is unknown, missing or not allowed.
     """
@@ -96,7 +94,7 @@ def launch_file(
             report_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidArgumentError(f"report folder {str(report_dir)!r} cannot be made: {error.strerror}") from None
-    # what is wrong with the file shows before anything is started or made
+    # faults of the file are reported before anything is started or created
     with ExitStack() as stack:
         runtime = stack.enter_context(private_runtime(launch.path.name.partition(".")[0]))
         plan = make_plan(launch, dict(arguments or {}), folder=runtime.folder)
@@ -135,7 +133,9 @@ def launch_file(
 
 
 def _summary(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[str]:
-    """The last lines of a launch: what was not clean or not judged; then, in one, the verdict and the nodes' words."""
+    """Returns the last lines of a launch: what was not clean or not judged; then one line with the verdict and nodes'
+    summaries.
+    """
     lines = [f"not clean: {line}" for line in outcome.faults if line != outcome.reason]
     ended = outcome.reason if not lines or outcome.reason in outcome.faults else f"not clean, {outcome.reason}"
     lines += [f"not clean: {line}" for line in outcome.broken]
@@ -149,13 +149,13 @@ def _summary(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[
 
 
 def _at_end(plan: LaunchPlan, store: TelemetryStore) -> list[str]:
-    """What the nodes' kinds have to say of them at the end."""
+    """Returns the nodes' summaries."""
     said = []
     for name, node in store.nodes.items():
         kind = plan.kind_of(name, node)
         try:
             words = kind.at_end(node) if kind is not None else ""
-        except Exception as error:  # noqa: BLE001  a kind, of whatever package, shall not cost the others their words
+        except Exception as error:  # noqa: BLE001  a kind, possibly of another package, must not prevent the others' summaries
             words = f"{type(error).__name__}: {error}"
         if words:
             said.append(f"{name}: {words}")

@@ -1,4 +1,4 @@
-"""A launch's own folder, which only its user can enter, and the guard that removes it should the launcher be killed."""
+"""The private folder of a launch, and the cleanup process that removes it if the launcher is killed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from dyn_service.graph.middleware.graph import announce_launch
 from dyn_service.graph.middleware.stop import LAUNCHER
 
 _ROOM = 48
-"""Bytes that a socket's name in the folder may have at least; longer ones are shortened (see `topics`)."""
+"""Minimum number of bytes for a socket's name in the folder; longer names are shortened (see `topics`)."""
 _LAST = "/tmp"
 _PREFIX = "dyn-"
 _ADDED = len(_PREFIX) + 8
-"""Bytes that `mkdtemp` adds to its parent's path, less the slash."""
+"""Bytes that `mkdtemp` adds to the path, without the slash."""
 
 
 class Runtime:
-    """The launcher's private folder, which the user's own tools find, and the reaper, should the launcher be killed.
+    """The launcher's private folder, which the user's tools find, and the cleanup process.
 
-    pipe: what processes inherit; its other end closes with the launcher, by which nodes see that it is gone.
+    pipe: inherited by processes; its other end closes with the launcher, by which nodes detect its exit.
 
     Args:
-        name: Of the launch; its folder's name begins so, by which lists of nodes tell launches apart.
+        name: The name of the launch; the folder's name starts with it, which identifies launches in lists of nodes.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -53,18 +53,18 @@ class Runtime:
         self._tell(f"dir {self.folder}")
 
     def group(self, group: int, started: bool) -> None:
-        """Tells the reaper of a process group."""
+        """Reports a process group to the cleanup process."""
         self._tell(f"{'+' if started else '-'}{group}")
 
     def variables(self) -> dict[str, str]:
-        """By which processes find the folder and the pipe."""
+        """Environment variables with the folder and the pipe."""
         return {
             topics.RUNTIME_DIR: str(self.folder),
             LAUNCHER: f"{self.pipe}:{os.fstat(self.pipe).st_ino}:{orphan_cleanup.__file__}",
         }
 
     def close(self) -> None:
-        """Lets the reaper end what may be left, and removes the folder."""
+        """Lets the cleanup process end remaining processes, and removes the folder."""
         with contextlib.suppress(OSError):
             self._pipe.close()
         self._reaper.wait()
@@ -83,7 +83,7 @@ class Runtime:
 
 @contextlib.contextmanager
 def private_runtime(name: str = "") -> Iterator[Runtime]:
-    """A folder and a reaper for the time of a launch of that name."""
+    """Creates a folder and a cleanup process for the duration of a launch."""
     runtime = Runtime(name)
     try:
         yield runtime
@@ -92,13 +92,13 @@ def private_runtime(name: str = "") -> Iterator[Runtime]:
 
 
 def make_folder(environment: Mapping[str, str] | None = None, name: str = "") -> Path:
-    """A new folder with mode 0700: under `$XDG_RUNTIME_DIR` where it is this user's, else in the temporary folder.
+    """Creates a folder with mode 0700 under `$XDG_RUNTIME_DIR` if it belongs to the user, else in the temporary folder.
 
-    One whose path would leave too little room for the names of sockets is passed over, `/tmp` is tried last. The
-    folder's name begins with as much of the launch's name as there is room for.
+    Candidates whose path is too long for socket names are skipped; `/tmp` is tried last. The folder's name starts with
+    as much of the launch's name as fits.
 
     Raises:
-        UnavailableError: None can be made.
+        UnavailableError: No folder can be created.
     """
     variables = os.environ if environment is None else environment
     bases = [variables.get("XDG_RUNTIME_DIR"), variables.get("TMPDIR"), tempfile.gettempdir(), _LAST]

@@ -1,4 +1,4 @@
-"""Launch files: the part of ROS 2's YAML launch schema that is understood, as data.
+"""The schema of launch files: the supported part of ROS 2's YAML launch schema.
 
     launch:
       - arg: {name: rate_hz, default: "500", description: commands per second}
@@ -9,8 +9,8 @@
       - group: [...]                 # or {scoped: true, if: .., children: [...]}
       - push_ros_namespace: {namespace: arm}
 
-Keys and meanings are those of https://docs.ros.org: launch, launch_ros and launch_yaml. An action or key that is not
-listed here is a fault, never ignored. Text may hold substitutions; `plan.py` evaluates them.
+Keys and meanings are those of https://docs.ros.org: launch, launch_ros and launch_yaml. Unknown actions and keys are
+errors. Text may contain substitutions, which `planner.py` evaluates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import msgspec
 from dyn_service.support.documents import Document, Place, read_document, suggestion
 
 Text = str | int | float | bool
-"""Text that may hold substitutions; YAML's numbers and booleans are taken as they are written."""
+"""Text that may contain substitutions; YAML numbers and booleans are kept as written."""
 
 
 class _Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"if_": "if"}):
@@ -56,7 +56,7 @@ class Pair(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Remap(msgspec.Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """A topic's name as the node knows it, and what it is called instead."""
+    """A topic's name in the node, and its new name."""
 
     from_: Text
     to: Text
@@ -73,14 +73,14 @@ class Parameter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename
 
 
 class Let(_Action, kw_only=True):
-    """Sets a variable from here on."""
+    """Sets a variable for the following actions."""
 
     name: str
     value: Text
 
 
 class PushRosNamespace(_Action, kw_only=True):
-    """Puts the nodes that follow in this group into a namespace."""
+    """Sets the namespace of the following nodes of the group."""
 
     namespace: Text
 
@@ -102,8 +102,8 @@ class _Process(_Action, kw_only=True, rename={"if_": "if", "launch_prefix": "lau
 class NodeAction(_Process, kw_only=True):
     """Starts `python -P -m <pkg>.nodes.<exec>`, or the Python file `exec`, with ROS 2's node arguments.
 
-    heartbeat_timeout: s without a heartbeat after which the node is hung; 0 is off. ready_timeout: s it may take until
-    it is ready.
+    heartbeat_timeout: s without a heartbeat after which the node is hung; 0: off. ready_timeout: maximum time until it
+    is ready, s.
     """
 
     pkg: Text = ""
@@ -124,21 +124,21 @@ class Executable(_Process, kw_only=True):
 
 
 class Include(_Action, kw_only=True):
-    """The actions of another launch file, with arguments of its own: as `let`, or as `arg`, its name before 2025."""
+    """Includes another launch file with arguments: `let`, or `arg`, its name before 2025."""
 
     file: Text
     arg: list[Pair] = []
     let: list[Pair] = []
 
     def given(self) -> Iterator[tuple[Place, Pair]]:
-        """Each argument with its place in the action; of the same name the last counts, as in ROS 2."""
+        """Returns each argument with its place in the action; the last of the same name counts, as in ROS 2."""
         for key, pairs in (("arg", self.arg), ("let", self.let)):
             for k, pair in enumerate(pairs):
                 yield (key, k), pair
 
 
 class Group(_Action, kw_only=True):
-    """Actions whose variables and namespace end with the group, unless `scoped` is false."""
+    """Actions; their variables and namespace end with the group, unless `scoped` is false."""
 
     children: list[dict[str, Any]]
     scoped: Text = True
@@ -159,7 +159,7 @@ ACTIONS: dict[str, type[msgspec.Struct]] = {
 
 @dataclass(frozen=True)
 class Placed:
-    """An action, and where it stands in its file."""
+    """An action and its place in the file."""
 
     action: Any
     place: Place
@@ -167,7 +167,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class LaunchFile:
-    """A launch file as written."""
+    """A launch file."""
 
     path: Path
     document: Document
@@ -175,11 +175,11 @@ class LaunchFile:
 
 
 def read_launch_file(path: Path) -> LaunchFile:
-    """The launch file at `path`.
+    """Reads the launch file at `path`.
 
     Raises:
-        NotFoundError: There is no such file.
-        ConfigurationError: It names the line, the action or key, and what was expected.
+        NotFoundError: The file does not exist.
+        ConfigurationError: The file is invalid; names the line, the action or key, and what was expected.
     """
     document = read_document(path)
     root = document.value
@@ -189,10 +189,10 @@ def read_launch_file(path: Path) -> LaunchFile:
 
 
 def actions_of(document: Document, values: Any, place: Place) -> tuple[Placed, ...]:
-    """The list of actions at `place`.
+    """Returns the list of actions at `place`.
 
     Raises:
-        ConfigurationError: It names the action or key that is not known, or the value of the wrong type.
+        ConfigurationError: An action or key is unknown, or a value has the wrong type; names it.
     """
     if not isinstance(values, list):
         raise document.fault(f"expected a list of actions, got {_kind(values)}", place)
@@ -214,12 +214,12 @@ def actions_of(document: Document, values: Any, place: Place) -> tuple[Placed, .
 
 
 def inner_actions(document: Document, group: Group, place: Place) -> tuple[Placed, ...]:
-    """The actions of the group that stands at `place`.
+    """Returns the actions of the group at `place`.
 
     Raises:
         ConfigurationError: As `actions_of`.
     """
-    # a group is written as a list, or as a map with its children: the place is what stands in the file
+    # a group is a list, or a map with `children`: the place follows the file
     inner = (*place, "children") if (*place, "children") in document.lines else place
     return actions_of(document, group.children, inner)
 

@@ -1,14 +1,14 @@
-r"""Substitutions in launch files: `$(name argument ...)`, nested at will.
+r"""Substitutions in launch files, `$(name argument ...)`, also nested; conditions; declared arguments.
 
     $(var x)               the value of the launch argument or `let` x
     $(env NAME [default])  an environment variable
     $(dirname)             the folder of the launch file; $(filename) its name
-    $(endpoint NAME)       a socket in the launch's own folder, in the present namespace: ipc:///run/user/1000/dyn-x1/NAME
-    $(find-pkg-share pkg)  the folder that holds the package's launch, config and urdf folders
+    $(endpoint NAME)       a socket in the launch's folder, in the current namespace: ipc:///run/user/1000/dyn-x1/NAME
+    $(find-pkg-share pkg)  the folder with the package's launch, config and urdf folders
     $(not a) $(and a b) $(or a b) $(equals a b)     "true" or "false"
 
-Arguments are divided by blanks; one that holds blanks stands in single or double quotes. `\$` is a dollar sign. What
-ROS 2 offers to run code from a launch file, `$(eval ..)` and `$(command ..)`, is refused.
+Arguments are separated by spaces; single or double quotes enclose an argument with spaces. `\$` is a dollar sign. ROS
+2's substitutions that run code, `$(eval ..)` and `$(command ..)`, are refused.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _FALSE = frozenset({"false", "0", "no", "off"})
 
 @dataclass(frozen=True)
 class Scope:
-    """What substitutions can see: the file they stand in, the variables set so far, the environment, the launch's own
-    folder, the namespace.
+    """The context of substitutions: their file, the variables so far, the environment, the launch's folder, the
+    namespace.
     """
 
     file: Path
@@ -49,10 +49,10 @@ class Scope:
 
 
 def substitute(text: str, scope: Scope) -> str:
-    """The text with every substitution replaced.
+    """Returns the text with all substitutions replaced.
 
     Raises:
-        InvalidArgumentError: It names the substitution and what is wrong with it.
+        InvalidArgumentError: A substitution is invalid; names it and the fault.
     """
     result, end = _scan(text, 0, scope, depth=0, closing=False)
     assert end == len(text)
@@ -60,10 +60,10 @@ def substitute(text: str, scope: Scope) -> str:
 
 
 def truth(text: str) -> bool:
-    """The text as a condition: true, 1, yes, on; false, 0, no, off; in any case.
+    """Parses a condition: true, 1, yes, on; false, 0, no, off; in any case.
 
     Raises:
-        InvalidArgumentError: It is none of these.
+        InvalidArgumentError: The text is none of these.
     """
     word = text.strip().lower()
     if word in _TRUE:
@@ -74,7 +74,7 @@ def truth(text: str) -> bool:
 
 
 def _scan(text: str, at: int, scope: Scope, *, depth: int, closing: bool) -> tuple[str, int]:
-    """Reads plain text from `at`; with `closing`, up to the blank or bracket that ends an argument."""
+    """Reads plain text from `at`; with `closing`, up to the space or bracket that ends an argument."""
     parts: list[str] = []
     quote = ""
     while at < len(text):
@@ -102,7 +102,7 @@ def _scan(text: str, at: int, scope: Scope, *, depth: int, closing: bool) -> tup
 
 
 def _call(text: str, at: int, scope: Scope, depth: int) -> tuple[str, int]:
-    """Evaluates the substitution that begins at `at`; its value and where the text goes on."""
+    """Evaluates the substitution at `at`; returns its value and the index after it."""
     if depth > _MAX_DEPTH:
         raise InvalidArgumentError(f"substitutions are nested more than {_MAX_DEPTH} deep")
     start = at
@@ -173,9 +173,9 @@ _FUNCTIONS: dict[str, tuple[Callable[[Scope, list[str]], str], int, int]] = {
 
 
 class FileValues:
-    """Reads values of a launch file, with the variables and the namespace at the point where its reader stands.
+    """Reads values of a launch file with the variables and the namespace at the current action.
 
-    environment: what `$(env ..)` sees. folder: the launch's own, for `$(endpoint ..)`; None where there is none.
+    environment: variables for `$(env ..)`. folder: the launch's folder, for `$(endpoint ..)`, or None.
     """
 
     def __init__(self, launch: LaunchFile, environment: Mapping[str, str], folder: Path | None) -> None:
@@ -187,7 +187,7 @@ class FileValues:
         self.namespace = "/"
 
     def scope(self, file: Path | None = None, namespace: str | None = None) -> Scope:
-        """What substitutions see here, or in another file, or in a node's own namespace."""
+        """Returns the context of substitutions, optionally for another file or namespace."""
         return Scope(
             self.launch.path if file is None else file,
             self.variables,
@@ -197,22 +197,22 @@ class FileValues:
         )
 
     def text(self, value: Text, place: Place) -> str:
-        """The value as text with its substitutions made."""
+        """Returns the value as text with substitutions replaced."""
         with self.located(place):
             return substitute(as_written(value), self.scope())
 
     @contextmanager
     def located(self, place: Place) -> Iterator[None]:
-        """Gives faults that know no place this one."""
+        """Adds the place to errors without one."""
         try:
             yield
         except DynError as error:
             if isinstance(error, ConfigurationError) and error.file is not None:
-                raise  # it knows its place
+                raise  # it has a place
             raise self.document.fault(error.message, place) from None
 
     def condition(self, action: Any, place: Place) -> bool:
-        """Whether the action's `if` and `unless` let it be."""
+        """Returns whether the action's `if` and `unless` hold."""
         for key, value, wanted in (("if", action.if_, True), ("unless", action.unless, False)):
             if value is not None:
                 text = self.text(value, (*place, key))
@@ -222,7 +222,7 @@ class FileValues:
         return True
 
     def number(self, value: Text, place: Place, *, least: float = 0.0) -> float:
-        """The value as a number of at least `least`."""
+        """Returns the value as a number of at least `least`."""
         text = self.text(value, place)
         try:
             number = float(text)
@@ -233,7 +233,7 @@ class FileValues:
         return number
 
     def words(self, value: Text, place: Place) -> list[str]:
-        """The value as the words of a command line."""
+        """Returns the value split into words, as a shell does."""
         text = self.text(value, place)
         try:
             return shlex.split(text)
@@ -241,7 +241,7 @@ class FileValues:
             raise self.document.fault(f"cannot be split into words: {error}", place) from None
 
     def evaluate(self, value: Any, place: Place, scope: Scope | None = None) -> Any:
-        """A parameter's value: text with substitutions is read as YAML, as ROS 2 does."""
+        """Returns a parameter's value: text with substitutions is parsed as YAML, as in ROS 2."""
         if isinstance(value, list):
             return [self.evaluate(item, (*place, k), scope) for k, item in enumerate(value)]
         if isinstance(value, dict):
@@ -254,7 +254,7 @@ class FileValues:
 
 
 def as_written(value: Text) -> str:
-    """A scalar of YAML as it is written there."""
+    """Returns a YAML scalar as it was written."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -264,10 +264,10 @@ _MAX_FILES = 64
 
 
 class LeftOut(FileValues):
-    """The names of nodes in an action that is left out, whatever the conditions within it.
+    """The names of nodes in an action whose condition is false; parameter files may have sections for them.
 
-    What cannot be read there names nobody and is no fault, for nothing of it is started: such as a file to be included
-    that is not there, or a variable that only a branch has which was not taken.
+    Errors in such an action (a missing include, a variable of a branch that was not taken) are ignored, because nothing
+    of it is started.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class LeftOut(FileValues):
         self._found: list[str] = []
 
     def names(self, action: Any, place: Place, variables: Mapping[str, str], namespace: str) -> list[str]:
-        """Full names of the nodes of an action that stands at `place`, with these variables in this namespace."""
+        """Returns the full names of the nodes of an action at `place`, with the given variables and namespace."""
         self.variables, self.namespace = dict(variables), namespace
         self._take(action, place)
         return self._found
@@ -313,7 +313,7 @@ class LeftOut(FileValues):
     def _include(self, action: schema.Include, place: Place) -> None:
         path = (self.launch.path.parent / self.text(action.file, place)).resolve()
         if (path, self.namespace) in self._seen or len(self._seen) >= _MAX_FILES:
-            return  # files may include each other where a condition ends it
+            return  # files may include each other if a condition ends the recursion
         self._seen.add((path, self.namespace))
         inner = LeftOut(schema.read_launch_file(path), self.environment, self.folder, self._seen)
         given = {self.text(pair.name, place): self.text(pair.value, place) for _, pair in action.given()}
@@ -324,11 +324,11 @@ class LeftOut(FileValues):
 
 
 def show_arguments(path: Path | str) -> list[str]:
-    """What `--show-args` prints: each argument that a launch file, or a file that it includes, declares, with what it
-    is, its default as written, and the values it may have.
+    """Returns the output of `--show-args`: the arguments of a launch file and its includes, with description, default
+    and choices.
 
     Raises:
-        NotFoundError: There is no such file.
+        NotFoundError: The file does not exist.
         ConfigurationError: The launch file is malformed: file, line, place, cause.
     """
     found: dict[str, Arg] = {}
@@ -344,7 +344,7 @@ def show_arguments(path: Path | str) -> list[str]:
 
 
 def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> list[str]:
-    """Adds the arguments that are declared; the included files whose place hangs on more than the file's own."""
+    """Adds the declared arguments; returns included files whose path depends on variables."""
     unread: list[str] = []
     actions = list(launch.actions)
     while actions:
@@ -360,7 +360,7 @@ def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> 
             except InvalidArgumentError:
                 unread.append(as_written(action.file))
                 continue
-            if file not in within:  # one that includes itself, on some condition, declares nothing new
+            if file not in within:  # a file that includes itself under a condition declares nothing new
                 inner: dict[str, Arg] = {}
                 unread += _declared(read_launch_file(file), inner, [*within, file])
                 given = {as_written(pair.name) for _, pair in action.given()}

@@ -339,7 +339,7 @@ def test_notices_tell_of_a_workers_compiler(bare: Any, tmp_path: Path, monkeypat
     with serving(workers=1, name="ur5e") as server:
         peer: Bare = bare(server.endpoints[0])
         inputs = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
-        peer.send(request("forward_dynamics", "ur5e", inputs=inputs, compile_wait_ms=6e4, deadline_ms=1e4))
+        peer.send(request("forward_dynamics", "ur5e", inputs=inputs, compile_wait_ms=6e4, deadline_ms=2.4e5))
         notice = peer.receive()
         assert notice["notice"]["text"] == "forward_dynamics-articulated of robot 'ur5e' is being compiled"
         while "notice" in (reply := peer.receive()):
