@@ -1,1 +1,14 @@
-"""Laws, reference motions and the simulated plant: no socket, no clock."""
+"""Control laws, references and plants, without processes, sockets or clocks.
+
+- `command.py`: interfaces (effort, position, velocity), commands and set points
+- `law.py`: `Law`, the base class of control laws, and the checks of their commands
+- `trajectory.py`: reference trajectories: multi-sine, point to point, piecewise polynomials
+- `joint_goals.py`: plans `JointTrajectory` goals; their tolerances
+- `controller.py`: a controller without its process: due times, reference, arming, commands
+- `closed_loop.py`: a plant and its controller in lockstep
+- `dry_run.py`: a law against a simulated robot, without a plant's safety
+- `joint_states.py`: robot states to and from ROS messages
+- `gains.py`: checks of gains per joint; modal damping
+- `laws/`: the control laws
+- `plant/`: a simulated or real robot behind its safety supervisor
+"""

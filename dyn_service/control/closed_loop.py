@@ -1,12 +1,12 @@
-"""A plant and who commands it in one process, step by step in simulated time: no sockets, no clock, no waiting.
+"""A plant and its controller in one process, step by step in simulated time: no sockets, no clock, no waiting.
 
-    loop = ClosedLoop(plant, answer)                 # answer: a state -> the command to it, or None
+    loop = ClosedLoop(plant, answer)                 # answer: a state -> its command, or None
     loop.run(4.0)
 
-It is the lockstep of the plant node: a state is sent out, the command that answers it is offered, and only then does
-the plant go on. Nothing depends on how fast the machine is, so that the same run gives the same bits. A state that is
-not answered is a missed cycle: the plant goes on and holds its last effort, until its watchdog stops it. A law alone,
-without a plant's safety, brakes and limits, is tried by `dry_run.dry_run`.
+It is the lockstep of the plant node: the plant publishes a state, receives the command, then advances. The result does
+not depend on the machine's speed, so equal runs give equal bits. A state without a command is a missed cycle: the plant
+holds its last effort until its watchdog stops it. `dry_run.dry_run` runs a law without a plant's safety, brakes and
+limits.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Seen = Callable[[Plant, PlantState], None]
 
 @dataclass
 class ClosedLoop:
-    """A plant under command. answer: asked about every state that is sent out. every: steps of the plant from one
-    such state to the next. delay_steps: so many steps later a command is offered.
+    """A plant and its controller. answer: called with every published state. every: plant steps between published
+    states. delay_steps: plant steps after which a command arrives.
 
     Raises:
         InvalidArgumentError: A number of steps is out of its range.
@@ -47,10 +47,10 @@ class ClosedLoop:
             )
 
     def cycle(self) -> PlantState:
-        """Sends a state out, has it answered, and goes on to the next; the state.
+        """Publishes a state, passes its command to the plant, advances, and returns the state.
 
         Raises:
-            DynError: What the plant or who commands it raised.
+            DynError: Raised by the plant or its controller.
         """
         plant = self.plant
         state = plant.publish()
@@ -64,11 +64,11 @@ class ClosedLoop:
         return state
 
     def run(self, seconds: float, seen: Seen | None = None) -> None:
-        """Goes on for so many s of the plant's time. seen: called after each cycle, with the state that it began with.
+        """Runs for `seconds` of plant time. seen: called after each cycle with the state at its beginning.
 
         Raises:
-            InvalidArgumentError: That is no time to go on for.
-            DynError: What the plant or who commands it raised.
+            InvalidArgumentError: `seconds` is negative or not finite.
+            DynError: Raised by the plant or its controller.
         """
         if not 0.0 <= seconds < math.inf:
             raise InvalidArgumentError(f"seconds is {seconds:g}: expected a finite number that is not negative")

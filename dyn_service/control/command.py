@@ -1,13 +1,10 @@
-"""What a law commands: efforts, positions or velocities, as ros2_control names them.
+"""Commands: efforts, positions or velocities, named as in ros2_control.
 
-| interface | the command says | the drive |
+| interface | unit | behaviour of the drive |
 |---|---|---|
-| `effort` | N m, N | gives it |
-| `position` | rad, m, and with which velocity it goes on | goes there; an effort is given beside what it makes |
-| `velocity` | rad/s, m/s | goes so fast; an effort is given beside what it makes |
-
-
-What a `JointCommand` says, by its interface.
+| `effort` | N m, N | applies the effort |
+| `position` | rad, m, optionally with a velocity | moves to the position; a given effort is added to its own |
+| `velocity` | rad/s, m/s | moves at the velocity; a given effort is added to its own |
 """
 
 from __future__ import annotations
@@ -32,9 +29,9 @@ EFFORT_ONLY: tuple[Interface, ...] = ("effort",)
 class Command:
     """One command of a law.
 
-    value: (nv,) in the units of the law's interface, for the time of its reference. velocity: (nv,) rad/s | m/s, with
-    which a commanded position goes on until the next command; None: it stays. effort: (nv,) N m | N, given beside what
-    the drive makes; None: none. Both are for interfaces other than `effort`.
+    value: (nv,) in the units of the law's interface, at the time of its reference. velocity: (nv,) rad/s | m/s, with
+    which a commanded position moves until the next command; None is zero. effort: (nv,) N m | N, added to the drive's;
+    None is zero. velocity and effort are for interfaces other than `effort`.
     """
 
     value: Array
@@ -44,10 +41,10 @@ class Command:
 
 @dataclass(frozen=True, eq=False)
 class SetPoint:
-    """What a drive is to do in the coming cycle; all limits are kept.
+    """Set point of a drive for the coming cycle, within all limits.
 
-    position: (nv,) rad | m, where the joints are to be at its beginning; where velocities are commanded, their
-    integral. velocity: (nv,) rad/s | m/s. effort: (nv,) N m | N, beside what the drive makes.
+    position: (nv,) rad | m, at the beginning of the cycle; the integral of commanded velocities. velocity: (nv,)
+    rad/s | m/s. effort: (nv,) N m | N, added to the drive's.
     """
 
     interface: Interface
@@ -57,35 +54,35 @@ class SetPoint:
 
 
 WITH_ARTICLE: Mapping[str, str] = {"effort": "an effort", "position": "a position", "velocity": "a velocity"}
-"""One of them, in a sentence, by interface."""
+"""Interface names with their articles, for messages."""
 
 
 def interface_values(command: JointCommand) -> Array:
-    """What is commanded, in the command's order. Its interface is a known one."""
+    """The commanded values, in the order of the command's joints. The interface must be valid."""
     given = {"effort": command.effort, "position": command.position, "velocity": command.velocity}
     return np.array(given[command.interface])
 
 
 def not_finite(command: JointCommand) -> str:
-    """Which kind of its numbers has one that is not finite; empty where all are."""
+    """The first interface whose numbers are not all finite, or an empty string."""
     kinds = (("effort", command.effort), ("position", command.position), ("velocity", command.velocity))
     return next((kind for kind, given in kinds if not np.isfinite(given).all()), "")
 
 
 def sizes_fit(command: JointCommand, n: int) -> bool:
-    """Whether it has one number per joint of what its interface needs, and none of what it does not know."""
+    """Whether the command has one number per joint where its interface needs them, and no others."""
     kind, position, velocity = command.interface, len(command.position), len(command.velocity)
     of_velocity = {"effort": (0,), "position": (0, n), "velocity": (n,)}[kind]
     return len(command.effort) == n and position == n * (kind == "position") and velocity in of_velocity
 
 
 def size_summary(command: JointCommand) -> str:
-    """How many numbers of each kind it has, in words."""
+    """The number of values of each kind, for messages."""
     others = ((len(command.position), "positions"), (len(command.velocity), "velocities"))
     return ", ".join([f"{len(command.effort)} efforts", *(f"{size} {what}" for size, what in others if size)])
 
 
 @lru_cache(maxsize=16)
 def joint_order(given: tuple[str, ...], names: tuple[str, ...]) -> list[int] | None:
-    """Where in a command each joint of the robot stands; None where its names are not the robot's."""
+    """Index in the command of each joint of the robot; None if the command's names differ from the robot's."""
     return [given.index(name) for name in names] if sorted(given) == sorted(names) else None

@@ -1,26 +1,19 @@
-"""What a controller has to know of the plant it commands, whatever its law. No sockets, no clock.
+"""A controller without its process: from a plant's state to the command that answers it. No sockets, no clock.
 
-A command computed from the state at time t begins to act at t + delay and then acts for one period T. With delay
-compensation the reference, and the state predicted under the reference's acceleration, are taken at the middle of
-that time, t + delay + T/2: the held effort is then right to second order in T instead of to first. The delay is what
-the plant reports of earlier commands, the median of the last ones.
+`ReferenceTracker` decides when a command is due and which state and reference the law gets; `Arming` decides whether
+the plant may be commanded; `Commander` combines them with a law.
 
-The reference begins at the measured state, whenever the plant was not under this controller's command before: at
-the start, and after a stop. So taking over never jumps.
+Delay compensation. A command computed from the state at time t acts from t + delay for one period T. Reference and
+state are therefore taken at the middle of that time, t + delay + T/2, the state predicted under the reference's
+acceleration: the error of the held effort is then of second order in T instead of first. The delay is the median of the
+last ones that the plant reported.
 
+The reference begins at the measured state whenever the plant was not under this controller's command, at the start and
+after a stop, so that it never jumps.
 
-Where a controller is, and what became of each goal of a follower of goals, as messages.
-
-Which plant a controller may command, and as what: what it arms, whom it leaves alone, when it gives up.
-
-The controller arms a plant that it finds stopped when it starts: to start it is to say so. One that stops under its
-command it arms again only with `rearm`; else that ends the controller, with the cause; so does one that went away under
-its command, and is there again, started anew. Without `rearm` one that a
-launcher has started again takes over nothing that was under command before, and ends: a launcher is nobody who could
-say so. No sockets, no clock.
-
-
-A controller without its process: from a plant's state to the command that answers it. No sockets, no clock.
+Arming. A controller arms a plant that is stopped when the controller starts. If the plant stops under its command, the
+controller arms it again only with `rearm`; otherwise it ends with the cause. The same holds if the plant was restarted,
+and, for a controller that a launcher has restarted, if the plant was under command before.
 """
 
 from __future__ import annotations
@@ -47,24 +40,24 @@ from dyn_service.messages.trajectory_msgs import JointTrajectoryPoint
 from dyn_service.model.configuration import Configuration
 
 TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
-"""(q0, v0) -> the reference motion from there."""
+"""(q0, v0) -> the reference motion from that state."""
 LOOKS = 50
-"""States from which their rate is known."""
+"""Number of states from which their rate is measured."""
 HOLD_S = 1.0
-"""A plant that moves when it is taken over comes back to that place in this time, where it is to stay there."""
+"""Time in which a plant that moves when it is armed returns to its position then, if that is to be held."""
 
 
 def hold_maker(on: Configuration) -> TrajectoryMaker:
-    """The motion that stays where it began; a plant that moved then comes back there within `HOLD_S`."""
+    """Returns the motion that holds the first position; a moving plant returns to it within `HOLD_S`."""
     return lambda q, v: PointToPoint(q, v, q[None], HOLD_S, 0.0, on)
 
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """What a law is asked about. state and reference are of the same time, `horizon_s` after the plant's state.
+    """Input of a law. state and reference are at the same time, `horizon_s` after the plant's state.
 
-    error: (nv,), the difference from the measured q to the reference at the time of the measurement. dt: s since the
-    last update that was answered.
+    error: (nv,), from the measured q to the reference at the time of the measurement. dt: s since the last update that
+    returned a command.
     """
 
     state: RobotState
@@ -76,14 +69,14 @@ class Moment:
 
 @dataclass
 class Tracking:
-    """Running sums of the tracking error while the plant was under command. Sums of squares, by entry of v."""
+    """Sums of squares of the tracking error, by entry of v, while the plant was under command."""
 
     count: int = 0
     squares: Array = field(default_factory=lambda: np.zeros(0))
     worst: float = 0.0
 
     def add(self, error: Array) -> None:
-        """Takes one error (nv,) over."""
+        """Adds one error (nv,)."""
         square = error * error
         self.squares = square if self.count == 0 else self.squares + square
         self.count += 1
@@ -91,20 +84,20 @@ class Tracking:
 
     @property
     def rms(self) -> float:
-        """Root of the mean square over entries and time; rad and m alike."""
+        """Root mean square over entries and time; rad and m are mixed."""
         return math.sqrt(float(self.squares.mean()) / self.count) if self.count else 0.0
 
     @property
     def maximum(self) -> float:
-        """Largest magnitude of any entry of the error."""
+        """Largest magnitude of an entry of the error."""
         return math.sqrt(self.worst)
 
 
 @dataclass
 class ReferenceTracker:
-    """When a command is due, where the reference began, how late commands act.
+    """When a command is due, when the reference began, and the delay of commands.
 
-    configuration, fingerprint: the joints in the model's order, and the model. make: begins a reference at a state.
+    configuration: the joints in the model's order. fingerprint: of the model. make: begins a reference at a state.
     rate_hz: commands per second.
     """
 
@@ -132,13 +125,13 @@ class ReferenceTracker:
         self._stamps: list[float] = []
 
     def rate_warning(self, state: PlantState) -> str:
-        """Why the law cannot run at its rate, once `LOOKS` states have come; else, and from then on, empty.
+        """Returns a warning, once, if after `LOOKS` states the law cannot run at its rate; otherwise an empty string.
 
-        The shortest time between two states counts, for a busy machine loses some.
+        The shortest time between two states counts, because a busy machine drops some.
         """
         if len(self._stamps) >= LOOKS or state.stamp in self._stamps[-1:]:
             return ""
-        if self._stamps and state.stamp < self._stamps[-1]:  # another run of the plant
+        if self._stamps and state.stamp < self._stamps[-1]:  # the plant was restarted
             self._stamps.clear()
         self._stamps.append(state.stamp)
         rate_hz = 1.0 / max(1e-9, min(np.diff(self._stamps))) if len(self._stamps) == LOOKS else self.rate_hz
@@ -146,15 +139,15 @@ class ReferenceTracker:
         if round(times) >= 1 and abs(times - round(times)) <= 0.02 * times:
             return ""
         return (
-            f"the plant's states come at {rate_hz:.4g} Hz, no whole multiple of rate_hz, {self.rate_hz:g}: the law is "
-            "asked less often, or unevenly; let rate_hz and the plant's state_rate_hz, or control_rate_hz, agree"
+            f"the plant's states come at {rate_hz:.4g} Hz, not a whole multiple of rate_hz, {self.rate_hz:g}: the law "
+            "runs less often, or unevenly; make rate_hz and the plant's state_rate_hz, or control_rate_hz, agree"
         )
 
     def due(self, state: PlantState) -> bool:
-        """Whether this state is the first one in a new control period; periods without a state are counted.
+        """Whether this state is the first in a new control period; periods without a state are counted.
 
         Raises:
-            FailedPreconditionError: The plant is another robot than the model.
+            FailedPreconditionError: The plant's robot is not the model.
         """
         if state.session != self.session:
             self._new_plant(state)
@@ -168,15 +161,15 @@ class ReferenceTracker:
         return True
 
     def _hear(self, state: PlantState, effort: Array) -> None:
-        """Adds the effort (nv,) that acted until this state to those since the last update."""
+        """Adds the impulse of the effort (nv,) that acted until this state."""
         self._impulse = self._impulse + (state.stamp - self._heard_s) * effort
         self._heard_s = state.stamp
 
     def moment(self, state: PlantState) -> Moment:
-        """What to ask the law about this state; begins the reference anew if the plant was not under command."""
+        """Returns the law's input at this state; begins the reference again if the plant was not under command."""
         at = self.configuration
         q, v, effort = self.measured(state)
-        self._hear(state, effort)  # nothing, if `due` was asked about this state
+        self._hear(state, effort)  # adds nothing after `due` of the same state
         if state.mode != ACTIVE or self.trajectory is None:
             self.restarts += self._engaged
             self._engaged = False
@@ -216,14 +209,14 @@ class ReferenceTracker:
         )
 
     def answer(self, law: Law, moment: Moment) -> Command:
-        """The law's command at this moment; the law is reset first where it is taken over anew.
+        """Returns the law's command; resets the law first if the plant was not under command.
 
-        A position that goes on with a velocity is of the middle of the time in which the command will act; what is
-        returned is where that motion is at its beginning.
+        A law's position with a velocity is that at the middle of the command's time; the position returned is that at
+        its beginning.
 
         Raises:
-            LawError: The law failed, or returned what is no command.
-            DynError: What the law or its model raised.
+            LawError: The law failed, or returned an invalid command.
+            DynError: Raised by the law or its model.
         """
         if self._fresh:
             reset_law(law, moment.state.measured)
@@ -240,11 +233,11 @@ class ReferenceTracker:
         return command
 
     def begin(self, trajectory: ReferenceTrajectory, at_s: float) -> None:
-        """Follows this motion from the plant's time `at_s` on."""
+        """Follows this motion from the plant time `at_s` on."""
         self.trajectory, self.begin_s = trajectory, at_s
 
     def reset_law_next(self) -> None:
-        """Has the law reset before it is asked again; the reference goes on."""
+        """Resets the law before its next update; the reference goes on."""
         self._fresh = True
 
     @property
@@ -297,19 +290,19 @@ _IN_ROS: dict[State, str] = {
     "canceled": "canceled",
     "refused": "rejected",
 }
-"""What ROS's actions call them."""
+"""Names of the states in ROS actions."""
 
 
 def goal_status(stamp_s: float, number: int, state: State, reason: str, error_code: int) -> GoalStatus:
-    """What has become of a goal. number: 0 where it was never taken."""
+    """Returns the status message of a goal. number: 0 if it was refused."""
     return GoalStatus(Header(Time.from_seconds(stamp_s)), number, _IN_ROS[state], error_code, reason)
 
 
 def controller_state(
     state: PlantState, following: ReferenceTracker, output: JointCommand
 ) -> JointTrajectoryControllerState:
-    """Where a controller is that follows a motion: `output` answers `state`. Positions are left out where a joint has
-    several ways to move; their error is not.
+    """Returns the state message of a controller that follows a motion. output: the command that answers `state`.
+    Positions are empty if a joint has several degrees of freedom; their error is not.
     """
     on, elapsed_s = following.configuration, state.stamp - following.begin_s
     q, v, effort = following.measured(state)
@@ -335,11 +328,11 @@ def _point(
 
 @dataclass
 class Arming:
-    """What a controller knows of who commands the plant.
+    """Whether a controller may command the plant.
 
-    names: of the entries of v, in the order of its commands. fingerprint: of its model. number: no other run of a
-    controller has it. rearm: whether it takes over anew what stopped under its command. restarted: whether a launcher
-    has started it again. interface: what its commands are.
+    names: of the entries of v, in the order of its commands. fingerprint: of its model. number: unique to this run of
+    the controller. rearm: whether it arms a plant again that stopped under its command. restarted: whether a launcher
+    has restarted it. interface: of its commands.
     """
 
     names: tuple[str, ...]
@@ -351,14 +344,14 @@ class Arming:
 
     def __post_init__(self) -> None:
         self._armed = (-1, -1)
-        self._went_on = False  # after the command that armed the plant
+        self._went_on = False  # whether a command followed the one that armed the plant
 
     def may_command(self, state: PlantState) -> bool:
-        """Whether it may answer this state; not where the plant is too fast to be armed, or is another controller's.
+        """Whether the controller may answer this state: the plant is slow enough to be armed, or armed by it.
 
         Raises:
-            FailedPreconditionError: The plant does not take such commands; or it stopped, and it is not this
-                controller's to arm it again.
+            FailedPreconditionError: The plant does not accept the law's interface; or it stopped, and the controller
+                may not arm it again.
         """
         if self.interface not in state.interfaces:
             raise FailedPreconditionError(
@@ -369,25 +362,25 @@ class Arming:
         under_us = session == state.session and epoch != state.epoch
         if state.mode == STOPPED and under_us and not self.rearm:
             alone = state.cause == "missed" and not self._went_on
-            hint = " (no second command came in time: control_rate_hz of the plant is to be the controller's rate)"
+            hint = " (the second command was late: set the plant's control_rate_hz to the controller's rate)"
             raise FailedPreconditionError(
-                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: start the controller anew"
+                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: restart the controller"
                 f"{hint if alone else ''}"
             )
         if arm and session not in (-1, state.session) and not self.rearm:
             raise FailedPreconditionError(
-                "the plant was started anew under this controller, and rearm is off: start the controller anew"
+                "the plant was restarted under this controller, and rearm is off: restart the controller"
             )
         new_session = session != state.session and state.cause != "start"
         if arm and new_session and self.restarted and not self.rearm:
             raise FailedPreconditionError(
                 f"the plant is {state.mode} ({state.cause}), and rearm is off: a controller that the launcher has "
-                "started again does not take it over"
+                "restarted does not arm it"
             )
         return state.armable if arm else self._armed == (state.session, state.epoch)
 
     def command(self, state: PlantState, command: Command) -> JointCommand:
-        """The answer to a state, which arms the plant where it is not armed."""
+        """Returns the message that answers a state; it arms the plant if needed."""
         arm = state.mode not in RUNNING
         if arm:
             self._armed = (state.session, state.epoch)
@@ -395,7 +388,7 @@ class Arming:
         return self._answer(state, command, arm=arm)
 
     def release(self, state: PlantState | None) -> JointCommand | None:
-        """The last word to the plant, by its last state; None where it is not this controller's."""
+        """Returns the message that releases the plant, or None if this controller has not armed it."""
         if state is None or self._armed != (state.session, state.epoch):
             return None
         return self._answer(state, Command(np.zeros(len(self.names))), release=True)
@@ -421,25 +414,25 @@ class Arming:
 
 
 Ask = Callable[[Callable[[], Command]], Command | None]
-"""Asks the law, by calling what it is given; None where the answer is lost."""
+"""Calls the law's update that it is given; returns None if a query's answer was lost."""
 
 
 @dataclass
 class Commander:
-    """What it follows, the law, and whom it may command."""
+    """A controller: a reference tracker, a law and the arming of the plant."""
 
     following: ReferenceTracker
     law: Law
     arming: Arming
 
     def answer(self, state: PlantState, ask: Ask = lambda question: question()) -> JointCommand | None:
-        """The command that answers a state that is due, or None where there is none.
+        """Returns the command that answers a state that is due, or None if there is no command.
 
         Raises:
-            FailedPreconditionError: The plant does not take the law's commands; or it stopped, and it is not this
-                controller's to arm it again.
-            LawError: The law failed, or returned what is no command.
-            DynError: What the law or its model raised.
+            FailedPreconditionError: The plant does not accept the law's interface; or it stopped, and the controller
+                may not arm it again.
+            LawError: The law failed, or returned an invalid command.
+            DynError: Raised by the law or its model.
         """
         if not self.arming.may_command(state):
             return None
@@ -448,15 +441,14 @@ class Commander:
         return None if command is None else self.arming.command(state, command)
 
     def exchange(self, law: Law) -> None:
-        """Asks this law from now on, which is reset first, or the present one that goes on with what is other in it.
-        The reference goes on where it is.
+        """Replaces the law, or updates it (`Law.exchanged`); a new law is reset first. The reference goes on.
 
         Raises:
-            FailedPreconditionError: Its interface is another one.
+            FailedPreconditionError: The new law has another interface.
         """
         if law.interface != self.law.interface:
             raise FailedPreconditionError(
-                f"the controller commands by {self.law.interface}: another interface is for its next start"
+                f"the controller commands by {self.law.interface}: restart it to change the interface"
             )
         before, self.law = self.law, self.law.exchanged(law)
         if self.law is not before:

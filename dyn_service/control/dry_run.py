@@ -27,16 +27,16 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.integrators.explicit import advance, held, integrator
 
 Push = Callable[[float, Array, Array], ArrayLike]
-"""(t, q, v) -> (nv,) N m | N: what acts on the joints beside the motors."""
+"""(t, q, v) -> (nv,) N m | N: external torques on the joints."""
 
 
 @dataclass(frozen=True, eq=False)
 class DryRun:
-    """What happened, a row per state of the plant.
+    """Result of a dry run, one row per state of the plant.
 
-    t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); effort acts from there on, error is
-    `Configuration.error` from q to the reference. updated: (u,) the rows of t at which the law was asked. signals: by
-    name, (u, ..), what it showed then.
+    t: (k,) s. q, reference: (k, nq) rad | m. v, effort, error: (k, nv); effort acts from this state on, error is
+    `Configuration.error` from q to the reference. updated: (u,) rows of t at which the law was called. signals: the
+    law's signals then, by name, (u, ..).
     """
 
     t: Array
@@ -63,31 +63,30 @@ def dry_run(
     delay_compensation: bool = True,
     push: Push | None = None,
 ) -> DryRun:
-    """Closes the loop for a while.
+    """Runs the law against a simulated robot.
 
     Args:
         law: The law.
-        model: What the law was made with.
-        seconds: For how long.
-        motion: The reference, or what begins it at the first state; left out, it is to stay where it begins.
-        plant: The robot that moves; left out, the model itself. It has the same joints.
-        q: (nq,) where it begins; left out, neutral.
-        v: (nv,) how fast; left out, at rest.
-        rate_hz: Updates per second.
+        model: The model that the law was made with.
+        seconds: Simulated time.
+        motion: The reference, or a function that begins it at the first state; by default the first position is held.
+        plant: The simulated robot, with the same joints; by default the model.
+        q: (nq,) first position; by default neutral.
+        v: (nv,) first velocity; by default zero.
+        rate_hz: Updates of the law per second.
         plant_rate_hz: Steps of the plant per second, by the classical Runge-Kutta method.
-        delay_compensation: As of a controller.
-        push: What acts beside the motors.
+        delay_compensation: As in a controller.
+        push: External torques.
 
     Raises:
-        InvalidArgumentError: A state of another length, fewer steps than updates, or no time to go on for; a push of
-            other numbers than (nv,); a law whose commands are not efforts, for there is no drive: close its loop with a
-            plant.
-        LawError: The law failed, or returned what is no command.
+        InvalidArgumentError: A state or push has another length, there are fewer steps than updates, a time is not
+            finite, or the law's commands are not efforts: there is no drive here, use `ClosedLoop` with a plant.
+        LawError: The law failed, or returned an invalid command.
     """
     at, body = model.configuration, model if plant is None else plant
     if law.interface != "effort":
         raise InvalidArgumentError(
-            f"law '{law.name}' commands by {law.interface}, and here are no drives: close its loop with a plant, "
+            f"law '{law.name}' commands by {law.interface}: a dry run has no drives, use a plant with "
             "`closed_loop.ClosedLoop`"
         )
     here = np.array(at.neutral if q is None else q, dtype=np.float64)
@@ -114,7 +113,7 @@ def dry_run(
             count - 1, dt, following.fingerprint,
         )  # fmt: skip
         if following.due(state):
-            if not count:  # armed: brakes hold it until the efforts are there, and each state is a new beginning
+            if not count:  # arming: the brakes hold the robot, and each state begins the reference again
                 effort = following.answer(law, following.moment(state)).value
             coming = following.answer(law, following.moment(state)).value
             updated.append(count)
@@ -132,7 +131,7 @@ def dry_run(
 def _pushing(found: ArrayLike, n: int) -> Array:
     values = np.asarray(found, dtype=np.float64)
     if values.shape not in ((), (n,)):
-        raise InvalidArgumentError(f"push gave numbers of shape {values.shape}: expected {n}, one per entry of v")
+        raise InvalidArgumentError(f"push returned shape {values.shape}: expected {n} numbers, one per entry of v")
     return values
 
 

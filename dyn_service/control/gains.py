@@ -1,4 +1,4 @@
-"""Numbers per joint of a law, as parameters give them, and the damping that goes with a stiffness."""
+"""Gains per joint from parameters, and the damping that belongs to a stiffness."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dyn_service.errors import InvalidArgumentError
 
 
 def per_joint(name: str, given: float | Sequence[float], n: int, *, positive: bool = False) -> Array:
-    """One number or n as n numbers (n,).
+    """Returns one number, or n, as an array (n,).
 
     Args:
-        name: What an error calls it.
+        name: Its name in errors.
         given: The number or numbers.
         n: Entries of v.
-        positive: Whether 0 is refused too.
+        positive: Whether 0 is invalid.
 
     Raises:
-        InvalidArgumentError: They are neither one nor n, or one is negative, infinite or NaN.
+        InvalidArgumentError: There are neither one nor n numbers, or one is negative, infinite or NaN.
     """
     values = np.atleast_1d(np.array(given, dtype=np.float64))
     sound = np.isfinite(values) & ((values > 0.0) if positive else (values >= 0.0))

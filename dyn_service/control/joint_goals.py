@@ -1,27 +1,25 @@
-"""`JointTrajectory` goals: whether one can be followed, and the motion that does.
+"""`JointTrajectory` goals: their checks, their motions and their tolerances.
 
-From where the reference is when the goal comes, with its velocity and acceleration, so that a goal that takes another
-one's place never jumps:
+A goal's motion begins at the reference's present position, velocity and acceleration, so that it never jumps when one
+goal preempts another:
 
 | The goal's points have | Motion between them |
 |---|---|
-| times and positions | a cubic spline, twice continuously differentiable, at rest at the end |
-| times, positions, velocities | a cubic each |
-| times, positions, velocities, accelerations | a quintic each |
-| positions, no times | time-optimal within limits of velocity, acceleration and jerk, from point to point |
+| times and positions | cubic spline, twice continuously differentiable, at rest at the end |
+| times, positions, velocities | one cubic each |
+| times, positions, velocities, accelerations | one quintic each |
+| positions, no times (all are 0) | time-optimal within limits of velocity, acceleration and jerk, point to point |
 
-The last stops at each point, or passes it at its velocity where it has one.
+The last kind stops at each point, or passes it at the point's velocity if it has one.
 
-Without times is: all are 0. A first point at time 0 among others with times, as planners write it, says where the goal
-thinks that the robot is: it is held against that, and the motion begins where the reference is. Joints that a goal may
-leave out stay where they are. Source of the splines: de Boor, A Practical Guide to Splines (1978), IV; of the last row:
-Berscheid and Kroeger, Jerk-limited real-time trajectory generation, RSS 2021, whose library it is.
+A first point at time 0 before points with times, as planners write it, is where the planner assumes the robot: it is
+compared with the reference, and the motion begins at the reference. Joints that a goal leaves out do not move.
 
+A goal may have its own tolerances, with the fields of `control_msgs/JointTolerance`: 0 selects the follower's own
+tolerance, a negative number means unlimited.
 
-How far a robot may be off while it follows a goal, and at the goal's end.
-
-A goal may bring tolerances of its own, as `control_msgs/JointTolerance` has them: 0 says nothing, and the follower's
-own holds; a negative number is any. Fields are ROS's.
+Source of the splines: de Boor, A Practical Guide to Splines (1978), IV; of time-optimal motions: Berscheid and Kroeger,
+Jerk-limited real-time trajectory generation, RSS 2021, by their library ruckig.
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.support.optional import load
 
 MAX_POINTS = 2000
-"""Of a goal with times: it is planned within a control period or two, which the plant waits through."""
+"""Limit for goals with times, which are planned within one or two control periods."""
 MAX_POINTS_UNTIMED = 100
-"""Of one without: each is a search for the quickest way."""
+"""Limit for goals without times, which need one search per point."""
 _SHARES = np.linspace(0.0, 1.0, 17)
-"""Of a piece's time, at which it is held against the limits."""
+"""Shares of a piece's time at which it is compared with the limits."""
 _POWERS = np.arange(6)
 _BASES = [
     np.stack([math.perm(k, order) * _SHARES ** max(k - order, 0) for k in _POWERS.tolist()], axis=1)
@@ -56,24 +54,24 @@ _BASES = [
 ]
 """(17, 6) each: 1, x, .., x^5 at these shares x, and their first and second derivatives."""
 _HAIR = (1.0, 1.0 - 1e-6)
-"""Of the limit of acceleration: where the way is the very one on which it is just reached, to rounding, ruckig finds
-none, and a hair below it does.
+"""Shares of the acceleration limit: where the optimum just reaches the limit, ruckig may fail by rounding, and succeeds
+slightly below it.
 """
 _ROUNDING = 1e-9
-"""Of a limit: what a motion that goes up to it may be beyond. In s: what is no time for a motion."""
+"""Relative excess over a limit that is accepted as rounding; also the duration, s, below which a motion is empty."""
 
 
 class GoalError(InvalidArgumentError):
-    """A goal is refused; the sentence says why."""
+    """Raised for an invalid goal."""
 
 
 class GoalJointsError(GoalError):
-    """Its joints are not the robot's."""
+    """Raised for a goal whose joints are not the robot's."""
 
 
 @dataclass(frozen=True, eq=False)
 class MotionLimits:
-    """lower, upper (n,) rad | m. velocity, acceleration, jerk (n,), per s, s^2, s^3, each positive."""
+    """Limits of motions. lower, upper: (n,) rad | m. velocity, acceleration, jerk: (n,), per s, s^2, s^3, positive."""
 
     lower: Array
     upper: Array
@@ -84,9 +82,10 @@ class MotionLimits:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The goal in the robot's order. time: (k,) s or None. position, and velocity, acceleration or None: (k, n). begin:
-    (n,) where its first point, at time 0, has the robot, which is none of the k; or None. Of joints that it leaves out
-    positions are NaN, velocities and accelerations 0.
+    """Points of a goal, in the order of the robot's joints.
+
+    time: (k,) s or None. position: (k, n). velocity, acceleration: (k, n) or None. begin: (n,), a first point at time
+    0, which is not one of the k, or None. Joints that the goal leaves out have position NaN and are at rest.
     """
 
     time: Array | None
@@ -96,10 +95,10 @@ class Points:
     begin: Array | None = None
 
     def starting_at(self, start: Reference, near: Array | float, names: Sequence[str]) -> Points:
-        """The points from where the reference is: joints that are left out stay there.
+        """Returns the points with omitted joints at the reference's position.
 
         Raises:
-            GoalError: The goal begins somewhere else.
+            GoalError: The goal begins at another position.
         """
         if self.begin is not None:
             off = np.abs(self.begin - start.q)
@@ -107,8 +106,8 @@ class Points:
             if beyond.size:
                 k = int(beyond[0])
                 raise GoalError(
-                    f"points[0], of time 0, is {off[k]:.3g} off from where joint '{names[k]}' is to be now, the "
-                    f"tolerance of its path is {np.broadcast_to(near, off.shape)[k]:.3g}"
+                    f"points[0], at time 0, is {off[k]:.3g} from the reference of joint '{names[k]}', the path "
+                    f"tolerance is {np.broadcast_to(near, off.shape)[k]:.3g}"
                 )
         return replace(self, position=np.where(np.isnan(self.position), start.q, self.position))
 
@@ -122,19 +121,19 @@ def plan(
     near: Array | float = np.inf,
     partial: bool = False,
 ) -> Piecewise:
-    """The motion of the goal from the start on.
+    """Plans the motion of the goal.
 
     Args:
         goal: Its joints are the robot's, in any order.
-        start: Where the reference is, how fast and under which acceleration, (n,) each.
+        start: The reference's position, velocity and acceleration, (n,) each.
         on: The joints.
-        limits: What the motion keeps to.
-        near: (n,) rad | m, or one number; how far a first point of time 0 may be from the start.
-        partial: Whether joints may be left out, which stay where they are.
+        limits: Limits of the motion.
+        near: (n,) rad | m, or one number; largest distance of a first point at time 0 from the start.
+        partial: Whether joints may be left out, which then do not move.
 
     Raises:
-        GoalError: The goal is refused; the sentence says why.
-        FailedPreconditionError: It has no times, and the library that finds them is not there.
+        GoalError: The goal is invalid, or leaves the limits.
+        FailedPreconditionError: The goal has no times, and ruckig is not installed.
     """
     points = read(goal, on, partial=partial).starting_at(start, near, on.names)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -144,17 +143,17 @@ def plan(
 
 
 def read(goal: JointTrajectory, on: Configuration, *, partial: bool = False) -> Points:
-    """The goal's points, in the robot's order. partial: whether joints may be left out.
+    """Returns the goal's points in the order of the robot's joints. partial: whether joints may be left out.
 
     Raises:
-        GoalError: Its joints are not the robot's, it has too many points, a point has too few or too many numbers, NaN
-            among them, or its times do not grow.
+        GoalError: The joints are not the robot's, there are too many points, a point has a wrong number of values or
+            one that is not finite, or the times do not increase.
     """
     names = list(goal.joint_names)
     some = partial and names and set(names) <= set(on.names) and len(set(names)) == len(names)
     if not some and sorted(names) != sorted(on.names):
         raise GoalJointsError(
-            f"a goal's joints must be {'some of ' if partial else ''}the robot's, {', '.join(on.names)}, found "
+            f"a goal's joints must be {'some of ' if partial else ''}the robot's, {', '.join(on.names)}; found "
             f"{', '.join(names) or 'none'}"
         )
     if not goal.points:
@@ -202,7 +201,7 @@ def read(goal: JointTrajectory, on: Configuration, *, partial: bool = False) -> 
 
 
 def _times(time: Array) -> str:
-    """The first that do not grow, with one before and after them, or the few that there are."""
+    """The first times that do not increase, with their neighbours; or all, if there are at most 6."""
     wrong = int(np.argmax(np.diff(time, prepend=-0.0) <= 0.0))
     chosen = time if time.size <= 6 else time[max(0, wrong - 1) : wrong + 2]
     return ", ".join(f"{t:g}" for t in chosen)
@@ -237,10 +236,10 @@ def _timed(points: Points, start: Reference) -> Piecewise:
 
 
 def _spline_rates(q: Array, h: Array, first: Array) -> Array:
-    """Velocities at the knots with which cubics have no jump of acceleration: the first given, the last 0.
+    """Velocities at the knots of a cubic spline with the given first velocity and the last 0.
 
-    Row k of the equations is after v[k-1] + 2 (before + after) v[k] + before v[k+1]: tridiagonal, with a diagonal that
-    outweighs the others. Solved by cyclic reduction, all rows at once: Golub and Van Loan, Matrix Computations, 4.5.
+    Row k of the equations is h[k] v[k-1] + 2 (h[k-1] + h[k]) v[k] + h[k-1] v[k+1]: tridiagonal and diagonally dominant.
+    Solved by cyclic reduction, all rows at once: Golub and Van Loan, Matrix Computations, 4.5.
     """
     slope = np.diff(q, axis=0) / h
     lower, upper, diagonal = np.zeros((len(q), 1)), np.zeros((len(q), 1)), np.ones((len(q), 1))
@@ -249,7 +248,7 @@ def _spline_rates(q: Array, h: Array, first: Array) -> Array:
     lower[1:-1], upper[1:-1], diagonal[1:-1] = h[1:], h[:-1], 2.0 * (h[:-1] + h[1:])
     right[1:-1] = 3.0 * (h[1:] * slope[:-1] + h[:-1] * slope[1:])
     apart = 1
-    while apart < len(q):  # each row loses its neighbours so far apart, and gets those twice as far
+    while apart < len(q):  # replaces each row's neighbours by those at twice the distance
         above, below = -lower[apart:] / diagonal[:-apart], -upper[:-apart] / diagonal[apart:]
         before = lower, upper, diagonal, right
         lower, upper, diagonal, right = np.zeros_like(lower), np.zeros_like(upper), diagonal.copy(), right.copy()
@@ -281,10 +280,10 @@ def _optimal(points: Points, start: Reference, limits: MotionLimits) -> Piecewis
                 break
         else:
             raise GoalError(
-                f"points[{k}] cannot be reached within the limits of velocity, acceleration and jerk from where the "
-                "motion is before it"
+                f"points[{k}] cannot be reached from the previous point within the limits of velocity, acceleration "
+                "and jerk"
             )
-        if found.duration <= _ROUNDING:  # it is there
+        if found.duration <= _ROUNDING:  # already there
             continue
         times, cubics = _cubics(found)
         knots.append(begun + times[1:])
@@ -297,27 +296,27 @@ def _optimal(points: Points, start: Reference, limits: MotionLimits) -> Piecewis
 
 
 def library() -> Any:
-    """What plans goals without times; the import takes its time, so ask for it before a loop begins.
+    """Imports and returns ruckig, which plans goals without times; call it before a loop begins, the import is slow.
 
     Raises:
-        MissingLibraryError: It is not installed.
+        MissingLibraryError: ruckig is not installed.
     """
     return load("a goal without times", "ruckig")
 
 
 def has_times(goal: JointTrajectory) -> bool:
-    """Whether the goal says when it is to be where; where it does not, `library` plans it."""
+    """Whether the goal has times; if not, ruckig plans it."""
     return any(point.time_from_start.seconds() for point in goal.points)
 
 
 def _cubics(found: Any) -> tuple[Array, Array]:
-    """Where the jerk of any joint changes (k + 1,) s, and the coefficients (k, 6, n) in between."""
+    """Times (k + 1,) s at which a jerk changes, and the coefficients (k, 6, n) of the pieces between them."""
     changes = {0.0, found.duration}
     for profile in found.profiles[0]:
         phases = [*profile.brake.t, *profile.t, *profile.accel.t]
         changes.update(np.cumsum(phases).tolist())
     times = np.array(sorted(t for t in changes if 0.0 <= t <= found.duration))
-    times = times[np.concatenate([[True], np.diff(times) > 1e-9])]  # what differs by rounding alone is one change
+    times = times[np.concatenate([[True], np.diff(times) > 1e-9])]  # times equal up to rounding are one change
     states = [np.array(found.at_time(t)) for t in times]
     parts = []
     for k, (q, v, a) in enumerate(states[:-1]):
@@ -328,7 +327,7 @@ def _cubics(found: Any) -> tuple[Array, Array]:
 
 
 def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> None:
-    """Refuses a motion that leaves the limits of position or velocity, or that no number can say."""
+    """Raises for a motion that leaves the limits of position or velocity, or is not finite."""
     h = np.diff(motion.knots)[:, None, None]
     with np.errstate(invalid="ignore", over="ignore"):
         scaled = motion.coefficients * h ** _POWERS[:, None]  # of 1, x, .., x^5 with x the share of a piece's time
@@ -353,12 +352,12 @@ def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> No
 
 
 def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: Array, jerk: Array) -> MotionLimits:
-    """The limits that motions keep to.
+    """Returns the limits of goals' motions.
 
     Args:
         on: The joints.
         of: The robot's limits.
-        velocity: The share of its limits of velocity.
+        velocity: Share of the velocity limits.
         acceleration: (n,) per s^2.
         jerk: (n,) per s^3.
 
@@ -369,12 +368,12 @@ def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: 
         raise InvalidArgumentError(f"velocity_share must be above 0 and at most 1, found {velocity:g}")
     several = [name for name, joint in zip(on.names, on.joints, strict=True) if not joint.adds_up]
     if several:
-        raise InvalidArgumentError(f"goals are for joints with one way to move: '{several[0]}' has several")
+        raise InvalidArgumentError(f"goals need joints with one degree of freedom: '{several[0]}' has several")
     return MotionLimits(of.lower, of.upper, velocity * of.speeds, acceleration, jerk)
 
 
 class JointTolerance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one joint. position: rad | m. velocity: rad/s | m/s. acceleration: is not measured, and has none."""
+    """Tolerance of one joint. position: rad | m. velocity: rad/s | m/s. acceleration: must be 0, it is not measured."""
 
     name: str
     position: float = 0.0
@@ -383,7 +382,7 @@ class JointTolerance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GoalTolerances(msgspec.Struct, frozen=True):
-    """What a goal itself says: of joints on its way, at its end, and how long after its end it may come there."""
+    """A goal's own tolerances: of joints on the way and at the end, and the time after the end to reach it."""
 
     path: Sequence[JointTolerance] = ()
     goal: Sequence[JointTolerance] = ()
@@ -395,8 +394,8 @@ NO_TOLERANCES = GoalTolerances()
 
 @dataclass(frozen=True, eq=False)
 class Tolerances:
-    """The largest errors; infinite is any. path, goal: (n,) rad | m, on the way and at the end. goal_time_s: so long
-    after its end a goal may be reached. path_velocity, goal_velocity: (n,) rad/s | m/s, or one number.
+    """Largest errors; infinite is unlimited. path, goal: (n,) rad | m, on the way and at the end. goal_time_s: time
+    after the end in which a goal may be reached. path_velocity, goal_velocity: (n,) rad/s | m/s, or one number.
     """
 
     path: Array
@@ -406,10 +405,10 @@ class Tolerances:
     goal_velocity: Array | float = np.inf
 
     def of_goal(self, said: GoalTolerances, on: Configuration) -> Tolerances:
-        """Those of a goal that says some itself.
+        """Returns these tolerances with a goal's own applied.
 
         Raises:
-            GoalError: It names a joint that is not the robot's, or twice, or a number that is none.
+            GoalError: The goal names an unknown joint, one twice, or a number that is not finite.
         """
         path, path_velocity = _said("path_tolerance", said.path, on, self.path, self.path_velocity)
         goal, goal_velocity = _said("goal_tolerance", said.goal, on, self.goal, self.goal_velocity)
@@ -424,12 +423,12 @@ class Tolerances:
         )
 
     def broken(self, error: Array, rate: Array, over_s: float, names: Sequence[str]) -> str:
-        """Which joint is beyond them, in words; empty where none is.
+        """Returns a message on the joint that exceeds its tolerance most, or an empty string.
 
         Args:
             error: (n,) rad | m, from the robot to the reference.
-            rate: (n,) rad/s | m/s, the same of velocities.
-            over_s: How long ago the goal's end was; negative on the way.
+            rate: (n,) rad/s | m/s, error of velocity.
+            over_s: s since the goal's end; negative on the way.
             names: Of the joints.
         """
         under_way = over_s < 0.0
@@ -438,7 +437,7 @@ class Tolerances:
             ("/s", np.abs(rate), self.path_velocity if under_way else self.goal_velocity),
         ):
             allowed = np.broadcast_to(most, off.shape)
-            if not (off <= allowed).all():  # what is no number is beyond
+            if not (off <= allowed).all():  # NaN exceeds
                 k = int(np.argmax(off - np.where(np.isfinite(allowed), allowed, np.inf)))
                 where = "on the way" if under_way else f"{over_s:.3g} s after its end"
                 return f"joint '{names[k]}' is {off[k]:.3g}{unit} off {where}, the tolerance is {allowed[k]:.3g}{unit}"

@@ -1,17 +1,14 @@
-"""A robot's state in ROS's messages; `joint_states_heard` reads them.
+"""Robot states to and from ROS messages.
 
-A joint with one way to move stands in `sensor_msgs/JointState`, one entry per joint in each list. One with several, a
-ball joint, a planar or a floating one, has no entry there but a transform, a twist and a wrench in
-`sensor_msgs/MultiDOFJointState`. The link that such a joint moves in the world is in `nav_msgs/Odometry` too:
+A joint with one degree of freedom has one entry per list in `sensor_msgs/JointState`. A ball, planar or floating joint
+has a transform, a twist and a wrench in `sensor_msgs/MultiDOFJointState` instead. A link that such a joint moves in the
+world is also in `nav_msgs/Odometry`:
 
-    pose     of the child frame in the parent frame, the quaternion x, y, z, w
-    twist    of the child, written in its own axes:  linear R^T p-dot, angular R^T omega
+    pose     of the child frame in the parent frame, quaternion x, y, z, w
+    twist    of the child, in its own axes:  linear R^T p-dot, angular R^T omega
 
-Joints that follow others (mimic) have entries, as from ROS's `joint_state_publisher`: multiplier q + offset, multiplier
-v. Their effort is zero: that of their leader moves them all, so that the sum of effort times velocity is the power.
-
-
-What ROS's messages of joint states say of a robot's joints, whoever made them: see `joint_states`.
+Mimicked joints have entries, as from ROS's `joint_state_publisher`: multiplier q + offset, multiplier v. Their effort
+is zero, because the driving joint's effort moves both: the sum of effort times velocity is the power.
 """
 
 from __future__ import annotations
@@ -48,13 +45,13 @@ from dyn_service.model.joints.rotations import matrix, quaternion_product, times
 from dyn_service.parsing.pose import quaternion_of
 
 WORLD = "world"
-"""The frame that a robot's root moves in, where it does."""
+"""The frame in which a moving root is measured."""
 MULTI_DOF = "multi_dof_joint_states"
-"""The topic of what has no place in `joint_states`, beside it."""
+"""The topic of joints with several degrees of freedom."""
 
 
 class JointMessages(NamedTuple):
-    """One state. Where all joints have one way to move, `joints` alone; odometry of a robot that drives or flies."""
+    """Messages of one state. several: None without such joints. odometry: None without a moving base."""
 
     joints: JointState
     several: MultiDOFJointState | None
@@ -63,8 +60,8 @@ class JointMessages(NamedTuple):
 
 @dataclass(frozen=True)
 class Base:
-    """The link `child` that a planar or floating joint moves in a frame that stands fast, `parent`. quaternion
-    (x, y, z, w), position (m): of the joint's frame in its parent's.
+    """A link `child` that a planar or floating joint moves in a fixed frame `parent`. quaternion (x, y, z, w), position
+    (m): of the joint's frame in the parent's.
     """
 
     joint: str
@@ -74,7 +71,7 @@ class Base:
     position: Sequence[float] = (0.0, 0.0, 0.0)
 
     def pose(self, quaternion: Sequence[float], position: Sequence[float]) -> Pose:
-        """That of the child in the parent's frame, from that in the joint's."""
+        """Pose of the child in the parent's frame, from its pose in the joint's frame."""
         shifted = times(matrix(self.quaternion), position)
         place = Point(*(x + y for x, y in zip(self.position, shifted, strict=True)))
         return Pose(place, Quaternion(*quaternion_product(self.quaternion, quaternion)))
@@ -93,8 +90,8 @@ class _Single:
 
 
 class JointStates:
-    """Makes a robot's messages. at: its joints. followers: joints that follow others, by name. base: None of a robot
-    that stands fast, or whose first joints have one way to move. frame: in which its root is.
+    """Makes a robot's messages. at: its joints. followers: mimicked joints by name. base: the moving base, or None.
+    frame: of the root.
     """
 
     def __init__(
@@ -121,7 +118,7 @@ class JointStates:
 
     @classmethod
     def of(cls, robot: RobotQueries) -> JointStates:
-        """Of a robot, in this process or elsewhere."""
+        """Returns the message maker of a local or remote robot."""
         description, at = robot.description, robot.configuration
         followers = {joint.name: joint.mimic for joint in description.joints if joint.mimic is not None}
         rooted = any(joint.parent is None for joint in description.joints)
@@ -129,16 +126,16 @@ class JointStates:
 
     @property
     def has_several(self) -> bool:
-        """Whether a joint has several ways to move."""
+        """Whether a joint has several degrees of freedom."""
         return bool(self._several)
 
     @property
     def has_odometry(self) -> bool:
-        """Whether the robot drives or flies."""
+        """Whether the robot has a moving base."""
         return self._base is not None
 
     def of_state(self, state: PlantState) -> JointMessages:
-        """The messages of a plant's state; their stamp is the plant's time."""
+        """Returns the messages of a plant's state, stamped with the plant's time."""
         header = Header(Time.from_seconds(state.stamp))
         return JointMessages(self._joints(header, state), *self._with_several(header.stamp, state))
 
@@ -166,7 +163,7 @@ class JointStates:
             names.append(name)
             rotation, p = joint.to_pose(state.position[in_q])
             transforms.append(Transform(Vector3(*p), Quaternion(*rotation)))
-            # G has orthonormal columns: G v is the twist, G tau the wrench whose part along the joint is tau
+            # G has orthonormal columns: G v is the twist, G tau a wrench whose projection on the joint is tau
             turning, shifting = np.split(joint.subspace @ np.array([state.velocity[in_v], state.effort[in_v]]).T, 2)
             (omega, torque), (linear, force) = turning.T.tolist(), shifting.T.tolist()
             twists.append(Twist(Vector3(*linear), Vector3(*omega)))
@@ -180,7 +177,7 @@ class JointStates:
 
 
 def _base(robot: RobotQueries, description: RobotDescription) -> Base | None:
-    """The first link that a joint with several ways to move shifts, all before it being fixed."""
+    """The first link that a multi-degree-of-freedom joint translates, with only fixed joints before it."""
     carriers = {joint.child: joint for joint in description.joints}
     types = dict(zip(robot.configuration.names, robot.configuration.joints, strict=True))
     for name in robot.configuration.names:
@@ -188,7 +185,7 @@ def _base(robot: RobotQueries, description: RobotDescription) -> Base | None:
         if types[name].nv > 1 and any(types[name].shifts) and _stands(joint.parent, carriers):
             if joint.parent is None:
                 return Base(name, WORLD, joint.child)
-            poses = robot.link_poses(robot.configuration.neutral)  # at which a child is where its joint's frame is
+            poses = robot.link_poses(robot.configuration.neutral)  # where child and joint frames coincide
             p, c = (description.link_names.index(link) for link in (joint.parent, joint.child))
             back = poses.rotation[p].T
             w, *xyz = quaternion_of(back @ poses.rotation[c]).tolist()
@@ -209,7 +206,7 @@ def _stands(link: str | None, carriers: Mapping[str, JointDescription]) -> bool:
 
 @dataclass
 class ReceivedJointStates:
-    """What messages have said of a robot's joints: q (nq,), v, tau (nv,). What nobody spoke of is neutral, or zero."""
+    """The latest received state of a robot: q (nq,), v, tau (nv,). Joints not yet received are neutral, at rest."""
 
     at: Configuration
 
@@ -223,12 +220,13 @@ class ReceivedJointStates:
         }
 
     def take(self, message: Any) -> list[str]:
-        """Takes up a `JointState` or a `MultiDOFJointState`, of ours or as a bag's own schema has it; the joints whose
-        position it says. Others' joints are passed over, and joints that follow others: their leader moves them.
+        """Stores a `JointState` or `MultiDOFJointState`, and returns the joints whose position it contains.
+
+        The message may also be of a bag's own schema. Joints of other robots and mimicked joints are ignored.
 
         Raises:
-            InvalidArgumentError: A list has not an entry for each name, a position is not finite, or a quaternion is
-                none. Then nothing is taken up.
+            InvalidArgumentError: A list has a wrong length, a position is not finite, or a quaternion is not of
+                length 1. Nothing is stored then.
         """
         return self._take_several(message) if hasattr(message, "joint_names") else self._take_single(message)
 
@@ -276,7 +274,7 @@ class ReceivedJointStates:
         return [name for _, name in self._own(names, several=True)]
 
     def _own(self, names: Sequence[str], *, several: bool) -> list[tuple[int, str]]:
-        """Those of the robot, of that kind."""
+        """Index and name of the robot's joints in `names`, of one kind."""
         return [
             (k, name)
             for k, name in enumerate(names)
@@ -285,7 +283,7 @@ class ReceivedJointStates:
 
 
 def _filled(message: Any, field: str, count: int) -> Sequence[Any] | None:
-    """A list with an entry for each name; None where it is empty."""
+    """The list, with one entry per name, or None if it is empty."""
     values: Sequence[Any] = getattr(message, field)
     if len(values) not in (0, count):
         raise InvalidArgumentError(

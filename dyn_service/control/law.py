@@ -1,4 +1,4 @@
-"""What a control law is: from a state and a reference to a command. No process, no socket, no clock.
+"""Control laws: from a robot state and a reference to a command. No process, no socket, no clock.
 
     class Damper(Law):
         name = "damper"
@@ -6,10 +6,9 @@
         def update(self, state, reference, dt):
             return -5.0 * state.v
 
-`dyn_service.graph.nodes.controllers.controller_kind` makes a node of one: it says when a command is due, begins the
-reference, asks
-the law, and does all else that a controller has to. A law is made once, with the `model`: the robot's queries, whether
-they go to a server or are answered in this process. `reset` comes before the first `update`, and anew whenever the
+`dyn_service.graph.nodes.controllers.controller_kind` runs a law as a node: it decides when a command is due, begins the
+reference, calls the law and does everything else a controller needs. A law is made once, with the `model`: the robot's
+queries, answered by a server or in this process. `reset` is called before the first `update`, and again each time the
 plant was not under command.
 """
 
@@ -29,16 +28,16 @@ from dyn_service.errors import DynError, FailedPreconditionError, failure
 
 
 class LawError(FailedPreconditionError):
-    """A law failed, or returned what is no command: names the law, what came back and what was expected."""
+    """Raised if a law fails or returns an invalid command; names the law, the value returned and the expected one."""
 
 
 @dataclass(frozen=True, eq=False)
 class RobotState:
-    """Where the robot is, in the order of the model's joints.
+    """State of the robot, in the order of the model's joints.
 
-    t: s, the plant's time at which it is there. q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, the
-    mean of what acted since the law's last update; at its first, what acted until then. predicted_from: the measured
-    state, where this one is predicted for the middle of the time in which the command will act.
+    t: s, plant time of the state. q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, mean since the law's
+    last update; at the first update, the effort until then. predicted_from: the measured state, if this one is
+    predicted for the middle of the time in which the command will act.
     """
 
     t: float
@@ -49,57 +48,56 @@ class RobotState:
 
     @property
     def measured(self) -> RobotState:
-        """The state as it was measured: what an observer looks at."""
+        """The measured state, which observers use."""
         return self.predicted_from or self
 
 
 class Law(ABC):
-    """A control law. name: what errors and reports call it. interface: what its commands are; it stays the same."""
+    """A control law. name: its name in errors and reports. interface: of its commands; constant."""
 
     name: ClassVar[str]
     interface: Interface = "effort"
 
     @abstractmethod
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array | Command:
-        """The efforts (nv,) N m | N at this state, or what else its interface says; a `Command` may say more.
+        """Returns the efforts (nv,) N m | N at this state, or positions or velocities, by the law's interface.
+
+        A `Command` specifies velocities and efforts as well.
 
         Args:
-            state: Where the robot is.
-            reference: Where it is to be at that time; without a motion, where it was taken over, at rest.
-            dt: s since the last update that was answered; one period at the first after a reset.
+            state: State of the robot.
+            reference: Reference at the same time; without a motion, the position at arming, at rest.
+            dt: s since the last update that returned a command; one period at the first after a reset.
 
         Raises:
-            DynError: It ends the controller, which releases the plant. What a question to the model raises because a
-                server is late or away costs this one command only.
+            DynError: Ends the controller, which releases the plant. If a query fails because the server is late or
+                unreachable, only this command is lost.
         """
 
-    def reset(self, state: RobotState) -> None:  # noqa: B027  a law without a memory has nothing to forget
-        """Forgets what was before: the robot is taken over at this state."""
+    def reset(self, state: RobotState) -> None:  # noqa: B027  a law without memory has nothing to clear
+        """Clears the law's memory; the controller arms the robot at this state."""
 
     def exchanged(self, law: Law) -> Law:
-        """Which law is asked when parameters were set that make `law` in place of this one: `law`, which is reset
-        first; or this one, that goes on with what is other in it.
+        """Returns the law to use after parameters were set: `law`, made with the new parameters, which is reset first;
+        or this law, if it can take them over and go on.
         """
         return law
 
     def motion(self) -> tuple[ReferenceTrajectory, float] | None:
-        """A reference of the law's own, and the plant's time s at which it began; the frame follows the latest.
-
-        None leaves the reference that the frame has.
-        """
+        """Returns the law's own reference and the plant time s at which it began, or None for the controller's."""
         return None
 
     def notes(self) -> Sequence[str]:
-        """What has happened since it was last asked for them, a sentence each: the frame logs them."""
+        """Returns events since the last call, one log line each."""
         return ()
 
     def signals(self) -> Mapping[str, Array | float]:
-        """What the law has to show of the last update, for the recording and the report: numbers, or arrays (nv,)."""
+        """Returns signals of the last update for recording and report: numbers, or arrays (nv,)."""
         return {}
 
 
 class EffortLaw(Law):
-    """A law whose updates are efforts (nv,) and nothing else, so that another may add to them."""
+    """A law that returns plain efforts (nv,), so that another law can add to them."""
 
     @abstractmethod
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
@@ -107,24 +105,24 @@ class EffortLaw(Law):
 
 
 def checked_command(law: Law, state: RobotState, reference: Reference, dt: float, names: Sequence[str]) -> Command:
-    """The law's command, held against what it must be.
+    """Returns the law's command after checking its shape and values.
 
     Args:
         law: The law.
-        state: Where the robot is.
-        reference: Where it is to be.
+        state: State of the robot.
+        reference: Reference at the same time.
         dt: s since the last update.
         names: Of the entries of v.
 
     Raises:
-        LawError: The law failed, or returned anything but a finite number per entry of v.
-        DynError: What the law or its model raised.
+        LawError: The law failed, or did not return one finite number per entry of v.
+        DynError: Raised by the law or its model.
     """
     found = _guarded(law, "update", lambda: law.update(state, reference, dt))
     if not isinstance(found, Command):
         return Command(_numbers(law, found, _PLURAL[law.interface], names))
-    beside = {"velocities": found.velocity, "efforts": found.effort}
-    kept = {what: None if given is None else _numbers(law, given, what, names) for what, given in beside.items()}
+    extra = {"velocities": found.velocity, "efforts": found.effort}
+    kept = {what: None if given is None else _numbers(law, given, what, names) for what, given in extra.items()}
     return Command(_numbers(law, found.value, _PLURAL[law.interface], names), kept["velocities"], kept["efforts"])
 
 
@@ -151,7 +149,7 @@ def reset_law(law: Law, state: RobotState) -> None:
 
     Raises:
         LawError: The law failed.
-        DynError: What the law or its model raised.
+        DynError: Raised by the law or its model.
     """
     _guarded(law, "reset", lambda: law.reset(state))
 

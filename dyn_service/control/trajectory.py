@@ -5,22 +5,22 @@
 Every motion begins at a measured state (q0, v0) with zero acceleration, and is twice continuously differentiable:
 
 - `MultiSine`: from (q0, v0) to a centre by a quintic, while sines about the centre fade in. With the same minimum-jerk
-  fade s(t) for both, a start at rest gives (1 - s) q0 + s (centre + sines): a blend of two positions within the limits,
-  so within the limits itself.
-- `PointToPoint`: minimum-jerk moves from waypoint to waypoint, each from rest to rest, with a pause between.
-- `Piecewise`: polynomials as `joint_goals.py` makes them; their accelerations may jump where a goal says no more.
+  fade s(t) for both, a start at rest gives (1 - s) q0 + s (centre + sines): a convex combination of two positions
+  within the limits, therefore within the limits.
+- `PointToPoint`: minimum-jerk moves between waypoints, from rest to rest, with a pause at each.
+- `Piecewise`: polynomials from `joint_goals.py`; their accelerations may jump if a goal has no accelerations.
 
-Where positions do not add up, as those of joints with several ways to move, the terms of these sums become motions one
-after the other, each along a direction of its own in the body's axes. A motion x(t) after one with q, v, a gives
+For joints with several degrees of freedom, whose positions do not add, these sums become motions in sequence, each
+along its own direction in the body's axes. A motion x(t) after one with q, v, a gives
 
     q_ref = q exp(x),    v_ref = Ad v + x',    a_ref = Ad a + x'' - [x', Ad v],    Ad = Ad(exp(-x))
 
-with the Lie bracket: exact as long as x, x' and x'' of a joint are parallel. So a point-to-point move goes along the
-`difference` of its ends, and in a multi-sine the entries of one joint share their phases. Where positions add up,
-Ad is 1 and the bracket 0.
+with the Lie bracket: exact if x, x' and x'' of a joint are parallel. A point-to-point move therefore follows the
+`difference` of its ends, and in a multi-sine the entries of one joint share their phases. For joints whose positions
+add, Ad is 1 and the bracket 0.
 
 Source of the quintic: Flash and Hogan, The coordination of arm movements, J. Neurosci. 5 (1985), with a first velocity.
-Of motions one after the other: Murray, Li, Sastry, A Mathematical Introduction to Robotic Manipulation (1994), 2.4.
+Of motions in sequence: Murray, Li, Sastry, A Mathematical Introduction to Robotic Manipulation (1994), 2.4.
 Checked by: tests/control/test_trajectory.py, against finite differences.
 """
 
@@ -41,7 +41,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 
 class _AnyFlat(Configuration):
-    """However many joints whose positions add up."""
+    """Any number of joints whose positions add."""
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
         return np.asarray(q + np.multiply(v, dt))
@@ -61,13 +61,13 @@ class Reference(NamedTuple):
     a: Array
 
     def then(self, on: Configuration, x: Array, rate: Sequence[Array], bend: Sequence[Array]) -> Reference:
-        """This motion with a further one after it, in the body's axes.
+        """Returns this motion followed by the motion x, in the body's axes.
 
         Args:
             on: The joints.
-            x: (..., nv) rad | m, the further motion; of a joint with several ways to move, always along one direction.
-            rate: The terms (..., nv) of dx/dt.
-            bend: Those of its rate.
+            x: (..., nv) rad | m; for a joint with several degrees of freedom, always along one direction.
+            rate: Terms (..., nv) of dx/dt.
+            bend: Terms (..., nv) of d2x/dt2.
         """
         v, a = self.v, self.a
         if any(v[..., part].any() or a[..., part].any() for _, part in _several(on)):
@@ -81,11 +81,11 @@ class ReferenceTrajectory(ABC):
 
     @abstractmethod
     def sample(self, t: ArrayLike) -> Reference:
-        """The reference at the times `t` (...) s; before 0 it is that of 0."""
+        """Returns the reference at the times `t` (...) s; for t < 0 that at 0."""
 
     @abstractmethod
     def to_wire(self) -> dict[str, Any]:
-        """The motion as a map of plain numbers; `from_wire` reads it."""
+        """Returns the motion as a map of plain numbers, for `from_wire`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +93,11 @@ class MultiSine(ReferenceTrajectory):
     """Sines about a centre, faded in over `ramp_s`.
 
     q0, centre: (nq,). v0: (nv,). amplitude: (K, nv) rad | m. frequency: (K,) rad/s. phase: (K, nv) rad. on: the joints;
-    left out, positions add up.
+    by default positions add.
 
     Raises:
-        InvalidArgumentError: The sines of a joint with several ways to move do not go along one direction: their phases
-            differ, or their amplitudes' ratios from one harmonic to the next.
+        InvalidArgumentError: The sines of a joint with several degrees of freedom are not along one direction: their
+            phases differ, or the ratios of their amplitudes differ between harmonics.
     """
 
     q0: Array
@@ -112,7 +112,7 @@ class MultiSine(ReferenceTrajectory):
     def __post_init__(self) -> None:
         for name, part in _several(self.on):
             if np.any(self.phase[:, part] != self.phase[:, part][:, :1]) or not _parallel(self.amplitude[:, part]):
-                raise InvalidArgumentError(f"multi_sine: the sines of joint '{name}' do not go along one direction")
+                raise InvalidArgumentError(f"multi_sine: the sines of joint '{name}' are not along one direction")
 
     def sample(self, t: ArrayLike) -> Reference:
         """The reference at the times `t` (...) s."""
@@ -135,9 +135,9 @@ class MultiSine(ReferenceTrajectory):
 
 @dataclass(frozen=True, eq=False)
 class PointToPoint(ReferenceTrajectory):
-    """Moves between waypoints, over and over: each takes `move_s`, then a pause of `dwell_s`.
+    """Moves between waypoints in a cycle: each move takes `move_s`, then a pause of `dwell_s`.
 
-    q0: (nq,). v0: (nv,). points: (K, nq) rad | m. on: the joints; left out, positions add up.
+    q0: (nq,). v0: (nv,). points: (K, nq) rad | m. on: the joints; by default positions add.
     """
 
     q0: Array
@@ -166,9 +166,9 @@ class PointToPoint(ReferenceTrajectory):
 
 @dataclass(frozen=True, eq=False)
 class Piecewise(ReferenceTrajectory):
-    """Polynomials in time, one after the other, for joints whose positions add up; then it stays where it ended.
+    """Polynomials in time for joints whose positions add; holds the last position afterwards.
 
-    knots: (k + 1,) s, growing from 0. coefficients: (k, 6, n), of 1, s, .., s^5 with s the time since the piece's knot.
+    knots: (k + 1,) s, increasing from 0. coefficients: (k, 6, n), of 1, s, .., s^5 with s the time since the knot.
     """
 
     knots: Array
@@ -189,7 +189,7 @@ class Piecewise(ReferenceTrajectory):
 
     @property
     def duration_s(self) -> float:
-        """How long it moves."""
+        """Duration of the motion, s."""
         return float(self.knots[-1])
 
     def to_wire(self) -> dict[str, Any]:
@@ -199,9 +199,9 @@ class Piecewise(ReferenceTrajectory):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a designed motion keeps to: lower and upper (nq,) rad | m, velocity (nv,) rad/s | m/s; infinite where free.
+    """Limits of a designed motion: lower and upper (nq,) rad | m, velocity (nv,) rad/s | m/s; infinite if unlimited.
 
-    Joints with several ways to move have no limits of positions: what is said of them here is not looked at.
+    Position limits of joints with several degrees of freedom are ignored.
     """
 
     lower: Array
@@ -215,11 +215,11 @@ class Bounds:
 
 @dataclass(frozen=True)
 class MultiSineDesign:
-    """How large and fast a multi-sine is.
+    """Amplitude and speed of a multi-sine.
 
-    period_s: of the first harmonic. harmonics: how many. range_fraction: of the way from the centre to the nearer
-    limit. velocity_fraction: of the velocity limit. max_amplitude: rad | m, also where there is no limit. centre: (nq,)
-    rad | m; empty is the middle of the limits, and where there are none, where the motion begins.
+    period_s: of the first harmonic. harmonics: their number. range_fraction: of the distance from the centre to the
+    nearer limit. velocity_fraction: of the velocity limit. max_amplitude: rad | m, also for unlimited joints. centre:
+    (nq,) rad | m; empty is the middle of the limits, or the first position of joints without limits.
     """
 
     period_s: float = 6.0
@@ -234,20 +234,20 @@ class MultiSineDesign:
 def design_multi_sine(
     design: MultiSineDesign, bounds: Bounds, q0: ArrayLike, v0: ArrayLike, on: Configuration = FLAT
 ) -> MultiSine:
-    """A multi-sine within the limits: |q - centre| and |v| never exceed the design's fractions of them once faded in.
+    """Returns a multi-sine within the limits: faded in, |q - centre| and |v| are within the design's fractions of them.
 
-    A joint with several ways to move goes to and fro along one direction in its body's axes.
+    A joint with several degrees of freedom oscillates along one direction in its body's axes.
 
     Args:
-        design: How large and fast.
-        bounds: What it keeps to.
-        q0: (nq,) where it begins.
-        v0: (nv,) how fast it begins.
-        on: The joints; left out, positions add up.
+        design: Amplitude and speed.
+        bounds: Limits.
+        q0: (nq,) first position.
+        v0: (nv,) first velocity.
+        on: The joints; by default positions add.
 
     Raises:
-        InvalidArgumentError: A number of the design is out of its range, the limits are of another length, the centre
-            is outside of them, or a quaternion of it has not length 1.
+        InvalidArgumentError: A number of the design is out of range, the limits have another length, the centre is
+            outside of them, or one of its quaternions is not of length 1.
     """
     start, speed = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
     if design.period_s <= 0.0 or design.ramp_s <= 0.0 or design.harmonics < 1:
@@ -281,13 +281,13 @@ def design_multi_sine(
     for _, part in _several(on):
         joint[part] = joint[part][0]
         along = np.arange(part.stop - part.start)
-        size[part] *= (-1.0) ** along * (1.0 - 0.5 * along / along.size)  # no two of its entries are the same curve
+        size[part] *= (-1.0) ** along * (1.0 - 0.5 * along / along.size)  # so that its entries differ
     phase = 2.0 * np.pi * np.modf(0.6180339887498949 * (joint[None, :] * design.harmonics + order[:, None]))[0]
     return MultiSine(start, speed, middle, weight[:, None] * size, frequency, phase, design.ramp_s, on)
 
 
 def min_jerk(s: Array) -> tuple[Array, Array, Array]:
-    """10 s^3 - 15 s^4 + 6 s^5 and its first two derivatives by s, held at 0 before 0 and at 1 after 1."""
+    """10 s^3 - 15 s^4 + 6 s^5 and its first two derivatives by s, with s clipped to 0 .. 1."""
     x = np.clip(s, 0.0, 1.0)
     rest = 1.0 - x
     return (
@@ -298,9 +298,9 @@ def min_jerk(s: Array) -> tuple[Array, Array, Array]:
 
 
 def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array, on: Configuration = FLAT) -> Reference:
-    """From (q0, v0, zero acceleration) to rest at q1 in `duration_s`, then still. `t` broadcasts with the joints.
+    """Motion from (q0, v0, zero acceleration) to rest at q1 in `duration_s`. `t` broadcasts with the joints.
 
-    A joint with several ways to move goes along the `difference` from q0 to q1, and coasts along v0 on top of that.
+    A joint with several degrees of freedom follows the `difference` from q0 to q1, followed by a motion along v0.
     """
     x = np.clip(t / duration_s, 0.0, 1.0)
     rest = 1.0 - x
@@ -317,7 +317,7 @@ def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array, on: Co
 
 
 def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
-    """The motion that `to_wire` wrote.
+    """Returns the motion written by `to_wire`.
 
     Raises:
         InvalidArgumentError: The kind is unknown or a number is missing.
@@ -347,7 +347,7 @@ def _plain(trajectory: Any) -> dict[str, Any]:
 
 
 def _parallel(rows: Array) -> bool:
-    """Whether all rows go along one direction, to rounding."""
+    """Whether all rows are parallel, up to rounding."""
     size = np.abs(rows).max(initial=0.0)
     if size == 0.0:
         return True
@@ -357,13 +357,13 @@ def _parallel(rows: Array) -> bool:
 
 
 def _several(on: Configuration) -> list[tuple[str, slice]]:
-    """The joints with several ways to move, and where their velocities stand."""
+    """Names and velocity slices of joints with several degrees of freedom."""
     joints = zip(on.names, on.joints, on.v_slices, strict=True)
     return [(name, part) for name, joint, part in joints if joint.nv > 1]
 
 
 def _by_velocity(on: Configuration, x: Array) -> Array:
-    """Entries (nq,) of positions as entries (nv,) of velocities; infinite for joints with several ways to move."""
+    """Entries (nq,) of positions as entries (nv,) of velocities; infinite for multi-degree-of-freedom joints."""
     if on.flat:
         return x
     found = np.full(on.nv, np.inf)

@@ -108,9 +108,7 @@ def test_times_that_there_cannot_be(arm: Robot, seconds: float) -> None:
     law = GravityCompensation(arm, 1.0)
     with pytest.raises(InvalidArgumentError, match=r"seconds is .*: expected finite numbers, seconds not negative"):
         dry_run(law, arm, seconds)
-    with pytest.raises(
-        InvalidArgumentError, match=r"push gave numbers of shape \(3,\): expected 2, one per entry of v"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"push .*\(3,\): expected 2 "):
         dry_run(law, arm, 0.01, push=lambda t, q, v: [1.0, 2.0, 3.0])
 
 

@@ -196,7 +196,7 @@ def test_a_collision_is_noticed_when_it_should_be_and_said(arm: Robot, sine: Mul
     with pytest.raises(CollisionError) as caught:
         dry_run(watched(arm, None), arm, 0.8, q=[0.0, 0.0], motion=sine, push=push)
     found = re.fullmatch(
-        r"a collision at ([0-9.]+) s: on joint '(\w+)' act (-?[0-9.]+) beside the model, the threshold is (0.[34])",
+        r"collision at ([0-9.]+) s: joint '(\w+)': external torque (-?[0-9.]+), the threshold is (0.[34])",
         str(caught.value),
     )
     assert found is not None, str(caught.value)
@@ -213,7 +213,7 @@ def test_a_residual_that_is_no_number_is_no_quiet(arm: Robot) -> None:
     law.reset(RobotState(0.0, zero, zero, zero))
     rest = Reference(zero, zero, zero)
     law.update(RobotState(0.0, zero, zero, zero), rest, 0.1)
-    with pytest.raises(CollisionError, match="act nan beside the model"), np.errstate(all="ignore"):
+    with pytest.raises(CollisionError, match="external torque nan"), np.errstate(all="ignore"):
         law.update(RobotState(0.1, bad, zero, zero), rest, 0.1)
 
 
@@ -238,8 +238,16 @@ def test_what_is_done_after_a_collision(arm: Robot, sine: MultiSine, action: str
         ([1.0], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0]"),
         ([1.0, 0.0], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0, 0.0]"),
         ([1.0, np.inf], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0, inf]"),
-        ([], [10.0, 0.0], "threshold must be given, 2 numbers: joint 'b' has no limit of its effort to take 0.1 of"),
-        ([], [10.0, np.inf], "threshold must be given, 2 numbers: joint 'b' has no limit of its effort to take 0.1 of"),
+        (
+            [],
+            [10.0, 0.0],
+            "threshold must be given as 2 numbers, because joint 'b' has no effort limit of which threshold_share is 0.1",
+        ),
+        (
+            [],
+            [10.0, np.inf],
+            "threshold must be given as 2 numbers, because joint 'b' has no effort limit of which threshold_share is 0.1",
+        ),
     ],
 )
 def test_thresholds_that_are_none(given, efforts, said: str) -> None:

@@ -84,8 +84,8 @@ def test_a_first_point_of_time_0_is_where_the_goal_begins(arm: Robot, velocities
     with pytest.raises(GoalError) as caught:
         plan(with_it, START, arm.configuration, LIMITS, near=np.array([0.005, 0.003]))
     assert str(caught.value) == (
-        f"points[0], of time 0, is 0.004 off from where joint '{arm.joint_names[1]}' is to be now, the tolerance of "
-        "its path is 0.003"
+        f"points[0], at time 0, is 0.004 from the reference of joint '{arm.joint_names[1]}', "
+        "the path tolerance is 0.003"
     )
 
 
@@ -103,7 +103,7 @@ def test_joints_that_a_goal_leaves_out_stay(arm: Robot, times) -> None:
         whole = plan(goal([second, first], POSITIONS[:, ::-1] * [1, 0], times, VELOCITIES[:, ::-1] * [1, 0]), REST,
                      arm.configuration, LIMITS)  # fmt: skip
         assert np.array_equal(found.q, whole.sample(t).q)
-    with pytest.raises(GoalJointsError, match=f"must be the robot's, {first}, {second}, found {second}"):
+    with pytest.raises(GoalJointsError, match=f"must be the robot's, {first}, {second}; found {second}"):
         plan(some, REST, arm.configuration, LIMITS)
     for names in ((), ("elsewhere",), (second, second)):
         with pytest.raises(GoalJointsError, match="must be some of the robot's"):

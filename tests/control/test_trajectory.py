@@ -263,7 +263,7 @@ def test_sines_that_go_several_ways_at_once_are_refused(entry: str) -> None:
     other[1, 6] += 0.1  # the revolute joint's
     replace(motion, **{entry: other})
     other[1, 8] += 0.1
-    with pytest.raises(InvalidArgumentError, match="the sines of joint 'j2' do not go along one direction"):
+    with pytest.raises(InvalidArgumentError, match="the sines of joint 'j2' are not along one direction"):
         replace(motion, **{entry: other})
 
 

@@ -1,1 +1,11 @@
-"""laws."""
+"""Control laws, one per file.
+
+- `computed_torque.py`: inverse dynamics with linear error feedback
+- `gravity_compensation.py`: floats, with damping
+- `joint_impedance.py`: springs and dampers at the joints
+- `cartesian_impedance.py`: a spring at a point of a link
+- `admittance.py`: external torques move the reference
+- `collision_stop.py`: reacts to external torques above a threshold
+- `momentum_observer.py`: estimates external torques from the momenta
+- `trajectory_following.py`: follows trajectory goals, by efforts, positions or velocities
+"""

@@ -1,13 +1,14 @@
-"""Admittance: what pushes on the joints moves the reference, as it would move a mass on a spring with a damper.
+"""Admittance: external torques move the reference as they would move a mass on a spring and a damper.
 
     M_d x-ddot + D_d x-dot + K_d x = r,    r of `momentum_observer.py`
     q_ref' = q_ref exp(x),  v_ref' = v_ref + x-dot,  a_ref' = a_ref + x-ddot
     tau = computed torque along this reference - r
 
-So a robot with stiff joints gives way, with an inertia of choice. A constant push tau_ext moves it by K_d^-1 tau_ext;
-without a spring it goes on at the speed D_d^-1 tau_ext. The law inside follows as if nothing pushed: r is taken off.
-The residual is late by 1/K: stable while the admittance is slower than the observer, and that slower than the law
-inside, D_d / M_d < K < natural frequency. A weight that the model lacks counts as a push.
+A robot with stiff joints thus yields with a chosen inertia. A constant torque tau_ext moves it by K_d^-1 tau_ext;
+without a spring it moves on at the speed D_d^-1 tau_ext. r is subtracted so that the inner law tracks as if there were
+no external torque. The residual lags by 1/K: the loop is stable while the admittance is slower than the observer, and
+the observer slower than the inner law, D_d / M_d < K < natural frequency. A weight that the model lacks counts as an
+external torque.
 
 Source: Newman, Stability and performance limits of interaction controllers, J. Dyn. Sys. Meas. Control 114 (1992).
 """
@@ -25,9 +26,9 @@ from dyn_service.control.trajectory import Reference
 
 
 class Admittance(EffortLaw):
-    """A mass, a spring and a damper per joint, between what pushes and the reference of the law inside.
+    """A mass, a spring and a damper per joint, which move the inner law's reference.
 
-    law: what follows the reference. inertia, damping, stiffness: (nv,), kg m^2 | kg, N m s/rad | N s/m, N m/rad | N/m.
+    law: follows the reference. inertia, damping, stiffness: (nv,), kg m^2 | kg, N m s/rad | N s/m, N m/rad | N/m.
     """
 
     name = "admittance"
@@ -40,16 +41,16 @@ class Admittance(EffortLaw):
         self._x = self._rate = np.zeros_like(inertia)
 
     def reset(self, state: RobotState) -> None:
-        """Nothing has pushed yet."""
+        """Begins at this state without external torques."""
         self._x = self._rate = np.zeros_like(self._x)
         self.observer.reset(state)
         self.law.reset(state)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """The questions of the observer and of the law inside."""
+        """Efforts of the inner law along the moved reference, less the residual."""
         residual = self.observer.update(state, dt)
         before, M = self._rate, self.inertia
-        # backwards: stable however stiff it is
+        # implicit Euler: stable for any stiffness
         self._rate = (M * before + dt * (residual - self.stiffness * self._x)) / (
             M + dt * self.damping + dt * dt * self.stiffness
         )
@@ -59,5 +60,5 @@ class Admittance(EffortLaw):
         return self.law.update(state, reference.then(at, self._x, [self._rate], [bend]), dt) - residual
 
     def signals(self) -> Mapping[str, Array | float]:
-        """residual: r, N m | N. given_way: x, rad | m. And what the law inside shows."""
+        """residual: r, N m | N. given_way: x, rad | m. Also the inner law's signals."""
         return {**self.law.signals(), "residual": self.observer.residual, "given_way": self._x}

@@ -1,14 +1,14 @@
-"""Cartesian impedance: a point of a link gives way as a spring in the world, and the posture is held beside it.
+"""Cartesian impedance: a point of a link behaves as a spring in the world; a weaker spring holds the posture.
 
     e = [log(R_ref R^T); p_ref - p],    F = K e + D (V_ref - V)
     tau = M a_ref + C(q, v_ref) v_ref + g + J^T F + N^T M (w^2 (q_ref - q) + 2 w (v_ref - v))
     Lambda = (J M^-1 J^T)^-1,    D = A (2 d S^1/2) A^T with Lambda = A A^T, K = A S A^T,    N^T = 1 - J^T Lambda J M^-1
 
-e is a turn and a shift in world axes; R_ref, p_ref, V_ref are those of the reference motion of the joints. N lets the
-posture's spring do only what does not accelerate the point. About a reference at rest, without that spring, the arm is
-passive. A wrench W at the point moves it by K^-1 W where the arm is not singular; where it is, the directions that it
-cannot move in are left out: of J M^-1 J^T nothing below `FLOOR` of its largest is inverted, turns and shifts each by
-the measure of their kind.
+e is a rotation vector and a translation in world axes; R_ref, p_ref, V_ref are those of the joints' reference. N^T
+projects the posture's spring so that it does not accelerate the point. About a reference at rest, without the posture
+spring, the arm is passive. A wrench W at the point moves it by K^-1 W. Near a singularity the directions in which the
+point cannot move are excluded: eigenvalues of J M^-1 J^T below `FLOOR` of the largest are raised to it, with rotations
+and translations each scaled by their mean mobility.
 
 Source: Khatib, A unified approach for motion and force control, IEEE J. Robotics and Automation 3 (1987); D as in
 Albu-Schaeffer and others, ICRA 2003.
@@ -34,12 +34,12 @@ FLOOR = 1e-5
 class CartesianImpedance(Law):
     """A spring at a point of a link.
 
-    link, point: its name, and (3,) m in its axes. stiffness: (6,), N m/rad about x, y, z and N/m along them, of the
-    world. damping_ratio: of each mode. posture_frequency: w, rad/s; 0 lets the posture go.
+    link: its name. point: (3,) m in the link's axes. stiffness: (6,), N m/rad about and N/m along the world's x, y, z.
+    damping_ratio: of each mode. posture_frequency: w, rad/s; 0 leaves the posture free.
 
     Raises:
         NotFoundError: The robot has no such link.
-        InvalidArgumentError: A number is negative or none, or there are not 6.
+        InvalidArgumentError: A number is negative or not finite, or a count is wrong.
     """
 
     name = "cartesian_impedance"
@@ -55,7 +55,7 @@ class CartesianImpedance(Law):
     ) -> None:
         links = model.link_names
         if link not in links:
-            raise NotFoundError(f"link '{link}' is none of '{model.description.name}'{did_you_mean(link, links)}")
+            raise NotFoundError(f"robot '{model.description.name}' has no link '{link}'{did_you_mean(link, links)}")
         if len(stiffness) != 6 or len(point) != 3:
             raise InvalidArgumentError(
                 f"stiffness must be 6 numbers, about and along x, y, z, and point 3, found {len(stiffness)} and "
@@ -70,7 +70,7 @@ class CartesianImpedance(Law):
         self._off = self._wrench = np.zeros(6)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """Three questions: `point_motion` of robot and reference, `mass_matrix`, `inverse_dynamics`."""
+        """The efforts. Queries: `point_motion` of robot and reference, `mass_matrix`, `inverse_dynamics`."""
         model, w = self.model, self.posture
         both = model.point_motion(
             np.stack([state.q, reference.q]), np.stack([state.v, reference.v]), self.link, point=self.point
@@ -83,9 +83,9 @@ class CartesianImpedance(Law):
         damping = modal_damping(inertia, np.diag(self.stiffness), self.damping_ratio)
         self._wrench = self.stiffness * self._off + damping @ (both.velocity[1] - both.velocity[0])
         posture = w * w * model.configuration.error(state.q, reference.q) + 2.0 * w * (reference.v - state.v)
-        beside = mass @ (posture - to_joints @ (inertia @ (J @ posture)))
+        null_space = mass @ (posture - to_joints @ (inertia @ (J @ posture)))
         forward = model.inverse_dynamics(state.q, reference.v, reference.a)
-        return np.asarray(forward + J.T @ self._wrench + beside)
+        return np.asarray(forward + J.T @ self._wrench + null_space)
 
     def signals(self) -> Mapping[str, Array | float]:
         """off: e, rad and m. wrench: F, N m and N."""
@@ -106,8 +106,8 @@ def turn(R: Array) -> Array:
 
 
 def _inverse(mobility: Array) -> Array:
-    """The inverse of a mobility (6, 6), whose least eigenvalues are raised to `FLOOR` of the largest: of turns and
-    shifts each beside the mean mobility of its kind, for rad and m do not compare.
+    """Inverse of a mobility (6, 6) with its small eigenvalues raised to `FLOOR` of the largest. Rotations and
+    translations are first scaled by their mean mobility, because rad and m do not compare.
     """
     means = np.trace(mobility.reshape(2, 3, 2, 3), axis1=1, axis2=3).diagonal() / 3.0
     each = np.repeat(1.0 / np.sqrt(np.where(means > 0.0, means, 1.0)), 3)

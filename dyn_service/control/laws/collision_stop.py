@@ -1,12 +1,12 @@
-"""A law that is left for another where something unforeseen acts on the joints.
+"""Collision reaction: switches to another law when an external torque exceeds its threshold.
 
     |r_k| > threshold_k at any joint k,    r of `momentum_observer.py`
 
-then, until the plant is armed anew: `stop` ends the controller, which releases the plant, whose brakes shut; `hold`
-holds the place where it was noticed by springs; `float` gives way, without weight.
+From then until the plant is armed again: `stop` ends the controller, which releases the plant and shuts its brakes;
+`hold` holds the position of the detection by springs; `float` yields without weight.
 
-A constant push of size s shows as s (1 - exp(-K t)): it is noticed after -ln(1 - threshold / s) / K, and not at all
-below the threshold. What the model lacks shows as well: a threshold has to be above a wrong payload's weight.
+A constant torque of size s shows as s (1 - exp(-K t)): it is detected after -ln(1 - threshold / s) / K, and not at all
+below the threshold. Model errors show as well, so a threshold must exceed the weight of a wrong payload.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Action = Literal["stop", "hold", "float"]
 
 
 class CollisionError(FailedPreconditionError):
-    """Something unforeseen acts on a joint, and the controller is to end then."""
+    """Raised on a collision with the action `stop`; ends the controller."""
 
 
 class CollisionStop(EffortLaw):
-    """Another law, watched.
+    """A law with collision detection.
 
-    law: what is done as long as nothing is met. after: what is done then; None ends the controller. It is reset where
-    it takes over, and its reference is that place. threshold: (nv,) N m | N.
+    law: used until a collision. after: used from then on, reset at the position of the detection, which becomes its
+    reference; None ends the controller. threshold: (nv,) N m | N.
     """
 
     name = "collision_stop"
@@ -43,50 +43,49 @@ class CollisionStop(EffortLaw):
         self._place: Reference | None = None
 
     def reset(self, state: RobotState) -> None:
-        """Nothing is met yet."""
+        """Begins without a collision."""
         self._place = None
         self.observer.reset(state)
         self.law.reset(state)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """The questions of the observer, and of the law in force.
+        """Efforts of the law in use.
 
         Raises:
-            CollisionError: Something was met, and that is to end it.
+            CollisionError: A collision was detected and the action is `stop`.
         """
         excess = np.abs(self.observer.update(state, dt)) - self.threshold
-        if self._place is None and not (excess <= 0.0).all():  # a residual that is no number has noticed nothing
+        if self._place is None and not (excess <= 0.0).all():  # NaN counts as a collision
             self._met(state, int(np.argmax(excess)))
         if self._place is None or self.after is None:
             return self.law.update(state, reference, dt)
-        return self.after.update(state.measured, self._place, dt)  # predicted along a reference that is left
+        return self.after.update(state.measured, self._place, dt)  # the prediction is along the abandoned reference
 
     def signals(self) -> Mapping[str, Array | float]:
-        """residual: r, N m | N. collision: 1 where one was noticed. And what the law shows."""
+        """residual: r, N m | N. collision: 1 after a detection, else 0. Also the law's signals."""
         return {**self.law.signals(), "residual": self.observer.residual, "collision": float(self._place is not None)}
 
     def _met(self, state: RobotState, k: int) -> None:
-        found = f"{self.observer.residual[k]:.3g} beside the model, the threshold is {self.threshold[k]:.3g}"
+        found = f"external torque {self.observer.residual[k]:.3g}, the threshold is {self.threshold[k]:.3g}"
         if self.after is None:
             joint = self.observer.model.configuration.velocity_names[k]
-            raise CollisionError(f"a collision at {state.measured.t:.3f} s: on joint '{joint}' act {found}")
+            raise CollisionError(f"collision at {state.measured.t:.3f} s: joint '{joint}': {found}")
         rest = np.zeros_like(state.v)
         self._place = Reference(state.measured.q, rest, rest)
         self.after.reset(state.measured)
 
 
 def thresholds(given: Sequence[float], share: float, efforts: Array, names: Sequence[str]) -> Array:
-    """The thresholds (nv,) N m | N.
+    """Returns the thresholds (nv,) N m | N.
 
     Args:
-        given: One per velocity, or none.
-        share: Of the efforts' limits, where none are given.
-        efforts: The limits (nv,) N m | N, infinite where there are none.
+        given: One per entry of v, or empty.
+        share: Share of the effort limits, if `given` is empty.
+        efforts: Effort limits (nv,) N m | N, infinite for joints without one.
         names: Of the entries of v.
 
     Raises:
-        InvalidArgumentError: One is not positive, there are too many or too few, or a joint has no limit to take a
-            share of.
+        InvalidArgumentError: A threshold is not positive, their number is wrong, or a joint has no effort limit.
     """
     if given:
         found = np.array(given, dtype=np.float64)
@@ -98,8 +97,8 @@ def thresholds(given: Sequence[float], share: float, efforts: Array, names: Sequ
     without = [name for name, most in zip(names, efforts, strict=True) if not 0.0 < most < np.inf]
     if without:
         raise InvalidArgumentError(
-            f"threshold must be given, {efforts.size} numbers: joint '{without[0]}' has no limit of its effort to take "
-            f"{share:g} of",
+            f"threshold must be given as {efforts.size} numbers, because joint '{without[0]}' has no effort limit of "
+            f"which threshold_share is {share:g}",
             path="threshold",
         )
     return share * efforts

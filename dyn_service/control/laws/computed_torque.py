@@ -2,9 +2,9 @@
 
     tau = inverse_dynamics(q, v, a_ref + kd (v_ref - v) + kp (q_ref - q)),     kp = w^2, kd = 2 d w
 
-so that the tracking error obeys e-ddot + kd e-dot + kp e = 0 while the model is the plant's. Of a joint with several
-ways to move, q_ref - q is `Configuration.error`, and velocities are in the axes of their own bodies, the reference's
-and the plant's: its error obeys the same up to terms of the size of v e, which are gone with e.
+so that the tracking error obeys e-ddot + kd e-dot + kp e = 0 if the model matches the plant. For joints with several
+degrees of freedom q_ref - q is `Configuration.error`, and the velocities of reference and plant are each in their own
+body axes: the error then obeys the same equation up to terms of order v e, which vanish with e.
 
 Source: Newton-Euler (18) of the notes; Luh, Walker, Paul, IEEE Trans. Automatic Control 25 (1980).
 """
@@ -22,7 +22,7 @@ from dyn_service.errors import InvalidArgumentError
 
 
 class ComputedTorque(EffortLaw):
-    """Inverse dynamics of a linear error. kp: (nv,) 1/s^2. kd: (nv,) 1/s."""
+    """Inverse dynamics with linear error feedback. kp: (nv,) 1/s^2. kd: (nv,) 1/s."""
 
     name = "computed_torque"
 
@@ -30,13 +30,13 @@ class ComputedTorque(EffortLaw):
         self.model, self.kp, self.kd = model, kp, kd
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """One question: `computed_torque`."""
+        """The efforts. Query: `computed_torque`."""
         to = reference
         return self.model.computed_torque(state.q, state.v, to.q, to.v, to.a, kp=self.kp, kd=self.kd)
 
 
 def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: int) -> tuple[Array, Array]:
-    """Gains kp (n,) 1/s^2 and kd (n,) 1/s of an error that obeys e-ddot + kd e-dot + kp e = 0.
+    """Returns the gains kp (n,) 1/s^2 and kd (n,) 1/s of e-ddot + kd e-dot + kp e = 0.
 
     Args:
         natural_frequency: rad/s, one number or n.
@@ -45,7 +45,7 @@ def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: i
 
     Raises:
         InvalidArgumentError: The natural frequency or the damping ratio is not positive and finite, or there are
-            neither one nor n of the first.
+            neither one nor n natural frequencies.
     """
     omega = np.atleast_1d(np.array(natural_frequency, dtype=np.float64))
     positive = np.isfinite(omega).all() and (omega > 0.0).all() and 0.0 < damping_ratio < np.inf

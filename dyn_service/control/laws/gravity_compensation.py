@@ -1,10 +1,9 @@
-"""Gravity compensation with damping: the robot floats, can be led by hand, and comes to rest.
+"""Gravity compensation with damping: the robot floats, can be guided by hand, and comes to rest.
 
     tau = g(q) - c M(q) v
 
-g is the weight, and springs in the joints. Kinetic energy K = v^T M v / 2 then only falls,
-K-dot = -2 c K + v^T tau_ext, for M-dot - 2 C is skew: whatever the motion, speed dies out as exp(-c t). One question:
-M(q) a + g(q) is inverse dynamics at rest, with a = -c v.
+g contains the weight and joint springs. Kinetic energy K = v^T M v / 2 obeys K-dot = -2 c K + v^T tau_ext, because
+M-dot - 2 C is skew: any motion decays as exp(-c t). M(q) a + g(q) is inverse dynamics at rest with a = -c v.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from dyn_service.control.trajectory import Reference
 
 
 class GravityCompensation(EffortLaw):
-    """Weightless, with damping. damping: c, 1/s; 0 is none.
+    """Compensates the weight, with damping c, 1/s.
 
     Raises:
-        InvalidArgumentError: The damping is negative or no number.
+        InvalidArgumentError: The damping is negative or not finite.
     """
 
     name = "gravity_compensation"
@@ -32,5 +31,5 @@ class GravityCompensation(EffortLaw):
         self._rest = np.zeros(model.configuration.nv)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """One question: `inverse_dynamics` at rest. There is no reference."""
+        """The efforts; the reference is not used. Query: `inverse_dynamics` at rest."""
         return self.model.inverse_dynamics(state.q, self._rest, -self.damping * state.v)

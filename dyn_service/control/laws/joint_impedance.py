@@ -1,13 +1,13 @@
-"""Joint impedance: each joint gives way as a spring of the stiffness that is asked for.
+"""Joint impedance: each joint yields as a spring of the given stiffness.
 
     tau = M(q) a_ref + C(q, v_ref) v_ref + g(q) + K e + D (v_ref - v),    e = q_ref - q,    D = A (2 d S^1/2) A^T
 
-with M = A A^T and K = A S A^T, so that every mode has the damping ratio d wherever the arm stands. About a reference
-at rest v^T M v / 2 + e^T K e / 2 falls by v^T D v and grows by what is pushed in, no more: the arm is passive, so it is
-stable with whatever passive thing it touches. Its inertia is its own: none is shaped away. A push tau_ext at rest moves
-it by K^-1 tau_ext. About a reference that moves it tracks without error while the model is the plant's.
+with M = A A^T and K = A S A^T, so that every mode has the damping ratio d in any posture. About a reference at rest,
+v^T M v / 2 + e^T K e / 2 decreases by v^T D v and grows only by external power: the arm is passive, and therefore
+stable in contact with any passive environment. The inertia is not shaped. A torque tau_ext at rest moves the arm by
+K^-1 tau_ext. A moving reference is tracked without error if the model matches the plant.
 
-Source: Hogan, Impedance Control, J. Dyn. Sys. Meas. Control 107 (1985); D as of Albu-Schaeffer and others (2003).
+Source: Hogan, Impedance Control, J. Dyn. Sys. Meas. Control 107 (1985); D as in Albu-Schaeffer and others (2003).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class JointImpedance(EffortLaw):
     """Springs at the joints. stiffness: one number or nv, N m/rad | N/m. damping_ratio: of each mode.
 
     Raises:
-        InvalidArgumentError: A number is negative or none, or there are neither one nor nv.
+        InvalidArgumentError: A number is negative or not finite, or there are neither one nor nv.
     """
 
     name = "joint_impedance"
@@ -38,7 +38,7 @@ class JointImpedance(EffortLaw):
         self._spring = np.zeros(model.configuration.nv)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """Two questions: `inverse_dynamics` along the reference, `mass_matrix`."""
+        """The efforts. Queries: `inverse_dynamics` along the reference, `mass_matrix`."""
         forward = self.model.inverse_dynamics(state.q, reference.v, reference.a)
         mass = self.model.mass_matrix(state.q)
         damping = modal_damping(mass, np.diag(self.stiffness), self.damping_ratio)

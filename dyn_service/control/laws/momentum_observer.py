@@ -1,11 +1,11 @@
-"""What acts on the joints beside motors, weight and the model's own friction, seen in the generalised momenta.
+"""Momentum observer: estimates external torques on the joints from the generalised momenta.
 
     p-dot = tau + C^T v - g - p(q, v) + tau_ext,    p = M v                                    Hamilton (P.3b)
     r = K (p - p_0 - integral of (tau + C^T v - g - p(q, v) + r) dt)
 
-so that r-dot = K (tau_ext - r), joint by joint: the residual r is what acts from outside, through a filter of first
-order with the time constant 1/K. No acceleration is measured and no mass matrix inverted. The integral goes by the
-rule of trapezes, in r too: it is stable whatever K and the period are.
+so that r-dot = K (tau_ext - r), joint by joint: the residual r is tau_ext through a first-order filter with the time
+constant 1/K. It needs no acceleration measurement and no inverse of the mass matrix. The integral uses the trapezoidal
+rule, also for r, and is stable for any K and period.
 
 Source: De Luca, Albu-Schaeffer, Haddadin, Hirzinger, Collision detection and safe reaction with the DLR-III, IROS 2006.
 """
@@ -20,7 +20,7 @@ from dyn_service.control.law import RobotState
 
 
 class MomentumObserver:
-    """The residual and what it remembers. gain: K, 1/s.
+    """The residual r and the integral. gain: K, 1/s.
 
     Raises:
         InvalidArgumentError: The gain is not positive.
@@ -30,20 +30,20 @@ class MomentumObserver:
         self.model = model
         self.gain = float(per_joint("observer_gain", gain, 1, positive=True)[0])
         self.residual = np.zeros(model.configuration.nv)
-        self._balance = np.zeros(model.configuration.nv)  # p less all that is known to have changed it
+        self._balance = np.zeros(model.configuration.nv)  # p less the integral
         self._idle: Array | None = None  # rate of p without efforts
 
     def reset(self, state: RobotState) -> None:
-        """Begins at this state, with nothing from outside."""
+        """Begins at this state with zero external torques."""
         self.residual = np.zeros_like(self.residual)
         self._idle = None
 
     def update(self, state: RobotState, dt: float) -> Array:
-        """The residual (nv,) N m | N. Two questions: `momentum` and `momentum_rate`.
+        """Returns the residual (nv,) N m | N. Queries: `momentum`, `momentum_rate`.
 
         Args:
-            state: The measured state; its `effort` acted since the last one.
-            dt: s since the last one.
+            state: The measured state; its `effort` acted since the previous state.
+            dt: s since the previous state.
         """
         here = state.measured
         momentum = self.model.momentum(here.q, here.v)

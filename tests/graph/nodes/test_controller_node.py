@@ -157,7 +157,7 @@ def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
         assert (status, said) == (
             1,
             f"ERROR /controller: the plant stopped (missed) at {stopped.since:g} s, and rearm is off: "
-            "start the controller anew\n",
+            "restart the controller\n",
         )
         controller = lab.controller()
     after = lab.wait_for(lambda state: state.mode == "active")
@@ -263,7 +263,7 @@ def test_a_goal_on_the_topic_is_followed_and_one_that_is_none_refused(lab: Lab) 
     node.send_signal(signal.SIGINT)
     status, said = ended(node)
     assert status == 0
-    assert "joint_trajectory: a goal's joints must be the robot's, hinge, found elbow" in said
+    assert "joint_trajectory: a goal's joints must be the robot's, hinge; found elbow" in said
     assert "goal 1 succeeded" in said
 
 
