@@ -465,7 +465,7 @@ def test_a_driver_with_drives_gets_set_points(odd: Robot) -> None:
     )  # it is on its last millimetre
     simulated.advance(21)
     assert driver.written[-1] is None
-    with pytest.raises(DriverError, match="takes efforts alone"):
+    with pytest.raises(DriverError, match="accepts efforts only"):
         Driver(made(odd).robot).write_set_point(
             driver.written[-30] or SetPoint("position", *[np.zeros(3)] * 3), brakes=True
         )

@@ -241,12 +241,12 @@ def test_what_is_done_after_a_collision(arm: Robot, sine: MultiSine, action: str
         (
             [],
             [10.0, 0.0],
-            "threshold must be given as 2 numbers, because joint 'b' has no effort limit of which threshold_share is 0.1",
+            "threshold must be given as 2 numbers, because joint 'b' has no effort limit (threshold_share 0.1)",
         ),
         (
             [],
             [10.0, np.inf],
-            "threshold must be given as 2 numbers, because joint 'b' has no effort limit of which threshold_share is 0.1",
+            "threshold must be given as 2 numbers, because joint 'b' has no effort limit (threshold_share 0.1)",
         ),
     ],
 )

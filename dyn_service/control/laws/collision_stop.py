@@ -97,8 +97,8 @@ def thresholds(given: Sequence[float], share: float, efforts: Array, names: Sequ
     without = [name for name, most in zip(names, efforts, strict=True) if not 0.0 < most < np.inf]
     if without:
         raise InvalidArgumentError(
-            f"threshold must be given as {efforts.size} numbers, because joint '{without[0]}' has no effort limit of "
-            f"which threshold_share is {share:g}",
+            f"threshold must be given as {efforts.size} numbers, because joint '{without[0]}' has no effort limit "
+            f"(threshold_share {share:g})",
             path="threshold",
         )
     return share * efforts

@@ -1,32 +1,27 @@
-"""A servo at each joint: what makes efforts of commanded positions and velocities, once in each cycle of the plant.
+"""Set points of commanded positions and velocities, and the servos that turn them into efforts. No clock.
+
+Servos, once per cycle of the plant:
 
     u = K e + D (b v_d - v),    e = q_d - q,    K = w^2, D = 2 d w
 
-    tau = M(q) u + C(q, v) v + g(q) + tau_ff          the model's: K 1/s^2, D 1/s
-    tau = u + tau_ff                                  without one: K N m/rad, D N m s/rad, as they are given
+    tau = M(q) u + C(q, v) v + g(q) + tau_ff          with a model: K 1/s^2, D 1/s
+    tau = u + tau_ff                                  without a model: K N m/rad, D N m s/rad, as given
 
-q_d is the set point, v_d its velocity, and b = 1 where positions are commanded. Where velocities are, q_d is their
-integral and b = 1/2: for d = 1 the velocity then follows as w / (s + w), without overshoot and, by the integral,
-without a lasting error. It lags by e = v_d / w; where the set point stops at a limit the joint then comes to it as
-e exp(-w t), and never passes it.
+q_d is the set point, v_d its velocity. b = 1 for commanded positions. For commanded velocities q_d is their integral
+and b = 1/2: for d = 1 the velocity then follows as w / (s + w), without overshoot and without steady-state error. It
+lags by e = v_d / w; at a limit of the set point the joint approaches as e exp(-w t) and never passes it.
 
-With its own model the errors of all joints are decoupled wherever the arm stands. What the model lacks, tau_x, moves it
-by M^-1 tau_x / w^2, a reference that accelerates by a / w^2; without a model the error is K^-1 times what efforts are
-missing, the weight among them. Efforts are held through a cycle T: stable while D T < 2 - w^2 T^2 / 2, and damped as
-they are asked to be while w T is small.
+A model decouples the errors of all joints in any posture. An external torque tau_x displaces the joints by
+M^-1 tau_x / w^2, a reference acceleration a by a / w^2. Without a model the error is K^-1 times the missing efforts,
+including the weight. Efforts are held for a cycle T: stable while D T < 2 - w^2 T^2 / 2, damped as specified while w T
+is small.
 
+Set points. A set point begins at the robot's position when the plant is armed, and never jumps. It moves with the
+velocity given with a position, or with the commanded velocity, and stops at the position limits.
 
-Where commanded positions and velocities lead, cycle by cycle, within limits. No model, no clock.
-
-A set point begins where the robot is when it is taken over, and never jumps: it goes on with the velocity that was
-commanded beside a position, and stops at the limits of position. A commanded velocity moves it; where it would leave
-the limits, or go on beyond them, the velocity is 0.
-
-A commanded position that is further from the one before than a joint may go since then, at `SHARE` of its velocity
-limit, is gone to as a motor can follow: with an acceleration up to that speed, and down again before it is there. On
-its way a set point has no velocity for its drive: what a drive of two real poles makes of its position alone is never
-faster than it, nor beyond where it ends. What is streamed, a little further each time, is never so far: the set point
-stands there as soon as that speed allows.
+A commanded position is far if a joint cannot reach it, at `SHARE` of its velocity limit, in the time since the previous
+command. The set point then approaches it with a limited acceleration, and without a velocity for the drive: a drive
+with two real poles then neither exceeds the set point's speed nor overshoots its end. Streamed positions are never far.
 """
 
 from __future__ import annotations
@@ -45,13 +40,13 @@ from dyn_service.errors import InvalidArgumentError
 InverseDynamics = Callable[[Array, Array, Array], Array]
 """(q, v, a) -> (nv,) N m | N."""
 MAX_PHASE = 0.25
-"""Largest d w T of a drive with a model: its poles are then within a third of where they are asked to be."""
+"""Largest d w T of a drive with a model: its poles are then within a third of the specified ones."""
 VELOCITY_WEIGHT = 0.5
-"""b where velocities are commanded."""
+"""b for commanded velocities."""
 
 
 class Drive:
-    """The servos of one robot. stiffness: K, damping: D, (nv,). inverse_dynamics: the model's, or None without one."""
+    """Servos of one robot. stiffness: K, damping: D, (nv,). inverse_dynamics: of the model, or None without a model."""
 
     def __init__(self, stiffness: Array, damping: Array, inverse_dynamics: InverseDynamics | None = None) -> None:
         self.stiffness, self.damping, self._inverse_dynamics = stiffness, damping, inverse_dynamics
@@ -60,10 +55,10 @@ class Drive:
     def of_model(
         cls, inverse_dynamics: InverseDynamics, natural_frequency: float, damping_ratio: float, n: int, cycle_s: float
     ) -> Drive:
-        """Servos that know the robot's model. natural_frequency: w, rad/s. damping_ratio: d. n: entries of v.
+        """Returns servos with the robot's model. natural_frequency: w, rad/s. damping_ratio: d. n: entries of v.
 
         Raises:
-            InvalidArgumentError: A number is not positive, or too large for efforts that are held through a cycle.
+            InvalidArgumentError: A number is not positive, or their product is too large for the cycle.
         """
         w, d = natural_frequency, damping_ratio
         if not (w > 0.0 and d > 0.0 and w * d * cycle_s <= MAX_PHASE):
@@ -76,10 +71,10 @@ class Drive:
 
     @classmethod
     def of_gains(cls, stiffness: float | list[float], damping: float | list[float], n: int) -> Drive:
-        """Servos without a model. stiffness: N m/rad | N/m, damping: N m s/rad | N s/m, one number or n of each.
+        """Returns servos without a model. stiffness: N m/rad | N/m, damping: N m s/rad | N s/m, one number or n each.
 
         Raises:
-            InvalidArgumentError: They are neither one nor n, or one is not positive and finite.
+            InvalidArgumentError: There are neither one nor n numbers, or one is not positive and finite.
         """
         return cls(
             per_joint("drive.stiffness", stiffness, n, positive=True),
@@ -87,26 +82,26 @@ class Drive:
         )
 
     def effort(self, to: SetPoint, q: Array, v: Array) -> Array:
-        """The efforts (nv,) N m | N at q, v (nv,), before any limit."""
+        """Returns the efforts (nv,) N m | N at q, v (nv,), before limits."""
         weight = VELOCITY_WEIGHT if to.interface == "velocity" else 1.0
         u = self.stiffness * (to.position - q) + self.damping * (weight * to.velocity - v)
         return (u if self._inverse_dynamics is None else self._inverse_dynamics(q, v, u)) + to.effort
 
 
 SHARE = 0.9
-"""Of a velocity limit. Near the limit itself the robot is stopped."""
+"""Share of a velocity limit that set points use; near the limit itself the robot is stopped."""
 STREAM_S = 0.01
-"""Commands that come less often are no stream."""
+"""Largest time between commands that counts when testing whether a position is far."""
 BRAKING = 0.8
-"""Of the acceleration, with which a set point comes to rest at a position that was far."""
+"""Share of the acceleration used to brake towards a far position."""
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass
 class SetPoints:
-    """The set point of one robot. cycle_s: s. lower, upper: (nv,) rad | m. velocity_limit: (nv,) rad/s | m/s. All may
-    be infinite. held_back: (nv,), which joints do not stand where the last position commanded, for it was too far.
+    """Set points of one robot. cycle_s: s. lower, upper: (nv,) rad | m. velocity_limit: (nv,) rad/s | m/s. Limits may
+    be infinite. held_back: (nv,), joints that have not reached the last commanded position, because it was far.
     """
 
     cycle_s: float
@@ -126,15 +121,13 @@ class SetPoints:
         self._newly = False
 
     def approach_by(self, acceleration: Array) -> None:
-        """Goes to positions that are far with this acceleration (nv,) rad/s^2 | m/s^2; infinite, at once at its speed,
-        as it does where nothing was said.
-        """
-        # where there is no limit of velocity nothing is far
+        """Sets the acceleration (nv,) rad/s^2 | m/s^2 towards far positions; by default infinite."""
+        # without a velocity limit no position is far
         at_once = np.where(np.isfinite(self._fastest), self._fastest / self.cycle_s, 1.0)
         self._acceleration = np.minimum(acceleration, at_once)
 
     def begin(self, q: Array) -> None:
-        """The robot stands at q (nv,), and the set point with it."""
+        """Begins at the robot's position q (nv,), at rest."""
         self._at = self._target = q
         self._rate = self._speed = np.zeros_like(q)
         self._far = self.held_back = np.zeros(q.size, dtype=np.bool_)
@@ -142,17 +135,17 @@ class SetPoints:
         self._newly = False
 
     def within(self, interface: Interface, value: Array) -> Array:
-        """The command (nv,), cut to the limits of position, or of velocity."""
+        """Returns the command (nv,) clipped to the limits of position or velocity."""
         if interface == "position":
             return np.minimum(np.maximum(value, self.lower), self.upper)
         return np.minimum(np.maximum(value, -self._fastest), self._fastest)
 
     def too_far(self, value: Array, elapsed_s: float) -> bool:
-        """Whether a commanded position (nv,) is further from the set point than a joint may go in that time."""
+        """Whether a commanded position (nv,) is out of reach of the set point within `elapsed_s`."""
         return bool((np.abs(value - self._at) > self.velocity_limit * elapsed_s).any())
 
     def take(self, interface: Interface, value: Array, velocity: Array, effort: Array) -> None:
-        """Takes a command over, from the next cycle on. value: (nv,) within the limits. velocity: of positions."""
+        """Accepts a command for the next cycle. value: (nv,) within the limits. velocity: that of positions."""
         self._interface, self._effort = interface, effort
         if interface == "position":
             since_s = self.cycle_s * min(max(1, self._cycles), max(1, round(STREAM_S / self.cycle_s)))
@@ -163,17 +156,17 @@ class SetPoints:
         self._newly = True
 
     def advance(self, q: Array, saturated: Flags, *, moves: bool) -> SetPoint:
-        """The set point of the cycle that begins now.
+        """Returns the set point of the cycle that begins now.
 
         Args:
-            q: (nv,) where the robot is.
-            saturated: (nv,) whose motors are at their limits: where velocities are commanded, these wait.
-            moves: Whether its brakes are open; until then the set point stays at q.
+            q: (nv,) position of the robot.
+            saturated: (nv,) motors at their effort limits; commanded velocities are not integrated there.
+            moves: Whether the brakes are open; before that the set point is at q.
         """
         step = self.cycle_s
         self._cycles += 1
         by_velocity = self._interface == "velocity"
-        if by_velocity:  # one that stands beyond a limit goes no further, and is not drawn back
+        if by_velocity:  # a set point beyond a limit moves no further out, and is not moved back
             target = self._at + np.where(saturated, 0.0, step * self._rate)
             target = self._no_further(target, self._at)
         else:
@@ -193,13 +186,13 @@ class SetPoints:
         return SetPoint(self._interface, self._at, rate, self._effort)
 
     def _approach(self, target: Array) -> None:
-        """One cycle towards the target: at the most speed, or to one that was far by the acceleration."""
+        """Moves one cycle towards the target, at full speed or, if it was far, with limited acceleration."""
         step, before = self.cycle_s, self._at
         most = step * self._fastest
         self._at = np.minimum(np.maximum(target, before - most), before + most)
         if self._far.any():
             gap, change = target - before, step * self._acceleration
-            # as fast as it can still be braked from, with a reserve for the cycles
+            # the speed from which the set point can still brake, with a reserve for the cycle
             wanted = np.minimum(self._fastest, np.sqrt(2.0 * BRAKING * self._acceleration * np.abs(gap)))
             speed = np.minimum(np.maximum(np.sign(gap) * wanted, self._speed - change), self._speed + change)
             on_the_way = self._no_further(before + step * speed, before)
@@ -209,5 +202,5 @@ class SetPoints:
         self._speed = (self._at - before) / step
 
     def _no_further(self, to: Array, before: Array) -> Array:
-        """Cut to the limits of position; one that stood beyond a limit goes no further, and is not drawn back."""
+        """Clips `to` to the position limits, or to `before` where that is already beyond a limit."""
         return np.minimum(np.maximum(to, np.minimum(self.lower, before)), np.maximum(self.upper, before))

@@ -1,28 +1,25 @@
-"""What drives a robot's motors, as the plant's loop sees it: a driver of real ones, and the simulated robot alike.
+"""The interface of a robot's driver, shared by real and simulated robots, and the checks of what a driver returns.
 
     reading = hardware.open()                      # connected; brakes shut, no efforts
     each period of the loop:
-        hardware.write(effort, brakes=...)         # acts from now on, until the next write
-        reading = hardware.read()                  # what was measured since
+        hardware.write(effort, brakes=...)         # acts until the next write
+        reading = hardware.read()                  # measured since the last read
     hardware.close()                               # brakes shut, however the loop ended
 
 Efforts are N m | N, one per entry of v, in the order of `configuration`; positions rad | m, velocities rad/s | m/s.
-What comes to `write` has passed the safety supervisor: it is finite, within the limits and their rates. With `brakes`
-the brakes are to be shut, whatever the efforts. Hardware whose drives take positions or velocities themselves says so
-(`TakesSetPoints`), and gets these in place of efforts while they are commanded. Once every period, `1 / rate_hz` of the
-plant, both are called; neither may wait longer than a small part of it.
+Efforts passed to `write` have passed the safety supervisor: they are finite, and within the limits and their rates.
+`brakes` requests shut brakes, whatever the efforts. Hardware whose drives accept positions or velocities implements
+`TakesSetPoints` and receives set points instead of efforts while these are commanded. `write` and `read` are called
+once every period, `1 / rate_hz` of the plant; neither may wait longer than a small part of it.
 
-Errors. What passes is no error: where nothing new was measured `read` says so (`fresh`), where the drive has a fault
-that it stands (`fault`), and both lead to a safe stop that a controller may end by arming anew. What does not pass is
-raised, as an error of this package in one sentence: the loop ends, after `close`. A driver whose computer hangs calls
-nothing more: the drive itself has to shut its brakes when writes do not come.
+Errors. Transient conditions are no errors: `read` reports that nothing new was measured (`fresh`) or that the drive has
+a fault (`fault`). Both lead to a safe stop, after which a controller may arm the robot again. A permanent failure is
+raised as an error of this package and ends the loop after `close`. A driver whose computer hangs calls nothing: the
+drive itself must shut its brakes when writes stop.
 
-
-A driver as the plant's loop trusts it: what it gives is held against what it must be, before anything comes of it.
-
-A reading with a number that is none is a fault of the drive: the last sound one stands, the robot stops safely, and a
-controller may arm it anew when numbers come again. A reading of another size, or an exception of the driver's own, is a
-defect: it ends the loop, in one sentence.
+`Driver` wraps a driver for the plant's loop. A reading with a number that is not finite counts as a drive fault: the
+last valid reading is used and the robot stops safely. A reading of another size, or an unexpected exception, ends the
+loop with a `DriverError`.
 """
 
 from __future__ import annotations
@@ -51,12 +48,12 @@ class Motion(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a robot measured last.
+    """The latest measurement of a robot.
 
-    q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N, what acted until then; None where it is not measured:
-    it is then taken to be what was written. fresh: whether it was measured since the last `read`. fault: why the drive
-    does not follow, empty where it does: `velocity`, a joint is at its velocity limit, or `driver`, anything else.
-    truth: of a simulated robot with sensors, where it really is.
+    q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N that acted until then; None if it is not measured,
+    then the written effort counts. fresh: whether it was measured since the last `read`. fault: empty, or why the drive
+    does not follow: `velocity`, a joint is at its velocity limit, or `driver`, anything else. truth: true motion of a
+    simulated robot with sensors.
     """
 
     q: Array
@@ -68,7 +65,7 @@ class Reading:
 
     @property
     def motion(self) -> Motion:
-        """What a recording holds: where it really is, as far as that is known."""
+        """The true motion if known, else the measured one; used for recordings."""
         return Motion(self.q, self.v) if self.truth is None else self.truth
 
 
@@ -77,54 +74,54 @@ class Hardware(Protocol):
 
     @property
     def configuration(self) -> Configuration:
-        """Its joints, in the order of all arrays."""
+        """The joints, in the order of all arrays."""
 
     @property
     def simulated(self) -> bool:
-        """Whether its time passes by its writes alone: after an overrun of k periods it then gets k of them, and what
-        is real gets one.
+        """Whether time advances by writes alone. After an overrun of k periods a simulated robot gets k writes, a real
+        one gets one.
         """
 
     def open(self) -> Reading:
-        """Connects, with the brakes shut and no efforts; the first reading.
+        """Connects with shut brakes and no efforts, and returns the first reading.
 
         Raises:
-            DynError: It cannot be reached, or is not ready.
+            DynError: The robot is unreachable or not ready.
         """
 
     def write(self, effort: Array, *, brakes: bool) -> None:
-        """Efforts (nv,) that act until the next write, and whether the brakes are shut.
+        """Sets the efforts (nv,) until the next write, and whether the brakes are shut.
 
         Raises:
-            DynError: What does not pass.
+            DynError: A permanent failure.
         """
 
     def read(self) -> Reading:
-        """The newest that was measured.
+        """Returns the latest measurement.
 
         Raises:
-            DynError: What does not pass.
+            DynError: A permanent failure.
         """
 
     def close(self) -> None:
-        """Shuts the brakes and lets go; raises nothing."""
+        """Shuts the brakes and disconnects; raises nothing."""
 
 
 @runtime_checkable
 class TakesSetPoints(Protocol):
-    """What hardware has besides whose drives take positions or velocities."""
+    """Further members of hardware whose drives accept positions or velocities."""
 
     @property
     def interfaces(self) -> tuple[Interface, ...]:
-        """What it may be commanded by; `effort` too where it takes efforts."""
+        """Accepted interfaces, including `effort` if efforts are accepted."""
 
     def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
-        """In place of `write` while positions or velocities are commanded: where the joints are to be, how fast, with
-        which efforts beside what the drives make, until the next write. It is within the limits of position and
-        velocity and never jumps; limits of effort are the drive's own. In a stop `write` is called.
+        """Sets the set point until the next write; called instead of `write` while positions or velocities are
+        commanded. The set point is within the limits of position and velocity and never jumps; the drive limits the
+        efforts. In a stop `write` is called.
 
         Raises:
-            DynError: What does not pass.
+            DynError: A permanent failure.
         """
 
 
@@ -134,12 +131,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class DriverError(FailedPreconditionError):
-    """A driver failed, or gave what is no reading: names what it was asked for and what was found."""
+    """Raised if a driver fails or returns an invalid reading; names the method and the value."""
 
 
 @dataclass
 class Driver:
-    """The robot behind a driver: `hardware.Hardware`. of: the driver. not_finite: readings that were none."""
+    """A `Hardware` that checks another one. of: the driver. not_finite: readings with numbers that are not finite."""
 
     of: Hardware
     not_finite: int = 0
@@ -156,7 +153,7 @@ class Driver:
         """As `Hardware.open`.
 
         Raises:
-            DriverError: The driver failed, or a number of its first reading is none.
+            DriverError: The driver failed, or its first reading is invalid.
             DynError: What it raises.
         """
         reading = self._sized("open", self._guarded("open", self.of.open))
@@ -178,19 +175,19 @@ class Driver:
         """As `TakesSetPoints.write_set_point`.
 
         Raises:
-            DriverError: The driver failed, or takes none.
+            DriverError: The driver failed, or does not accept set points.
             DynError: What it raises.
         """
         of = self.of
         if not isinstance(of, TakesSetPoints):
-            raise DriverError(f"the driver takes efforts alone, found a set point of {to.interface}")
+            raise DriverError(f"the driver accepts efforts only, found a set point of {to.interface}")
         self._guarded("write_set_point", lambda: of.write_set_point(to, brakes=brakes))
 
     def read(self) -> Reading:
         """As `Hardware.read`.
 
         Raises:
-            DriverError: The driver failed, or gave a reading of another size.
+            DriverError: The driver failed, or returned a reading of another size.
             DynError: What it raises.
         """
         reading = self._sized("read", self._guarded("read", self.of.read))
@@ -204,10 +201,10 @@ class Driver:
         return reading
 
     def close(self) -> None:
-        """As `Hardware.close`: it raises nothing, whatever the driver does."""
+        """As `Hardware.close`; errors of the driver are logged."""
         try:
             self.of.close()
-        except Exception:  # noqa: BLE001  the loop is at its end, and its own reason counts
+        except Exception:  # noqa: BLE001  the loop is ending, and its own error counts
             _LOG.exception("the driver failed in its close")
 
     def _guarded(self, what: str, call: Callable[[], T]) -> T:
@@ -219,7 +216,7 @@ class Driver:
             raise DriverError(f"the driver failed in its {what}: {failure(error)}") from error
 
     def _sized(self, what: str, found: object) -> Reading:
-        """The reading, as arrays of the sizes that the joints have."""
+        """Returns the reading as arrays of the joints' sizes."""
         if not isinstance(found, Reading):
             raise DriverError(f"the driver's {what} gave {type(found).__name__}: expected a Reading")
         fault = found.fault or ""
@@ -232,7 +229,7 @@ class Driver:
 
 
 def _numbers(what: str, name: str, given: object, n: int) -> Array:
-    """A copy of them: a driver may go on to write into its own."""
+    """Returns a copy, because a driver may reuse its arrays."""
     try:
         values: Array = np.array(given, dtype=np.float64)
     except (TypeError, ValueError):

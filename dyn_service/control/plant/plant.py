@@ -1,7 +1,7 @@
-"""The plant: a robot, simulated or real, under the efforts that its safety lets through. No sockets, no clock.
+"""The plant: a simulated or real robot behind its safety supervisor. No sockets, no clock.
 
-Commands go to `safety.SafetySupervisor`; once in each cycle of the drive it says what acts, `hardware.Hardware` is
-written and read, and time goes on by `dt_s`.
+Commands go to `safety.SafetySupervisor`. In each cycle of the drive the supervisor returns the effort, the plant writes
+and reads the `hardware.Hardware`, and time advances by `dt_s`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dyn_service.model.configuration import Limits
 
 @dataclass
 class PlantCounters:
-    """Counts since the plant started, in steps. stale_readings: in which the robot had measured nothing new."""
+    """Counts of steps since the plant started. stale_readings: steps without a new measurement."""
 
     steps: int = 0
     stopped_steps: int = 0
@@ -29,9 +29,10 @@ class PlantCounters:
 
 @dataclass
 class Plant:
-    """A robot at its present state.
+    """A robot and its state.
 
-    dt_s: the drive's cycle. stale_cycles: how many cycles in a row may bring no new reading; one more stops it safely.
+    dt_s: the drive's cycle. stale_cycles: number of cycles in a row without a new reading after which one more stops
+    the robot.
     """
 
     robot: Hardware
@@ -64,45 +65,45 @@ class Plant:
 
     @property
     def effort(self) -> Array:
-        """(nv,), what acted in the cycle that ended now."""
+        """(nv,), in the cycle that has just ended."""
         return self.safety.effort if self.reading.effort is None else self.reading.effort
 
     @property
     def motion(self) -> Motion:
-        """Where it really is, as far as that is known."""
+        """The true motion if known, else the measured one."""
         return self.reading.motion
 
     @property
     def time_s(self) -> float:
-        """Time since the plant started, in cycles of the drive."""
+        """Time since the plant started: cycles times `dt_s`."""
         return self.counters.steps * self.dt_s
 
     def offer(self, command: JointCommand) -> bool:
-        """Takes the command for the next step, or refuses it; whether it was taken."""
+        """Passes the command to the supervisor, and returns whether it was accepted."""
         return self.safety.offer(command, self.time_s, self.v, self.q)
 
     def advance(self, steps: int) -> None:
-        """Lets `steps` cycles pass under the effort in force. A simulated robot does each; for a real one they have
-        passed, and it is written and read once.
+        """Advances by `steps` cycles. A simulated robot does each; for a real one they have passed already, and it is
+        written and read once.
 
         Raises:
-            DynError: What the robot raises, such as that its simulation diverged.
+            DynError: Raised by the robot, for example when its simulation diverges.
         """
         each = 1 if self.robot.simulated else steps
         for _ in range(0, steps, max(1, each)):
             self._cycle(each)
 
     def look(self) -> None:
-        """Reads the robot anew, between two cycles: it was put somewhere else."""
+        """Reads the robot between two cycles, after its state was set."""
         self.reading = self.robot.read()
 
     def publish(self) -> PlantState:
-        """The state, to be sent out now: from here on it can be answered."""
+        """Returns the state to publish now; from here on commands may answer it."""
         self.safety.published(self.counters.steps, self.time_s)
         return self.state()
 
     def state(self) -> PlantState:
-        """The state as it is published."""
+        """Returns the present state."""
         safety = self.safety
         return PlantState(
             session=safety.session,
@@ -124,7 +125,7 @@ class Plant:
         )
 
     def _cycle(self, steps: int) -> None:
-        """One cycle of the drive, at the end of so many."""
+        """Does one cycle of the drive, the last of `steps`."""
         counters, safety = self.counters, self.safety
         counters.steps += steps - 1
         effort, brakes = safety.cycle(self.time_s, self.v, self.q)

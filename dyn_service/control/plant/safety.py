@@ -1,4 +1,4 @@
-"""What stands between commands and motors: a watchdog, limits, a safe stop that holds. No sockets, no clock, no model.
+"""Safety supervisor between commands and motors: watchdog, limits, latched safe stops. No sockets, no clock, no model.
 
              arm, at low speed            effort reached
     braked ────────────────────► arming ────────────────► active
@@ -10,18 +10,18 @@
                                     missed cycles, a joint too fast, `stop`,
                                     a command beyond limits where that is a fault
 
-- What drives the motors calls `cycle` once in each of its periods and does what it says; it hands over commands by
-  `offer` as they come, and tells by `published` which states it has sent out.
-- The last effort acts for `hold_s` at most, then the stop is latched. Every stop and release begins a new epoch. Only a
-  command of this epoch with `arm` ends it, one that answers a state sent out since, and only while every joint is no
-  faster than `rearm_velocity`. From then on the robot obeys the controller that armed it, and no other.
-- A command is taken only if it answers a state that was sent out, newer than the one before and no older than `hold_s`.
-  What is refused is counted by its reason, and changes nothing else: it neither feeds the watchdog nor moves a bound.
-- The effort never passes its limit, nor changes by more than its rate, in stops and at retaking neither. At retaking
-  the brakes open when the effort has come to what the command says; until then the mode is `arming`.
-- Where positions or velocities are commanded, a set point that begins at the robot follows them within its limits, see
-  `set_points.py`; a drive makes efforts of it, for which all of this holds, or it goes to a driver that has drives.
-- A joint that would pass its velocity limit within the next cycle stops the robot, and shuts the brakes in any mode.
+- The plant calls `cycle` once per period and applies the result; it passes commands to `offer` as they arrive and
+  reports published states with `published`.
+- The last effort acts for `hold_s` at most, then a stop is latched. Every stop and release begins a new epoch. Only a
+  command of this epoch with `arm`, which answers a state published since, ends the stop, and only while no joint is
+  faster than `rearm_velocity`. From then on the robot obeys only the controller that armed it.
+- A command is accepted only if it answers a published state that is newer than the last answered one and no older than
+  `hold_s`. A refused command is counted by its reason and has no other effect: it does not feed the watchdog.
+- The effort never exceeds its limit or rate, also in stops and while arming. The brakes open when the effort has
+  reached the command; until then the mode is `arming`.
+- Commanded positions or velocities move a set point within limits (`drive.py`). Servos turn it into efforts, to which
+  all of this applies, or a driver with its own drives receives it.
+- A joint that would exceed its velocity limit within the next cycle stops the robot and shuts the brakes in any mode.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ REFUSALS = (
     "fingerprint", "session", "interface", "names", "not_finite", "ahead", "epoch", "controller", "stale", "repeated",
     "old", "not_armed", "moving", "beyond_limits",
 )  # fmt: skip
-"""Why a command is refused: made for another model; for another run; by an interface that the robot does not take, or
-was not armed by; not these joints; a NaN or infinity; it answers a state that cannot have been sent out yet; one from
-before the last stop; another controller has armed the robot; it answers a state too old or not sent out; the one that
-the last command answered; one before that; the robot is stopped and it does not arm it; a joint is too fast for that;
-beyond a limit, where that stops."""
+"""Reasons for refusing a command: another model; another run of the plant; an interface that the robot does not accept
+or was not armed by; other joints; a NaN or infinity; it answers a state not yet published; a state before the last
+stop; another controller has armed the robot; it answers a state too old or never published; the state that the last
+command answered; an older one; the robot is stopped and the command does not arm it; a joint is too fast for arming;
+beyond a limit, with the policy `stop`.
+"""
 CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
 """Why the robot is not under command."""
 
@@ -70,32 +71,31 @@ LimitPolicy = Literal["clip", "stop"]
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Damping = Callable[[], Array]
-"""D (nv, nv) N m s/rad at the present position: in a stop the efforts are -D v."""
+"""Returns D (nv, nv) N m s/rad at the present position; in a stop the efforts are -D v."""
 Servo = Callable[[SetPoint, Array, Array], Array]
-"""(set point, q, v) -> efforts (nv,), before any limit."""
+"""(set point, q, v) -> efforts (nv,), before limits."""
 
 MAX_MISSED_CYCLES = 20
-"""So many control cycles may go by without a command, at most, before the robot is stopped."""
+"""Largest number of control cycles without a command before the robot is stopped."""
 MAX_CONTROL_S = 1.0
-"""The longest control cycle: an effort that nobody looks after acts for `MAX_MISSED_CYCLES` of it at most."""
+"""Longest control cycle; an effort acts for at most `MAX_MISSED_CYCLES` of it without a new command."""
 
 _ROUNDING_S = 1e-9
-"""Times are products of a step and a count: a command just in time must not be late by their rounding."""
+"""Times are products of a step and a count: their rounding must not make a punctual command late."""
 _TRIP = 0.98
-"""At this share of a velocity limit the robot is stopped: what is left is for the change of acceleration in a cycle."""
+"""Share of a velocity limit at which the robot is stopped; the rest is for the acceleration within a cycle."""
 
 
 @dataclass(frozen=True, eq=False)
 class SafetySettings:
-    """cycle_s: the drive's period. hold_s: how long the last effort may act: `MAX_MISSED_CYCLES` times
-    `control_s` at most.
+    """Settings of a safety supervisor.
 
-    effort_limit, effort_rate, velocity_limit, rearm_velocity: (nv,), infinite where there is none. stop: how a stop is
-    done: `brake` shuts the brakes, `damping` lets efforts -D v act, `zero` none. beyond_limits: whether a command
-    beyond the limits of effort or its rate is cut to them, or refused and the robot stopped. control_s: the period of
-    whoever commands; 0 is the drive's. lower, upper: (nv,) rad | m of commanded positions; None is without limits.
-    undriven: (nv,) which entries have no motor, such as those of a base: what is commanded there is ignored; None is no
-    one. `without_motors` gives them their limits.
+    cycle_s: the drive's period. hold_s: how long the last effort may act, at most `MAX_MISSED_CYCLES` times
+    `control_s`. effort_limit, effort_rate, velocity_limit, rearm_velocity: (nv,), infinite if unlimited. stop: `brake`
+    shuts the brakes, `damping` applies efforts -D v, `zero` no efforts. beyond_limits: `clip` clips a command beyond
+    the limits of effort or its rate, `stop` refuses it and stops the robot. control_s: the controller's period; 0 is
+    the drive's. lower, upper: (nv,) rad | m of commanded positions; None is unlimited. undriven: (nv,) entries without
+    a motor, such as those of a base, where commands are ignored; None if all have motors. See `without_motors`.
     """
 
     cycle_s: float
@@ -117,7 +117,7 @@ class SafetySettings:
         if not self.control_s <= MAX_CONTROL_S or not self.cycle_s <= MAX_CONTROL_S:
             raise InvalidArgumentError(
                 f"a control cycle is {max(self.control_s, self.cycle_s):g} s: expected at most {MAX_CONTROL_S:g} s, "
-                "for the last effort acts on through missed ones"
+                "because the last effort acts through missed cycles"
             )
         most_s = MAX_MISSED_CYCLES * (self.control_s or self.cycle_s)
         if not self.hold_s <= most_s + _ROUNDING_S:
@@ -130,8 +130,8 @@ class SafetySettings:
                 raise InvalidArgumentError(f"{name} is {value}: expected numbers that are not negative, one per joint")
 
     def without_motors(self, undriven: Flags) -> SafetySettings:
-        """The same, where these entries (nv,) have neither motor nor brake: no effort acts on them, and no speed of
-        theirs stops the robot or keeps it from being armed, for nothing could slow them.
+        """Returns the settings with these entries (nv,) without motors and brakes: their effort limit is zero, and
+        their speed neither stops the robot nor prevents arming, because nothing could slow them.
         """
         if not undriven.any():
             return self
@@ -144,7 +144,7 @@ class SafetySettings:
         )
 
     def set_points(self) -> SetPoints:
-        """A set point within these limits."""
+        """Returns set points within these limits."""
         none = np.full(self.velocity_limit.shape, np.inf)
         lower, upper = -none if self.lower is None else self.lower, none if self.upper is None else self.upper
         return SetPoints(self.cycle_s, lower, upper, self.velocity_limit)
@@ -152,8 +152,8 @@ class SafetySettings:
 
 @dataclass
 class SafetyCounters:
-    """Counts since the start. active_steps: cycles under command. clipped: commands cut to the effort limits. slowed:
-    cycles in which the effort was held back by its rate while active. refused, stops: by reason and by cause.
+    """Counts since the start. active_steps: cycles under command. clipped: commands clipped to the effort limits.
+    slowed: active cycles in which the effort's rate was limited. refused: by reason. stops: by cause.
     """
 
     commands: int = 0
@@ -166,14 +166,14 @@ class SafetyCounters:
 
 
 class Refusal(NamedTuple):
-    """Why a command was refused: one of `REFUSALS`, and a sentence."""
+    """Why a command was refused: one of `REFUSALS`, and a message."""
 
     reason: str
     sentence: str
 
 
 class Actuation(NamedTuple):
-    """What acts in the coming cycle: efforts (nv,) of the motors, and whether the brakes are shut."""
+    """Efforts (nv,) of the coming cycle, and whether the brakes are shut."""
 
     effort: Array
     brakes: bool
@@ -181,15 +181,16 @@ class Actuation(NamedTuple):
 
 @dataclass
 class SafetySupervisor:
-    """names: of the entries of v, in the drive's order. session, fingerprint: those of the states that are sent out.
+    """Checks commands and limits efforts.
 
-    damping: asked at each stop where the policy is `damping`. interfaces: what commands may say. servo: what makes
-    efforts of set points; without one they are for the hardware, and the efforts are those beside what its drives make.
+    names: of the entries of v, in the drive's order. session, fingerprint: those of published states. damping: called
+    at each stop with the policy `damping`. interfaces: those that commands may use. servo: turns set points into
+    efforts; without it the hardware receives the set points, and efforts are those added to its drives'.
 
-    interface: what is commanded now. value: (nv,) the last command's, as it came. set_point: of the coming cycle, where
-    positions or velocities are commanded. saturated, held_back: (nv,) cycles while active in which an effort was beyond
-    its limit, and in which its rate held it back. beyond, too_far: (nv,) in which the last command was beyond the limit
-    of position or velocity, and in which a commanded position was too far away.
+    interface: of the present commands. value: (nv,) of the last command, unclipped. set_point: of the coming cycle, for
+    commanded positions or velocities. saturated, held_back: (nv,) active cycles in which an effort was beyond its
+    limit, or limited by its rate. beyond, too_far: (nv,) active cycles in which the last command was beyond the limit
+    of position or velocity, or a commanded position was far.
     """
 
     settings: SafetySettings
@@ -229,7 +230,7 @@ class SafetySupervisor:
         self._before: Array | None = None
 
     def published(self, seq: int, now_s: float) -> None:
-        """Takes note that the state `seq` is sent out now; numbers grow."""
+        """Records that the state `seq` is published now; numbers increase."""
         self._published[seq] = now_s
         self._newest = seq
         while now_s - self._published[first := next(iter(self._published))] > self.settings.hold_s + _ROUNDING_S:
@@ -240,15 +241,15 @@ class SafetySupervisor:
         return bool((np.abs(v) <= self.settings.rearm_velocity).all())
 
     def offer(self, command: JointCommand, now_s: float, v: Array, q: Array | None = None) -> bool:
-        """Takes the command for the next cycle, or refuses it and says why in `refusal`; whether it was taken.
+        """Accepts the command for the next cycle, or sets `refusal`; returns whether it was accepted.
 
-        v, q: (nv,) as measured; where efforts alone are commanded q is not asked for.
+        v, q: (nv,) as measured; q is not needed if only efforts are commanded.
         """
         self._now_s = now_s
         order = joint_order(tuple(command.name), self.names)
         refusal = self._refusal(command, order, now_s, v)
         if refusal is None and command.release:
-            if self.mode in RUNNING:  # a stop is not undone by it
+            if self.mode in RUNNING:  # a release does not end a stop
                 self._latch("released", BRAKED)
             self.counters.commands += 1
             return True
@@ -280,11 +281,11 @@ class SafetySupervisor:
         return True
 
     def cycle(self, now_s: float, v: Array, q: Array | None = None) -> Actuation:
-        """What acts in the cycle that begins now, with v, q (nv,) measured now; q as for `offer`."""
+        """Returns the actuation of the cycle that begins now, for v, q (nv,) measured now; q as in `offer`."""
         settings, self._now_s = self.settings, now_s
         before = v if self._before is None else self._before
         self._before = v
-        # ages are counts of cycles: half a one keeps rounding from deciding
+        # ages are whole cycles: the half cycle makes the comparison independent of rounding
         if self.mode in RUNNING and now_s - self._accepted_s + 0.5 * settings.cycle_s > settings.hold_s:
             self.stop("missed")
         with np.errstate(invalid="ignore", over="ignore"):
@@ -312,21 +313,23 @@ class SafetySupervisor:
         return Actuation(self.effort, self.brakes)
 
     def trip(self, v: Array, share: float = 1.0) -> bool:
-        """Stops the robot and shuts the brakes where a joint is at this share of its velocity limit; whether one is."""
-        # so that what is no finite number is too fast as well
+        """Stops the robot and shuts the brakes if a joint is at this share of its velocity limit; returns whether one
+        is.
+        """
+        # negated, so that NaN is too fast as well
         too_fast = not (np.abs(v) < share * self.settings.velocity_limit).all()
         if too_fast:
             self.shut("velocity")
         return too_fast
 
     def shut(self, cause: str) -> None:
-        """Stops the robot and shuts the brakes, whatever the policy; in any mode."""
+        """Stops the robot and shuts the brakes, in any mode and with any policy."""
         if self.mode in RUNNING:
             self.stop(cause)
         self.brakes = True
 
     def stop(self, cause: str = "driver") -> None:
-        """Latches a stop; a driver does so for faults of its own. cause: one of `CAUSES`."""
+        """Latches a stop; drivers call it for their own faults. cause: one of `CAUSES`."""
         self._latch(cause, STOPPED)
         self.counters.stops[cause] += 1
 
@@ -360,7 +363,7 @@ class SafetySupervisor:
         return asked if undriven is None else np.where(undriven, 0.0, asked)
 
     def _driven(self, v: Array, q: Array) -> Array:
-        """Efforts towards the set point, within their limits."""
+        """Returns the servos' efforts, clipped to their limits."""
         to = self.set_point = self.points.advance(q, self._cut, moves=not self.brakes)
         asked = self._driven_only(to.effort if self.servo is None else self.servo(to, q, v))
         limit = self.settings.effort_limit
@@ -369,7 +372,7 @@ class SafetySupervisor:
         return cut
 
     def _stopping(self, v: Array) -> Array:
-        """Efforts of a stop: -D v, scaled down together where one is beyond its limit: they only take energy."""
+        """Returns the efforts of a stop: -D v, scaled together to the limits, so that they only dissipate energy."""
         limit = self.settings.effort_limit
         if self._matrix is None or not (np.isfinite(self._matrix).all() and np.isfinite(v).all()):
             return np.zeros_like(self.effort)
@@ -381,7 +384,7 @@ class SafetySupervisor:
     def _refusal(self, command: JointCommand, order: list[int] | None, now_s: float, v: Array) -> Refusal | None:
         seq = command.state_seq
         if command.fingerprint != self.fingerprint:
-            model = command.fingerprint[:64]  # whoever sent it
+            model = command.fingerprint[:64]  # the sender is not trusted
             return _of("fingerprint", f"it is for the model {model!r}, this is {self.fingerprint!r}")
         if command.session != self.session:
             return _of("session", f"it is for the run {command.session}, this is {self.session}")
@@ -405,20 +408,20 @@ class SafetySupervisor:
             return None
         sent_s = self._published.get(seq)
         if sent_s is None or now_s - sent_s > self.settings.hold_s + _ROUNDING_S:
-            return _of("stale", f"it answers state {seq}, older than {self.settings.hold_s:g} s or never sent out")
+            return _of("stale", f"it answers state {seq}, older than {self.settings.hold_s:g} s or never published")
         if seq <= self.command_seq:
             reason = "repeated" if seq == self.command_seq else "old"
-            return _of(reason, f"it answers state {seq}, as late a one as {self.command_seq} was answered before")
+            return _of(reason, f"it answers state {seq}, but state {self.command_seq} was answered before")
         if self.mode in RUNNING:
             return None
         if not command.arm:
-            return _of("not_armed", f"the robot is {self.mode} ({self.cause}), and it does not arm it")
+            return _of("not_armed", f"the robot is {self.mode} ({self.cause}), and the command does not arm it")
         if not self.armable(v):
             return _of("moving", "it arms the robot while a joint is faster than rearm_velocity")
         return None
 
     def _beyond_limits(self, command: JointCommand, clipped: bool, cut: Array, now_s: float) -> Refusal | None:
-        """The refusal of a command beyond the limits, whose stop is then latched."""
+        """Returns the refusal of a command beyond the limits, and latches a stop; or None."""
         elapsed = max(now_s - self._accepted_s, self.settings.cycle_s) + _ROUNDING_S
         too_quick = False
         if self.mode == ACTIVE and command.interface == "effort":

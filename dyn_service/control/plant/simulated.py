@@ -1,27 +1,21 @@
-"""What lies between the effort that a motor is told and the one it gives: a dead time, a lag, an end of its strength.
+"""A simulated robot: an engine, brakes, motors and sensors. No sockets, no clock.
 
-    told  ->  n steps later  ->  x-dot = (u - x) / T  ->  cut to +-limit  ->  acts
+Motors, `Actuators`, delay, lag and limit the effort:
 
-The effort that is told is held through a step. The lag is then exact, and what acts in a step is its mean over that
-step, so that no impulse is lost whatever the step.
+    command  ->  n steps later  ->  x-dot = (u - x) / T  ->  clipped to +-limit  ->  acts
 
+The command is held through a step, so the lag is exact, and the acting effort is the mean over the step: no impulse is
+lost for any step size.
 
-What a simulated robot measures of itself: its encoders' positions and velocities, and what its other sensors read.
+Brakes are strong: once shut they stop every joint within `brake_s` at a constant deceleration, the same share of each
+joint's speed, whatever acts on it, and hold it there. Motors working against shut brakes move nothing. A base has no
+brake: it falls, and the ground supports it with its legs held. A joint that would exceed its velocity limit within a
+step is braked from the beginning of that step, as by a drive whose own loop is faster than its commands; the reading
+then has the fault `velocity`.
 
-The devices are those of `dyn_service.sensors`; here they are sampled as the robot moves. A joint without an encoder is
-measured as it is. Velocities are the encoders' differences, or what is true of them, as of drives with a tachometer.
-
-
-A simulated robot: an engine that moves it, its brakes, its motors, its sensors. No sockets, no clock.
-
-Brakes are modelled as strong ones: once shut they bring every joint to rest within `brake_s`, at a deceleration that
-is constant and the same share of each joint's speed, whatever pulls at it, and hold it there. Motors that work
-against them move nothing. A base has no brake: it falls, and the ground carries it with its legs held. A joint that
-would pass its velocity limit within a step is braked from that step's beginning, as by a drive whose own loop is
-quicker than its commands; the reading then has the fault `velocity`.
-
-Sensors are given the mean acceleration of the step behind them, which every engine and the brakes have, and what
-contacts did to the links in it, mean over it too.
+Sensors, `RobotSensors`, are those of `dyn_service.sensors`, sampled as the robot moves. They get the mean acceleration
+of the previous step, and the mean contact wrenches on the links in it. A joint without an encoder is measured exactly;
+velocities are differences of encoder positions or, as of drives with a tachometer, the true ones.
 """
 
 from __future__ import annotations
@@ -51,13 +45,13 @@ MAX_DELAY_STEPS = 10_000
 class Actuators:
     """The motors of one robot, one per entry of v.
 
-    dt_s: the step. effort_limit: (nv,) N m | N, infinite where there is none. delay_steps: so many steps, at most
-    `MAX_DELAY_STEPS`, pass before anything comes of what is told. lag_s: (nv,) s, the time constant T; 0 is none.
-    saturated: (nv,) steps in which a motor was at its limit.
+    dt_s: the step. effort_limit: (nv,) N m | N, infinite if unlimited. delay_steps: steps before a command takes
+    effect, at most `MAX_DELAY_STEPS`. lag_s: (nv,) s, the time constant T; 0 is no lag. saturated: (nv,) steps in which
+    a motor was at its limit.
 
     Raises:
-        InvalidArgumentError: The step is not positive, the delay no such number of steps; a limit or a lag is negative
-            or not finite, or not one per entry.
+        InvalidArgumentError: The step is not positive, the delay is out of range, or a limit or lag is negative, not
+            finite, or not one per entry.
     """
 
     dt_s: float
@@ -90,22 +84,20 @@ class Actuators:
             )
         with np.errstate(divide="ignore"):
             ratio = np.where(self.lag_s > 0.0, self.dt_s / self.lag_s, np.inf)
-        self._left = np.exp(-ratio)  # of the difference at a step's end
-        self._mean = np.where(self.lag_s > 0.0, (1.0 - self._left) / ratio, 0.0)  # of it, over the step
+        self._left = np.exp(-ratio)  # share of the difference at the end of a step
+        self._mean = np.where(self.lag_s > 0.0, (1.0 - self._left) / ratio, 0.0)  # its mean over the step
         self.saturated = np.zeros(n, dtype=np.int64)
         self.reset()
 
     def reset(self) -> None:
-        """Nothing was told, nothing acts."""
+        """Clears all commands and efforts."""
         none = np.zeros(self.effort_limit.shape)
         self._on_way: deque[Array] = deque([none] * int(self.delay_steps))
         self._lagged = none
 
-    def act(self, told: Array) -> Array:
-        """The efforts (nv,) that act in the coming step, of which `told` (nv,) is what the motors are told at its
-        beginning.
-        """
-        self._on_way.append(told)
+    def act(self, command: Array) -> Array:
+        """Returns the efforts (nv,) that act in the coming step, with `command` (nv,) given at its beginning."""
+        self._on_way.append(command)
         arrived = self._on_way.popleft()
         behind = self._lagged - arrived
         self._lagged = arrived + self._left * behind
@@ -119,12 +111,12 @@ Velocities = Literal["encoders", "measured"]
 
 
 class RobotSensors:
-    """The sensors of one simulated robot. readings: the newest of each that has come, by name.
+    """The sensors of one simulated robot. readings: the latest of each sensor, by name.
 
     Args:
-        sensors: Of the robot that really moves.
+        sensors: Of the true robot.
         at: Its joints.
-        velocities: Where those of joints with encoders are from.
+        velocities: Source of the velocities of joints with encoders.
     """
 
     def __init__(self, sensors: Sensors, at: Configuration, velocities: Velocities = "encoders") -> None:
@@ -138,22 +130,22 @@ class RobotSensors:
 
     @property
     def feels(self) -> bool:
-        """Whether any of them is told what pushes: force/torque sensors are."""
+        """Whether a sensor needs external wrenches, as force/torque sensors do."""
         return bool(self.sensors.settings.force_torque)
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The names of those that are no encoders."""
+        """Names of the sensors other than encoders."""
         return (*self.sensors.settings.force_torque, *self.sensors.settings.imus)
 
     def sample(self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = ()) -> None:
-        """Those that are due sample the state q (nq,), v, a (nv,) at t, s, while these wrenches act."""
+        """Samples the sensors that are due, at the state q (nq,), v, a (nv,) at t, s, under these wrenches."""
         if self._begun is None:
             self._begun = q, v
         self.readings = self.sensors.read(t, q, v, a, wrenches=tuple(pushes) or None)
 
     def measured(self, q: Array, v: Array) -> tuple[Array, Array]:
-        """What is measured of q and v; until an encoder's first reading has come, as it was when it was switched on."""
+        """Returns the measured q and v; before its first reading an encoder shows its first position."""
         if self._begun is None or not self._places:
             return q, v
         q, v = q.copy(), v.copy()
@@ -168,11 +160,11 @@ class RobotSensors:
 
 @dataclass
 class SimulatedRobot:
-    """A simulated robot at its present state: `hardware.Hardware`.
+    """A simulated robot; implements `hardware.Hardware`.
 
-    q: (nq,) where it stands at first. dt_s: a step. brake_s: in which the brakes bring it to rest. velocity_limit:
-    (nv,), infinite where there is none. actuators, measuring: None are motors and sensors that do all they are told.
-    free: (nv,) which entries of v have no brake; None is no one.
+    q: (nq,) first position. dt_s: a step. brake_s: time in which the brakes stop it. velocity_limit: (nv,), infinite if
+    unlimited. actuators, measuring: motors and sensors; None are ideal ones. free: (nv,) entries of v without a brake;
+    None if all have one.
 
     Raises:
         InvalidArgumentError: A time is not positive and finite.
@@ -212,30 +204,30 @@ class SimulatedRobot:
         """As `Hardware.close`."""
 
     def write(self, effort: Array, *, brakes: bool) -> None:
-        """One step under these efforts.
+        """Does one step with these efforts.
 
         Raises:
             FailedPreconditionError: The state is no longer finite; names the step, its time and the joint.
         """
         self._end_pushes()
-        told = effort if self.actuators is None else self.actuators.act(effort)
+        acting = effort if self.actuators is None else self.actuators.act(effort)
         before = self.q, self.v
         self.steps += 1
-        self._acting, self._fault = told, ""
+        self._acting, self._fault = acting, ""
         braked = brakes
         if brakes:
-            self._brake(told)
+            self._brake(acting)
         else:
             self._deceleration = None
-            self.q, self.v = self.engine.step(*before, told, self.dt_s)
+            self.q, self.v = self.engine.step(*before, acting, self.dt_s)
             if np.isfinite(self.v).all() and not (np.abs(self.v) < self.velocity_limit).all():
                 self.q, self.v = before
-                self._brake(told)
+                self._brake(acting)
                 braked, self._fault = True, "velocity"
-        if not math.isfinite(self.q.sum() + self.v.sum()):  # or the sum alone has overflowed
+        if not math.isfinite(self.q.sum() + self.v.sum()):  # or only the sum has overflowed
             finite = self.configuration.finite(self.q, self.v)
             if not finite.all():
-                motion = (*before, self.engine.acceleration(*before, told))
+                motion = (*before, self.engine.acceleration(*before, acting))
                 inner = self.dt_s / self.engine.substeps
                 raise no_longer_finite(self.configuration, self.steps, self.time_s, inner, motion, finite)
         self._sample((self.v - before[1]) / self.dt_s, braked=braked)
@@ -249,31 +241,31 @@ class SimulatedRobot:
 
     @property
     def time_s(self) -> float:
-        """Simulated time since it was made."""
+        """Simulated time, s."""
         return self.steps * self.dt_s
 
     def push(self, wrench: Wrench, steps: int) -> None:
-        """Lets a wrench act for the coming steps, beside those that act already.
+        """Adds a wrench for the coming steps.
 
         Raises:
-            UnimplementedError: The engine takes none.
+            UnimplementedError: The engine does not support external wrenches.
         """
         self.engine.push([*(each for each, _ in self._pushes), wrench])
         self._pushes.append((wrench, self.steps + steps))
 
     @property
     def pushes(self) -> Sequence[Wrench]:
-        """The wrenches that act."""
+        """The external wrenches that act now."""
         return [wrench for wrench, _ in self._pushes]
 
     def end_pushes(self) -> None:
-        """Nothing pushes any more."""
+        """Removes all external wrenches."""
         if self._pushes:
             self._pushes = []
             self.engine.push([])
 
     def change_engine(self, engine: Engine) -> None:
-        """Lets another engine go on from here, pushed as the one before."""
+        """Replaces the engine; external wrenches stay."""
         if self._pushes:
             engine.push(self.pushes)
         if self._feels:
@@ -281,7 +273,7 @@ class SimulatedRobot:
         self.engine = engine
 
     def set_state(self, q: Array, v: Array) -> None:
-        """Puts it at q (nq,), v (nv,): motors and brakes begin anew. Sensors go on from there."""
+        """Sets the state q (nq,), v (nv,) and resets motors and brakes. Sensors go on."""
         self.q, self.v = q, v
         self._deceleration = None
         self._acting = np.zeros_like(v)
@@ -303,8 +295,8 @@ class SimulatedRobot:
             acting = [*acting, *(engine.felt_at(self.q, self.v, a) if held else engine.felt())]
         self.measuring.sample(self.time_s, self.q, self.v, a, acting)
 
-    def _brake(self, told: Array) -> None:
-        """One step towards rest, at the deceleration that was due when the brakes were shut."""
+    def _brake(self, effort: Array) -> None:
+        """Does one braked step, at the deceleration determined when the brakes were shut."""
         if not self.v.any() and self.free is None:
             return
         if self._deceleration is None:
@@ -312,7 +304,7 @@ class SimulatedRobot:
         slower = np.maximum(np.abs(self.v) - self._deceleration * self.dt_s, 0.0) * np.sign(self.v)
         if self.free is not None:
             slower[self.free] = np.nan
-            self.q, self.v = self.engine.step(self.q, self.v, np.where(self.free, told, 0.0), self.dt_s, slower)
+            self.q, self.v = self.engine.step(self.q, self.v, np.where(self.free, effort, 0.0), self.dt_s, slower)
             return
         self.q = self.configuration.integrate(self.q, 0.5 * (self.v + slower), self.dt_s)
         self.v = slower
