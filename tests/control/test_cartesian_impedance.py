@@ -110,7 +110,7 @@ def test_turns_of_any_size() -> None:
 
 
 def test_what_does_not_fit_is_refused(arm: Robot) -> None:
-    with pytest.raises(NotFoundError, match=r"link 'tol0' is none of 'ur5e'; did you mean 'tool0'\?"):
+    with pytest.raises(NotFoundError, match=r"'ur5e' has no link 'tol0'; did you mean 'tool0'\?"):
         CartesianImpedance(arm, "tol0", POINT, STIFFNESS, 1.0, 0.0)
     with pytest.raises(InvalidArgumentError, match=r"stiffness must be 6 numbers, .* and point 3, found 5 and 3"):
         CartesianImpedance(arm, arm.link_names[-1], POINT, STIFFNESS[:5], 1.0, 0.0)
