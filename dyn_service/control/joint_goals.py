@@ -362,7 +362,7 @@ def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: 
         jerk: (n,) per s^3.
 
     Raises:
-        InvalidArgumentError: The share is not in (0, 1], or a joint has several ways to move.
+        InvalidArgumentError: The share is not in (0, 1], or a joint has several degrees of freedom.
     """
     if not 0.0 < velocity <= 1.0:
         raise InvalidArgumentError(f"velocity_share must be above 0 and at most 1, found {velocity:g}")

@@ -404,9 +404,9 @@ def test_a_controller_of_another_interface_ends_at_the_first_state(odd: Robot) -
     [
         ({"drive": DriveParameters(natural_frequency=300.0)}, "their product at most 250 rad/s"),
         ({"drive": DriveParameters(natural_frequency=150.0, damping_ratio=2.0)}, "their product at most 250 rad/s"),
-        ({"drive": DriveParameters(stiffness=10.0)}, "expected both or none"),
+        ({"drive": DriveParameters(stiffness=10.0)}, "drive: expected stiffness and damping, or neither"),
         ({"drive": DriveParameters(stiffness=10.0, damping=-1.0)}, "drive.damping must be one number or 3, positive"),
-        ({"drive": DriveParameters(stiffness=1.0, damping=1.0, damping_ratio=2.0)}, "expected one of the two"),
+        ({"drive": DriveParameters(stiffness=1.0, damping=1.0, damping_ratio=2.0)}, "expected one pair"),
     ],
 )
 def test_drives_that_cannot_be_are_refused(odd: Robot, changes: dict, said: str) -> None:

@@ -346,11 +346,11 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
         ({"missed_cycles": 21}, "parameter 'missed_cycles': expected a whole number of at most 20, found 21"),
         (
             {"control_rate_hz": 0.001},
-            "control_rate_hz is 0.001: expected at least 1 Hz, for the last effort acts on thr",
+            "control_rate_hz is 0.001: expected at least 1 Hz, because the last effort acts thr",
         ),
         (
             {"rate_hz": 0.5},
-            "rate_hz is 0.5: expected at least 1 Hz, for the last effort acts on through 20 missed cycl",
+            "rate_hz is 0.5: expected at least 1 Hz, because the last effort acts through 20 missed cycl",
         ),
         ({"initial_position": [np.nan]}, r"parameter 'initial_position\[0\]': expected a number, found nan"),
         ({"substeps": 1001}, "parameter 'substeps': expected a whole number of at most 1000, found 1001"),
@@ -531,7 +531,7 @@ def test_divergence_names_the_length_of_the_steps_that_were_made(substeps: int) 
 
 def test_a_robot_without_joints_is_no_plant() -> None:
     rock = Robot.from_urdf('<robot name="rock"><link name="stone"/></robot>')
-    with pytest.raises(InvalidArgumentError, match="robot 'rock' has no joint that moves"):
+    with pytest.raises(InvalidArgumentError, match="robot 'rock' has no movable joint"):
         make_plant(rock, PlantParameters(robot="-"), session=1)
 
 

@@ -61,8 +61,8 @@ def test_an_overlay_moves_otherwise_under_the_fingerprint_of_the_model(arm: Robo
     [
         ({"payload": []}, "overlay has no 'payload'; its keys are payloads, links", "overlay"),
         ({"payloads": [{"link": "link_9", "mass": 1.0}]}, "robot 'double_pendulum' has no link 'link_9'", None),
-        ({"gravity": [[0, 0, -9.0], [0, 0, -8.0]]}, "overlay: its numbers are those of many robots", "overlay"),
-        ({"links": {"upper_bar": {"mass": [1.0, 2.0]}}}, "overlay: its numbers are those of many robots", "overlay"),
+        ({"gravity": [[0, 0, -9.0], [0, 0, -8.0]]}, "overlay: found a batch of robots", "overlay"),
+        ({"links": {"upper_bar": {"mass": [1.0, 2.0]}}}, "overlay: found a batch of robots", "overlay"),
         ({"joints": {"joint_1": {"damping": -1.0}}}, "must be at least 0, found -1", "overlay.joints.joint_1.damping"),
     ],
 )

@@ -282,13 +282,13 @@ def test_limits_act_where_they_are_asked_for_and_actuators_never(tmp_path: Path,
         ({"mjcf": "BRICK"}, "MuJoCo's model has no joint 'shoulder_pan_joint' of the robot; its joints are root_joint"),
         ({"mjcf": "BROKEN"}, "broken.xml: MuJoCo rejects it: "),
         ({"integrator": "explicit_euler"}, "MuJoCo has no step 'explicit_euler', expected one of rk4"),
-        ({"contacts": [{"link": "tool0"}]}, "contacts: MuJoCo has those of its own file"),
+        ({"contacts": [{"link": "tool0"}]}, "contacts: MuJoCo uses those of its MJCF file"),
         ({"overlay": OTHERWISE, "mjcf": "BRICK"}, "expected one of 'overlay' and 'mjcf'"),
         (
             {"overlay": {"locked": ["elbow_joint"]}},
             "with joint 'elbow_joint' locked cannot be written to a robot file",
         ),
-        ({"engine": "own", "mjcf": "BRICK"}, "mjcf: a file for MuJoCo, expected engine 'mujoco' beside it"),
+        ({"engine": "own", "mjcf": "BRICK"}, "mjcf: a file for MuJoCo, expected engine 'mujoco'"),
     ],
 )
 def test_what_is_refused(ur5e: Robot, tmp_path: Path, changes: dict, message: str) -> None:

@@ -42,7 +42,7 @@ STOPPED = {
             {**STOPPED, "commands": 41},
             [
                 "arm: safe stops: 39 (38 missed, 1 velocity), armed 40 times; "
-                "commands came further apart than the plant holds one, 0.02 s: its control_rate_hz is to be the "
+                "the time between commands exceeded the plant's hold time, 0.02 s: set its control_rate_hz to the "
                 "controller's rate"
             ],
         ),

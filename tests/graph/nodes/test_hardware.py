@@ -234,11 +234,11 @@ def test_a_robot_that_does_not_answer_is_named(pendulum: Robot) -> None:
         ("import nowhere_at_all", {}, "cannot be used: ModuleNotFoundError"),
         ("def connect(at, limits, cycle_s, settings): pass", {}, "gave NoneType without configuration, simul"),
         (EXAMPLE.read_text(), {}, "driver_settings are {}: expected a port"),
-        (EXAMPLE.read_text(), {"overlay": {"gravity": [0, 0, 0]}}, "overlay: of a simulated robot"),
-        (EXAMPLE.read_text(), {"initial_position": [0.1]}, "initial_position: of a simulated robot"),
-        (EXAMPLE.read_text(), {"clock": "lockstep"}, "clock, engine, actuators, drive: of a simulated robot"),
-        (EXAMPLE.read_text(), {"actuators": ActuatorParameters(delay_steps=1)}, "engine, actuators, drive: of a"),
-        (EXAMPLE.read_text(), {"drive": DriveParameters(damping_ratio=0.7)}, "engine, actuators, drive: of a"),
+        (EXAMPLE.read_text(), {"overlay": {"gravity": [0, 0, 0]}}, "overlay: for simulated robots only"),
+        (EXAMPLE.read_text(), {"initial_position": [0.1]}, "initial_position: for simulated robots only"),
+        (EXAMPLE.read_text(), {"clock": "lockstep"}, "clock, engine, actuators, drive: for simulated robots only"),
+        (EXAMPLE.read_text(), {"actuators": ActuatorParameters(delay_steps=1)}, "engine, actuators, drive: for"),
+        (EXAMPLE.read_text(), {"drive": DriveParameters(damping_ratio=0.7)}, "engine, actuators, drive: for"),
         (EXAMPLE.read_text(), {"stale_cycles": -1}, "parameter 'stale_cycles': expected a whole number of at least 0"),
         (
             "class Mine:\n    simulated = open = write = read = close = None\n"

@@ -97,7 +97,7 @@ def test_a_robot_under_command_is_not_put_elsewhere(nodes: Nodes, arm: Robot, wh
     plant = Plant(nodes, arm)
     driven(plant.of, [0.0, 0.0], 3)
     before = plant.of.state()
-    with pytest.raises(FailedPreconditionError, match=rf"{what}: the robot is under command \(active\): end its contr"):
+    with pytest.raises(FailedPreconditionError, match=rf"{what}: the robot is under command \(active\): stop "):
         plant.call(what)
     assert plant.of.state() == before
 

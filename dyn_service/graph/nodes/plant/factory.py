@@ -1,12 +1,11 @@
-"""What a plant takes commands of, and the servos that make efforts of them, as the parameters say.
+"""Makes the plant from its parameters: drives, driver or simulated robot, engine, motors, sensors.
 
-A robot's driver from a Python file: the file's `connect` gives what `control/plant/hardware.py` asks of a robot.
+The model is the robot's file. Its fingerprint is published, and a controller must have the same one. The overlay
+specifies how the simulated robot differs from the model; controllers do not receive it, as they would not with a real
+robot and an unknown payload. The report shows it.
 
-Makes the plant that the parameters describe: the model, the robot that really moves, its motors, its sensors.
-
-The model is what the robot's file says. Its fingerprint is published, and whoever commands must have the same one: the
-handshake compares what the plant is taken to be. The overlay says what it is instead. No controller learns of it, as it
-would not of a real robot that carries what nobody told; the report shows it.
+A real robot's driver is a Python file whose function `connect` returns an object with the interface of
+`control/plant/hardware.py`.
 """
 
 from __future__ import annotations
@@ -56,29 +55,29 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 USUAL_W = 60.0
-"""rad/s, of drives of which nothing else is said."""
+"""Default natural frequency of drives, rad/s."""
 EFFORT_SHARE = 0.25
-"""Of the limits of effort, for accelerations: the rest is for weights, and for arms that are stretched."""
+"""Share of the effort limits for default accelerations; the rest is for the weight and stretched postures."""
 RISE_S = 0.2
-"""The least time to a limit of velocity."""
+"""Shortest default time to reach a velocity limit."""
 Servo = Callable[[SetPoint, Array, Array], Array]
 
 
 def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tuple[Interface, ...]:
-    """What the plant takes commands of, in the order of `INTERFACES`.
+    """Returns the interfaces that the plant accepts, in the order of `INTERFACES`.
 
     Raises:
-        InvalidArgumentError: The parameters ask for what the joints, or the driver, do not do.
+        InvalidArgumentError: The joints or the driver do not support an interface of the parameters.
     """
     asked = tuple(kind for kind in INTERFACES if kind in p.command_interfaces)
     several = next((name for name, joint in zip(at.names, at.joints, strict=True) if not joint.adds_up), None)
     if several is not None:
-        can, why = EFFORT_ONLY, f"joint '{several}' has several ways to move"
+        can, why = EFFORT_ONLY, f"joint '{several}' has several degrees of freedom"
     elif robot.simulated:
         can, why = INTERFACES, ""
     else:
         said = robot.interfaces if isinstance(robot, TakesSetPoints) else EFFORT_ONLY
-        can, why = tuple(kind for kind in INTERFACES if kind in said), "the driver takes no others"
+        can, why = tuple(kind for kind in INTERFACES if kind in said), "the driver accepts no others"
     beyond = [kind for kind in asked if kind not in can]
     if beyond:
         raise InvalidArgumentError(
@@ -89,25 +88,25 @@ def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tup
 
 
 def make_servo(robot: Robot, p: PlantParameters) -> Servo:
-    """The drives of a simulated robot. robot: the model, which is all that they know.
+    """Returns the servos of a simulated robot. robot: the model.
 
     Raises:
-        InvalidArgumentError: A parameter is out of its range, or does not go with another.
+        InvalidArgumentError: A parameter is out of range, or excludes another.
     """
     said = p.drive
     gains = [value if isinstance(value, list) else [value] for value in (said.stiffness, said.damping)]
     if bool(gains[0]) != bool(gains[1]):
-        raise InvalidArgumentError("drive: stiffness and damping are of one servo: expected both or none", path="drive")
+        raise InvalidArgumentError("drive: expected stiffness and damping, or neither, found one of them", path="drive")
     if gains[0]:
         bare = DriveParameters()
         if (said.natural_frequency, said.damping_ratio) != (bare.natural_frequency, bare.damping_ratio):
             raise InvalidArgumentError(
-                "drive: natural_frequency and damping_ratio are of servos with a model, stiffness and damping of those "
-                "without: expected one of the two",
+                "drive: natural_frequency and damping_ratio are for servos with a model, stiffness and damping for "
+                "those without: expected one pair",
                 path="drive",
             )
         return Drive.of_gains(said.stiffness, said.damping, robot.nv).effort
-    # plants of few steps a second have drives too, softer ones, with room to the bound that a drive has
+    # plants with few steps per second get softer drives, with a margin to `MAX_PHASE`
     w = said.natural_frequency or min(USUAL_W, 0.2 * p.rate_hz / said.damping_ratio)
 
     def inverse_dynamics(q: Array, v: Array, a: Array) -> Array:
@@ -118,12 +117,12 @@ def make_servo(robot: Robot, p: PlantParameters) -> Servo:
 
 
 def approach(robot: Robot, p: PlantParameters) -> Array:
-    """(nv,) rad/s^2 | m/s^2, with which commanded positions that are far are gone to. robot: the model.
+    """Returns the accelerations (nv,) rad/s^2 | m/s^2 towards far positions. robot: the model.
 
-    Left out, all joints may begin at once, in the middle of their limits, and take `EFFORT_SHARE` of their efforts.
+    By default all joints can accelerate together, in the middle of their limits, with `EFFORT_SHARE` of their efforts.
 
     Raises:
-        InvalidArgumentError: A number is not positive and finite, or there are too many or too few.
+        InvalidArgumentError: A number is not positive and finite, or their count is wrong.
     """
     n, said, limits = robot.nv, p.drive.acceleration, robot.limits
     if said != []:
@@ -137,37 +136,37 @@ def approach(robot: Robot, p: PlantParameters) -> Array:
 
 
 def prepare(robot: Robot, interfaces: tuple[Interface, ...], p: PlantParameters) -> None:
-    """Makes now what the drives ask: who waits for a compiler in the loop misses its time."""
+    """Compiles the drives' queries, because compiling in the loop would miss its deadlines."""
     if interfaces != EFFORT_ONLY and not p.driver:
         still = np.zeros(robot.nv)
         robot.inverse_dynamics(robot.configuration.neutral, still, still)
 
 
 Connect = Callable[[Configuration, Limits, float, Mapping[str, Any]], Hardware]
-"""(the model's joints, their limits, s of a cycle, settings) -> the robot, not opened yet."""
+"""(joints of the model, their limits, cycle in s, settings) -> the robot, not opened yet."""
 
 _MEMBERS = ("configuration", "simulated", "open", "write", "read", "close")
-"""Of `Hardware`."""
+"""Members of `Hardware`."""
 _OF_SIMULATED = ("overlay", "sensors", "mjcf", "position_limits", "contacts", "initial_position")
-"""Parameters that say what a simulated robot is; a real one is what it is."""
+"""Parameters of simulated robots only."""
 
 
 def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
-    """The robot behind the driver that the parameters name.
+    """Returns the robot of the driver file in the parameters.
 
     Raises:
-        NotFoundError: There is no such file.
-        InvalidArgumentError: It has no `connect`, fails, or a parameter is one of simulated robots only.
+        NotFoundError: The file does not exist.
+        InvalidArgumentError: It has no `connect`, fails, or a parameter is for simulated robots only.
         FailedPreconditionError: The driver's joints are not the model's.
-        DynError: What the driver raises.
+        DynError: Raised by the driver.
     """
     for name in _OF_SIMULATED:
         if getattr(p, name):
-            raise InvalidArgumentError(f"{name}: of a simulated robot, expected none beside a driver", path=name)
+            raise InvalidArgumentError(f"{name}: for simulated robots only, expected none with a driver", path=name)
     bare = p.actuators == type(p.actuators)() and p.drive == type(p.drive)()
     if p.clock != "real_time" or p.engine != "own" or not bare:
         raise InvalidArgumentError(
-            "clock, engine, actuators, drive: of a simulated robot, expected their defaults beside a driver",
+            "clock, engine, actuators, drive: for simulated robots only, expected their defaults with a driver",
             path="driver",
         )
     path = Path(p.driver)
@@ -177,8 +176,8 @@ def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hard
     missing = [name for name in _MEMBERS if not hasattr(robot, name)]
     if missing:
         raise InvalidArgumentError(
-            f"driver {p.driver!r}: 'connect' gave {type(robot).__name__} without {', '.join(missing)}: expected a "
-            "robot as control/plant/hardware.py has it",
+            f"driver {p.driver!r}: 'connect' gave {type(robot).__name__} without {', '.join(missing)}: expected the "
+            "interface of control/plant/hardware.py",
             path="driver",
         )
     theirs = robot.configuration
@@ -204,29 +203,29 @@ def _connected(path: Path, at: Configuration, limits: Limits, p: PlantParameters
 
 
 _SHOWN = 6
-"""Joints that one sentence names."""
-_PATIENT = 50
-"""Substeps beyond which a remedy is none."""
+"""Number of joints that a warning names."""
+_MAX_SUGGESTED = 50
+"""Largest number of substeps that a warning suggests."""
 _LOG = logging.getLogger(__name__)
 
 
 def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
-    """The plant as the parameters say. robot: the model.
+    """Makes the plant from its parameters. robot: the model.
 
     Raises:
-        InvalidArgumentError: A parameter is out of its range.
-        NotFoundError: The overlay, a contact or a sensor names what the robot does not have.
-        ConfigurationError: The sensor file is none, or not one of this robot.
-        DynError: What a driver raises.
+        InvalidArgumentError: A parameter is out of range.
+        NotFoundError: The overlay, a contact or a sensor names a link or joint that the robot does not have.
+        ConfigurationError: The sensor file is invalid, or not for this robot.
+        DynError: Raised by a driver.
     """
     at, limits, p = robot.configuration, robot.limits, in_range(p)
     if not at.nv:
         raise InvalidArgumentError(
-            f"robot {robot.name!r} has no joint that moves: nothing is to be driven", path="robot"
+            f"robot {robot.name!r} has no movable joint: a plant needs at least one", path="robot"
         )
     settings = safety_settings(p, limits).without_motors(undriven_entries(p, at))
 
-    def damping() -> Array:  # every motion then dies out as exp(-t / damping_s), but for what pulls at it
+    def damping() -> Array:  # without external forces any motion then decays as exp(-t / damping_s)
         matrix: Array = robot.mass_matrix(plant.q) / p.damping_s
         return matrix
 
@@ -247,7 +246,7 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
 
 
 def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -> SimulatedRobot:
-    """The simulated robot as the parameters say. robot: the model.
+    """Makes the simulated robot from the parameters. robot: the model.
 
     Raises:
         DynError: As `make_plant`.
@@ -261,7 +260,7 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
 
 
 def differences(p: PlantParameters) -> dict[str, Any]:
-    """What of the plant is otherwise than its model, for a report: only what there is."""
+    """Returns the parameters by which the plant differs from its model, for a report."""
     engine = {"engine": p.engine, "mjcf": p.mjcf} if p.engine != "own" else {}
     said = {"engine": engine, "overlay": p.overlay, "actuators": msgspec.to_builtins(p.actuators), "sensors": p.sensors}
     bare = {"engine": {}, "overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
@@ -270,10 +269,10 @@ def differences(p: PlantParameters) -> dict[str, Any]:
 
 
 def real_robot(robot: Robot, p: PlantParameters) -> Robot:
-    """The robot that really moves: the model, otherwise as the overlay says.
+    """Returns the simulated robot: the model with the overlay applied.
 
     Raises:
-        InvalidArgumentError: The overlay is none, or of many robots; `path` says where.
+        InvalidArgumentError: The overlay is invalid, or contains a batch of robots; `path` says where.
         NotFoundError: It names a link or a joint that the robot does not have.
     """
     if not p.overlay:
@@ -281,29 +280,29 @@ def real_robot(robot: Robot, p: PlantParameters) -> Robot:
     real = robot.overlaid(unpack_overlay(p.overlay, "overlay"))
     still = np.zeros(real.nv)
     if np.ndim(real.forward_dynamics(real.configuration.neutral, still, still)) != 1:
-        raise InvalidArgumentError("overlay: its numbers are those of many robots, expected one", path="overlay")
+        raise InvalidArgumentError("overlay: found a batch of robots, expected one robot", path="overlay")
     return real
 
 
 def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
-    """What moves the robot.
+    """Makes the engine that simulates the robot.
 
     Raises:
-        InvalidArgumentError: A parameter is out of its range, or does not go with another.
-        NotFoundError: A contact names what the robot does not have; there is no MJCF file.
-        FailedPreconditionError: MuJoCo is asked for and not installed.
-        UnimplementedError: MuJoCo has not such joints, or not such steps.
+        InvalidArgumentError: A parameter is out of range, or excludes another.
+        NotFoundError: A contact names a link that the robot does not have; the MJCF file does not exist.
+        FailedPreconditionError: MuJoCo is selected and not installed.
+        UnimplementedError: MuJoCo does not support a joint or the integrator.
     """
     from dyn_service.engine.overlaid import Overlaid
 
     if p.engine == "mujoco":
         return _mujoco(robot, p)
     if p.mjcf:
-        raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco' beside it", path="mjcf")
+        raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco'", path="mjcf")
 
     bare = robot.base if isinstance(robot, Overlaid) else robot
 
-    def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:  # J^T f, which no mass has a part in
+    def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:  # J^T f, independent of masses
         still = np.zeros(bare.nv)
         efforts: Array = bare.inverse_dynamics(q, still, still)
         return efforts - bare.inverse_dynamics(q, still, still, wrenches=list(wrenches))
@@ -323,7 +322,7 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
             partial(in_brakes, robot),
         )
         _warn_of_chatter(robot, p, q)
-    engine.acceleration(q, still, still)  # whatever is compiled late is compiled here
+    engine.acceleration(q, still, still)  # compiles now what is compiled at the first call
     free = undriven_entries(p, robot.configuration)
     if free.any():
         engine.step(q, still, still, 1.0 / p.rate_hz, np.where(free, np.nan, 0.0))
@@ -331,7 +330,7 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
 
 
 def _warn_of_chatter(robot: Robot, p: PlantParameters, q: Array) -> None:
-    """Says which joints the plant's steps do not follow, before they are seen to run away."""
+    """Warns of joints that are unstable with the plant's steps."""
     still = np.zeros(robot.nv)
     free = np.ones(robot.nv) if robot.tree.free is None else robot.tree.free
     step_s = 1.0 / p.rate_hz / p.substeps
@@ -343,28 +342,28 @@ def _warn_of_chatter(robot: Robot, p: PlantParameters, q: Array) -> None:
     more = f" and {len(found.joints) - _SHOWN} more" if len(found.joints) > _SHOWN else ""
     enough = p.substeps * found.least
     _LOG.warning(
-        "damping or friction stops %s%s within %.2g s, which steps of %g s do not follow: such joints chatter, and the "
-        "plant may stop for their velocity. A joint file gives them the inertia of their motors (armature), or a wider "
-        "friction; or set integrator to stick_slip%s",
+        "damping or friction stops %s%s within %.2g s, too fast for steps of %g s: such joints chatter, and the plant "
+        "may stop for their velocity. Specify their motors' inertia (armature) or a wider friction in a joint file, or "
+        "set integrator to stick_slip%s",
         joints,
         more,
         1.0 / found.rate,
         step_s,
-        f", or substeps to {enough}" if enough <= _PATIENT else "",
+        f", or substeps to {enough}" if enough <= _MAX_SUGGESTED else "",
     )
 
 
 def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
-    """MuJoCo, from the robot's own description or from its MJCF file."""
+    """Makes MuJoCo's engine from the robot's description or from the MJCF file."""
     from dyn_service.simulation.mujoco.engine import MujocoEngine
 
     if p.contacts:
         raise InvalidArgumentError(
-            "contacts: MuJoCo has those of its own file, expected them in an MJCF file, 'mjcf'", path="contacts"
+            "contacts: MuJoCo uses those of its MJCF file, specify them there ('mjcf')", path="contacts"
         )
     if p.mjcf and p.overlay:
         raise InvalidArgumentError(
-            "overlay: the MJCF file says what the robot is that moves, expected one of 'overlay' and 'mjcf'",
+            "overlay: the MJCF file specifies the simulated robot, expected one of 'overlay' and 'mjcf'",
             path="overlay",
         )
     tree = robot.tree
@@ -386,10 +385,10 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
 
 
 def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
-    """The motors; None where they do at once what they are told.
+    """Returns the motors, or None for ideal ones.
 
     Raises:
-        InvalidArgumentError: A number is out of its range, or not one per effort.
+        InvalidArgumentError: A number is out of range, or the count is not one per effort.
     """
     said = p.actuators
     if not said.effort_limit and not said.delay_steps and not np.any(said.lag_s):
@@ -404,10 +403,10 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
 
 
 def make_measuring(robot: Robot, p: PlantParameters) -> RobotSensors | None:
-    """Its sensors, on the robot that really moves; None where there are none.
+    """Returns the sensors of the simulated robot, or None.
 
     Raises:
-        ConfigurationError: It is no sensor file, or not one of this robot.
+        ConfigurationError: The sensor file is invalid, or not for this robot.
     """
     if not p.sensors:
         return None
@@ -416,7 +415,7 @@ def make_measuring(robot: Robot, p: PlantParameters) -> RobotSensors | None:
 
 
 def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDynamics:
-    """The robot's, with stops and contacts where there are any."""
+    """Returns the robot's forward dynamics, with position limits and contacts if selected."""
     if not p.position_limits and not p.contacts:
         return robot.forward_dynamics
     supported = SupportedDynamics(robot, _task(robot, p, q))
@@ -424,7 +423,7 @@ def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDyna
 
 
 def _task(robot: Robot, p: PlantParameters, q: Array) -> Task:
-    """A step, with what supports the robot in it."""
+    """Returns one step with its contacts and position limits."""
     return checked(
         robot.configuration,
         q,

@@ -1,16 +1,16 @@
-"""The plant's loop: what makes its time pass.
+"""The plant's loop: paced by the wall clock, or in lockstep with commands.
 
-Paced, in wall time or a multiple of it. Each period: sleep to the deadline, let the steps pass that are due, take the
-newest command, publish the state. After an overrun of k periods the k steps of a simulated robot are integrated at once
-under the effort that was held, as the arm itself would have moved, and one state is published; commands and states
-never come in bursts. Time beyond `max_catch_up_s` is slipped: the simulated time then falls behind for good, and the
-slip is counted.
+Paced, in wall time or a multiple of it. Each period: sleep to the deadline, do the steps that are due, accept the
+newest command, publish the state. After an overrun of k periods a simulated robot does k steps at once under the held
+effort, and one state is published: commands and states never come in bursts. Time beyond `max_catch_up_s` is slipped:
+simulated time then falls behind permanently, and the slip is counted.
 
-In lockstep wall time has no say. A state is sent out, and again now and then for who was not there yet; the plant goes
-on to the next state that is due when the command that answers it has come, taken or refused. Where nobody could answer,
-for it is stopped and too fast to be armed, it goes on by itself. Only a controller that fell silent while the robot is
-under its command is a matter of wall time: after `lockstep_patience_s` the cycles that the watchdog bears pass
-unanswered, it stops the robot, and the plant waits again. So what a run does depends on who answers, and not on when.
+In lockstep wall time has no influence. The plant publishes a state, repeats it for late subscribers, and goes on to the
+next due state when the answering command has arrived, accepted or refused. If no command could be accepted, because the
+robot is stopped and too fast to be armed, the plant goes on by itself. Wall time matters only if a controller falls
+silent while the robot is under its command: after `lockstep_patience_s` the plant does the watchdog's cycles without
+commands, the watchdog stops the robot, and the plant waits again. The result thus depends on the commands, not on their
+timing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from dyn_service.graph.nodes.plant.topics import PlantTopics
 
 STATS_PERIOD_S = 0.5
 AGAIN_S = 0.05
-"""In lockstep a state that is not answered is sent again so often."""
+"""Period at which an unanswered state is repeated in lockstep."""
 _WAIT_MS = 20
 _WHOLE = 1e-9
 _LOG = logging.getLogger(__name__)
 
 
 class PlantLoop:
-    """The loop and what it counts.
+    """The plant's loop and its counters.
 
     Raises:
         InvalidArgumentError: A parameter of the plant's time is out of its range.
@@ -60,7 +60,7 @@ class PlantLoop:
         self._begun_s = 0.0
 
     def run(self) -> None:
-        """Runs until the node is asked to stop; then the robot is let go."""
+        """Runs until the node is asked to stop, then closes the robot."""
         precise_sleep()
         self.node.freeze_garbage_collector()
         self.node.telemetry.ready()
@@ -84,17 +84,17 @@ class PlantLoop:
         self._stats(time.monotonic())
 
     def step_unanswered(self, steps: int) -> None:
-        """In lockstep, lets so many steps pass without a command.
+        """In lockstep, does steps without a command.
 
         Raises:
-            FailedPreconditionError: The wall's clock makes its time pass.
+            FailedPreconditionError: The plant does not run in lockstep.
         """
         if not self._lockstep:
             raise FailedPreconditionError("step: only a plant with clock: lockstep is stepped")
         self._go_on(steps)
 
     def _period(self) -> None:
-        """A period of the wall's clock."""
+        """Does one paced period."""
         plant = self.plant
         due = self.pacer.wait()
         self.lateness.add(self.pacer.late_s)
@@ -111,7 +111,7 @@ class PlantLoop:
             self.recording.row()
 
     def _step_locked(self) -> None:
-        """One look at whether the plant may go on."""
+        """Does the next steps if the present state has been answered."""
         plant, now = self.plant, time.monotonic()
         newest = plant.counters.steps
         if newest != self._sent:
@@ -128,7 +128,7 @@ class PlantLoop:
         elif plant.safety.mode in RUNNING and now - self._first_sent_s > self._patience_s > 0.0:
             self.unanswered += 1
             _LOG.warning(
-                "state %d (t = %g s) was not answered for %g s: the plant goes on without commands until it stops",
+                "state %d (t = %g s) was not answered within %g s: the plant goes on without commands until it stops",
                 newest, plant.time_s, self._patience_s,
             )  # fmt: skip
             while plant.safety.mode in RUNNING:
@@ -168,11 +168,11 @@ class PlantLoop:
 
 
 def steps_between_states(p: PlantParameters) -> int:
-    """Steps from one state that is sent out to the next. In lockstep each of them is answered, so that they come at the
-    rate of whoever commands.
+    """Returns the number of steps between published states. In lockstep states are published at the controller's rate,
+    because each is answered.
 
     Raises:
-        InvalidArgumentError: In lockstep, that is no whole number of steps.
+        InvalidArgumentError: In lockstep, the number is not whole.
     """
     rate_hz = p.state_rate_hz
     if p.clock == "lockstep":

@@ -1,4 +1,4 @@
-"""The plant node: a robot that takes commands, simulated in wall time, in a multiple of it, or in lockstep."""
+"""The plant node: a simulated or real robot under commands, in wall time, in a multiple of it, or in lockstep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dyn_service.support.shipped import find_robot
 
 def main(node: Node[PlantParameters]) -> None:
     """Runs the plant until it is asked to stop."""
-    # the engine: a launcher, which reads the declaration below, does without
+    # imported late: a launcher reads only the declaration below and needs no engine
     from dyn_service.engine.robot import Robot
     from dyn_service.graph.nodes.plant.services import PlantChanges, PlantServices
 
@@ -67,10 +67,10 @@ def main(node: Node[PlantParameters]) -> None:
 
 
 def check(p: PlantParameters) -> None:
-    """Refuses an engine that is not installed.
+    """Checks that the engine is installed.
 
     Raises:
-        MissingLibraryError: It is not.
+        MissingLibraryError: It is not installed.
     """
     if p.engine == "mujoco":
         require("engine 'mujoco'", "mujoco")
@@ -84,7 +84,7 @@ NODE = NodeKind(
     columns=plant_report.COLUMNS,
     at_end=plant_report.at_end,
     check=check,
-    about="A simulated robot in wall time, by default at 1 kHz: it takes efforts and publishes its state.",
+    about="A simulated robot in wall time, by default at 1 kHz: accepts efforts and publishes its state.",
 )
 
 if __name__ == "__main__":

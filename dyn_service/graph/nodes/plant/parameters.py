@@ -1,4 +1,4 @@
-"""Parameters of the plant, and what is made of the plain ones: safety settings, the first position."""
+"""Parameters of the plant, and the safety settings and first position made from them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rat
 from dyn_service.support.suggestions import did_you_mean
 
 REARM_SPEED = 0.3
-"""rad/s | m/s."""
+"""rad/s | m/s, largest speed at which joints without a velocity limit can be armed."""
 MAX_SUBSTEPS = 1000
-"""More of them than any robot does in time, and than a person has patience for."""
+"""Limit of `substeps`; more are too slow for any robot."""
 
 
 class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What lies between the effort that the drive tells a motor and the one that acts; see
-    `control/plant/simulated.py`.
+    """Delay, lag and limit between the commanded and the acting effort; see `control/plant/simulated.py`.
 
-    effort_limit: N m | N, one per effort, of the motor itself; empty is none. delay_steps: steps until something comes
-    of what is told. lag_s: s, time constant of the lag behind that, one number or one per effort; 0 is none.
+    effort_limit: N m | N, one per effort, of the motor itself; empty is unlimited. delay_steps: steps before a command
+    takes effect. lag_s: s, time constant of the lag after the delay, one number or one per effort; 0 is no lag.
     """
 
     effort_limit: list[float] = []
@@ -52,13 +51,13 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 
 
 class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What makes efforts of commanded positions and velocities; see `control/plant/drive.py`.
+    """Servos that track commanded positions and velocities; see `control/plant/drive.py`.
 
-    natural_frequency: rad/s of a joint's error, for servos that know the robot's model; 0 is 60, or a fifth of rate_hz
-    where that is less. damping_ratio: of that error; 1 is critical. stiffness: N m/rad | N/m, one number or one per
-    effort, of servos without a model, in place of these; empty is with one. damping: N m s/rad | N s/m, beside the
-    stiffness. acceleration: rad/s^2 | m/s^2, one number or one per effort, to commanded positions that are far; empty
-    is what a quarter of the efforts' limits gives, and 0.2 s to the limit of velocity at least.
+    natural_frequency: rad/s of a joint's error, for servos with the robot's model; 0 is 60, or a fifth of rate_hz if
+    that is less. damping_ratio: of that error; 1 is critical. stiffness: N m/rad | N/m, one number or one per effort,
+    for servos without a model; empty selects servos with a model. damping: N m s/rad | N s/m, with the stiffness.
+    acceleration: rad/s^2 | m/s^2, one number or one per effort, towards far positions; empty is the acceleration at a
+    quarter of the effort limits, and at least 0.2 s to the velocity limit.
     """
 
     natural_frequency: NotNegative = 0.0
@@ -71,55 +70,50 @@ class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the plant.
 
-    robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller is to have. joints: of a file
-    on what its joints do by themselves, or none. root: how its root link moves in the world. undriven: joints that
-    have neither motor nor brake; left out, those that move in all six ways, such as a floating root. mimic: whether
-    joints that mimic others follow them, as on the server. rate_hz: integration steps per second of wall time.
-    integrator: how one step is done; auto is stick_slip where there are contacts, else rk4. substeps: in how many
-    parts. state_rate_hz: joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by
-    joint (and its part where it has several, `joint.part` or in a map of its own) or in order; empty is the middle of
-    the limits, neutral where there are none.
+    robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller must have. joints: path of a
+    joint file (damping, friction, springs, motors), or empty. root: how its root link moves in the world. undriven:
+    joints without motor and brake; by default those with six degrees of freedom, such as a floating root. mimic:
+    whether mimicked joints follow, as on the server. rate_hz: integration steps per second of wall time. integrator: of
+    a step; auto is stick_slip with contacts, else rk4. substeps: number of parts of a step. state_rate_hz: joint states
+    per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part, `joint.part` or a
+    nested map, if it has several) or in order; empty is the middle of the limits, neutral for joints without limits.
 
-    overlay: what of the simulated robot is otherwise than its file says, with the fields of `Overlay`; states carry the
-    fingerprint of the file's model all the same. actuators: its motors. sensors: path of a sensor file, for what it
-    measures of itself; velocities: whether those of joints with encoders are the encoders' differences, or true;
-    sensor_seed: in place of the file's.
+    overlay: differences of the simulated robot from its file, with the fields of `Overlay`; states still carry the
+    fingerprint of the file's model. actuators: its motors. sensors: path of a sensor file. velocities: whether the
+    velocities of joints with encoders are the encoders' differences, or true. sensor_seed: replaces the file's seed.
 
-    command_interfaces: what it takes commands of, of `effort`, `position` and `velocity`; empty is all that it can:
-    effort alone where a joint has several ways to move, and what a driver says. drive: the servos of a simulated robot,
-    which make efforts of the others.
+    command_interfaces: accepted interfaces, of `effort`, `position` and `velocity`; empty is all that are supported:
+    effort only if a joint has several degrees of freedom, else those of the driver. drive: the servos of a simulated
+    robot, for positions and velocities.
 
-    missed_cycles: how many control cycles, 1 to 20, may go by without a command before the plant stops.
-    control_rate_hz: their rate, at least 1 Hz; 0 is rate_hz. safe_stop: how it stops: by its brakes, by damping alone,
-    or without effort. brake_s: how long the brakes take to bring it to rest. damping_s: how long a motion takes to fall
-    to 1/e under `damping`. beyond_limits: whether efforts, and their rates, beyond the limits are cut and counted, or
-    refused with a stop. effort_ramp_s: from no effort to the limit of the URDF; the largest rate of efforts is their
-    quotient. effort_rate: N m/s | N/s, one number per effort, instead. rearm_share: of its velocity limit, how fast a
-    joint may be when the plant is armed; 0.3 rad/s | m/s where there is no limit.
+    missed_cycles: control cycles, 1 to 20, without a command before the plant stops. control_rate_hz: their rate, at
+    least 1 Hz; 0 is rate_hz. safe_stop: how it stops: by its brakes, by damping only, or without effort. brake_s: time
+    in which the brakes stop it. damping_s: time in which a motion decays to 1/e under `damping`. beyond_limits: whether
+    efforts and their rates beyond the limits are clipped and counted, or refused with a stop. effort_ramp_s: time from
+    no effort to the limit of the URDF, which gives the largest rate of efforts. effort_rate: N m/s | N/s, one number
+    per effort, replaces effort_ramp_s. rearm_share: share of its velocity limit below which each joint must be when the
+    plant is armed; 0.3 rad/s | m/s without a limit.
 
-    engine: what moves the simulated robot: our equations, or MuJoCo, which shares no code with them, made from the same
-    file. mjcf: in its place an MJCF file with the same joints, whose contacts then act.
+    engine: of the simulation: our own, or MuJoCo with a model of the same file. mjcf: an MJCF file with the same joints
+    instead, whose contacts then act.
 
-    driver: path of a Python file whose `connect` gives a real robot in place of a simulated one,
-    see
-    `control/plant/hardware.py`. driver_settings: what it is given. stale_cycles: how many cycles in a row may bring
-    nothing
-    new from it; one more stops it safely.
+    driver: path of a Python file whose `connect` returns a real robot, see `control/plant/hardware.py`.
+    driver_settings: passed to `connect`. stale_cycles: cycles in a row without a new reading after which one more stops
+    the robot.
 
-    position_limits: whether joints meet stops at their limits. contacts: points of links that meet planes, such as
-    {link: FL_foot, radius: 0.016}. Both take their time: with stick_slip some tenths of a millisecond a step, with rk4
-    one or two milliseconds, so that rate_hz wants to be some hundreds.
+    position_limits: whether joints have stops at their limits. contacts: points of links that touch planes, such as
+    {link: FL_foot, radius: 0.016}. Both cost time: with stick_slip some tenths of a millisecond a step, with rk4 one or
+    two milliseconds, so that rate_hz should be some hundreds.
 
-    clock: what makes its time pass: the wall's, `speed` times that (`faster`), or commands (`lockstep`): then a state
-    is sent out at state_rate_hz, else at control_rate_hz, and the plant goes on when it is answered. Where it is not
-    the wall's, time is published on `/clock`. speed: of `faster`, against the wall's time. lockstep_patience_s: of the
-    wall, after which it goes on unanswered; 0 is never.
+    clock: what advances its time: wall time, `speed` times wall time (`faster`), or commands (`lockstep`): then states
+    are published at state_rate_hz, else at control_rate_hz, and the plant goes on when a state is answered. With
+    `faster` and `lockstep` the time is published on `/clock`. speed: of `faster`, relative to wall time.
+    lockstep_patience_s: wall time after which it goes on unanswered; 0 is never.
 
-    max_catch_up_s: how much missed time is integrated after an overrun; what is beyond is slipped. plant_state: topic
-    or endpoint of its states, for its controller. joint_states: the same as ROS says it, for all others.
-    multi_dof_joint_states, odom: of joints with several ways to move, and of a base that drives or flies.
-    joint_commands: of the commands it takes. record: whether the recording goes to the launcher. bounds: within which a
-    run is clean, see `graph/report/verdicts.py`.
+    max_catch_up_s: missed time that is integrated after an overrun; the rest is slipped. plant_state: topic or endpoint
+    of its states, for its controller. joint_states: the same as ROS message. multi_dof_joint_states, odom: of joints
+    with several degrees of freedom, and of a moving base. joint_commands: of accepted commands. record: whether the
+    recording goes to the launcher. bounds: within which a run is clean, see `graph/report/verdicts.py`.
     """
 
     robot: RobotFile
@@ -171,17 +165,17 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def integrator_of(p: PlantParameters) -> Integrator:
-    """How a step is done: with contacts so that feet hold."""
+    """Returns the integrator; `auto` selects one that holds feet in contact."""
     if p.integrator != "auto":
         return p.integrator
     return "stick_slip" if p.contacts and p.engine == "own" else "rk4"
 
 
 def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]:
-    """(nv,), which entries of v have neither motor nor brake.
+    """Returns a mask (nv,) of the entries of v without motor and brake.
 
     Raises:
-        InvalidArgumentError: There is no joint of a name.
+        InvalidArgumentError: A joint does not exist.
     """
     names = [name for name, joint in zip(at.names, at.joints, strict=True) if joint.nv == 6]
     for k, name in enumerate(p.undriven or []):
@@ -196,10 +190,10 @@ def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]
 
 
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
-    """The limits and times that the parameters and the URDF give.
+    """Returns the safety settings from the parameters and the robot's limits.
 
     Raises:
-        InvalidArgumentError: A parameter is out of its range.
+        InvalidArgumentError: A parameter is out of range.
     """
     if (
         p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
@@ -217,8 +211,8 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     if control_s > MAX_CONTROL_S:
         name = "control_rate_hz" if p.control_rate_hz else "rate_hz"
         raise InvalidArgumentError(
-            f"{name} is {getattr(p, name):g}: expected at least {1.0 / MAX_CONTROL_S:g} Hz, for the last effort acts "
-            f"on through {p.missed_cycles} missed cycles",
+            f"{name} is {getattr(p, name):g}: expected at least {1.0 / MAX_CONTROL_S:g} Hz, because the last effort "
+            f"acts through {p.missed_cycles} missed cycles",
             path=name,
         )
     bounded: dict[str, Any] = (
@@ -241,15 +235,16 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
 def initial_position(
     given: list[float] | dict[str, float | dict[str, float]], at: Configuration, limits: Limits
 ) -> Array:
-    """The first position: the middle of the limits (neutral where there are none), with what is given over it.
+    """Returns the first position: the given values, else the middle of the limits, else neutral.
 
     Raises:
-        InvalidArgumentError: A joint is unknown, a position beyond its limits, or the list's length not that of q.
+        InvalidArgumentError: A joint is unknown, a position is beyond its limits, or the list has another length than
+        q.
     """
     q = limits.middle(otherwise=np.clip(at.neutral, limits.lower, limits.upper))
     q = values_by_joint(given, at.position_names, q, "initial_position")
     for name, value, lower, upper in zip(at.position_names, q, limits.lower, limits.upper, strict=True):
-        if value < lower or value > upper:  # degrees, as a rule
+        if value < lower or value > upper:  # most often degrees
             raise InvalidArgumentError(
                 f"initial_position: {name!r} is {value:g}, beyond its limits: expected {lower:g} to {upper:g} (rad, m)"
             )
@@ -260,7 +255,7 @@ def initial_position(
 def values_by_joint(
     given: list[float] | dict[str, float | dict[str, float]], names: Sequence[str], base: Array, what: str
 ) -> Array:
-    """`base` (n,) with what is given over it, by name or all of it in order. names: of its entries. what: for faults.
+    """Returns `base` (n,) with the given values, by name or all in order. names: of its entries. what: for errors.
 
     Raises:
         InvalidArgumentError: A name is unknown, or the list has another length.
@@ -281,7 +276,7 @@ def values_by_joint(
 
 
 def _by_entry(given: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:
-    """Values by the names of their entries: of parameters, dots in names and maps in maps are the same thing."""
+    """Yields values by the names of their entries; a nested map is the same as a dot in a name."""
     for name, value in given.items():
         if isinstance(value, dict):
             yield from ((f"{name}.{part}", inner) for part, inner in value.items())

@@ -1,7 +1,4 @@
-"""What a plant tells its launcher: its motion step by step, what it measured of it, and its counts by joint.
-
-What a plant did, read from what it recorded, beside the reference that it was to follow.
-"""
+"""A plant's recordings and counters, and the motion that reports read from them, with the reference it followed."""
 
 from __future__ import annotations
 
@@ -24,13 +21,14 @@ from dyn_service.graph.report.series import running_time
 from dyn_service.model.configuration import Configuration
 
 CHANNEL, MEASURED, SENSOR, COMMANDED = "plant", "measured", "sensor.", "commanded"
-"""Channels: what it did; what its encoders say, where it has any; each other sensor's readings, by its name; what it
-was commanded, a row for each command that it took, as it came."""
+"""Channels: the true motion; the encoders' measurements, if any; the readings of each other sensor, by its name; the
+accepted commands, unclipped."""
 
 BY_JOINT = ("saturated", "held_back", "beyond", "too_far", "motor_saturated", "out_of_range")
-"""Counts of steps by joint: efforts beyond their limit; efforts held back by their rate; commanded positions or
-velocities beyond their limits; commanded positions too far away to be reached within the velocity limit; a motor at its
-own limit; a position beyond its limits. In the numbers of a plant, as in `saturated.elbow`, where they are not 0."""
+"""Counts of steps by joint: efforts beyond their limit; efforts limited by their rate; commanded positions or
+velocities beyond their limits; commanded positions out of reach within the velocity limit; a motor at its own limit; a
+position beyond its limits. Counts that are not 0 are in the plant's stats, for example as `saturated.elbow`.
+"""
 
 _AXES = {
     "force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"),
@@ -39,7 +37,7 @@ _AXES = {
 
 
 class PlantRecording:
-    """The recording of one plant. Rows are of the robot's real motion; what was measured has channels of its own."""
+    """Records one plant: its true motion, its measurements, its commands."""
 
     def __init__(self, telemetry: Telemetry, plant: Plant) -> None:
         at = plant.configuration
@@ -62,7 +60,7 @@ class PlantRecording:
                     self._sensors[name] = Recorder(telemetry, f"{SENSOR}{name}", ["t", "stamp", *axes]), -1
 
     def row(self) -> None:
-        """Takes the present state down."""
+        """Records the present state."""
         plant, nq, nv = self._plant, self._nq, self._nv
         motion = plant.motion
         row = self._motion.row()
@@ -85,14 +83,14 @@ class PlantRecording:
                 recorder.row()[:] = (plant.time_s, reading.stamp, *reading.value)
 
     def flush(self) -> None:
-        """Sends what is kept."""
+        """Sends the rows kept so far."""
         for recorder in (self._motion, self._commanded, self._measured, *(each for each, _ in self._sensors.values())):
             if recorder is not None:
                 recorder.flush()
 
 
 def counts(plant: Plant) -> dict[str, float | int | str]:
-    """What a plant has counted, as numbers of the moment."""
+    """Returns the plant's counters, for its stats."""
     safety = plant.safety
     counters = asdict(safety.counters)
     refused, stops = counters.pop("refused"), counters.pop("stops")
@@ -129,7 +127,7 @@ def _saturated(motors: Actuators | None, nv: int) -> Any:
 
 
 class Followed(NamedTuple):
-    """A reference that a controller began: in which run of the plant, at which of its times (s), in which joints."""
+    """A reference that a controller began: run and time (s) of the plant, joints and motion."""
 
     session: int
     begin_s: float
@@ -137,19 +135,20 @@ class Followed(NamedTuple):
     motion: ReferenceTrajectory
 
     @classmethod
-    def of_fact(cls, told: Mapping[str, Any]) -> Self:
-        """From the fact `reference` of a controller."""
-        return cls(told["session"], float(told["begin_s"]), tuple(told["joints"]), from_wire(told["motion"]))
+    def of_fact(cls, fact: Mapping[str, Any]) -> Self:
+        """Reads the fact `reference` of a controller."""
+        return cls(fact["session"], float(fact["begin_s"]), tuple(fact["joints"]), from_wire(fact["motion"]))
 
 
 @dataclass
 class Motion:
-    """What the plant did, in the order of its joints. Rows of all runs of the plant, one after the other.
+    """Motion of a plant in the order of its joints, with the rows of all its runs in sequence.
 
-    t (k,) s since the first row, pauses between runs left out; q, reference (k, nq); v, effort, error (k, nv); active
-    (k,) whether the plant was under command and a reference is known; mode (k,) its mode's place in `MODES`. stride:
-    rows of the node per row that is kept. commanded: (k, nv) the commands in force, as they came, by interface; NaN
-    where there were none. effort_limit (nv,) N m | N; velocity_limit (nv,) rad/s | m/s; lower, upper (nq,) rad | m.
+    t: (k,) s since the first row, without pauses between runs. q, reference: (k, nq). v, effort, error: (k, nv).
+    active: (k,) whether the plant was under command and its reference is known. mode: (k,) index of its mode in
+    `MODES`. stride: rows of the node per recorded row. commanded: (k, nv) the commands in force, unclipped, by
+    interface; NaN without a command. effort_limit: (nv,) N m | N. velocity_limit: (nv,) rad/s | m/s. lower, upper:
+    (nq,) rad | m.
     """
 
     configuration: Configuration
@@ -170,16 +169,16 @@ class Motion:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Of each entry of the error: `rad` or `m`."""
+        """Unit of each entry of the error: `rad` or `m`."""
         return tuple("rad" if turns else "m" for turns in self.configuration.turns)
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one panel shows of a joint: its translation or its rotation.
+    """A joint's translation or rotation, shown in one panel.
 
-    title: of the panel. position: what its positions are, with their unit. error_unit, effort_unit: of its errors and
-    efforts. in_q, in_v: where its entries stand. positions, velocities: what these are called within the joint.
+    title: of the panel. position: label of its positions, with their unit. error_unit, effort_unit: of its errors and
+    efforts. in_q, in_v: indices of its entries. positions, velocities: names of the entries within the joint.
     """
 
     title: str
@@ -193,7 +192,7 @@ class Part:
 
 
 def parts_of(at: Configuration) -> list[Part]:
-    """The panels of a plot of all joints."""
+    """Returns the panels of all joints."""
     parts: list[Part] = []
     for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
         for turns in (False, True):
@@ -218,8 +217,8 @@ def parts_of(at: Configuration) -> list[Part]:
 
 
 def followed_at(at: Configuration, t: Array, session: Array, followed: Sequence[Followed]) -> tuple[Array, Array]:
-    """The reference's positions (k, nq) and velocities (k, nv) at the plant's times t (k,) s of its runs session (k,);
-    NaN where none was followed. Of those of one run, in the order in which they began, each goes to the next.
+    """Returns the reference's positions (k, nq) and velocities (k, nv) at the plant's times t (k,) s of its runs
+    session (k,), or NaN where no reference was followed. Within a run each reference lasts until the next begins.
     """
     q, v = np.full((len(t), at.nq), np.nan), np.full((len(t), at.nv), np.nan)
     for k, one in enumerate(followed):
@@ -234,12 +233,12 @@ def followed_at(at: Configuration, t: Array, session: Array, followed: Sequence[
 def commanded_at(
     recording: Recording | None, t: Array, session: Array, running: NDArray[np.bool_]
 ) -> dict[Interface, Array]:
-    """What was commanded at the plant's times t (k,) s of its runs session (k,), by interface: of those that were.
+    """Returns the commands in force at the plant's times t (k,) s, for each interface that was used.
 
     Args:
-        recording: Of the commands that were taken; None is none.
-        t: Not falling within a run.
-        session: The run of each.
+        recording: Of the accepted commands, or None.
+        t: Not decreasing within a run.
+        session: The run of each time, (k,).
         running: (k,) whether the plant was under command.
     """
     found: dict[Interface, Array] = {}
@@ -260,9 +259,9 @@ def commanded_at(
 
 
 def motion_of(plant: NodeTelemetry, store: TelemetryStore) -> Motion | None:
-    """The plant's recording beside the reference, or None where nothing was recorded.
+    """Returns the plant's recording with its reference, or None if nothing was recorded.
 
-    Any node may tell of a reference: those of this plant are the ones that name its session.
+    Any node may report a reference by a fact; those with this plant's session count.
     """
     recording = plant.recordings.get("plant")
     if recording is None or not len(recording.table):
@@ -270,18 +269,18 @@ def motion_of(plant: NodeTelemetry, store: TelemetryStore) -> Motion | None:
     entries, q = recording.group("q")
     _, v = recording.group("v")
     _, effort = recording.group("tau")
-    told = plant.fact("configuration") or [{"name": name, "type": "continuous"} for name in entries]
-    at = Configuration.from_wire(told)
+    joints = plant.fact("configuration") or [{"name": name, "type": "continuous"} for name in entries]
+    at = Configuration.from_wire(joints)
     time, session = recording.column("t"), recording.column("session")
     sessions = set(session.tolist())
-    told_of = (facts["reference"] for node in store.nodes.values() for facts in node.facts if "reference" in facts)
-    followed = [Followed.of_fact(one) for one in told_of if one["session"] in sessions]
+    references = (facts["reference"] for node in store.nodes.values() for facts in node.facts if "reference" in facts)
+    followed = [Followed.of_fact(one) for one in references if one["session"] in sessions]
     reference, _ = followed_at(at, time, session, followed)
     mode = recording.column("mode")
     active = (mode == MODES.index(ACTIVE)) & np.isfinite(reference).all(axis=1)
     error = at.error(q, reference)
     if not at.flat or at.wraps.size:
-        # A quaternion's sign and full turns say nothing: of the reference's those that are nearest the measured ones.
+        # removes full turns and quaternion signs: the reference nearest to the measured position
         reference = at.integrate(q, error)
 
     def fact(name: str, default: float, size: int) -> Array:

@@ -1,18 +1,12 @@
-"""For which share of time each joint and motor of a plant was at one of its limits, in words.
+"""A plant's part of a report: counters, shares of time at limits, tracking error, charts, verdicts.
 
-Charts of a plant's motion, and what there is to look at in it.
+The tracking error is computed from the plant's own recording and the reference motion, evaluated again at the plant's
+times; it is not the controller's figure. Any node may report a reference, by the fact `reference`. Only times under
+command count; their share is `share_under_command`. The error is `Configuration.error` from the measured position to
+the reference, by entry of v, in m and rad.
 
-A joint with several ways to move has a card for its translation and one for its rotation. Spans in which the plant was
-not under command are shaded, in charts of efforts those in which an effort was at its limit.
-
-
-What a report shows of a plant: what it counted, and its motion beside the reference.
-
-The tracking error is not what the controller says of itself: the plant's own recording, every step that was kept, is
-held against the reference motion evaluated again at the plant's times. Any node may tell of a reference, by the fact
-`reference`. Only times at which the plant was under command count; their share, `share_under_command`, is stated.
-
-The error is `Configuration.error` from the measured position to the reference: by entry of v, in m and rad.
+A joint with several degrees of freedom has one card for its translation and one for its rotation. Times without command
+are shaded; in charts of efforts, times at the effort limit.
 """
 
 from __future__ import annotations
@@ -62,16 +56,16 @@ _BRIEF = {
     "motor_saturated": "motor at its limit",
     "out_of_range": "out",
 }
-"""Of the live table, where there is room for a word."""
+"""Short labels for the live table."""
 _UNDER_COMMAND = ("saturated", "held_back", "beyond", "too_far")
 _NAMED = 4
-"""So many joints are named, the worst first."""
+"""Number of joints that are named, the worst first."""
 
 
 def limit_shares(plant: NodeTelemetry) -> dict[str, dict[str, float]]:
-    """By kind and joint, the share of steps in which it was so, over all runs of the plant; those of 0 left out.
+    """Returns the share of steps at a limit by kind and joint, over all runs of the plant, without zeros.
 
-    Of what commands and efforts came up against it is the share of the steps under command.
+    Limits of commands and efforts are shares of the steps under command.
     """
     names = dict.fromkeys(name for life in plant.lives.values() for name in life if name.partition(".")[0] in BY_JOINT)
     counts = {name: plant.total(name) for name in names}
@@ -79,7 +73,7 @@ def limit_shares(plant: NodeTelemetry) -> dict[str, dict[str, float]]:
 
 
 def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A line for each kind that there was, with the joints."""
+    """Returns one line per kind of limit reached, with the joints."""
     said = []
     for kind, joints in found.items():
         what, of = _WORDS[kind]
@@ -90,7 +84,7 @@ def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def limit_note(stats: Stats) -> list[str]:
-    """The worst joint of each kind, from the numbers of the moment."""
+    """Returns the worst joint of each kind, from the latest stats."""
     counts = {name: int(number(stats, name) or 0) for name in stats if name.partition(".")[0] in BY_JOINT}
     found = _shares(counts, int(number(stats, "active_steps") or 0), int(number(stats, "steps") or 0))
     said = []
@@ -116,20 +110,20 @@ def _by_share(entry: tuple[str, Any]) -> tuple[float, str]:
 
 
 def percent(share: float) -> str:
-    """A share as one says it."""
+    """Formats a share in percent."""
     return "under 0.1 %" if share < 1e-3 else f"{100.0 * share:.1f} %"
 
 
 _NEAR = 0.55
 """An effort above this share of its limit is drawn together with the limit."""
 _AT_LIMIT = 1.0 - 1e-6
-"""From this share of a limit on a value is at it: what cuts efforts may leave a rounding error."""
+"""Share of a limit from which a value counts as at the limit; clipping may leave a rounding error."""
 _JOIN_S = 0.05
-"""Spans closer together than this are told as one: efforts chatter about a limit."""
+"""Spans closer together than this are merged, because efforts chatter at a limit."""
 
 
 def tracking_cards(motion: Motion) -> list[Card]:
-    """Reference and measured position of every joint, what was commanded beside what it did, the error below."""
+    """Cards with reference, measured and commanded positions of every joint, and the error below."""
     idle = spans_of(motion.t, ~motion.active)
     cards = []
     for part in parts_of(motion.configuration):
@@ -162,7 +156,7 @@ def tracking_cards(motion: Motion) -> list[Card]:
 
 
 def effort_cards(motion: Motion) -> list[Card]:
-    """Efforts of every joint that acted, beside those commanded, with their limits where they are near, else named."""
+    """Cards with acting and commanded efforts of every joint, with limits that are near; others are in the note."""
     cards = []
     for part in parts_of(motion.configuration):
         efforts, limits = motion.effort[:, part.in_v], motion.effort_limit[list(part.in_v)]
@@ -173,7 +167,7 @@ def effort_cards(motion: Motion) -> list[Card]:
         if math.isfinite(limit):
             note += f", limit \N{PLUS-MINUS SIGN}{limit:g} {part.effort_unit}"
             sides = (("limit", limit, efforts.max(initial=0.0)), ("-limit", -limit, -efforts.min(initial=0.0)))
-            # a limit is drawn where it does not flatten the line
+            # a distant limit is not drawn, because it would flatten the line
             marks = [Mark(at, label) for label, at, reached in sides if reached > _NEAR * limit]
             for n in part.in_v:
                 alarms += _saturated(motion, n)
@@ -189,9 +183,9 @@ def effort_cards(motion: Motion) -> list[Card]:
 
 
 def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
-    """Efforts at their limits, and joints at the limits of their positions and speeds: which, how much of the time.
+    """Findings on efforts at their limits and joints beyond the limits of position and velocity.
 
-    at_limits: the share of the time under command from which on that is grave.
+    at_limits: share of the time under command above which efforts at a limit are grave.
     """
     at, t = motion.configuration, motion.t
     found: list[Finding] = []
@@ -225,7 +219,7 @@ def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
 
 
 def stop_spans(recording: Recording | None) -> list[Span]:
-    """When the plant was stopped safely, from what it recorded."""
+    """Returns the spans in which the plant was stopped."""
     if recording is None:
         return []
     return spans_of(running_time(recording.column("t")), recording.column("mode") == MODES.index(STOPPED))
@@ -237,7 +231,7 @@ def _saturated(motion: Motion, n: int) -> list[Span]:
 
 def _at_effort_limit(motion: Motion, n: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     limit = float(motion.effort_limit[n])
-    if not math.isfinite(limit) or limit <= 0.0:  # one of 0 is no limit that is reached, but a joint without a motor
+    if not math.isfinite(limit) or limit <= 0.0:  # a limit of 0 belongs to a joint without a motor
         return np.zeros(len(motion.t), dtype=np.bool_)
     reached: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.abs(motion.effort[:, n]) >= _AT_LIMIT * limit
     return reached & _running(motion)
@@ -248,10 +242,10 @@ def _running(motion: Motion) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
-    """A line for each entry of v of a part."""
+    """Returns one line per entry of v of a part."""
     several = len(part.in_v) > 1
     roles: Sequence[Role] = ENTRIES if several else (single,)
-    # an error of x, an effort along x: of a velocity's name, vx or wx, the axis
+    # the axis, from the name of the velocity, vx or wx
     names = [f"{label} {name[-1] if len(name) == 2 else name}" if several else label for name in part.velocities]
     return [Line(name, values[:, k], role) for k, (name, role) in enumerate(zip(names, roles, strict=False))]
 
@@ -262,13 +256,13 @@ def _where(active: np.ndarray[tuple[int], np.dtype[np.bool_]], values: Array) ->
 
 _TRACKING = "tracking error"
 _JUDGED = ("saturated", "beyond", "motor_saturated", "out_of_range")
-"""Limits that a joint should not be at. Efforts are held back by their rate whenever the plant is taken over, and far
-positions are approached as they are meant to be.
+"""Limits that count for the verdict. Rates limit efforts whenever the plant is armed, and far positions are approached
+as specified: these do not count.
 """
 
 
 def plant_section(plant: NodeTelemetry, store: TelemetryStore) -> Section:
-    """What the plant counted."""
+    """Returns the section of the plant's counters."""
     content = _plant_summary(plant)
     lines = [*_late_lines(content), *_difference_lines(content), *_stop_lines(content)]
     lines += limit_lines(content["by_joint"])
@@ -277,7 +271,7 @@ def plant_section(plant: NodeTelemetry, store: TelemetryStore) -> Section:
 
 
 def tracking_section(plant: NodeTelemetry, store: TelemetryStore) -> Section | None:
-    """The tracking error, with charts of it and of the efforts, or None where nothing was recorded."""
+    """Returns the section of tracking error and efforts, or None if nothing was recorded."""
     motion, bounds = motion_of(plant, store), bounds_of(plant)
     if motion is None:
         return None
@@ -291,12 +285,12 @@ def tracking_section(plant: NodeTelemetry, store: TelemetryStore) -> Section | N
 
 
 def bounds_of(plant: NodeTelemetry) -> PlantBounds:
-    """The bounds that are parameters of the plant."""
+    """Returns the bounds from the plant's parameters."""
     return msgspec.convert(plant.fact("bounds") or {}, PlantBounds)
 
 
 def tracking_summary(motion: Motion) -> dict[str, Any]:
-    """Root mean square and maximum of the tracking error, by entry of v and over all of them."""
+    """Returns root mean square and maximum of the tracking error, per entry of v and over all."""
     error = motion.error[motion.active]
     active, stopped = (int((motion.mode == MODES.index(mode)).sum()) for mode in (ACTIVE, STOPPED))
     share = share_under_command(active, stopped)
@@ -321,7 +315,7 @@ def tracking_summary(motion: Motion) -> dict[str, Any]:
 
 
 def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
-    """The error that is largest beside what is allowed of its joint."""
+    """Verdict on the largest error relative to its joint's bound."""
     turns, active = motion.configuration.turns, motion.active
     if not active.any():
         return Verdict(_TRACKING, None, bounds.error_rad, "rad", "no reference was followed")
@@ -335,7 +329,7 @@ def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
 
 
 def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: TelemetryStore) -> list[Verdict]:
-    """What the plant counted, held against its bounds."""
+    """Verdicts on the plant's counters."""
     bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
     steps, slipped = content["steps"], content["slipped"]
     untimed = "in lockstep nothing comes late" if plant.fact("clock") == "lockstep" else ""
@@ -399,8 +393,8 @@ def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
         lines.append(f"safe stops: {plant['stops']} ({causes}), armed {plant['armed']} times")
         if _too_slow(plant):
             lines.append(
-                f"commands came further apart than the plant holds one, {plant['hold_s']:g} s: its control_rate_hz is "
-                "to be the controller's rate"
+                f"the time between commands exceeded the plant's hold time, {plant['hold_s']:g} s: set its "
+                "control_rate_hz to the controller's rate"
             )
     if plant["refused"]:
         reasons = ", ".join(f"{count} {name}" for name, count in plant["refusals"].items())
@@ -409,13 +403,13 @@ def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
 
 
 def _too_slow(plant: Mapping[str, Any]) -> bool:
-    """Whether commands never came one after the other in time: then it is no fault that stops it, but their rate."""
+    """Whether every second command was late: then the commands' rate is the cause of the stops, not a fault."""
     missed = plant["causes"].get("missed", 0)
     return bool(missed > 1 and plant["hold_s"] and plant["commands"] <= 2 * plant["armed"])
 
 
 def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Finding]:
-    """What the plant's counters have to look at."""
+    """Findings from the plant's counters."""
     found: list[Finding] = []
     for line in _stop_lines(plant):
         if line.startswith("safe stops"):
@@ -424,7 +418,7 @@ def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Fin
             found.append(Finding(f"{line}; the last: {plant['last_refusal']}"))
         else:
             found.append(Finding(line))
-    # where there is a recording, positions beyond limits are found in it, with their times
+    # with a recording, positions beyond limits are found there, with their times
     by_joint = {kind: of for kind, of in plant["by_joint"].items() if recording is None or kind != "out_of_range"}
     found += [Finding(line) for line in limit_lines(by_joint)]
     if plant["slipped"]:
@@ -446,7 +440,7 @@ def _lines(tracking: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(stats: Stats) -> str:
-    """What is not as it should be."""
+    """Returns warnings for the live table."""
     labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"), ("refused_stale", "stale commands"))
     notes = limit_note(stats)
     notes += [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
@@ -457,7 +451,7 @@ def _notes(stats: Stats) -> str:
 
 
 def at_end(plant: NodeTelemetry) -> str:
-    """Its safe stops, what its motors and joints came up against, late commands; nothing of what there was not."""
+    """Returns a summary of safe stops, limits reached and late commands; empty without any."""
     content = _plant_summary(plant)
     said = _stop_lines(content)[: 1 + _too_slow(content)] if content["stops"] else []
     said += limit_lines(content["by_joint"])

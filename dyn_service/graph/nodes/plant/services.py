@@ -1,12 +1,9 @@
-"""Requests and responses of a plant's own services; see `plant_services`.
-
-What a simulated plant can be asked to suffer: another state, a push, a payload. In process, and as services.
+"""A simulated plant's services: set_state, reset, push, set_payload, step.
 
     dyn service call /plant/push '{link: panda_hand, force: [0, 20, 0], duration: 0.1}'
 
-Pushes and payloads come to a robot that is under command as well: that is what they are for. To be put elsewhere is
-nothing that a robot can do, and a controller would take it for a motion: that is refused while the robot is under
-command. All of it is checked against the robot before any of it is done.
+Pushes and payloads also act on a robot under command. `set_state` and `reset` are refused while the robot is under
+command, because a controller would see the jump as a motion. Requests are checked against the robot before any change.
 """
 
 from __future__ import annotations
@@ -32,15 +29,15 @@ from dyn_service.service.protocol.overlays import unpack_overlay
 
 Three = tuple[float, float, float]
 Values = list[float] | dict[str, float | dict[str, float]]
-"""By joint (and its part where it has several), or in order."""
+"""By joint (and its part if it has several), or in order."""
 
 MAX_PUSH_S = 60.0
 MAX_STEPS = 10_000
 
 
 class SetStateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Puts a simulated robot somewhere else. position: rad | m; velocity: rad/s | m/s: by joint (and its part where it
-    has several) or in order. A joint that is left out stays where it is, at rest.
+    """Sets the state of a simulated robot. position: rad | m; velocity: rad/s | m/s: by joint (and its part if it has
+    several) or in order. A joint that is left out keeps its position, at rest.
     """
 
     position: Values = {}
@@ -48,13 +45,13 @@ class SetStateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResetRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Puts a simulated robot where it began, at rest, without pushes and with the payload of its parameters."""
+    """Resets a simulated robot to its first position, at rest, without pushes and with its parameters' payload."""
 
 
 class PushRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lets a force (N) and a torque (N m) act on a link for so many s of the plant's time.
+    """Applies a force (N) and a torque (N m) to a link for `duration` s of plant time.
 
-    point: m, where the force acts, in the link's frame. frame: the axes of both: `world`, or the name of a link.
+    point: m, where the force acts, in the link's frame. frame: axes of both: `world`, or the name of a link.
     """
 
     link: str
@@ -66,11 +63,10 @@ class PushRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetPayloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lets a link carry something from now on, in place of what a request before let it carry; the parameters' overlay
-    stays.
+    """Sets the payload of a link; it replaces that of earlier requests, not that of the parameters' overlay.
 
-    mass: kg, 0 for nothing. com: m, its centre of mass in the link's frame. inertia: kg m^2, about that, in the link's
-    axes.
+    mass: kg, 0 removes the payload. com: m, its centre of mass in the link's frame. inertia: kg m^2, about the centre
+    of mass, in the link's axes.
     """
 
     link: str
@@ -80,28 +76,28 @@ class SetPayloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class StepRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In lockstep, lets so many steps pass as if nobody answered."""
+    """In lockstep, does steps without commands."""
 
     steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] = 1
 
 
 class PlantTimeResponse(msgspec.Struct, frozen=True):
-    """Where the plant stands. time: s, its own. mode: braked, arming, active or stopped."""
+    """Time (s) and mode of the plant: braked, arming, active or stopped."""
 
     time: float
     mode: str
 
 
 MAX_PUSHES = 32
-"""That act at once."""
+"""Largest number of simultaneous pushes."""
 
 
 class PlantChanges:
-    """What can be done to a plant. payloads: those that were set, by link.
+    """Changes of a simulated plant at runtime. payloads: those that were set, by link.
 
     Args:
-        plant: Of a simulated robot.
-        model: What its parameters call the robot.
+        plant: The plant.
+        model: The robot of its parameters.
         p: Its parameters.
 
     Raises:
@@ -110,13 +106,13 @@ class PlantChanges:
 
     def __init__(self, plant: Plant, model: Robot, p: PlantParameters) -> None:
         if not isinstance(plant.robot, SimulatedRobot):
-            raise FailedPreconditionError("the plant's robot is a real one, and suffers nothing by a request")
+            raise FailedPreconditionError("the plant's robot is a real one: its state and payload cannot be set")
         self.plant, self._robot, self._model, self._p = plant, plant.robot, model, p
         self._overlay = unpack_overlay(p.overlay, "overlay")
         self.payloads: dict[str, Payload] = {}
 
     def prepare(self) -> None:
-        """Makes now what a push and a payload need: who waits for a compiler in the loop misses its time."""
+        """Compiles the queries of pushes and payloads, because compiling in the loop would miss its deadlines."""
         model, still = self._model, np.zeros(self._model.nv)
         q = self._robot.q
         model.inverse_dynamics(q, still, still, wrenches=[Wrench(model.link_names[-1])])
@@ -124,11 +120,11 @@ class PlantChanges:
             model.overlaid(Overlay(gravity=model.gravity)).forward_dynamics(q, still, still)
 
     def set_state(self, position: Values, velocity: Values) -> None:
-        """Puts the robot there; joints that are left out stay where they are, at rest.
+        """Sets the robot's state; joints that are left out keep their position, at rest.
 
         Raises:
-            FailedPreconditionError: It is under command.
-            InvalidArgumentError: There is no such joint, or a value is beyond its limit or not finite.
+            FailedPreconditionError: The robot is under command.
+            InvalidArgumentError: A joint does not exist, or a value is beyond its limit or not finite.
         """
         self._check_idle("set_state")
         at, limits = self._model.configuration, self._model.limits
@@ -139,7 +135,9 @@ class PlantChanges:
             ("position", q, limits.lower, limits.upper, at.position_names),
             ("velocity", v, -limits.speeds, limits.speeds, at.velocity_names),
         ):
-            outside = ~((values >= lower) & (values <= upper) & np.isfinite(values))  # a joint may be without limits
+            outside = ~(
+                (values >= lower) & (values <= upper) & np.isfinite(values)
+            )  # NaN is outside; limits may be infinite
             if outside.any():
                 k = int(np.argmax(outside))
                 raise InvalidArgumentError(
@@ -150,10 +148,10 @@ class PlantChanges:
         self.plant.look()
 
     def reset(self) -> None:
-        """Puts the robot where it began, at rest, without pushes and with the payload of its parameters.
+        """Resets the robot to its first position, at rest, without pushes and with its parameters' payload.
 
         Raises:
-            FailedPreconditionError: It is under command.
+            FailedPreconditionError: The robot is under command.
         """
         self._check_idle("reset")
         if self.payloads:
@@ -164,12 +162,12 @@ class PlantChanges:
         self.plant.look()
 
     def push(self, wrench: Wrench, duration_s: float) -> None:
-        """Lets a wrench act for so many s.
+        """Applies a wrench for `duration_s`.
 
         Raises:
             NotFoundError: The robot has no such link.
-            InvalidArgumentError: A number is not finite, the wrench is of many states, or the time is none.
-            ResourceExhaustedError: Too many act already.
+            InvalidArgumentError: A number is not finite, the wrench is a batch, or the duration is out of range.
+            ResourceExhaustedError: `MAX_PUSHES` act already.
         """
         if not 0.0 < duration_s <= MAX_PUSH_S:
             raise InvalidArgumentError(
@@ -182,15 +180,17 @@ class PlantChanges:
             if values.shape != (3,) or not np.isfinite(values).all():
                 raise InvalidArgumentError(f"{name} is {values.tolist()}: expected 3 finite numbers", path=name)
         still = np.zeros(self._model.nv)
-        self._model.inverse_dynamics(self._robot.q, still, still, wrenches=[wrench])  # checks it, makes its kernel
+        self._model.inverse_dynamics(
+            self._robot.q, still, still, wrenches=[wrench]
+        )  # checks the wrench and compiles its kernel
         self._robot.push(wrench, max(1, round(duration_s / self.plant.dt_s)))
 
     def set_payload(self, payload: Payload) -> None:
-        """Lets a link carry this in place of what it was let carry before; a mass of 0 is nothing.
+        """Sets the payload of a link; a mass of 0 removes it.
 
         Raises:
             NotFoundError: The robot has no such link.
-            InvalidArgumentError: It is no payload that a body can be; or the plant's robot is that of an MJCF file.
+            InvalidArgumentError: The payload is physically impossible, or the plant's robot is of an MJCF file.
         """
         shapes = [np.shape(part) for part in (payload.mass, payload.com, payload.inertia)]
         if shapes != [(), (3,), (3, 3)]:
@@ -198,13 +198,15 @@ class PlantChanges:
                 f"mass, com and inertia are of the shapes {', '.join(map(str, shapes))}: expected those of one payload",
                 path="mass",
             )
-        self._model.overlaid(Overlay(payloads=payload if payload.mass else replace(payload, mass=1.0)))  # checks it
+        self._model.overlaid(
+            Overlay(payloads=payload if payload.mass else replace(payload, mass=1.0))
+        )  # checks the payload
         payloads = {link: each for link, each in self.payloads.items() if link != payload.link}
         self._carry({**payloads, payload.link: payload} if payload.mass else payloads)
 
     def _carry(self, payloads: dict[str, Payload]) -> None:
         if self._p.mjcf:
-            raise InvalidArgumentError("the robot that moves is that of an MJCF file, which says what it carries")
+            raise InvalidArgumentError("payloads cannot be set for a robot of an MJCF file: specify them in the file")
         own = self._overlay.payloads
         carried = [*([own] if isinstance(own, Payload) else own), *payloads.values()]
         overlay = replace(self._overlay, payloads=carried)
@@ -218,11 +220,11 @@ class PlantChanges:
     def _check_idle(self, what: str) -> None:
         mode = self.plant.safety.mode
         if mode in RUNNING:
-            raise FailedPreconditionError(f"{what}: the robot is under command ({mode}): end its controller first")
+            raise FailedPreconditionError(f"{what}: the robot is under command ({mode}): stop its controller first")
 
 
 class PlantServices:
-    """The services of a plant's node, below its name."""
+    """The services of a plant's node."""
 
     def __init__(self, node: Node[Any], loop: PlantLoop, changes: PlantChanges) -> None:
         self._loop, self._changes = loop, changes

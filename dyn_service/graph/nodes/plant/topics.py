@@ -1,4 +1,4 @@
-"""What a plant sends and takes: its states, the time where it is not that of the wall, commands."""
+"""A plant's topics: states, the clock, commands, sensor readings."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dyn_service.messages.sensor_msgs import Imu, JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
 
 CLOCK = "/clock"
-"""Everybody's topic, whatever the namespace, as in ROS."""
+"""A global topic, as in ROS."""
 NO_ORIENTATION = [-1.0, *[0.0] * 8]
-"""A covariance by which ROS's `Imu` says that it has no orientation: it would be taken for one without an error."""
+"""Covariance by which ROS's `Imu` marks a missing orientation; zeros would mean an exact one."""
 
 
 class PlantTopics:
-    """The topics of one plant. published: states sent out.
+    """The topics of one plant. published: number of published states.
 
-    `plant_state` is what a controller needs, `joint_states` the same as ROS says it, for all others; what has no place
-    there is beside it, where the robot has such joints: `multi_dof_joint_states` and `odom`. The plant takes the newest
-    of `joint_commands`, whoever publishes them, and where endpoints are written down it listens at them.
+    `plant_state` is for controllers; `joint_states` is the same as a ROS message, with `multi_dof_joint_states` and
+    `odom` for robots with such joints. The plant uses the newest message of `joint_commands` from any publisher, and
+    binds if an endpoint is specified.
     """
 
     def __init__(self, node: Node[Any], p: PlantParameters, messages: JointStates, plant: Plant | None = None) -> None:
@@ -48,17 +48,17 @@ class PlantTopics:
 
     @property
     def malformed(self) -> int:
-        """Commands that were none."""
+        """Number of malformed commands."""
         return self._commands.malformed
 
     def send(self, state: PlantState) -> None:
-        """Sends a state out, and the time."""
+        """Publishes a state and the time."""
         stamp = Time.from_seconds(state.stamp)
         if self._clock is not None:
             self._clock.publish(Clock(stamp))
         self._states.publish(state)
         said = self._messages.of_state(state)
-        # what is beside joint_states comes first: who waits for these has all then
+        # joint_states is last, so that a subscriber that receives it can have the others
         if self._odometry is not None and said.odometry is not None:
             self._odometry.publish(said.odometry)
         if self._several is not None and said.several is not None:
@@ -69,15 +69,15 @@ class PlantTopics:
         self.published += 1
 
     def take(self, wait_ms: int = 0) -> JointCommand | None:
-        """The newest command, or None where there is none within that time; one that is none is counted."""
+        """Returns the newest command, or None if no valid one arrives in time; malformed ones are counted."""
         if wait_ms:
             self._commands.socket.poll(wait_ms)
         return self._commands.take()
 
 
 class SensorTopics:
-    """The readings of a simulated robot's sensors but for its encoders, each on a topic of its own: `NAME/wrench` of
-    force/torque sensors, `NAME/imu`; in the axes of the sensor, with the time at which it was sampled.
+    """Topics of a simulated robot's sensors other than encoders: `NAME/wrench` of force/torque sensors, `NAME/imu`, in
+    the sensor's axes, stamped with the sampling time.
     """
 
     def __init__(self, node: Node[Any], plant: Plant) -> None:
@@ -93,7 +93,7 @@ class SensorTopics:
             self._imus = {name: node.create_publisher(Imu, f"{name}/imu") for name in said.imus}
 
     def send(self) -> None:
-        """Sends what was read since the last time, of each sensor the newest."""
+        """Publishes the newest reading of each sensor that has one since the last call."""
         for name, reading in self._measuring.readings.items() if self._measuring is not None else ():
             if reading.seq == self._last.get(name):
                 continue
