@@ -17,7 +17,7 @@ from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.service.protocol.values import pack, unpack
-from dyn_service.service.server.answering.bounds import foretell
+from dyn_service.service.server.answering.bounds import predict_cost
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
 from tests.service.conftest import array, request
@@ -155,7 +155,7 @@ def test_of_no_steps_there_are_no_contacts(solo: Robot) -> None:
 @pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
 @pytest.mark.parametrize("states", [1, 30])
 @pytest.mark.parametrize("contacts", [1, 16])
-def test_cost_is_what_is_spent(solo: Robot, integrator: str, states: int, contacts: int) -> None:
+def test_predicted_cost_is_actual_cost(solo: Robot, integrator: str, states: int, contacts: int) -> None:
     """Within a factor, as of other rows; memory is foretold to be enough."""
     service, row = Service([solo]), COMPUTATIONS["simulate"]
     q, v = standing(solo, states)
@@ -163,7 +163,7 @@ def test_cost_is_what_is_spent(solo: Robot, integrator: str, states: int, contac
     inputs: dict[str, Any] = {"q": array(q), "v": array(v), "contacts": touching}
     options = {"dt": 1e-3, "steps": 10, "integrator": integrator, **LIMITS}
     read = {name: unpack(row.inputs[name].kind, value, name) for name, value in inputs.items()}
-    cost = foretell(row, solo.sizes, read, checked_options(row, options))
+    cost = predict_cost(row, solo.sizes, read, checked_options(row, options))
     payload = msgpack.packb(request("simulate", "solo12", inputs=inputs, options=options))
     took = []
     for _ in range(3):

@@ -1,11 +1,9 @@
-"""Bad inputs, made from the table: of every row every input and option in every wrong form, odd bytes, odd URDFs.
+"""Invalid requests, made from the table: each input and option of each row in each wrong form, random bytes, bad URDFs.
 
-    python -m tests.service.server.bad_inputs        # writes bad_inputs.jsonl anew; look at what changed before it is
-    kept
+    python -m tests.service.server.bad_inputs        # rewrites bad_inputs.jsonl; review the diff
 
-The file is what tests hold the service against: each line a payload with the id, code and path of its refusal. It has
-all that is made here but for the rows that have many like them, those that kernels answer and those of gait, of which
-it has every `SHARE`th. What is made depends on nothing but the table and fixed seeds.
+Each line of the file has a payload with the id, code and path of its refusal. Of rows with many similar cases (those
+that kernels answer, and gait) the file has every `SHARE`th. The cases depend only on the table and fixed seeds.
 """
 
 from __future__ import annotations
@@ -39,11 +37,11 @@ MAPS = ("wrenches", "payload", "overlay", "contacts")
 
 
 SHARE = 8
-"""What is wrong with one of the many is wrong with the others."""
+"""Every so many of similar cases is in the file."""
 
 
 class Case(NamedTuple):
-    """about: the path that the refusal must name, or begin with; None is not known beforehand."""
+    """A case. about: the path that the refusal must name or begin with; None: unknown."""
 
     name: str
     payload: bytes
@@ -51,7 +49,7 @@ class Case(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the file says of a payload."""
+    """The refusal of a payload, as in the file."""
 
     name: str
     payload: bytes
@@ -61,30 +59,30 @@ class Expected(NamedTuple):
 
 
 def served() -> Service:
-    """The service that the file was made with."""
+    """Returns the service used to make the file."""
     return Service([Robot.from_urdf(URDF / f"{ROBOT}.urdf")], limits=LIMITS, allow_load=True)
 
 
 def committed() -> list[Expected]:
-    """The lines of the file."""
+    """Returns the lines of the file."""
     rows = [json.loads(line) for line in FILE.read_text().splitlines()]
     return [Expected(r["name"], base64.b64decode(r["payload"]), r["id"], r["code"], r["path"]) for r in rows]
 
 
 def every_case() -> Iterator[Case]:
-    """All of them."""
+    """Yields all cases."""
     yield from common_cases()
     yield from rare_cases()
 
 
 def common_cases() -> Iterator[Case]:
-    """Those of rows that kernels answer, and of gait."""
+    """Yields the cases of rows that kernels answer, and of gait."""
     for row in (*QUERIES.values(), *(row for row in COMPUTATIONS.values() if not row.robot)):
         yield from of_row(row)
 
 
 def rare_cases() -> Iterator[Case]:
-    """All others."""
+    """Yields all other cases."""
     for row in COMPUTATIONS.values():
         if row.robot:
             yield from of_row(row)
@@ -98,7 +96,7 @@ def rare_cases() -> Iterator[Case]:
 
 
 class Sizes(dict[str, int]):
-    """Sizes of the robot and of what else the rows speak of."""
+    """Dimensions of the robot and of other inputs."""
 
 
 def sizes() -> Sizes:
@@ -130,7 +128,7 @@ def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
 
 
 def good(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs and options that are answered."""
+    """Returns valid inputs and options."""
     needed = (name for name, spec in row.inputs.items() if name in row.required or spec.kind == "directions")
     inputs = {name: good_value(row.inputs[name]) for name in needed}  # a planar robot moves in few directions
     options: dict[str, Any] = {name: 1e-3 if name == "dt" else STEPS for name in row.options if name in ("dt", "steps")}
@@ -184,7 +182,7 @@ def hollow(spec: Spec, lead: tuple[int, ...]) -> dict[str, Any]:
 
 
 def wrong_values(spec: Spec, *, required: bool) -> Iterator[tuple[str, Any]]:
-    """An input in wrong forms."""
+    """Yields invalid values of an input."""
     if required:
         yield "left out", ...
         yield "nil", None
@@ -212,7 +210,7 @@ def wrong_values(spec: Spec, *, required: bool) -> Iterator[tuple[str, Any]]:
     shape = spec.dims(_SIZES)
     yield "a map of nothing", {}
     yield "no data", {"dtype": "<f8", "shape": [1]}
-    yield "a dtype that is none", {"dtype": "|O", "shape": [1], "data": bytes(8)}
+    yield "a dtype that is invalid", {"dtype": "|O", "shape": [1], "data": bytes(8)}
     yield "big-endian", {"dtype": ">f8", "shape": [1], "data": bytes(8)}
     yield "a shape that is a number", {"dtype": "<f8", "shape": 1, "data": bytes(8)}
     yield "a negative length", {"dtype": "<f8", "shape": [-1], "data": b""}
@@ -238,14 +236,14 @@ def wrong_links() -> Iterator[tuple[str, Any]]:
     yield "a list with a number", [LINK, 5]
     yield "a list with nil", [LINK, None]
     yield "lists of unequal lengths", [[LINK, LINK], [LINK]]
-    yield "a name beside a list", [LINK, [LINK]]
+    yield "a name and a list", [LINK, [LINK]]
     yield "a link that is not there", [LINK, "tool9"]
     yield "an array", array(np.zeros(3))
 
 
 def wrong_directions() -> Iterator[tuple[str, Any]]:
     yield "an empty list", []
-    yield "a direction that is none", ["x", "w"]
+    yield "a direction that is invalid", ["x", "w"]
     yield "a number", 3
     yield "a list with a number", ["x", 1]
     yield "a list of lists", [["x"]]
@@ -358,14 +356,14 @@ def wrong_contacts() -> Iterator[tuple[str, Any]]:
 
 
 def wrong_choices(option: Option) -> Iterator[tuple[str, Any]]:
-    """An option in wrong forms."""
+    """Yields invalid values of an option."""
     if option.required:
         yield "left out", ...
         yield "nil", None
     yield "a map", {"a": 1}
     yield "binary data", b"x"
     if option.type == "choice":
-        yield "a choice that is none", "banana"
+        yield "a choice that is invalid", "banana"
         yield "nothing", ""
         yield "a number", 3
         yield "a list", [option.choices[0]]
@@ -407,7 +405,7 @@ def of_messages() -> Iterator[Case]:
         "nil": None,
         "a truth value": True,
         "a negative number": -7,
-        "a fraction": 1000.5,  # ms, as a deadline: one that is met
+        "a fraction": 1000.5,  # ms, a deadline that is met
         "a text": "x",
         "binary data": b"x",
         "a list": [1],
@@ -472,7 +470,7 @@ def of_descriptions() -> Iterator[Case]:
     }
     for what, text in wrong.items():
         yield Case(f"urdf: {what}", loading(text))
-    # Words of a whole file, one at a time, replaced by what cannot stand there.
+    # Tokens of a whole file, one at a time, replaced by invalid ones.
     for word, other in (
         ('type="revolute"', 'type="wobbly"'),
         ('type="revolute"', ""),
@@ -500,7 +498,7 @@ def of_descriptions() -> Iterator[Case]:
 
 
 def of_bytes() -> Iterator[Case]:
-    """A request with bytes cut off, changed, left out and doubled."""
+    """Yields a request with bytes removed, changed and repeated."""
     base = msgpack.packb(request("gravity_forces", ROBOT, inputs={"q": array([0.5] * 4)}))
     for end in range(0, len(base), 3):
         yield Case(f"cut off after {end} bytes", base[:end])

@@ -1,4 +1,4 @@
-"""Every way to ask wrongly is refused with the code and path that it should have, and costs next to nothing."""
+"""Invalid requests are refused with the recorded code and path, in little time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_there_are_enough_and_of_every_kind() -> None:
     assert {case.code for case in cases} >= set(REFUSED) - {"FAILED_PRECONDITION"}
 
 
-def test_each_is_refused_as_it_was(service: Service) -> None:
+def test_each_is_refused_as_recorded(service: Service) -> None:
     wrong = []
     for case in committed():
         reply = reply_to(service, case.payload)
@@ -61,8 +61,8 @@ def refusals(service: Service) -> Iterator[tuple[bad_inputs.Case, dict[str, Any]
             yield case, reply["error"], thread_time() - began
 
 
-def test_whatever_is_wrong_with_any_row_is_said_of_what_is_wrong(service: Service) -> None:
-    """Made from the table as it is now: a new row, input or option is asked wrongly without a word here."""
+def test_each_wrong_value_is_refused_at_its_path(service: Service) -> None:
+    """The cases are made from the current table, so that new rows, inputs and options are included."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wrong, slow, rows = [], [], Counter[str]()
     for case, error, took_s in refusals(service):
@@ -70,7 +70,7 @@ def test_whatever_is_wrong_with_any_row_is_said_of_what_is_wrong(service: Servic
         told = error["code"] in REFUSED and (error.get("path") or "").startswith(case.about or "")
         if not told:
             wrong.append((case.name, error))
-        if took_s > 1.0:  # a refusal takes no more than some milliseconds
+        if took_s > 1.0:  # a refusal takes milliseconds
             slow.append((case.name, took_s))
     assert not wrong
     assert not slow
@@ -84,8 +84,8 @@ def test_the_service_still_answers(service: Service) -> None:
 
 
 @pytest.mark.parametrize("name", [*QUERIES, *COMPUTATIONS])
-def test_what_the_bad_inputs_are_made_of_is_good(service: Service, name: str) -> None:
-    """Else they might be refused for another reason than theirs."""
+def test_the_unmodified_inputs_are_valid(service: Service, name: str) -> None:
+    """Otherwise requests might be refused for another reason."""
     row = QUERIES.get(name) or COMPUTATIONS[name]
     inputs, options = bad_inputs.good(row)
     inputs |= {

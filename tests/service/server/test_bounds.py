@@ -1,4 +1,4 @@
-"""What a request costs is foretold before any of it is spent, held against limits, and metered where it cannot be."""
+"""The cost of a request: predicted, checked against limits, and metered where it cannot be predicted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def service(scara: Robot, panda: Robot) -> Service:
 
 
 def ask(service: Service, message: Mapping[str, Any]) -> dict[str, Any]:
-    with np.errstate(all="ignore"):  # as the thread that serves
+    with np.errstate(all="ignore"):  # as in the server's thread
         reply: dict[str, Any] = msgpack.unpackb(service.handle(msgpack.packb(message), perf_counter_ns()))
     return reply
 
@@ -64,9 +64,9 @@ def chain(n: int, frames: int = 1) -> dict[str, Any]:
 
 
 SPREAD = {"q": states(200, 1), "v": states(1, 200)}
-"""A few kilobytes that spread to 40000 states."""
+"""A few kilobytes that broadcast to 40000 states."""
 
-# What one small request brought about once: minutes, gigabytes.
+# Small requests that once took minutes or gigabytes.
 SEEN: dict[str, tuple[dict[str, Any], str]] = {
     "simulate, 200 x 200 states and 20000 steps": (
         request("simulate", "panda", inputs=SPREAD, options={"dt": 1e-3, "steps": 20000}),
@@ -133,7 +133,7 @@ SEEN: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_what_was_seen_is_refused_before_it_is_spent(service: Service, name: str) -> None:
+def test_expensive_requests_are_refused_before_computing(service: Service, name: str) -> None:
     message, said = SEEN[name]
     payload = msgpack.packb(message)
     tracemalloc.start()
@@ -143,10 +143,10 @@ def test_what_was_seen_is_refused_before_it_is_spent(service: Service, name: str
     assert reply["error"]["code"] == EXHAUSTED
     assert said in reply["error"]["message"]
     assert reply["error"]["path"] in ("options.steps", "inputs", "inputs.mass")
-    assert peak < 8 * len(payload) + (1 << 20)  # its arrays, read, and nothing of what they would become
+    assert peak < 8 * len(payload) + (1 << 20)  # the decoded arrays only
 
 
-def test_what_is_said_to_fit_fits(service: Service) -> None:
+def test_what_a_refusal_suggests_fits(service: Service) -> None:
     for name in ("the same, one record", "verify, 20000 states", "verify as an option"):
         message, _ = SEEN[name]
         text = ask(service, message)["error"]["message"]
@@ -166,10 +166,10 @@ def test_what_is_said_to_fit_fits(service: Service) -> None:
             check_cost(row, predict_cost(row, robot.sizes, few, options), service.limits)
 
 
-def foretold(
+def predicted(
     robot: Robot, row: Row, lead: tuple[int, ...], **chosen: Any
 ) -> tuple[Cost, dict[str, Any], dict[str, Any]]:
-    """The cost of a row for a batch, and the request's inputs and options."""
+    """Returns the predicted cost of a row for a batch, and the request's inputs and options."""
     inputs, options = bad_inputs.good(row)
     for name, spec in row.inputs.items():
         if name in row.required and not spec.scalar and name not in ("mass", "inertia"):
@@ -182,7 +182,7 @@ def foretold(
 @pytest.mark.parametrize("name", WITH_STATES)
 def test_cost_grows_with_the_batch(scara: Robot, name: str) -> None:
     row = EVERY_ROW[name]
-    few, many = (foretold(scara, row, (states,))[0] for states in (1000, 100_000))
+    few, many = (predicted(scara, row, (states,))[0] for states in (1000, 100_000))
     assert few.lead == (1000,)
     assert many.states == 100_000
     for grown in ("work_s", "bytes", "reply_bytes"):
@@ -190,12 +190,12 @@ def test_cost_grows_with_the_batch(scara: Robot, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_STATES)
-def test_cost_is_what_is_spent(service: Service, scara: Robot, name: str) -> None:
-    """Within a factor: machines differ, and other work goes on beside the tests. Memory is foretold to be enough."""
+def test_predicted_cost_is_actual_cost(service: Service, scara: Robot, name: str) -> None:
+    """Within a factor, because machines differ and other work runs. Predicted memory must suffice."""
     row = EVERY_ROW[name]
-    cost, inputs, options = foretold(scara, row, (4 if name == "verify" else 500,))
+    cost, inputs, options = predicted(scara, row, (4 if name == "verify" else 500,))
     payload = bad_inputs.asked(row, inputs, options)
-    assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]  # its kernels are made now
+    assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]  # compiles its kernels
     took = []
     for _ in range(3):
         began = thread_time()
@@ -212,10 +212,10 @@ def test_cost_is_what_is_spent(service: Service, scara: Robot, name: str) -> Non
 
 @pytest.mark.parametrize("name", [name for name, row in QUERIES.items() if row.axes is not None])
 @pytest.mark.parametrize("states", [1, 300])
-def test_turning_into_world_axes_is_foretold(service: Service, scara: Robot, name: str, states: int) -> None:
-    """It takes many times what the kernel takes."""
+def test_cost_of_world_axes_is_predicted(service: Service, scara: Robot, name: str, states: int) -> None:
+    """It takes many times as long as the kernel."""
     row = EVERY_ROW[name]
-    cost, inputs, options = foretold(scara, row, (states,), **{str(row.axes): "world"})
+    cost, inputs, options = predicted(scara, row, (states,), **{str(row.axes): "world"})
     payload = bad_inputs.asked(row, inputs, options)
     assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
     took = []
@@ -228,14 +228,16 @@ def test_turning_into_world_axes_is_foretold(service: Service, scara: Robot, nam
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize("method", ["articulated", "mass_matrix"])
-def test_cost_of_a_motion_is_what_is_spent(service: Service, scara: Robot, integrator: Integrator, method: str) -> None:
+def test_predicted_cost_of_a_motion_is_actual_cost(
+    service: Service, scara: Robot, integrator: Integrator, method: str
+) -> None:
     row = COMPUTATIONS["simulate"]
     chosen = {"integrator": integrator, "method": method, "steps": 20, "dt": 1e-4}
-    cost, inputs, options = foretold(scara, row, (), **chosen)
+    cost, inputs, options = predicted(scara, row, (), **chosen)
     payload = bad_inputs.asked(row, inputs, options)
     assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
     took = []
-    for _ in range(5):  # the least of these is without a garbage collection of all that other tests left
+    for _ in range(5):  # the least is without a garbage collection of other tests' objects
         began = thread_time()
         service.handle(payload, perf_counter_ns())
         took.append(thread_time() - began)
@@ -327,10 +329,10 @@ def test_in_process_nothing_is_limited(scara: Robot) -> None:
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize("batch", [(), (64,), (4096,), (20_000,)], ids=str)
 @pytest.mark.parametrize("every", [1, 50, 20_000])
-def test_what_clients_ask_for_is_far_within_the_limits(
+def test_requests_of_clients_are_far_within_the_limits(
     panda: Robot, integrator: Integrator, batch: tuple[int, ...], every: int
 ) -> None:
-    """They split a motion by themselves, whatever its batch and its records."""
+    """Clients split a motion, whatever its batch and records."""
     row, zeros = COMPUTATIONS["simulate"], np.zeros((*batch, panda.nv))
     asking = parts.simulate(
         panda.configuration, zeros, zeros, None, dt=1e-3, steps=40_000, every=every, integrator=integrator
@@ -346,10 +348,10 @@ def test_what_clients_ask_for_is_far_within_the_limits(
 @pytest.mark.parametrize("rigid", [False, True])
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "stick_slip"])
 @pytest.mark.parametrize("name", ["pendulum", "ur5e", "solo12"])
-def test_a_client_divides_a_motion_of_many_states_into_parts_that_a_server_takes(
+def test_a_client_splits_a_motion_into_requests_within_the_limits(
     name: str, integrator: str, rigid: bool, contacts: int
 ) -> None:
-    """`stick_slip` took 200 steps of 1000 states in one request: 20 s without contacts, 221 s with them."""
+    """`stick_slip` took 200 steps of 1000 states in one request: 20 s without contacts, 221 s with contacts."""
     robot = Robot.from_urdf(URDF / f"{name}.urdf")
     points = [Contact(robot.link_names[-1], rigid=rigid)] * contacts
     q = np.broadcast_to(robot.configuration.neutral, (1000, robot.nq))
@@ -365,7 +367,7 @@ def test_a_client_divides_a_motion_of_many_states_into_parts_that_a_server_takes
 
 
 @pytest.mark.parametrize("batch", [(), (64,), (4096,)], ids=str)
-def test_what_clients_ask_of_rheonomic_motions_is_within_the_limits(panda: Robot, batch: tuple[int, ...]) -> None:
+def test_rheonomic_requests_of_clients_are_within_the_limits(panda: Robot, batch: tuple[int, ...]) -> None:
     row, zeros = COMPUTATIONS["simulate_rheonomic"], np.zeros((*batch, panda.nv - 1))
     given = {panda.joint_names[0]: lambda t: (t, 1.0, 0.0)}
     asking = rheonomic_parts.simulate(panda.configuration, given, zeros, zeros, None, dt=1e-3, steps=1000)
@@ -379,7 +381,7 @@ def test_what_clients_ask_of_rheonomic_motions_is_within_the_limits(panda: Robot
 def test_parts_that_end_between_records_are_the_whole(
     scara: Robot, integrator: Integrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that may move few joints stops before the next record; the motion is the same to the last bit."""
+    """A request with few steps ends before the next record; the motion is the same to the last bit."""
     monkeypatch.setattr(parts, "PART_MOVES", 7 * 2 * scara.nv)
     q, v = 0.2 * np.random.default_rng(0).normal(size=(2, 2, scara.nv))
     tau = np.random.default_rng(1).normal(size=(43, scara.nv))
@@ -393,25 +395,25 @@ def test_parts_that_end_between_records_are_the_whole(
             assert options["steps"] <= 7
             given = {name: value for name, value in inputs.items() if value is not None}
             chosen = checked_options(row, options)
-            assert chosen.pop("passive") is True  # who answers is settled before
+            assert chosen.pop("passive") is True
             inputs, options = asking.send(parts.simulated(scara, given, chosen))
     except StopIteration as done:
         found = done.value
     here = scara.simulate(q, v, tau, **arguments)
-    assert asked == 8  # 7 + 3 for each of four records; three steps after the last are not made
+    assert asked == 8  # 7 + 3 for each of four records; the three steps after the last are skipped
     np.testing.assert_array_equal(found.q, here.q)
     np.testing.assert_array_equal(found.v, here.v)
 
 
 def ticking(*ticks_s: float) -> Callable[[], int]:
-    """A clock that goes on by these."""
+    """Returns a clock that advances by these steps."""
     times = iter(np.cumsum(ticks_s))
     return lambda: int(next(times) * 1e9)
 
 
-def test_a_meter_counts_from_its_first_look() -> None:
+def test_a_meter_counts_from_its_first_call() -> None:
     row, limits = COMPUTATIONS["simulate"], RequestLimits(max_work_s=2.0)
-    look = meter(row, limits, clock=ticking(50.0, 0.0, 1.0, 0.9, 0.2))  # the first look asks twice
+    look = meter(row, limits, clock=ticking(50.0, 0.0, 1.0, 0.9, 0.2))  # the first call reads it twice
     for share in (0.1, 0.2, 0.3):
         look(share)
     with pytest.raises(
@@ -420,7 +422,7 @@ def test_a_meter_counts_from_its_first_look() -> None:
         look(0.4)
 
 
-def test_a_meter_ends_what_nobody_waits_for() -> None:
+def test_a_meter_stops_at_the_deadline() -> None:
     look = meter(COMPUTATIONS["simulate"], RequestLimits(), until_ns=perf_counter_ns() - 1)
     with pytest.raises(DeadlineExceededError, match="simulate was 50% done when its deadline went by"):
         look(0.5)
@@ -438,7 +440,7 @@ WILD = {"q": states(n=4), "v": array([0.0, 1e7, 0.0, 0.0])}
 
 @pytest.mark.parametrize("integrator", ["adaptive", "implicit_midpoint", "rk4"])
 def test_running_work_ends_at_its_deadline(service: Service, integrator: str) -> None:
-    """Kernels are made by the first request; the second has not even time for its steps: it would take most of 1 s."""
+    """The first request compiles the kernels; the second would take most of 1 s."""
     options = {"integrator": integrator, **STEPS[integrator]}
     inputs = {"adaptive": WILD, "implicit_midpoint": ONE, "rk4": MANY}[integrator]
     ask(service, request("simulate", "scara", inputs=ONE, options={**options, "steps": 1, "every": 1, "dt": 1e-3}))
@@ -456,7 +458,7 @@ def test_steps_that_choose_their_own_number_are_metered(scara: Robot) -> None:
 
 
 class Counting(Robot):
-    """A robot that remembers for how many states it was asked."""
+    """A robot that records the number of states of each call."""
 
     asked: list[int]
 
@@ -465,8 +467,8 @@ class Counting(Robot):
         return super().forward_dynamics(q, *arguments, **others)
 
 
-def test_why_a_number_is_not_finite_is_said_from_that_state_alone() -> None:
-    """The batch is computed once, not again for the explanation."""
+def test_the_cause_is_found_from_one_state() -> None:
+    """The batch is not computed again for the explanation."""
     robot = Counting.from_urdf(URDF / "scara.urdf")
     robot.asked = []
     tau = np.zeros((1000, 4))
@@ -476,7 +478,7 @@ def test_why_a_number_is_not_finite_is_said_from_that_state_alone() -> None:
     with np.errstate(all="ignore"):
         job = service.accept(payload, perf_counter_ns())
         assert isinstance(job, Job)
-        assert service.answer_at_once(job) is None  # then it goes to a worker, which says why
+        assert service.answer_at_once(job) is None  # then a worker finds the cause
         error = msgpack.unpackb(service.answer(job))["error"]
     assert error["code"] == "INVALID_ARGUMENT"
     assert "at state [0] of the batch" in error["message"]
@@ -490,7 +492,7 @@ def test_axes_of_nothing_hide_no_product() -> None:
 
 
 def test_a_long_chain_is_read_in_linear_time() -> None:
-    """Pairs of bodies that carry each other are millions in a chain of thousands: none is made to load it."""
+    """A chain of thousands has millions of pairs of bodies; loading makes none of them."""
     links = "".join(f"<link name='l{k}'/>" for k in range(1000))
     joints = "".join(
         f"<joint name='j{k}' type='revolute'><parent link='l{k}'/><child link='l{k + 1}'/>"
@@ -548,15 +550,15 @@ HOSTILE: dict[str, Callable[[], str]] = {
 def test_hostile_descriptions_are_refused_in_bounded_time(service: Service, name: str) -> None:
     before = thread_time()
     reply = ask(service, {**LOAD, "inputs": {"urdf": HOSTILE[name]()}})
-    assert thread_time() - before < 5.0  # tenths of a second
+    assert thread_time() - before < 5.0  # takes tenths of a second
     assert reply["id"] == 7
     assert reply["error"]["code"] in (EXHAUSTED, "INVALID_ARGUMENT")
     assert reply["error"].get("path") == "inputs.urdf" or reply["error"]["line"] == 1
     assert len(reply["error"]["message"]) < 10_000
 
 
-def test_a_comment_full_of_joints_is_read_in_linear_time() -> None:
-    """It took an hour: each joint's line was counted from the comment's beginning."""
+def test_a_comment_with_many_joints_is_read_in_linear_time() -> None:
+    """It once took an hour, because each joint's line was counted from the start of the comment."""
     before = thread_time()
     robot = Robot.from_urdf(
         "<robot name='a'><link name='b'/><!--" + "<joint type='floating'>\n" * 300_000 + "--></robot>"
@@ -580,16 +582,16 @@ def test_refusals_repeat_no_megabytes(service: Service) -> None:
         assert msgpack.unpackb(payload)["error"]["code"] != "INTERNAL"
 
 
-def test_a_client_is_told_at_once_that_its_robot_is_too_long(tcp_server: Server) -> None:
-    """The refusal found no client once, which waited for as long as it could."""
+def test_a_client_gets_the_refusal_of_a_long_robot_at_once(tcp_server: Server) -> None:
+    """Once the refusal was lost, and the client waited until its time limit."""
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         with pytest.raises(ResourceExhaustedError, match=f"is over the limit of {8 << 20}"):
             client.load_robot(robot_of(" " * (9 << 20)))
         assert client.robot("pendulum").nq == 1
 
 
-def test_a_client_is_told_how_to_split(tcp_server: Server) -> None:
-    """One that asks for a whole motion by itself, as a client written by hand may."""
+def test_a_refusal_names_what_would_fit(tcp_server: Server) -> None:
+    """A client that requests a whole motion at once."""
     bare = Bare(tcp_server.endpoints[0])
     inputs = {"q": states(100, 1, n=1), "v": states(1, 100, n=1)}
     try:
@@ -605,8 +607,8 @@ def test_a_client_is_told_how_to_split(tcp_server: Server) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["|i1", "<f8"])
-def test_what_is_wrong_with_a_large_array_is_said_in_little_memory(service: Service, dtype: str) -> None:
-    """Small integers become eight times as large; places of entries that are not finite sixteen times."""
+def test_errors_in_large_arrays_take_little_memory(service: Service, dtype: str) -> None:
+    """Small integers expand by a factor of eight, indices of entries that are not finite by sixteen."""
     count = (8 << 20) + 8 if dtype == "|i1" else 1 << 20
     data = bytes(count) if dtype == "|i1" else np.full(count, np.nan).tobytes()
     shape = [1] * 14 + [count // 4, 4]

@@ -1,4 +1,4 @@
-"""What a peer can make grow, and that it is bounded: parts, bytes without an end, replies nobody reads, connections."""
+"""Everything that a peer can make grow is bounded: parts, unfinished messages, unread replies, connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAIT_S = WAIT_MS / 1e3
 
 
 def memory() -> int:
-    """Bytes that this process has in memory."""
+    """Returns the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -65,7 +65,7 @@ def is_closed(peer: socket.socket) -> bool:
     return True
 
 
-def test_a_message_of_a_million_parts_costs_its_sender_the_connection(serving: Any, bare: Any) -> None:
+def test_a_message_of_a_million_parts_closes_its_connection(serving: Any, bare: Any) -> None:
     server = serving()
     quick = bare(server.endpoints[0])
     assert quick.ask(request())["ok"]
@@ -75,11 +75,11 @@ def test_a_message_of_a_million_parts_costs_its_sender_the_connection(serving: A
             peer.sendall(frame(b"", more=True) * 1_000_000 + frame(b""))
         assert is_closed(peer)
     assert counters(server)["cut_off"] == 1
-    assert counters(server)["received"] == received  # none of it was a message
+    assert counters(server)["received"] == received  # it was not a message
     assert quick.ask(request())["ok"]
 
 
-def test_parts_without_an_end_take_no_memory(serving: Any, bare: Any) -> None:
+def test_endless_parts_take_no_memory(serving: Any, bare: Any) -> None:
     server = serving()
     peers = [speak_zeromq(server.endpoints[0]) for _ in range(8)]
     before = memory()
@@ -88,12 +88,12 @@ def test_parts_without_an_end_take_no_memory(serving: Any, bare: Any) -> None:
             peer.sendall(frame(b"", more=True) * 2_000_000)
     assert bare(server.endpoints[0]).ask(request())["ok"]
     assert memory() - before < 64 << 20
-    eventually(lambda: counters(server)["cut_off"] == 8)  # the system may still hold some of what was sent
+    eventually(lambda: counters(server)["cut_off"] == 8)  # the kernel may still hold some bytes
     for peer in peers:
         peer.close()
 
 
-def test_bytes_without_an_end_are_bounded_over_all_connections(serving: Any, bare: Any) -> None:
+def test_unfinished_messages_are_bounded_over_all_connections(serving: Any, bare: Any) -> None:
     server = serving(max_unfinished_bytes=20 << 20)
     begun = b"\x02" + struct.pack(">Q", 60 << 20)
     honest = bare(server.endpoints[0])
@@ -120,8 +120,8 @@ def asking(count: int, states: int) -> bytes:
     )
 
 
-def test_replies_that_nobody_reads_are_bounded_for_each_and_over_all(serving: Any, bare: Any) -> None:
-    """Small ones too; and those who read are served, their batches as well."""
+def test_unread_replies_are_bounded_for_each_and_over_all(serving: Any, bare: Any) -> None:
+    """Small ones too; clients that read get their replies, batches included."""
     server = serving(max_reply_bytes=2 << 20, max_unread_bytes=5 << 20)
     reader = bare(server.endpoints[0])
     deaf = [speak_zeromq(server.endpoints[0]) for _ in range(6)]
@@ -129,7 +129,7 @@ def test_replies_that_nobody_reads_are_bounded_for_each_and_over_all(serving: An
     for peer in deaf:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.setblocking(False)
-    small = asking(300, 1500)  # 12 kB each, there and back: for the thread that serves
+    small = asking(300, 1500)  # 12 kB each way: answered by the server's thread
     sent = [0] * len(deaf)
     for _ in range(400):
         for k, peer in enumerate(deaf):
@@ -146,7 +146,7 @@ def test_replies_that_nobody_reads_are_bounded_for_each_and_over_all(serving: An
     eventually(lambda: server._quota.unread == 0)
 
 
-def test_answers_to_heartbeats_that_nobody_reads_are_not_kept(serving: Any) -> None:
+def test_unread_answers_to_heartbeats_are_not_kept(serving: Any) -> None:
     server = serving()
     with speak_zeromq(server.endpoints[0]) as peer:
         peer.setblocking(False)
@@ -159,8 +159,8 @@ def test_answers_to_heartbeats_that_nobody_reads_are_not_kept(serving: Any) -> N
         assert server._quota.unread < 1 << 16
 
 
-def test_a_newcomer_gets_a_place_where_all_are_taken(serving: Any, bare: Any) -> None:
-    """Those who never said a word go first, and a control loop keeps its connection."""
+def test_a_new_connection_gets_a_place_when_all_are_taken(serving: Any, bare: Any) -> None:
+    """Silent connections are closed first, and a control loop keeps its connection."""
     server = serving(max_connections=8)
     loop = bare(server.endpoints[0])
     host, port = server.endpoints[0].removeprefix("tcp://").split(":")
@@ -188,7 +188,7 @@ def test_the_systems_limit_of_open_files_counts_too(serving: Any, bare: Any) -> 
             for _ in range(200):
                 idle.append(socket.create_connection((host, int(port)), timeout=WAIT_S))  # noqa: PERF401
         for peer in idle[100:]:
-            peer.close()  # this process has both ends: a client needs some
+            peer.close()  # this process has both ends, and the client needs files
         assert bare(server.endpoints[0]).ask(request())["ok"]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -196,7 +196,7 @@ def test_the_systems_limit_of_open_files_counts_too(serving: Any, bare: Any) -> 
             peer.close()
 
 
-def test_who_does_not_say_hello_goes(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_without_greeting_is_disconnected(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dyn_service.service.server.transport.plain._HELLO_S", 0.1)
     server = serving()
     host, port = server.endpoints[0].removeprefix("tcp://").split(":")
@@ -205,12 +205,14 @@ def test_who_does_not_say_hello_goes(serving: Any, monkeypatch: pytest.MonkeyPat
     assert counters(server)["cut_off"] == 1
 
 
-def test_a_silent_peer_is_asked_and_then_goes(serving: Any, bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_peer_gets_a_ping_and_is_disconnected(
+    serving: Any, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dyn_service.service.server.transport.plain._QUIET_S", 0.2)
     server = serving()
     with socket.create_connection(server.endpoints[0].removeprefix("tcp://").split(":"), timeout=WAIT_S) as peer:
         peer.sendall(HELLO.replace(b"\x7f\x03\x00", b"\x7f\x03\x01") + ready())
-        living = bare(server.endpoints[0])  # ZeroMQ's own socket answers when it is asked
+        living = bare(server.endpoints[0])  # libzmq answers PINGs
         assert living.ask(request())["ok"]
         said = b""
         while chunk := peer.recv(1 << 16):
@@ -221,7 +223,7 @@ def test_a_silent_peer_is_asked_and_then_goes(serving: Any, bare: Any, monkeypat
     assert len(server._quota) == 1
 
 
-def test_who_reads_nothing_for_long_goes(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_reads_nothing_is_disconnected(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dyn_service.service.server.transport.quotas._STUCK_S", 0.3)
     server = serving()
     with speak_zeromq(server.endpoints[0]) as peer:
@@ -231,8 +233,8 @@ def test_who_reads_nothing_for_long_goes(serving: Any, monkeypatch: pytest.Monke
         assert server._quota.unread == 0
 
 
-def test_one_peers_flood_leaves_the_others_their_turn(serving: Any, bare: Any) -> None:
-    """Of each peer one message in turn: a request waits for no more than one of the flood's."""
+def test_a_flood_of_one_peer_leaves_others_their_turn(serving: Any, bare: Any) -> None:
+    """One message of each peer in turn: a request waits for at most one message of the flood."""
     server = serving()
     quick = bare(server.endpoints[0])
     assert quick.ask(request())["ok"]
@@ -249,7 +251,7 @@ def test_one_peers_flood_leaves_the_others_their_turn(serving: Any, bare: Any) -
 
 
 class Clock:
-    """Stands for `time.perf_counter_ns`: what is answered takes as long as the test says."""
+    """Replaces `time.perf_counter_ns`, so that the test decides how long an answer takes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 10**12
@@ -257,10 +259,8 @@ class Clock:
             monkeypatch.setattr(f"dyn_service.service.server.{module}.perf_counter_ns", lambda: self.now_ns)
 
 
-def test_a_good_client_waits_for_one_message_of_those_that_take_long(
-    pendulum: Robot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many connections that have sent many messages of 4 ms: after each of these the sockets are looked at."""
+def test_a_short_request_waits_for_at_most_one_long_message(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many connections with many messages of 4 ms each: the sockets are polled after each of them."""
     server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
     server.bind()
     clock = Clock(monkeypatch)
@@ -279,14 +279,14 @@ def test_a_good_client_waits_for_one_message_of_those_that_take_long(
             *hogs, good = peers
             for hog in hogs:
                 hog.sendall(HELLO + ready() + frame(b"long") * 50)
-            while len(answered) < 24:  # each has shown what it is by then
+            while len(answered) < 24:  # by then each peer is known as short or long
                 before = len(answered)
                 server._turn(0.0)
-                assert len(answered) <= before + 2  # of one that was not known, and of one that was
+                assert len(answered) <= before + 2  # one of a new peer, one of a long peer
             before = len(answered)
             good.sendall(HELLO + ready() + frame(b"short"))
             eventually(lambda: server._turn(0.0) or "short" in answered)
-            assert len(answered[before:]) <= 4  # its connection, its greeting and its request are a turn each
+            assert len(answered[before:]) <= 4  # one turn each for connection, greeting and request
             for _ in range(10):
                 before = len(answered)
                 good.sendall(frame(b"short"))
@@ -294,13 +294,13 @@ def test_a_good_client_waits_for_one_message_of_those_that_take_long(
                 assert answered[before:].index("short") <= 1
                 turns = len(answered)
                 server._turn(0.0)
-                assert answered[turns:] == ["long"]  # and they have their turn
+                assert answered[turns:] == ["long"]
     finally:
         server.stop()
 
 
 def test_a_turn_ends_by_time_as_by_count(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those whose last message took long have their turn however many others there are."""
+    """Peers whose last message was long get their turn however many others there are."""
     server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
     server.bind()
     clock, takes_ns = Clock(monkeypatch), [50_000]
@@ -331,7 +331,7 @@ def test_a_turn_ends_by_time_as_by_count(pendulum: Robot, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def pair() -> Iterator[tuple[PlainTransport, PlainPeer, socket.socket]]:
-    """One peer of an open endpoint, without a server: what is sent to it comes out of the socket."""
+    """A peer of an endpoint without a server; its replies arrive at the socket."""
     ours, theirs = socket.socketpair()
     with ours, theirs, selectors.DefaultSelector() as selector:
         for end in (ours, theirs):
@@ -344,7 +344,7 @@ def pair() -> Iterator[tuple[PlainTransport, PlainPeer, socket.socket]]:
 
 
 def test_replies_may_be_as_many_bytes_as_the_limit_says(pair: tuple[PlainTransport, PlainPeer, socket.socket]) -> None:
-    """And not one more, beside others that wait to be read."""
+    """And no more, in addition to unread ones."""
     connections, peer, _ = pair
     traffic = connections.quota.traffic
     connections.quota.set_unread(peer, 96)
@@ -370,7 +370,7 @@ def test_heartbeats_are_answered_only_while_replies_are_read(
     assert theirs.recv(100) == command(b"PONG", b"flat")
 
 
-def test_a_process_of_another_user_is_turned_away(tmp_path: Path, pendulum: Robot) -> None:
+def test_a_process_of_another_user_is_disconnected(tmp_path: Path, pendulum: Robot) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     path = tmp_path / "socket"
@@ -378,7 +378,7 @@ def test_a_process_of_another_user_is_turned_away(tmp_path: Path, pendulum: Robo
         if folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 1:
             folder.chmod(folder.stat().st_mode | 0o011)
     with Server([pendulum], endpoints=[f"ipc://{path}"]) as server:
-        path.chmod(0o666)  # as if the mode did not help
+        path.chmod(0o666)  # so that only the check of the user remains
         child = os.fork()
         if not child:
             os.setuid(65534)

@@ -1,7 +1,6 @@
-"""What is answered, waits, is refused or told that it waits: the dispatcher as a state machine, without a socket.
+"""The dispatcher as a state machine, without a socket: what is answered, queued, refused or gets a notice.
 
-The service, the robot and the worker are the real ones; the worker was not started, so that a test does its tasks one
-at a time, at the moment it chooses.
+Service, robot and worker are real; the worker is not started, so that a test runs its tasks one at a time.
 """
 
 from __future__ import annotations
@@ -38,22 +37,22 @@ MS = 1_000_000
 
 
 def new_robot() -> Robot:
-    """One that has the kernel of a control loop, and no other yet."""
+    """Returns a robot with the kernel of a control loop only."""
     robot = Robot.from_urdf(URDF / f"{ROBOT}.urdf")
     robot.prepare(["gravity_forces"])
     return robot
 
 
 def asked(query: str = "gravity_forces", states: int | None = None, **fields: Any) -> bytes:
-    """A request for one state, or for a batch."""
+    """Returns a request for one state or a batch."""
     q = np.full(2 if states is None else (states, 2), 0.5)
     return msgpack.packb(request(query, ROBOT, inputs={"q": array(q)}, **fields))
 
 
 class Rig:
-    """A dispatcher with the parts it decides about.
+    """A dispatcher with its parts.
 
-    rings: how often the worker rang.
+    rings: number of calls of `wake`.
     """
 
     def __init__(self, limits: RequestLimits = LIMITS) -> None:
@@ -110,10 +109,10 @@ def test_slow_requests_are_answered_in_their_order(rig: Rig) -> None:
         ((_, reply),) = rig.finished()
         assert (reply["id"], reply["ok"]) == (number, True)
         assert rig.rings == number
-    assert rig.ask(asked("mass_matrix", id=4))["ok"]  # warm now
+    assert rig.ask(asked("mass_matrix", id=4))["ok"]  # its kernel is loaded now
 
 
-def test_one_alone_may_be_over_the_limit_of_bytes(rig: Rig) -> None:
+def test_a_single_task_may_exceed_the_limit_of_bytes(rig: Rig) -> None:
     huge = asked(states=20_000, id=1)
     assert len(huge) > LIMITS.max_waiting_bytes
     assert rig.ask(huge) is None
@@ -128,7 +127,7 @@ def test_one_alone_may_be_over_the_limit_of_bytes(rig: Rig) -> None:
     assert rig.ask(asked(states=2000)) is None
 
 
-def test_one_client_leaves_room_for_the_others() -> None:
+def test_one_client_cannot_fill_the_queue() -> None:
     rig = Rig(RequestLimits(max_waiting=4, max_waiting_per_client=2))
     assert [rig.ask(asked(states=2000, id=number), b"greedy") for number in (1, 2)] == [None, None]
     error = rig.ask(asked(states=2000, id=3), b"greedy")["error"]
@@ -139,7 +138,7 @@ def test_one_client_leaves_room_for_the_others() -> None:
     assert rig.ask(asked(states=2000, id=4), b"modest") is None
 
 
-def test_what_a_client_that_left_asked_for_is_not_worked_on(rig: Rig) -> None:
+def test_requests_of_a_client_that_left_are_dropped(rig: Rig) -> None:
     for number, peer in ((1, b"leaver"), (2, b"other")):
         rig.ask(asked(states=2000, id=number), peer)
     (leaver,) = [task.envelope[0][1] for task in rig.dispatcher.waiting.values() if task.head.id == 1]
@@ -210,10 +209,8 @@ CROWDED = {
 
 
 @pytest.mark.parametrize("inputs", CROWDED.values(), ids=CROWDED)
-def test_what_is_short_but_takes_long_to_read_is_not_read_here(
-    rig: Rig, inputs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A request of some kilobytes can hold thousands of objects, at some microseconds each."""
+def test_requests_of_many_objects_are_read_by_a_worker(rig: Rig, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of some kilobytes can contain thousands of objects, each taking microseconds."""
     payload = msgpack.packb(request(robot=ROBOT, id=3, inputs=inputs))
     assert len(payload) < SLOW_BYTES
     with monkeypatch.context() as patched:
@@ -224,7 +221,7 @@ def test_what_is_short_but_takes_long_to_read_is_not_read_here(
     assert reply["id"] == 3
 
 
-def test_what_is_damaged_is_refused_here_however_many_objects_it_announces(rig: Rig) -> None:
+def test_damaged_requests_are_refused_at_once(rig: Rig) -> None:
     assert rig.ask(b"\xdd\xff\xff\xff\xff" + b"\xc1" * 2000) is not None
 
 
@@ -280,16 +277,16 @@ BAD = {
     msgpack.packb({"v": 2, "id": 3}): (3, "UNIMPLEMENTED"),
     msgpack.packb(request("divination", ROBOT, id=4)): (4, "UNIMPLEMENTED"),
     msgpack.packb(request(robot="nobody", id=5)): (5, "NOT_FOUND"),
-    msgpack.packb(request(robot=ROBOT, id=6)): (6, "INVALID_ARGUMENT"),  # one position for two joints
+    msgpack.packb(request(robot=ROBOT, id=6)): (6, "INVALID_ARGUMENT"),  # one position of two
     msgpack.packb(request(robot=ROBOT, id=7, inputs={"q": array([np.nan, 0.0])})): (7, "INVALID_ARGUMENT"),
     msgpack.packb(request(robot=ROBOT, id=8, model="another")): (8, "FAILED_PRECONDITION"),
 }
-"""What is refused at once: the id and the code of the reply."""
+"""Requests refused at once: id and code of the reply."""
 
 
 @dataclass
 class Waits:
-    """What the model knows of a request whose reply is to come: its bytes and the reply's, and what that will be."""
+    """A request that waits for its reply, in the model: bytes of both, and the expected outcome."""
 
     size: int
     reply_size: int
@@ -301,7 +298,7 @@ class Waits:
 
 
 class Dispatching(RuleBasedStateMachine):
-    """A model that counts along: who waits, in what order, who was told, what was refused."""
+    """A model that tracks waiting requests, their order, notices and refusals."""
 
     robot: Robot
     elsewhere: Service
@@ -327,7 +324,7 @@ class Dispatching(RuleBasedStateMachine):
             self.errors[expected] += 1
 
     def reply_size(self, payload: bytes) -> int:
-        """How long its reply is, which another service that has time tells."""
+        """Returns the length of its reply, from another service."""
         if payload not in self.reply_sizes:
             self.reply_sizes[payload] = len(self.elsewhere.handle(payload, perf_counter_ns()))
         return self.reply_sizes[payload]
@@ -338,7 +335,7 @@ class Dispatching(RuleBasedStateMachine):
         return peer, self.rig.ask(payload, peer, is_req=is_req, received_ns=self.now_ns)
 
     def ask_slowly(self, payload: bytes, number: int | None, code: str, told: bool, is_req: bool, query: str) -> None:
-        """It waits, unless the server shuts down or too much waits already."""
+        """It waits, unless the server shuts down or the queue is full."""
         peer, reply = self.ask(payload, is_req)
         size = sum(each.size for each in self.waiting.values())
         full = bool(self.waiting) and size + len(payload) > LIMITS.max_waiting_bytes
@@ -481,7 +478,7 @@ class Dispatching(RuleBasedStateMachine):
         assert self.rig.rings == self.works
 
     def teardown(self) -> None:
-        """In the end everyone has had one reply, and nothing waits."""
+        """In the end each request has had one reply, and none waits."""
         while self.undone:
             self.the_worker_does_a_task()
         self.finished_replies_are_sent()

@@ -1,4 +1,4 @@
-"""No answer that leaves the server holds NaN or infinity: by every way out, and with the cause named."""
+"""No answer leaves the server with NaN or infinity; the error names the cause. On every path."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ GIMBAL = """<robot name="gimbal">
   <joint name="tilt" type="continuous"><parent link="outer"/><child link="inner"/><axis xyz="0 1 0"/></joint>
   <joint name="roll" type="continuous"><parent link="inner"/><child link="top"/><axis xyz="0 0 1"/></joint>
 </robot>"""
-"""At tilt = 0 yaw and roll turn about one axis, and what lies between has no inertia: there M is singular. Exactly so,
-to the queries on links: they keep the frames of the file, and all its numbers are sums of powers of two."""
+"""At tilt = 0, yaw and roll turn about one axis, and the link between has no inertia, so that M is singular. Exactly so
+in queries on links too, which keep the frames of the file: all its numbers are sums of powers of two.
+"""
 
 SLIDER = """<robot name="slider">
   <link name="rail"/>
@@ -48,7 +49,7 @@ SLIDER = """<robot name="slider">
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """As in the server's threads: what overflows is no error there."""
+    """As in the server's threads, where overflows raise no warnings."""
     with np.errstate(all="ignore"):
         yield
 
@@ -69,7 +70,7 @@ def service(pendulum: Robot, gimbal: Robot, slider: Robot) -> Service:
 
 
 def replies(service: Service, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The reply by the general way, then by the short one where that is open."""
+    """Yields the reply on the slow path, then on the fast path if it is open."""
     payload = msgpack.packb(message)
     yield msgpack.unpackb(service.handle(payload, perf_counter_ns()))
     short = service.answer_single_state(payload, perf_counter_ns())
@@ -78,7 +79,7 @@ def replies(service: Service, message: dict[str, Any]) -> Iterator[dict[str, Any
 
 
 def holds_what_is_not_finite(value: Any) -> bool:
-    """Looked for in the reply as any client reads it, by other means than the server's."""
+    """Returns whether a reply contains such a number, decoded independently of the server."""
     if isinstance(value, dict) and value.keys() == {"dtype", "shape", "data"}:
         return not np.isfinite(np.frombuffer(value["data"])).all()
     if isinstance(value, dict | list):
@@ -87,7 +88,7 @@ def holds_what_is_not_finite(value: Any) -> bool:
 
 
 def attacks(robot: Robot, query: str) -> Iterator[dict[str, Any]]:
-    """Requests with one input, or all, of a size that overflows something on the way."""
+    """Yields requests with one input, or all, of a size that overflows intermediate values."""
     row = QUERIES[query]
     for lead in ((), (2,)):
         vectors, numbers = sample(robot, query, lead)
@@ -122,7 +123,7 @@ def test_every_query_under_attack(service: Service, name: str, query: str) -> No
 
 
 def test_both_ways_refuse_alike(service: Service) -> None:
-    """The short way leaves it to the general one to say why."""
+    """The fast path leaves the explanation to the slow path."""
     state = {name: array([0.5]) for name in ("q", "a")}
     plain = request("inverse_dynamics", inputs={**state, "v": array([0.5])})
     assert len(list(replies(service, plain))) == 2
@@ -134,8 +135,8 @@ def test_both_ways_refuse_alike(service: Service) -> None:
     assert found is None or not holds_what_is_not_finite(msgpack.unpackb(found))
 
 
-def test_short_way_leaves_what_is_not_finite_to_the_general_one(service: Service) -> None:
-    for query in ("energy", "link_motion"):  # one whose answer is short, one with several arrays
+def test_fast_path_leaves_nonfinite_answers_to_the_slow_path(service: Service) -> None:
+    for query in ("energy", "link_motion"):  # a short answer, and one with several arrays
         inputs = {name: array([0.5, 0.5]) for name in QUERIES[query].inputs if name in ("q", "v", "a")}
         assert len(list(replies(service, request(query, "slider", inputs=inputs)))) == 2
         huge = request(query, "slider", inputs={**inputs, "v": array([1e300, 1e300])})
@@ -144,7 +145,7 @@ def test_short_way_leaves_what_is_not_finite_to_the_general_one(service: Service
 
 
 def test_huge_numbers_that_are_finite_pass(service: Service, slider: Robot) -> None:
-    """By the general way: the short one cannot tell 1e305 from infinity."""
+    """On the slow path: the fast path cannot distinguish 1e305 from infinity."""
     a = np.array([1e305, 0.0])
     still = np.zeros(2)
     inputs = {"q": array(still), "v": array(still), "a": array(a)}
@@ -162,7 +163,7 @@ def refusal(service: Service, query: str, robot: str, inputs: dict[str, Any], **
 
 def test_an_angle_without_digits(service: Service) -> None:
     q = np.full((2, 3, 2), 0.5)
-    q[1, 2] = [1e14, 2.0**46]  # metres may be so many
+    q[1, 2] = [1e14, 2.0**46]  # large lengths are allowed
     code, message, path = refusal(service, "gravity_forces", "slider", {"q": array(q)})
     assert (code, path) == ("INVALID_ARGUMENT", "inputs.q")
     assert message.startswith("gravity_forces gives forces of joint 'swing' = nan at state [1, 2] of the batch: ")
@@ -180,7 +181,7 @@ def test_a_singular_state(service: Service, query: str) -> None:
 
 
 def test_the_state_of_a_batch_is_named_in_the_batchs_own_axes(service: Service) -> None:
-    """q broadcasts over the efforts' first axis: the state that is singular is the whole second column's."""
+    """q broadcasts over the first axis of the efforts: the whole second column is singular."""
     q = np.array([[0.1, 0.2, 0.3], [0.3, 0.0, 0.1]])
     inputs = {"q": array(q), "v": array(np.zeros(3)), "tau": array(np.ones((4, 1, 3)))}
     _, message, _ = refusal(service, "constraint_forces", "gimbal", inputs)
@@ -214,7 +215,7 @@ def test_a_step_that_overflows(service: Service) -> None:
 
 @pytest.mark.parametrize("numbers", [{"mass": "1e95", "length": "1e260"}, {"mass": "1e-309", "length": "1"}])
 def test_a_robot_whose_own_numbers_overflow(numbers: dict[str, str]) -> None:
-    """Each is in range, their products are not: no input is to blame."""
+    """Each number is in range, products are not: no input is the cause."""
     service = Service([Robot.from_urdf(SLIDER.format(**numbers))])
     inputs = {name: array([0.3, 0.4]) for name in ("q", "p", "tau")}
     codes = set()
@@ -239,11 +240,11 @@ def test_verification(service: Service) -> None:
     code, message, path = refusal(service, "momentum", "slider", inputs, options=options)
     assert (code, path) == ("INVALID_ARGUMENT", "inputs.v")
     assert "the largest input is v of joint 'swing' = 1e+160" in message
-    assert next(replies(service, request("momentum", "slider", inputs=inputs)))["ok"]  # that alone is finite
+    assert next(replies(service, request("momentum", "slider", inputs=inputs)))["ok"]  # finite without verification
 
 
 def test_times_of_a_simulation(service: Service) -> None:
-    """At rest without weight nothing diverges; but the times themselves leave the range of doubles."""
+    """At rest without gravity the state does not diverge, but the times overflow."""
     inputs = {"q": array([0.0]), "v": array([0.0]), "gravity": array([0.0, 0.0, 0.0])}
     options = {"dt": 1e307, "steps": 32}
     code, message, path = refusal(service, "simulate", "pendulum", inputs, options=options)
@@ -309,7 +310,7 @@ def test_absent_limits_are_nil(service: Service) -> None:
 
 
 def test_over_a_socket(pendulum: Robot, gimbal: Robot) -> None:
-    """The worker says why, also where the loop found it; and the server goes on."""
+    """The worker explains the error, also if the server's loop found it; the server continues."""
     still = np.zeros(3)
     endpoint = "inproc://finite-answers"
     with Server([pendulum, gimbal], endpoints=[endpoint]), Client(endpoint, timeout_s=240.0) as client:
@@ -343,8 +344,8 @@ def test_the_first_that_is_not_finite(outputs: dict[str, Any], place: Any) -> No
     assert place == (None if found is None else (found.output, found.index))
 
 
-def test_a_defect_is_called_one() -> None:
-    """Nothing that was asked can be the cause."""
+def test_a_defect_is_reported_as_internal() -> None:
+    """No input can be the cause."""
     error = defect("stats", NotFinite("uptime_s", (), float("nan")))
     assert error.code == "INTERNAL"
     assert "stats gives uptime_s = nan: a defect of the server" in str(error)
@@ -352,7 +353,7 @@ def test_a_defect_is_called_one() -> None:
 
 @pytest.mark.wide
 def test_states_of_every_size() -> None:
-    """Of a robot whose joints do everything and follow one another; a million states: `python -m qa.soak.finite`."""
+    """A robot with passive forces and mimic joints; a million states: `python -m qa.soak.finite`."""
     robot = restless(drawn(read(random_urdf(5, movable=2)), 2), 1)
     assert robot.tree.coupled
     answered, refused, wrong = survey(robot, 1)

@@ -1,4 +1,4 @@
-"""The process that makes workers: killed, stopped, asleep with the machine. Whoever waits is answered."""
+"""The fork server killed, stopped, or suspended with the machine: waiting requests are answered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def process_of(server: Server) -> subprocess.Popen[bytes]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether the process has ended, be it that nobody has asked how."""
+    """Returns whether the process has exited, waited for or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -50,7 +50,7 @@ def is_gone(pid: int) -> bool:
 
 
 def at_work(server: Server) -> int:
-    """How many workers have read a request that they have not answered."""
+    """Returns how many workers have read a request and not answered it."""
     return sum(worker.task is not None and not unread(worker) for worker in pool_of(server)._workers)
 
 
@@ -58,8 +58,8 @@ def at_work(server: Server) -> int:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_a_nursery_that_is_killed_costs_nobody_an_answer(count: int, bare: Any) -> None:
-    """Be no worker, one or two at work: all end with it, and what they were at is tried again by the next ones."""
+def test_a_killed_fork_server_loses_no_answer(count: int, bare: Any) -> None:
+    """With zero, one or two busy workers: all exit with it, and their requests are tried again."""
     with serving(workers=3) as server:
         peer: Bare = bare(server.endpoints[0])
         assert peer.ask(BATCH)["ok"]
@@ -74,10 +74,10 @@ def test_a_nursery_that_is_killed_costs_nobody_an_answer(count: int, bare: Any) 
             assert sorted((reply["id"], reply["ok"]) for reply in replies) == [(each, True) for each in range(count)]
             assert peer.ask(BATCH | {"id": 100 + turn})["ok"]
             eventually(lambda old=old: all(map(is_gone, old)))
-        assert 0 <= server.service.metrics.traffic.workers_lost - 2 * count <= 2  # the batches may have met one too
+        assert 0 <= server.service.metrics.traffic.workers_lost - 2 * count <= 2  # batches may have lost one too
 
 
-def test_a_request_that_two_nurseries_end_at_is_not_tried_again(bare: Any) -> None:
+def test_a_request_that_two_fork_servers_exit_during_is_refused(bare: Any) -> None:
     with serving() as server:
         peer: Bare = bare(server.endpoints[0])
         peer.send(simulate(1))
@@ -92,8 +92,8 @@ def test_a_request_that_two_nurseries_end_at_is_not_tried_again(bare: Any) -> No
         assert peer.ask(BATCH)["ok"]
 
 
-def test_a_worker_whose_nursery_ended_before_it_was_there_ends() -> None:
-    """Else nobody could stop it: the next fork_server knows nothing of it."""
+def test_a_worker_exits_if_its_fork_server_exited_first() -> None:
+    """Otherwise no process could stop it, because the next fork server does not know it."""
     code = """
 import os, sys
 from dyn_service.service.server.workers.process import _exit_with_parent
@@ -112,8 +112,8 @@ print("is there still")
 # stopped
 
 
-def test_a_nursery_that_is_stopped_is_replaced(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is sooner or later for it: deadlines hold; what may wait is answered by the next one's workers."""
+def test_a_stopped_fork_server_is_replaced(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines are kept meanwhile; other requests are answered by the workers of the next one."""
     with serving(RequestLimits(max_worker_s=6000.0, max_work_s=6000.0)) as server:
         peer: Bare = bare(server.endpoints[0])
         eventually(lambda: len(workers_of(server)) == 2)
@@ -121,7 +121,10 @@ def test_a_nursery_that_is_stopped_is_replaced(bare: Any, monkeypatch: pytest.Mo
         stopped, workers = process_of(server), workers_of(server)
         stopped.send_signal(signal.SIGSTOP)
         states = dict.fromkeys(("q", "v", "a"), array(np.zeros((50_000, 1))))
-        for number, fate in ((1, "and was stopped after"), (2, "was to begin within")):  # one is left for batches
+        for number, fate in (
+            (1, "and was stopped after"),
+            (2, "was to begin within"),
+        ):  # one worker is kept for batches
             peer.send(request("verify", id=number, inputs=states, deadline_ms=200.0))
             reply = peer.receive()
             assert (reply["id"], reply["error"]["code"]) == (number, "DEADLINE_EXCEEDED")
@@ -132,18 +135,18 @@ def test_a_nursery_that_is_stopped_is_replaced(bare: Any, monkeypatch: pytest.Mo
         peer.send(BATCH | {"id": 3})
         assert process_of(server) is stopped
         clock = iter(range(perf_counter_ns(), 1 << 62, 9 * S // 10))
-        with monkeypatch.context() as patch:  # of the loop, for which 0.9 s pass in each turn
+        with monkeypatch.context() as patch:  # each iteration of the loop takes 0.9 s
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: next(clock))
             eventually(lambda: pool_of(server)._fork_server._process not in (stopped, None))
         reply = peer.receive()
         assert (reply["id"], reply["ok"]) == (3, True)
         assert peer.ask(HEALTH)["outputs"]["ready"]
         eventually(lambda: all(map(is_gone, workers)))
-        assert stopped.returncode == -signal.SIGKILL  # and nothing is left of it
+        assert stopped.returncode == -signal.SIGKILL  # it was waited for
         assert server.service.metrics.traffic.workers_lost == 0
 
 
-def test_a_server_stops_though_its_nursery_is_stopped() -> None:
+def test_a_server_stops_although_its_fork_server_is_stopped() -> None:
     server = serving()
     server.start()
     eventually(lambda: len(workers_of(server)) == 2)
@@ -156,7 +159,7 @@ def test_a_server_stops_though_its_nursery_is_stopped() -> None:
 
 @pytest.fixture
 def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
-    """One that never waits for a processor: on a busy machine it does."""
+    """A fork server that never lacks a CPU."""
     monkeypatch.setattr("dyn_service.service.server.workers.fork_server.starved_ns", lambda process: 0)
     fork_server = ForkServer()
     fork_server.start()
@@ -165,15 +168,15 @@ def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
 
 
 def looks(fork_server: ForkServer, begin_s: float, end_s: float, every_s: float = 0.05) -> float | None:
-    """When it is seen to hang, in a time of our own, be it looked at so often."""
+    """Returns the time at which it is found to hang, with a simulated clock and this interval of checks."""
     return next((at for at in np.arange(begin_s, end_s, every_s) if fork_server.hangs(int(at * S))), None)
 
 
-def test_what_it_is_told_has_so_much_time(fork_server: ForkServer) -> None:
-    assert looks(fork_server, 0.0, 1000.0) is None  # nothing was asked of it
+def test_orders_have_a_time_limit(fork_server: ForkServer) -> None:
+    assert looks(fork_server, 0.0, 1000.0) is None  # it has no orders
     end, number = fork_server.make()
     began = looks(fork_server, 1000.0, 1100.0)
-    assert began == pytest.approx(1060.0, abs=1.1)  # it imports the engine
+    assert began == pytest.approx(1060.0, abs=1.1)  # it imports the engine first
     fork_server.done(number)
     assert looks(fork_server, 1100.0, 1200.0) is None
     fork_server.kill(number)
@@ -182,18 +185,18 @@ def test_what_it_is_told_has_so_much_time(fork_server: ForkServer) -> None:
     fork_server.done(number)
     fork_server.kill(number)
     assert looks(fork_server, 1300.0, 1308.0) is None
-    fork_server.kill(number + 1)  # the next order gives the first no more time
+    fork_server.kill(number + 1)  # another order does not extend the time of the first
     assert looks(fork_server, 1308.0, 1400.0) == pytest.approx(1310.0, abs=1.1)
     fork_server.drop()
     assert looks(fork_server, 1400.0, 1500.0) is None
     again, _ = fork_server.make()
-    assert looks(fork_server, 1500.0, 1600.0) == pytest.approx(1560.0, abs=1.1)  # the next one imports it again
+    assert looks(fork_server, 1500.0, 1600.0) == pytest.approx(1560.0, abs=1.1)  # the next one imports the engine again
     end.close()
     again.close()
 
 
-def test_a_machine_that_slept_kills_nothing(fork_server: ForkServer) -> None:
-    """Between two looks hours go by, be it for the machine or for this process: the fork_server had no time either."""
+def test_a_suspended_machine_kills_no_fork_server(fork_server: ForkServer) -> None:
+    """Hours pass between two checks, for the machine or this process: the fork server had no time either."""
     end, number = fork_server.make()
     fork_server.done(number)
     fork_server.kill(number)
@@ -204,7 +207,7 @@ def test_a_machine_that_slept_kills_nothing(fork_server: ForkServer) -> None:
 
 
 def test_time_without_a_processor_does_not_count(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had one for a tenth of the time: it gets ten times as much of it. And so for the first worker to come."""
+    """It had a CPU for a tenth of the time, so that it gets ten times as long; so does the first worker."""
     starved = [0]
     monkeypatch.setattr("dyn_service.service.server.workers.fork_server.starved_ns", lambda process: starved[0])
 
@@ -216,7 +219,7 @@ def test_time_without_a_processor_does_not_count(fork_server: ForkServer, monkey
     seen = next(at for at in np.arange(0.0, 1000.0, 0.05) if look(at))
     assert seen == pytest.approx(600.0, abs=1.1)
     fork_server.drop()
-    fork_server.start()  # the next one has waited for none yet
+    fork_server.start()  # a new process, which has not waited for a CPU
     assert fork_server.starved_ns == starved[0]
     assert not fork_server.hangs(int(seen * S))
     end.close()
@@ -230,8 +233,8 @@ def test_time_without_a_processor_does_not_count(fork_server: ForkServer, monkey
         pool.check_starting()
 
 
-def test_what_the_system_says_of_a_process_that_waits() -> None:
-    """Two that want the one processor: each has waited for the other."""
+def test_starved_time_of_two_processes_on_one_cpu() -> None:
+    """Two processes on one CPU: each has waited for the other."""
     script = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
     place = str(min(os.sched_getaffinity(0)))
     both = [subprocess.Popen([sys.executable, "-c", script, place]) for _ in range(2)]
@@ -241,24 +244,24 @@ def test_what_the_system_says_of_a_process_that_waits() -> None:
         for each in both:
             each.kill()
             each.wait()
-    assert starved_ns(both[0].pid) == 0  # it has gone
+    assert starved_ns(both[0].pid) == 0  # it has exited
 
 
-def test_a_nursery_that_hangs_keeps_nobody(fork_server: ForkServer) -> None:
-    """However much it is told: more than the system keeps for it."""
+def test_a_hung_fork_server_does_not_block(fork_server: ForkServer) -> None:
+    """Even if more orders are sent than the socket buffers."""
     assert fork_server._process is not None
     fork_server._process.send_signal(signal.SIGSTOP)
     for number in range(100_000):
         fork_server.kill(number)
     end, _ = fork_server.make()
-    assert not end.recv(1)  # it cannot come to be
+    assert not end.recv(1)  # it cannot be started
     end.close()
 
 
 # its end
 
 
-def test_a_nursery_ends_without_a_word_while_its_children_end() -> None:
+def test_a_fork_server_exits_silently_while_its_children_exit() -> None:
     for close_first in (True, False):
         mine, theirs = socket.socketpair()
         with theirs:

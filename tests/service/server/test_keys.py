@@ -1,4 +1,4 @@
-"""Key files, the folder of keys, `dyn keys`, and which endpoints ask for keys."""
+"""Key files, the folder of keys, `dyn keys`, and which endpoints need keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def mode(file: Path) -> int:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
-def test_a_secret_is_its_owners_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_secrets_have_mode_0600_with_any_umask(tmp_path: Path, umask: int) -> None:
     keys = make_keys("panda-arm", make_keys("server").public)
     file = tmp_path / "panda-arm.key"
     before = os.umask(umask)
@@ -73,7 +73,7 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loose", [0o640, 0o604, 0o620, 0o602, 0o610, 0o644, 0o666])
-def test_a_secret_that_others_may_touch_is_refused_with_the_remedy(tmp_path: Path, loose: int) -> None:
+def test_a_secret_that_others_can_access_is_refused_with_the_remedy(tmp_path: Path, loose: int) -> None:
     file = tmp_path / "a.key"
     write_keys(file, make_keys("a"))
     file.chmod(loose)
@@ -94,7 +94,7 @@ def test_a_secret_of_another_user_is_refused(tmp_path: Path) -> None:
         read_keys(file)
 
 
-def test_what_is_no_key_file_is_refused_and_its_text_told_to_nobody(tmp_path: Path) -> None:
+def test_invalid_key_files_are_refused_without_their_text(tmp_path: Path) -> None:
     file = tmp_path / "a.key"
     write_keys(file, make_keys("a"))
     sound = file.read_text()
@@ -127,7 +127,7 @@ def test_what_is_no_key_file_is_refused_and_its_text_told_to_nobody(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../a", "a/b", "-a", ".a", "a" * 65, "ä", "a\n"])
-def test_names_that_are_no_words_are_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidArgumentError, match="the name of a key"):
         KeyFolder(tmp_path / "k").make(name, Role.QUERY)
     assert not list((tmp_path / "k").glob("*a*.key"))
@@ -152,7 +152,7 @@ def test_the_folder_and_what_is_in_it_are_their_owners(tmp_path: Path) -> None:
     assert folder.own_keys().server == folder.own_keys().public
 
 
-def test_a_name_is_let_in_once_and_again_after_it_was_revoked(tmp_path: Path) -> None:
+def test_a_name_is_unique_until_it_is_revoked(tmp_path: Path) -> None:
     folder = KeyFolder(tmp_path)
     first = read_keys(folder.make("panda", Role.QUERY, to=tmp_path / "1"))  # type: ignore[arg-type]
     with pytest.raises(FailedPreconditionError, match="'panda' is allowed already"):
@@ -168,7 +168,7 @@ def test_a_name_is_let_in_once_and_again_after_it_was_revoked(tmp_path: Path) ->
         folder.revoke("pnda")
 
 
-def test_who_has_a_key_hands_in_its_public_half(tmp_path: Path) -> None:
+def test_a_public_key_can_be_registered(tmp_path: Path) -> None:
     folder = KeyFolder(tmp_path)
     own = make_keys("lab")
     assert folder.make("lab", Role.LOAD, public=own.public) is None
@@ -194,13 +194,13 @@ def test_a_list_that_cannot_be_written_leaves_no_secret_behind(tmp_path: Path) -
     assert sorted(each.name for each in tmp_path.iterdir()) == [".lock", "allowed", "server.key"]
 
 
-def test_changes_at_one_time_are_all_made(tmp_path: Path) -> None:
-    """Of threads here and of a process beside them; a reader meanwhile never meets half a list."""
+def test_concurrent_changes_are_all_made(tmp_path: Path) -> None:
+    """By threads and another process; a concurrent reader never reads a partial list."""
     folder = KeyFolder(tmp_path)
     folder.make_server()
     allowed = folder.access_list()
-    beside = subprocess.Popen(
-        [sys.executable, "-m", "dyn_service", "keys", "new", "beside", "--folder", str(tmp_path)],
+    other = subprocess.Popen(
+        [sys.executable, "-m", "dyn_service", "keys", "new", "other", "--folder", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
     )
@@ -212,8 +212,8 @@ def test_changes_at_one_time_are_all_made(tmp_path: Path) -> None:
     while any(thread.is_alive() for thread in threads):
         allowed.check(at_once=True)
         assert allowed.fault is None
-    assert beside.wait(60) == 0
-    assert set(folder.entries()) == {"beside", *(f"k{number}" for number in range(12))}
+    assert other.wait(60) == 0
+    assert set(folder.entries()) == {"other", *(f"k{number}" for number in range(12))}
 
 
 def test_where_keys_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def dyn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """The command `dyn`, in this process."""
+    """Runs the command `dyn` in this process."""
 
     def run(*words: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["dyn", *words])
@@ -288,7 +288,7 @@ def test_the_command_makes_lists_shows_and_revokes(
         assert says in done.stderr
 
 
-def test_a_fresh_machine_and_a_revoked_name_are_told_what_to_do(tmp_path: Path, dyn: Callable[..., Done]) -> None:
+def test_errors_of_dyn_keys_name_the_next_step(tmp_path: Path, dyn: Callable[..., Done]) -> None:
     folder = str(tmp_path / "keys")
     shown = dyn("keys", "show", "--folder", folder)
     assert (shown.returncode, shown.stderr.count("\n")) == (1, 1)
@@ -334,7 +334,7 @@ def test_every_query_has_its_role() -> None:
 
 
 @pytest.mark.parametrize("allow_load", [True, False])
-def test_local_callers_may_load_where_the_server_says_so(allow_load: bool) -> None:
+def test_local_callers_may_load_with_allow_load(allow_load: bool) -> None:
     caller = local_caller("uid 1000", allow_load=allow_load)
     caller.check("stats")
     caller.check("inverse_dynamics")
@@ -378,8 +378,8 @@ def test_an_ipc_name_without_a_file_is_refused(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("port", [65536, 75000, 10**30])
-def test_a_port_there_cannot_be_is_refused_by_both_sides(port: int) -> None:
-    """ZeroMQ would count 75000 from 0 again, and listen at 9464."""
+def test_a_port_over_65535_is_refused_by_server_and_client(port: int) -> None:
+    """ZeroMQ would reduce 75000 modulo 65536 and listen at 9464."""
     endpoint = f"tcp://127.0.0.1:{port}"
     sides: tuple[Callable[[str], object], ...] = (
         check_endpoint,
@@ -394,10 +394,8 @@ def test_a_port_there_cannot_be_is_refused_by_both_sides(port: int) -> None:
     assert check_endpoint("tcp://127.0.0.1:65535")
 
 
-def test_the_file_of_an_ipc_endpoint_is_its_owners_from_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No mode that is set later closes what was open for a moment: it is made so."""
+def test_a_socket_file_is_created_with_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is created with its mode; setting the mode later would leave a gap."""
     monkeypatch.setattr(os, "chmod", lambda *_: pytest.fail("the mode was set later"))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     before = os.umask(0)
@@ -415,7 +413,7 @@ def test_the_file_of_an_ipc_endpoint_is_its_owners_from_the_start(
 
 
 @AS_ROOT
-@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="this system does not tell who connects")
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="this system does not report the user of a connection")
 def test_the_user_at_the_other_end_is_known(tmp_path: Path) -> None:
     here, there = socket.socketpair()
     with here, there:
@@ -446,7 +444,7 @@ connected.recv(1)
 # settings
 
 
-def test_a_parameter_file_says_where_keys_are_and_who_needs_them(tmp_path: Path) -> None:
+def test_a_parameter_file_sets_the_keys(tmp_path: Path) -> None:
     file = tmp_path / "server.yaml"
     text = "server: {ros__parameters: {keys: required, keys_folder: keys, audit: log/audit.jsonl}}\n"
     file.write_text(text)

@@ -1,4 +1,4 @@
-"""The short run of `qa.faults.proxy`. Times are measured in the long one, not here."""
+"""The short run of `qa.faults.proxy`; only the long run checks times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from qa.faults.proxy import Mischief, run
 
 pytestmark = pytest.mark.slow
-"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+"""In wall time, with processes that are killed or hang: `python -m pytest -m slow`."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a server tells of itself: its own numbers, and the same for Prometheus."""
+"""Metrics of a server: `stats`, and the export to Prometheus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE = (ROOT / "docs" / "metrics.md").read_text("utf-8")
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """By name and labels' values, these by the labels' names."""
+    """Returns the samples by name and label values."""
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -37,7 +37,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
     return found
 
 
-def test_stats_show_what_stands_now_and_what_is_allowed(pendulum: Robot) -> None:
+def test_stats_contain_gauges_and_limits(pendulum: Robot) -> None:
     limits = RequestLimits(max_robots=3)
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=limits, workers=1) as server:
         with Client(server.endpoints[0], timeout_s=WAIT_S) as client:
@@ -90,7 +90,7 @@ def test_prometheus_reads_the_same(exporter: str, tcp_server: Server) -> None:
     assert fetch(exporter) == {("dyn_up",): 0, ("dyn_scrape_fault", "UNAVAILABLE"): 1}
 
 
-def test_the_page_lists_what_there_is(pendulum: Robot) -> None:
+def test_the_page_lists_all_metrics(pendulum: Robot) -> None:
     """docs/metrics.md names each family that is exported, and no other."""
     with (
         Server([pendulum], endpoints=["tcp://127.0.0.1:0"], workers=1) as server,
@@ -112,7 +112,7 @@ def collected(client: Client) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_refusal_is_told_from_a_server_that_is_down(
+def test_a_refusal_differs_from_a_server_that_is_down(
     pendulum: Robot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = KeyFolder(tmp_path)
@@ -130,14 +130,12 @@ def test_a_refusal_is_told_from_a_server_that_is_down(
             with Client(endpoint, keys=keys, timeout_s=WAIT_S) as client:
                 assert collected(client) == refused
                 assert words in capsys.readouterr().err
-        with Client(
-            endpoint, timeout_s=0.2
-        ) as client:  # it is told nothing: the server is silent to whoever has no key
+        with Client(endpoint, timeout_s=0.2) as client:  # the server does not answer clients without a key
             assert collected(client) == {("dyn_up",): 0, ("dyn_scrape_fault", "UNAVAILABLE"): 1}
             assert "asks for keys" in capsys.readouterr().err
 
 
-def test_what_is_wrong_is_said_once_for_each_change(tcp_server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_is_reported_once_per_change(tcp_server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=WAIT_S) as client:
         collector = ServerCollector(client)
         list(collector.collect())
@@ -152,7 +150,7 @@ def test_what_is_wrong_is_said_once_for_each_change(tcp_server: Server, capsys: 
 def test_the_command_takes_a_key(way: str, pendulum: Robot, tmp_path: Path) -> None:
     folder = KeyFolder(tmp_path)
     file = folder.make("prometheus", Role.ADMIN)
-    bare = tmp_path / "bare.key"  # one that does not say which server it is for
+    bare = tmp_path / "bare.key"  # without the server's public key
     bare.touch(0o600)
     bare.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith("server")))
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], keys="required", key_folder=folder) as server:
@@ -173,7 +171,7 @@ def test_the_command_takes_a_key(way: str, pendulum: Robot, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("place", ["9755", "127.0.0.1:97550"])
-def test_a_place_to_listen_that_is_none(tcp_server: Server, place: str) -> None:
+def test_an_invalid_endpoint_is_refused(tcp_server: Server, place: str) -> None:
     command = [sys.executable, "-m", "dyn_service", "metrics", "--server", tcp_server.endpoints[0], "--listen", place]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
     assert done.returncode != 0

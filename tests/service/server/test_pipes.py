@@ -1,4 +1,4 @@
-"""Messages between processes: that none comes without its bytes, and what of open files and memory they take."""
+"""Messages between processes: none arrives without its payload, and their use of open files and memory is bounded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dyn_service.service.server.workers.pipes import (
 
 
 class Word(msgspec.Struct):
-    """All that is said here."""
+    """The only message here."""
 
     text: str = ""
 
@@ -39,7 +39,7 @@ MAPPED = "memfd:dyn"
 
 def files() -> int:
     gc.collect()
-    return len(os.listdir("/proc/self/fd")) - 1  # the folder itself
+    return len(os.listdir("/proc/self/fd")) - 1  # without the listed folder
 
 
 def maps() -> int:
@@ -49,7 +49,7 @@ def maps() -> int:
 
 @contextmanager
 def files_left(count: int) -> Iterator[None]:
-    """Within this block so many more files can be opened."""
+    """At most `count` more files can be opened in this context."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
     most = max(map(int, os.listdir("/proc/self/fd"))) + 8
@@ -80,7 +80,7 @@ def pipes() -> Iterator[tuple[Pipe[Word], Pipe[Word]]]:
 
 @pytest.mark.parametrize("size", [0, 1, 65535, 65536, 100_000, 5_000_000])
 @pytest.mark.parametrize("make", [bytes, bytearray, room, shared])
-def test_what_is_sent_arrives(pipes: Any, make: Any, size: int) -> None:
+def test_messages_arrive(pipes: Any, make: Any, size: int) -> None:
     if make is shared and not size:
         pytest.skip("there is no shared memory of no bytes")
     here, there = pipes
@@ -96,7 +96,7 @@ def test_what_is_sent_arrives(pipes: Any, make: Any, size: int) -> None:
     assert (word.text, bytes(found)) == ("a", bytes(body))
 
 
-def test_a_message_whose_bytes_cannot_be_had_is_the_end_of_the_pipe(pipes: Any) -> None:
+def test_a_message_whose_payload_cannot_be_read_ends_the_pipe(pipes: Any) -> None:
     here, there = pipes
     there.send(Word(), LONG)
     before = files()
@@ -113,7 +113,7 @@ def test_one_open_file_is_enough_to_receive(pipes: Any) -> None:
         assert bytes(body) == LONG
 
 
-def test_what_was_received_takes_no_open_file_and_its_memory_goes_with_it(pipes: Any) -> None:
+def test_received_memory_uses_no_file_and_is_freed(pipes: Any) -> None:
     here, there = pipes
     before, mapped = files(), maps()
     bodies = []
@@ -128,7 +128,7 @@ def test_what_was_received_takes_no_open_file_and_its_memory_goes_with_it(pipes:
     assert maps() == mapped
 
 
-def test_what_may_be_handed_on_takes_one_open_file(pipes: Any) -> None:
+def test_sendable_memory_uses_one_open_file(pipes: Any) -> None:
     before, mapped = files(), maps()
     kept = [shared(100_000) for _ in range(50)]
     assert files() == before + 50
@@ -141,7 +141,7 @@ def test_what_may_be_handed_on_takes_one_open_file(pipes: Any) -> None:
 
 def test_a_failure_to_get_memory_leaves_nothing_open() -> None:
     before = files()
-    for size in (0, 1 << 50, 1 << 62):  # nothing to map; more than can be mapped; more than a file can be
+    for size in (0, 1 << 50, 1 << 62):  # nothing to map; more than can be mapped; more than a file can have
         with pytest.raises(OSError, match=r"\[Errno"):
             shared(size)
     with files_left(0), pytest.raises(OSError, match="Too many open files"):
@@ -149,8 +149,8 @@ def test_a_failure_to_get_memory_leaves_nothing_open() -> None:
     assert files() == before
 
 
-def test_what_is_shorter_than_announced_is_not_touched() -> None:
-    """To read beyond its end would be the end of this process."""
+def test_shared_memory_shorter_than_announced_is_refused() -> None:
+    """Access beyond its end would kill this process."""
     descriptor = os.memfd_create("short")
     os.ftruncate(descriptor, 10)
     before = files()
@@ -189,7 +189,7 @@ def test_no_open_file_at_all_is_no_reason_to_refuse_a_message() -> None:
     assert descriptor_of(kept) is None
 
 
-def test_the_other_ends_end_is_said(pipes: Any) -> None:
+def test_a_closed_other_end_raises(pipes: Any) -> None:
     here, there = pipes
     there.close()
     with pytest.raises(PipeClosedError):
@@ -198,7 +198,7 @@ def test_the_other_ends_end_is_said(pipes: Any) -> None:
         here.send(Word())
 
 
-def test_what_cannot_be_sent_yet_is_kept_and_sent_later() -> None:
+def test_messages_that_cannot_be_sent_are_queued() -> None:
     mine, theirs = pair()
     mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     here, there = Pipe(mine, Word, waits=False), Pipe(theirs, Word, waits=True)

@@ -1,4 +1,4 @@
-"""Slow requests in processes of their own: what they answer, what stops them, what is left when they die."""
+"""Slow requests in worker processes: their answers, what stops them, what happens when workers exit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def serving(limits: RequestLimits | None = None, workers: int = 2, name: str = "
 
 
 def children_of(parent: int) -> list[int]:
-    """The processes whose parent this is, and theirs."""
+    """Returns the descendants of this process."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -61,7 +61,7 @@ def children_of(parent: int) -> list[int]:
 
 
 def workers_of(server: Server) -> list[int]:
-    """Process numbers of the workers: the fork_server's children."""
+    """Returns the process numbers of the workers, the fork server's children."""
     pool = server._worker
     assert isinstance(pool, Pool)
     fork_server = pool._fork_server._process
@@ -77,7 +77,7 @@ def eventually(holds: Callable[[], Any]) -> None:
 
 
 def simulate(number: int, steps: int = 250, states: int = 200_000, **fields: Any) -> dict[str, Any]:
-    """A part of a motion: as many states at once as make it take a while."""
+    """Returns a request for part of a motion with so many states that it takes a while."""
     state = array(np.full((states, 1), 0.5))
     options = {"dt": 1e-6, "steps": steps, "every": steps, "integrator": "implicit_midpoint"}
     return request("simulate", id=number, inputs={"q": state, "v": state}, options=options, **fields)
@@ -96,7 +96,7 @@ def test_answers_are_those_of_this_process(pooled: Server, panda: Robot) -> None
         assert motions[0].q.tobytes() == motions[1].q.tobytes()
 
 
-def test_a_kernel_that_a_worker_made_comes_to_the_serving_process() -> None:
+def test_a_kernel_compiled_by_a_worker_is_loaded_by_the_server() -> None:
     with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
         robot, plan = client.robot("pendulum"), server.service.registry.served["pendulum"].plans["mass_matrix"]
         assert plan.state is None
@@ -104,7 +104,7 @@ def test_a_kernel_that_a_worker_made_comes_to_the_serving_process() -> None:
         eventually(lambda: plan.state is not None)
         assert robot.mass_matrix([0.5]).tobytes() == expected.tobytes()
         short = server.service.metrics.short("mass_matrix")
-        assert sum(short.buckets) == 1  # the second of the two, by the thread that serves
+        assert sum(short.buckets) == 1  # the second of the two, by the server's thread
 
 
 def test_a_prepared_robot_is_answered_while_every_worker_is_busy(bare: Any) -> None:
@@ -136,8 +136,8 @@ def test_robots_come_and_go(pooled: Server) -> None:
         assert client.robot("panda").nv == 9
 
 
-def test_what_is_not_allowed_is_not_done_by_a_worker_either() -> None:
-    text = (URDF / "panda.urdf").read_text() + " " * (1 << 14)  # so long that the serving thread does not read it
+def test_workers_check_permissions_too() -> None:
+    text = (URDF / "panda.urdf").read_text() + " " * (1 << 14)  # too long for the server's thread
     with serving(allow_load=False) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
         with pytest.raises(PermissionDeniedError):
             client.load_robot(text)
@@ -152,7 +152,7 @@ def test_work_stops_at_its_deadline(bare: Any, monkeypatch: pytest.MonkeyPatch) 
         pool = server._worker
         assert isinstance(pool, Pool)
         eventually(lambda: any(worker.task is not None and not unread(worker) for worker in pool._workers))
-        with monkeypatch.context() as patch:  # a minute later: it is at it
+        with monkeypatch.context() as patch:  # a minute later
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
             error = peer.receive()["error"]
         assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
@@ -167,7 +167,7 @@ def test_work_stops_at_the_limit(bare: Any) -> None:
         assert error["message"].endswith("more than 0.2 s, which is the limit")
 
 
-def test_work_stops_when_its_asker_leaves(bare: Any) -> None:
+def test_work_stops_when_its_client_leaves(bare: Any) -> None:
     with serving(workers=1) as server:
         leaver, waiting = bare(server.endpoints[0]), bare(server.endpoints[0])
         eventually(lambda: len(workers_of(server)) == 1)
@@ -182,27 +182,27 @@ def test_work_stops_when_its_asker_leaves(bare: Any) -> None:
 
 
 def unread(worker: WorkerHandle) -> int:
-    """How many bytes that were sent to a worker it has not read (unix(7), SIOCOUTQ)."""
+    """Returns how many bytes sent to a worker it has not read (unix(7), SIOCOUTQ)."""
     return int.from_bytes(fcntl.ioctl(worker.end, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def state_of(process: int) -> str:
-    """What a process is at: proc_pid_stat(5)."""
+    """Returns the state of a process, see proc_pid_stat(5)."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def stop_workers(server: Server) -> None:
-    """Has all workers stand still, once they are there."""
+    """Stops all workers by a signal, once they run."""
     pool = server._worker
     assert isinstance(pool, Pool)
     eventually(lambda: len(pool._workers) == 2 and all(worker.is_idle for worker in pool._workers))
     for worker in workers_of(server):
         os.kill(worker, signal.SIGSTOP)
-        eventually(lambda number=worker: state_of(number) == "T")  # else it may read what comes, and then stop
+        eventually(lambda number=worker: state_of(number) == "T")  # otherwise it may read the request before it stops
 
 
 def kill_the_one_at_work(server: Server, *, has_read: bool = True) -> None:
-    """Kills the worker that is at a request, from outside the pool, once it has read it."""
+    """Kills the busy worker, from outside the pool, after it has read its request."""
     pool = server._worker
     assert isinstance(pool, Pool)
     at_work: list[int] = []
@@ -215,7 +215,7 @@ def kill_the_one_at_work(server: Server, *, has_read: bool = True) -> None:
     pool._fork_server.kill(at_work[0])
 
 
-def test_a_worker_that_is_killed_costs_nobody_an_answer(pooled: Server, bare: Any) -> None:
+def test_a_killed_worker_loses_no_answer(pooled: Server, bare: Any) -> None:
     peer: Bare = bare(pooled.endpoints[0])
     for number in range(3):
         peer.send(simulate(number, steps=100, states=20_000))
@@ -225,7 +225,7 @@ def test_a_worker_that_is_killed_costs_nobody_an_answer(pooled: Server, bare: An
     assert pooled.service.metrics.traffic.workers_lost == 3
 
 
-def test_a_request_that_two_workers_die_of_is_not_tried_again(pooled: Server, bare: Any) -> None:
+def test_a_request_that_two_workers_exit_during_is_refused(pooled: Server, bare: Any) -> None:
     peer: Bare = bare(pooled.endpoints[0])
     peer.send(simulate(1))
     for count in (1, 2):
@@ -242,14 +242,14 @@ def test_a_worker_that_a_signal_stopped_is_replaced_before_the_deadline(pooled: 
     batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
     assert peer.ask(batch)["ok"]
     stop_workers(pooled)
-    assert peer.ask({**batch, "deadline_ms": 6e4})["ok"]  # by a new one, after both that were there
+    assert peer.ask({**batch, "deadline_ms": 6e4})["ok"]  # by a new worker, after the first two
     assert pooled.service.metrics.traffic.workers_lost == 2
 
 
-def test_workers_that_had_not_read_a_request_are_no_loss_to_it(
+def test_workers_that_exit_before_reading_do_not_count(
     pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed while idle, as the system sees it: the request came to them, and they were gone."""
+    """Killed while idle: they had exited when the request was sent."""
     monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
     peer: Bare = bare(pooled.endpoints[0])
     batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
@@ -262,10 +262,10 @@ def test_workers_that_had_not_read_a_request_are_no_loss_to_it(
     assert peer.receive()["ok"]
 
 
-def test_workers_that_read_no_request_are_not_made_without_end(
+def test_workers_that_never_read_are_not_restarted_forever(
     pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a robot that is sent before it is too much for them."""
+    """As if a robot that is sent first took too much memory."""
     monkeypatch.setattr("dyn_service.service.server.workers.pool._UNREAD", 2)
     monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
     peer: Bare = bare(pooled.endpoints[0])
@@ -281,7 +281,7 @@ def test_workers_that_read_no_request_are_not_made_without_end(
 
 
 def test_memory_of_a_worker_is_bounded(bare: Any) -> None:
-    """It may be told so by Python or die of it; the asker hears of it, and the next one is answered."""
+    """Python may raise MemoryError, or the worker may be killed: the client gets an error."""
     with serving(RequestLimits(max_worker_bytes=250 << 20), workers=1) as server:
         peer: Bare = bare(server.endpoints[0])
         big = np.zeros((500_000, 1))
@@ -290,7 +290,7 @@ def test_memory_of_a_worker_is_bounded(bare: Any) -> None:
         assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
 
 
-def test_a_batch_does_not_wait_for_what_takes_long(pooled: Server, bare: Any) -> None:
+def test_a_batch_does_not_wait_for_long_work(pooled: Server, bare: Any) -> None:
     busy, quick = bare(pooled.endpoints[0]), bare(pooled.endpoints[0])
     batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
     assert quick.ask(batch)["ok"]
@@ -301,15 +301,15 @@ def test_a_batch_does_not_wait_for_what_takes_long(pooled: Server, bare: Any) ->
     assert len(pooled._dispatcher.waiting) == 4
 
 
-def test_clients_that_begin_and_cancel_leave_a_worker_for_batches(
+def test_started_and_cancelled_work_leaves_a_worker_for_batches(
     pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each cancel ends a worker. Long work takes neither the last live one nor the oldest, which has loaded kernels."""
+    """Each cancel kills a worker. Long work takes neither the last live one nor the oldest, which has kernels."""
     pool = pooled._worker
     assert isinstance(pool, Pool)
     eventually(lambda: all(worker.is_idle for worker in pool._workers))
     oldest = pool._workers[0]
-    begun: list[tuple[int, int]] = []  # ids of what was begun, and how many workers were left for batches
+    begun: list[tuple[int, int]] = []  # ids of started requests, and how many workers were left for batches
     begin = pool._begin
 
     def noted(worker: WorkerHandle, task: Task) -> None:
@@ -334,8 +334,8 @@ def test_clients_that_begin_and_cancel_leave_a_worker_for_batches(
     assert oldest.is_idle
 
 
-def test_notices_tell_of_a_workers_compiler(bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+def test_notices_report_compilation_in_workers(bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # an empty store
     with serving(workers=1, name="ur5e") as server:
         peer: Bare = bare(server.endpoints[0])
         inputs = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
@@ -361,7 +361,7 @@ def test_servers_leave_no_processes() -> None:
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (fork_server, *workers)))
 
 
-def test_a_stop_does_not_wait_for_what_is_worked_on(bare: Any) -> None:
+def test_a_stop_does_not_wait_for_running_work(bare: Any) -> None:
     server = serving(workers=1)
     server.start()
     peer: Bare = bare(server.endpoints[0])
@@ -387,13 +387,13 @@ def test_a_server_that_listens_and_is_never_run_leaves_no_processes() -> None:
     assert fork_server.poll() is not None
 
 
-def test_workers_that_cannot_start_are_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_cannot_start_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dyn_service.service.server.workers.fork_server.sys.executable", "/bin/false")
     with pytest.raises(UnavailableError, match="the server's worker processes do not start"):
         serving().start()
 
 
-def test_health_says_whether_work_is_taken(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_reports_readiness(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serving(workers=1)
     server.start()
     peer: Bare = bare(server.endpoints[0])
@@ -409,12 +409,12 @@ def test_health_says_whether_work_is_taken(bare: Any, monkeypatch: pytest.Monkey
         patch.setattr(pool, "_start_worker", no_more)
         pool._fork_server.kill(pool._workers[0].number)
         eventually(lambda: not peer.ask(health)["outputs"]["ready"])
-    eventually(lambda: peer.ask(health)["outputs"]["ready"])  # another has come, a second later
+    eventually(lambda: peer.ask(health)["outputs"]["ready"])  # the next worker starts a second later
     server.stop()
 
 
-def test_robots_come_and_go_without_a_question_between(pooled: Server) -> None:
-    """What a worker was told to load it has: it must go again, or the next load of that name meets it there."""
+def test_robots_are_loaded_and_unloaded_without_other_requests(pooled: Server) -> None:
+    """A worker keeps the robots that it loads; they must be removed, or the next load of that name conflicts."""
     text = (URDF / "scara.urdf").read_text()
     heavier = text.replace('mass value="', 'mass value="1')
     with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
@@ -435,8 +435,8 @@ def test_as_many_robots_as_there_may_be_come_and_go_again_and_again() -> None:
             client.unload_robot(f"another{number}")
 
 
-def test_a_worker_lets_robots_go_before_it_takes_others(pendulum: Robot, panda: Robot) -> None:
-    """There may be two: one that has two is told of a third, which took the place of the second."""
+def test_a_worker_removes_robots_before_it_adds_others(pendulum: Robot, panda: Robot) -> None:
+    """With a limit of two, a worker that has two gets a third, which replaced the second."""
     registry = Registry([pendulum, panda], 2, Metrics())
     ours, theirs = pair()
     worker = WorkerHandle(ours, 0)
@@ -451,8 +451,8 @@ def test_a_worker_lets_robots_go_before_it_takes_others(pendulum: Robot, panda: 
     pipe.close()
 
 
-def test_the_next_request_does_not_inherit_a_fate(bare: Any) -> None:
-    """Deadlines that strike about when the work ends: what comes after them has none, and is answered."""
+def test_the_next_request_does_not_inherit_an_error(bare: Any) -> None:
+    """Deadlines at about the end of the work: the following requests have none, and are answered."""
     with serving(workers=1) as server:
         peer: Bare = bare(server.endpoints[0])
         batch = array(np.zeros((60_000, 1)))
@@ -464,7 +464,7 @@ def test_the_next_request_does_not_inherit_a_fate(bare: Any) -> None:
         assert all(seen[2 * number + 1]["ok"] for number in range(40))
 
 
-def test_single_states_with_wrenches_come_to_the_serving_process() -> None:
+def test_single_states_with_wrenches_are_answered_by_the_server() -> None:
     with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
         robot = client.robot("pendulum")
         served = server.service.registry.served["pendulum"].robot
@@ -473,7 +473,7 @@ def test_single_states_with_wrenches_come_to_the_serving_process() -> None:
         eventually(lambda: served.has_kernel(QUERIES["inverse_dynamics"], "", PUSHED))
 
 
-def test_a_loaded_robots_first_question_waits_for_nobody(bare: Any) -> None:
+def test_the_first_request_for_a_loaded_robot_is_answered_at_once(bare: Any) -> None:
     text = (URDF / "scara.urdf").read_text()
     with serving(workers=1) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
         robot = client.load_robot(text)
@@ -484,7 +484,7 @@ def test_a_loaded_robots_first_question_waits_for_nobody(bare: Any) -> None:
         assert server._dispatcher.waiting  # the simulation is still on
 
 
-def test_what_waits_too_long_is_told_so_before_its_turn(bare: Any) -> None:
+def test_a_waiting_request_is_refused_at_its_deadline(bare: Any) -> None:
     with serving(workers=1) as server:
         busy, late = bare(server.endpoints[0]), bare(server.endpoints[0])
         busy.send(simulate(1))
@@ -494,7 +494,7 @@ def test_what_waits_too_long_is_told_so_before_its_turn(bare: Any) -> None:
         assert server._dispatcher.waiting
 
 
-def test_peers_have_their_work_done_in_turn(bare: Any) -> None:
+def test_slow_work_of_peers_is_done_in_turn(bare: Any) -> None:
     with serving(workers=1) as server:
         greedy, modest = bare(server.endpoints[0]), bare(server.endpoints[0])
         batch = {"q": array(np.zeros((30_000, 1)))}

@@ -1,4 +1,4 @@
-"""Worker processes where something fails, or someone leaves: whoever waits is answered, and nothing is done in vain."""
+"""Workers under faults, and clients that leave: waiting requests are answered, and no work is wasted."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def load(name: str, number: int = 1, **fields: Any) -> dict[str, Any]:
     return {"v": 1, "id": number, "query": "load_robot", "inputs": {"urdf": text}, **fields}
 
 
-# what waits costs control loops nothing
+# waiting requests do not slow down control loops
 
 
-def test_answers_cost_the_same_however_much_waits(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By counts: what was looked at of 127 requests that wait for a worker, while 200 single states are answered."""
+def test_answers_take_the_same_time_with_many_waiting(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts how many of 127 waiting requests are examined while 200 single states are answered."""
     looked, within = [0], CompileClock.within_ns
 
     def counted(clock: CompileClock, begin_ns: int, end_ns: int) -> int:
@@ -63,16 +63,14 @@ def test_answers_cost_the_same_however_much_waits(bare: Any, monkeypatch: pytest
         monkeypatch.setattr(CompileClock, "within_ns", counted)
         for _ in range(200):
             assert quick.ask(request())["ok"]
-        assert looked[0] <= 10  # as many as were begun meanwhile
+        assert looked[0] <= 10  # those started meanwhile
 
 
-# what was loaded
+# loaded robots
 
 
 @pytest.mark.parametrize("name", ["add", "load_kernel"])
-def test_a_load_that_fails_is_answered_and_leaves_its_place(
-    name: str, bare: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_load_is_answered_and_frees_its_place(name: str, bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -85,7 +83,7 @@ def test_a_load_that_fails_is_answered_and_leaves_its_place(
                 assert reply["id"] == number
                 if name == "add":
                     assert reply["error"]["code"] == "INTERNAL"
-                else:  # it is served, by the workers for now
+                else:  # the workers have it
                     assert reply["ok"]
         eventually(lambda: not server._dispatcher.waiting)
         assert peer.ask(load("scara"))["ok"]
@@ -129,14 +127,14 @@ def test_a_load_keeps_its_deadline_and_is_answered_once(bare: Any, monkeypatch: 
         assert not server._dispatcher.waiting
         gate.set()
         eventually(lambda: "scara" in registry.served)
-        reply = peer.ask(BATCH | {"id": 2})  # and no second reply to the first comes before it
+        reply = peer.ask(BATCH | {"id": 2})  # no second reply to the first arrives before it
         assert (reply["id"], reply["ok"]) == (2, True)
 
 
-# who leaves
+# clients that leave
 
 
-def test_work_whose_asker_left_while_a_kernel_was_made_stops_when_it_is_there(
+def test_work_stops_after_a_compilation_if_its_client_left(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
@@ -153,17 +151,17 @@ def test_work_whose_asker_left_while_a_kernel_was_made_stops_when_it_is_there(
         leaver.close()
         eventually(lambda: not len(server._quota))
         eventually(lambda: not server._dispatcher.waiting)
-        eventually(lambda: workers_of(server) != [before])  # the work is not
+        eventually(lambda: workers_of(server) != [before])
         assert server.service.metrics.traffic.workers_lost == 0
         query, _, method = kernels[0].partition(" ")[0].partition("-")
         fresh, row = Robot.from_urdf(URDF / "ur5e.urdf"), QUERIES[query]
-        assert fresh.load_kernel(row, method or next(iter(row.kernels)))  # for the next one who asks
+        assert fresh.load_kernel(row, method or next(iter(row.kernels)))  # for the next client
 
 
-# what takes too long, or too much
+# limits of time and memory
 
 
-def test_a_deadline_is_answered_while_a_kernel_is_made_and_the_kernel_goes_on(
+def test_a_deadline_is_kept_while_a_compilation_continues(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
@@ -175,7 +173,7 @@ def test_a_deadline_is_answered_while_a_kernel_is_made_and_the_kernel_goes_on(
         zeros = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
         peer.send(request("forward_dynamics", "ur5e", inputs=zeros, deadline_ms=6e4))
         eventually(lambda: worker.making)
-        os.kill(process, signal.SIGSTOP)  # it is at it for as long as anyone likes
+        os.kill(process, signal.SIGSTOP)  # so that it never finishes
         with monkeypatch.context() as patch:  # a minute later
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
             error = peer.receive()["error"]
@@ -184,7 +182,7 @@ def test_a_deadline_is_answered_while_a_kernel_is_made_and_the_kernel_goes_on(
         assert worker.making
         assert worker in pool._workers
         os.kill(process, signal.SIGCONT)
-        eventually(lambda: worker not in pool._workers)  # the work does not go on after its kernel
+        eventually(lambda: worker not in pool._workers)  # it does not continue after the compilation
         fresh = Robot.from_urdf(URDF / "ur5e.urdf")
         assert fresh.load_kernel(QUERIES["forward_dynamics"], "articulated")
         reply = peer.ask(request("forward_dynamics", "ur5e", id=2, inputs=zeros))  # one reply each
@@ -192,7 +190,7 @@ def test_a_deadline_is_answered_while_a_kernel_is_made_and_the_kernel_goes_on(
         assert server.service.metrics.traffic.workers_lost == 0
 
 
-def test_a_kernel_that_took_too_long_is_not_made_again(
+def test_a_kernel_that_took_too_long_is_not_compiled_again(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
@@ -203,7 +201,7 @@ def test_a_kernel_that_took_too_long_is_not_made_again(
         zeros = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
         peer.send(request("forward_dynamics", "ur5e", inputs=zeros))
         eventually(lambda: worker.making)
-        os.kill(workers_of(server)[0], signal.SIGSTOP)  # it is at it for as long as anyone likes
+        os.kill(workers_of(server)[0], signal.SIGSTOP)  # so that it never finishes
         with monkeypatch.context() as patch:  # later
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 121 * 10**9)
             error = peer.receive()["error"]
@@ -218,15 +216,17 @@ def test_a_kernel_that_took_too_long_is_not_made_again(
         eventually(replaced)
         again = peer.ask(request("forward_dynamics", "ur5e", inputs=zeros | {"tau": array(np.ones(6))}))
         assert again["error"]["message"] == error["message"]
-        assert made[0].begun_ns == 0  # nobody was asked
+        assert made[0].begun_ns == 0  # no worker was given the task
         assert peer.ask(request("gravity_forces", "ur5e", inputs={"q": array(np.zeros(6))}))[
             "ok"
-        ]  # other kernels are made
+        ]  # other kernels are compiled
         assert made[0].begun_ns != 0
 
 
-def test_a_worker_that_has_grown_makes_room_for_another(bare: Any) -> None:
-    with serving(RequestLimits(max_worker_bytes=150 << 20), workers=1) as server:  # half of it they have
+def test_a_worker_that_uses_much_memory_is_replaced(bare: Any) -> None:
+    with serving(
+        RequestLimits(max_worker_bytes=150 << 20), workers=1
+    ) as server:  # a worker uses half of it at the start
         peer: Bare = bare(server.endpoints[0])
         for number in range(3):
             eventually(lambda: len(workers_of(server)) == 1)
@@ -239,7 +239,7 @@ def test_a_worker_that_has_grown_makes_room_for_another(bare: Any) -> None:
 # no open files
 
 
-def test_a_reply_whose_bytes_cannot_be_had_is_asked_for_again(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_cannot_be_read_is_computed_again(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = 1
 
     def fails(descriptor: int, size: int) -> memoryview:
@@ -266,7 +266,7 @@ def test_a_reply_whose_bytes_cannot_be_had_is_asked_for_again(bare: Any, monkeyp
         assert peer.ask(BATCH)["outputs"] == expected
 
 
-def test_a_request_that_cannot_be_handed_over_costs_no_worker(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_cannot_be_sent_costs_no_worker(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(name: str) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -294,7 +294,7 @@ main()
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[tuple[str, int]]:
-    """A server that may have 256 open files: where it is, and its process."""
+    """A server process limited to 256 open files: its endpoint, and the process."""
     endpoint = f"ipc://{tmp_path}/s"
     with (tmp_path / "log").open("w+") as log:
         process = subprocess.Popen([sys.executable, "-c", LIMITED, endpoint], cwd=ROOT, stdout=log, stderr=log)

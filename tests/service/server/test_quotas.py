@@ -1,4 +1,4 @@
-"""What is bounded over all connections of a server, open, keyed and both at once; and what the log says of it."""
+"""Limits over all connections of a server, encrypted or not, and the log lines about them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def keys(folder: KeyFolder) -> Keys:
 
 @pytest.fixture
 def serve(pendulum: Robot, folder: KeyFolder, keys: Keys) -> Iterator[Callable[..., Server]]:
-    """Starts a server with such endpoints: open, keyed."""
+    """Starts a server with these endpoints, plain and encrypted."""
     pendulum.prepare(["gravity_forces"])
     with ExitStack() as stack:
 
@@ -78,14 +78,14 @@ def ask(asking: zmq.Socket[bytes]) -> bool:
 
 
 @ON_LINUX
-def test_signs_of_life_are_not_taken_for_messages_without_an_end(serve: Callable[..., Server], keys: Keys) -> None:
-    """However often they come, and however long: a client that says it is there is never cut off for that."""
+def test_heartbeats_do_not_count_as_unfinished_messages(serve: Callable[..., Server], keys: Keys) -> None:
+    """Frequent heartbeats over a long time never close a connection."""
     server = serve("keyed", max_unfinished_bytes=8192)
     (endpoint,) = reached(server)
     often = {"HEARTBEAT_IVL": 1, "HEARTBEAT_TIMEOUT": WAIT_MS}
     with dealer(endpoint, keys, **often) as lively, dealer(endpoint, keys, **often) as mute:
         assert ask(lively)
-        assert ask(mute)  # and nothing more
+        assert ask(mute)
         assert server._keyed is not None
         peers = list(server._keyed._peers)
         wait_until(lambda: all(peer.received > 60_000 for peer in peers))
@@ -96,20 +96,18 @@ def test_signs_of_life_are_not_taken_for_messages_without_an_end(serve: Callable
 
 
 @pytest.mark.parametrize("kind", ["open", "keyed"])
-def test_a_newcomer_gets_the_place_of_the_one_quiet_for_longest(
-    serve: Callable[..., Server], keys: Keys, kind: str
-) -> None:
-    """Where all have asked; by the same rule at every transport."""
+def test_a_new_connection_displaces_the_quietest(serve: Callable[..., Server], keys: Keys, kind: str) -> None:
+    """If all have sent a request; the same rule at every transport."""
     server = serve(kind, max_connections=4)
     (endpoint,) = reached(server)
     with ExitStack() as opened:
-        options = {"RECONNECT_IVL": -1, "HEARTBEAT_IVL": 0}  # who is cut off stays away
+        options = {"RECONNECT_IVL": -1, "HEARTBEAT_IVL": 0}  # no reconnects
         clients = [
             opened.enter_context(dealer(endpoint, keys if kind == "keyed" else None, **options)) for _ in range(4)
         ]
         for client in clients:
             assert ask(client)
-        clients.append(clients.pop(0))  # who came first has asked last
+        clients.append(clients.pop(0))  # the first to connect was the last to send
         for client in clients:
             assert ask(client)
         newcomer = opened.enter_context(dealer(endpoint, keys if kind == "keyed" else None, **options))
@@ -124,7 +122,9 @@ def test_a_newcomer_gets_the_place_of_the_one_quiet_for_longest(
         assert gauges(server)["connections"] == 4
 
 
-def test_connections_are_bounded_over_all_fronts(serve: Callable[..., Server], folder: KeyFolder, keys: Keys) -> None:
+def test_connections_are_bounded_over_all_transports(
+    serve: Callable[..., Server], folder: KeyFolder, keys: Keys
+) -> None:
     server = serve("open", "keyed", max_connections=8)
     plain, keyed = reached(server)
     with ExitStack() as opened:
@@ -137,7 +137,7 @@ def test_connections_are_bounded_over_all_fronts(serve: Callable[..., Server], f
 
 
 class Place:
-    """A connection as the quota sees it, that asks when the test says so."""
+    """A connection as the quota sees it, that sends a request when the test calls `ask`."""
 
     served = is_stranger = closed = False
     last_received_s = last_sent_s = 0.0
@@ -158,8 +158,8 @@ class Place:
         self._quota.remove(self)
 
 
-def test_open_files_are_bounded_over_all_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection at an open endpoint may take three, one with a key takes one; together they stay within the sum."""
+def test_open_files_are_bounded_over_all_transports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain connection may use three files, an encrypted one uses one; the sum stays within the limit."""
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.files_allowed", lambda: 100)
     quota = ConnectionQuota(RequestLimits(), Traffic())
     places: list[Place] = []
@@ -169,8 +169,8 @@ def test_open_files_are_bounded_over_all_fronts(monkeypatch: pytest.MonkeyPatch)
     assert len(quota) == 100
 
 
-def test_newcomers_are_answered_whoever_else_connects_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All places are taken by some who asked something, and then others come and ask nothing, 5000 a second."""
+def test_new_connections_are_answered_during_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections with a request hold all places; then 5000 silent ones a second are made."""
     now = [100.0]
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
     quota = ConnectionQuota(RequestLimits(max_connections=1024), Traffic())
@@ -179,7 +179,7 @@ def test_newcomers_are_answered_whoever_else_connects_without_end(monkeypatch: p
         Place(quota).ask(now[0])
     for _ in range(20):
         newcomer = Place(quota)
-        for flood in range(500):  # 0.1 s, until it asks
+        for flood in range(500):  # 0.1 s, until its request
             now[0] += 2e-4
             Place(quota)
             if flood % 10 == 0:
@@ -190,11 +190,11 @@ def test_newcomers_are_answered_whoever_else_connects_without_end(monkeypatch: p
         for _ in range(500):
             now[0] += 2e-4
             Place(quota)
-        assert not newcomer.closed  # it asked, and is not sent away for those who do not
+        assert not newcomer.closed  # it sent a request, so silent ones do not displace it
         assert not loop.closed
 
 
-def test_who_asked_stays_while_some_had_their_time_and_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_are_closed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
     quota = ConnectionQuota(RequestLimits(max_connections=8), Traffic())
@@ -207,13 +207,15 @@ def test_who_asked_stays_while_some_had_their_time_and_did_not(monkeypatch: pyte
         Place(quota)
     assert [place.closed for place in mute] == [True, True]
     assert not any(place.closed for place in known)
-    Place(quota)  # now the newcomers are new
+    Place(quota)  # now all silent connections are recent
     assert [place.closed for place in known] == [True] + [False] * 5
 
 
 @pytest.mark.parametrize("kind", ["open", "keyed"])
-def test_a_newcomer_keeps_its_place_until_it_asks(serve: Callable[..., Server], keys: Keys, kind: str) -> None:
-    """All others have asked, and more and more connect that do not."""
+def test_a_new_connection_keeps_its_place_until_its_first_request(
+    serve: Callable[..., Server], keys: Keys, kind: str
+) -> None:
+    """All others have sent a request, and more and more silent ones are made."""
     server = serve(kind, max_connections=16)
     (endpoint,) = reached(server)
     curve = keys if kind == "keyed" else None
@@ -245,8 +247,8 @@ server.serve_forever(lambda: print(*server.endpoints, flush=True))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts open files as Linux shows them")
-def test_open_and_keyed_connections_share_few_open_files(folder: KeyFolder, keys: Keys) -> None:
-    """Of a system that allows 160: neither kind of newcomer is shut out by many idle connections of both."""
+def test_plain_and_encrypted_connections_share_few_files(folder: KeyFolder, keys: Keys) -> None:
+    """With a limit of 160 files: many idle connections of both kinds shut out neither kind of new ones."""
     command = [sys.executable, "-c", LITTLE, str(URDF / "pendulum.urdf"), str(folder.folder)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (
@@ -269,8 +271,8 @@ def test_open_and_keyed_connections_share_few_open_files(folder: KeyFolder, keys
 
 
 @ON_LINUX
-def test_bytes_without_an_end_are_bounded_over_all_fronts(serve: Callable[..., Server], bare: Any) -> None:
-    """One that nobody knows yet goes before one that has asked something."""
+def test_unfinished_messages_are_bounded_over_all_transports(serve: Callable[..., Server], bare: Any) -> None:
+    """An unidentified connection is closed before one that has sent a request."""
     server = serve("open", "keyed", max_message_bytes=4 << 20, max_unfinished_bytes=5 << 20)
     plain, keyed = reached(server)
     with speak_zeromq(plain) as half, raw(keyed) as stranger:
@@ -281,12 +283,12 @@ def test_bytes_without_an_end_are_bounded_over_all_fronts(serve: Callable[..., S
         wait_until(lambda: counters(server)["cut_off"] == 1)
         assert is_closed(stranger)
         wait_until(lambda: gauges(server)["unfinished_bytes"] <= 5 << 20)
-        half.sendall(bytes(1 << 20))  # it may end
+        half.sendall(bytes(1 << 20))  # the message may be completed
         assert half.recv(1)
 
 
 @ON_LINUX
-def test_replies_that_are_not_read_are_bounded_over_all_fronts(serve: Callable[..., Server], keys: Keys) -> None:
+def test_unread_replies_are_bounded_over_all_transports(serve: Callable[..., Server], keys: Keys) -> None:
     server = serve("open", "keyed", max_reply_bytes=4 << 20, max_unread_bytes=3 << 20)
     plain, keyed = reached(server)
     q = {"dtype": "<f8", "shape": [1500, 1], "data": bytes(12_000)}
@@ -310,7 +312,7 @@ def test_replies_that_are_not_read_are_bounded_over_all_fronts(serve: Callable[.
 def test_a_flood_of_connections_writes_few_lines(
     serve: Callable[..., Server], keys: Keys, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a stranger does wrong, and wherever: nobody fills a disk with log lines."""
+    """Clients cannot fill a disk with log lines, whatever they do wrong."""
     monkeypatch.setattr("dyn_service.service.server.transport.quotas._LOG_EVERY_S", 1000.0)
     server = serve("open", "keyed")
     plain, keyed = reached(server)
@@ -328,7 +330,7 @@ def test_a_flood_of_connections_writes_few_lines(
     assert server._quota._closed._left_out >= 99
 
 
-def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_log_lines_are_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("dyn_service.service.server.transport.quotas.time.monotonic", lambda: now[0])
     log = RateLimitedLog(logging.getLogger("dyn_service.sparse"), logging.WARNING)
@@ -350,8 +352,8 @@ def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture, m
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of options are Linux's")
-def test_a_host_that_vanished_is_noticed_whatever_its_zeromq(serve: Callable[..., Server]) -> None:
-    """ZMTP 3.0 has no PING: the kernel asks, within the time in which the others must give a sign of life."""
+def test_a_vanished_host_is_detected_with_any_zmtp_version(serve: Callable[..., Server]) -> None:
+    """ZMTP 3.0 has no PING: TCP keepalive detects it within the same time."""
     server = serve("open")
     with speak_zeromq(server.endpoints[0]) as peer:
         peer.sendall(b"\0" + bytes([len(HEALTH)]) + HEALTH)
@@ -367,7 +369,7 @@ def test_a_host_that_vanished_is_noticed_whatever_its_zeromq(serve: Callable[...
 def test_a_reply_that_cannot_be_sent_ends_its_connection(
     serve: Callable[..., Server], bare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By a defect of the server's: its asker sees that nothing will come, the others are answered."""
+    """By a defect of the server: the client sees its connection close, others are answered."""
     server = serve("open")
     other: Bare = bare(server.endpoints[0])
     assert other.ask(request())["ok"]
@@ -381,8 +383,8 @@ def test_a_reply_that_cannot_be_sent_ends_its_connection(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_the_audit_names_what_was_unloaded_whoever_loaded_it_last(pendulum: Robot, tmp_path: Path) -> None:
-    """A robot may come from another thread between any two steps of an unload."""
+def test_the_audit_log_names_the_robot_unloaded(pendulum: Robot, tmp_path: Path) -> None:
+    """Another thread may load the robot between any two steps of an unload."""
     scara = Robot.from_urdf(URDF / "scara.urdf")
     server = Server([pendulum], endpoints=["inproc://never"], allow_load=True)
     registry, remove = server.service.registry, server.service.registry.remove
@@ -402,10 +404,10 @@ def test_the_audit_names_what_was_unloaded_whoever_loaded_it_last(pendulum: Robo
     assert (line["robot"], line["fingerprint"], line["outcome"]) == ("scara", scara.fingerprint, "ok")
 
 
-def test_clients_that_take_each_others_places_are_all_answered(
+def test_clients_that_displace_each_other_are_all_answered(
     serve: Callable[..., Server], folder: KeyFolder, keys: Keys
 ) -> None:
-    """The product's own clients, which come again when they were cut off."""
+    """Our clients, which reconnect after their connection was closed."""
     server = serve("keyed", max_connections=4)
     with ExitStack() as opened:
         for _ in range(6):

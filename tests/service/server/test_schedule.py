@@ -1,4 +1,4 @@
-"""What waits for a worker: whose turn it is, when its time is up, and that neither costs more the more there is."""
+"""The queue of tasks: order, deadlines, and costs that do not grow with the number of tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MS = 1_000_000
 
 
 class Peer:
-    """Stands for a connection: it is told apart by what it is."""
+    """Stands for a connection; compared by identity."""
 
 
 def task(peer: Any, *, long: bool = False, received_ns: int = 0, **head: Any) -> Task:
@@ -36,7 +36,7 @@ def taken(schedule: Schedule, *, long: bool = True) -> Iterator[Task]:
         yield each
 
 
-def test_of_each_peer_one_is_begun_in_turn() -> None:
+def test_peers_take_turns() -> None:
     schedule = Schedule()
     for peer, count in (("greedy", 5), ("modest", 2), ("other", 1)):
         for number in range(count):
@@ -47,7 +47,7 @@ def test_of_each_peer_one_is_begun_in_turn() -> None:
     assert not schedule
 
 
-def test_who_asks_one_at_a_time_neither_waits_for_a_queue_nor_starves_it() -> None:
+def test_single_requests_and_queues_take_turns() -> None:
     schedule = Schedule()
     for _ in range(100):
         schedule.add(task("greedy"))
@@ -59,11 +59,11 @@ def test_who_asks_one_at_a_time_neither_waits_for_a_queue_nor_starves_it() -> No
         assert begun is not None
         seen[begun.peer[1]] += 1
         if begun.peer[1] != "greedy":
-            schedule.add(task(begun.peer[1]))  # it has its answer, and asks again
+            schedule.add(task(begun.peer[1]))  # it has its answer, and sends another request
     assert seen == {"greedy": 30, "a": 30, "b": 30}
 
 
-def test_a_client_that_reconnects_goes_first_no_more_than_others() -> None:
+def test_reconnecting_gains_no_turn() -> None:
     schedule = Schedule()
     for _ in range(10):
         schedule.add(task("stays"))
@@ -92,7 +92,7 @@ def test_cancelled_work_counts_against_its_client() -> None:
     assert order == ["a", "b", "b", "a", "c"]
 
 
-def test_long_ones_are_left_where_they_may_not_be_begun() -> None:
+def test_long_tasks_are_not_taken_for_short_workers() -> None:
     schedule = Schedule()
     long, short = task("a", long=True), task("b")
     schedule.add(long)
@@ -102,7 +102,7 @@ def test_long_ones_are_left_where_they_may_not_be_begun() -> None:
     assert [*taken(schedule)] == [long]
 
 
-def test_what_is_put_back_is_next_and_what_is_dropped_is_gone() -> None:
+def test_put_back_and_discard() -> None:
     schedule = Schedule()
     tasks = [task(peer) for peer in "aabbcc"]
     for each in tasks:
@@ -118,9 +118,9 @@ def test_what_is_put_back_is_next_and_what_is_dropped_is_gone() -> None:
     assert len(schedule) == 0
 
 
-def test_peers_that_have_gone_are_not_kept() -> None:
+def test_disconnected_peers_are_not_kept() -> None:
     schedule = Schedule()
-    schedule.add(task("busy", long=True))  # as long as anything waits
+    schedule.add(task("busy", long=True))  # so that the queue is never empty
     peers = [Peer() for _ in range(20)]
     for peer in peers:
         schedule.add(task(peer))
@@ -132,7 +132,7 @@ def test_peers_that_have_gone_are_not_kept() -> None:
     assert len(schedule) == 1
 
 
-def test_what_is_kept_of_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_past_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dyn_service.service.server.answering.jobs._MOST_REMEMBERED", 10)
     schedule = Schedule()
     schedule.add(task("busy", long=True))
@@ -142,12 +142,12 @@ def test_what_is_kept_of_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(schedule._last_turns) == 10
 
 
-def test_due_times_come_when_they_are_due() -> None:
+def test_due_times_are_returned_when_due() -> None:
     dice, due = random.Random(0), DueTimes()
     at = {task(number): dice.randrange(1000) for number in range(200)}
     for each, when in at.items():
         due.add(each, dice.randrange(1000))
-        due.add(each, when)  # the last word holds
+        due.add(each, when)  # the last time counts
     for each in [*at][::3]:
         assert due.discard(each)
         assert not due.discard(each)
@@ -160,7 +160,7 @@ def test_due_times_come_when_they_are_due() -> None:
     assert not len(due)
 
 
-def test_due_times_of_what_is_done_are_not_kept() -> None:
+def test_due_times_of_finished_tasks_are_not_kept() -> None:
     due = DueTimes()
     for number in range(10_000):
         each = task(number)
@@ -171,7 +171,7 @@ def test_due_times_of_what_is_done_are_not_kept() -> None:
     assert not due._numbers
 
 
-def test_only_what_the_asker_allows_is_excused() -> None:
+def test_only_the_allowed_compile_time_is_excused() -> None:
     head = Head(deadline_ms=10.0, compile_wait_ms=5.0)
     assert due_ns(head, 7, 0) == 7 + 10 * MS
     assert due_ns(head, 7, 2 * MS) == 7 + 12 * MS
@@ -180,12 +180,12 @@ def test_only_what_the_asker_allows_is_excused() -> None:
     assert due_ns(Head(compile_wait_ms=5.0), 7, 0) is None
 
 
-def test_the_clock_counts_each_moment_once_whoever_makes_what(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simultaneous_compilations_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     dice, now = random.Random(1), 0
     monkeypatch.setattr("dyn_service.service.server.answering.jobs.perf_counter_ns", lambda: now)
     clock = CompileClock()
     busy: set[int] = set()
-    made: list[bool] = []  # of each moment, whether anything was being made
+    made: list[bool] = []  # at each time, whether a kernel was being compiled
     while len(made) < 3000:
         maker = dice.randrange(4)
         if maker in busy:
@@ -203,7 +203,7 @@ def test_the_clock_counts_each_moment_once_whoever_makes_what(monkeypatch: pytes
             assert clock.within_ns(begin, end) == sum(made[begin:end])
 
 
-def test_the_clock_remembers_so_many_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_forgets_the_oldest_compilations(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
     monkeypatch.setattr("dyn_service.service.server.answering.jobs.perf_counter_ns", lambda: now)
     clock = CompileClock()
@@ -218,7 +218,7 @@ def test_the_clock_remembers_so_many_and_forgets_the_oldest(monkeypatch: pytest.
 
 @pytest.fixture
 def pool() -> Iterator[Pool]:
-    """One without workers, so that all that is offered waits."""
+    """A pool without workers, so that all tasks wait."""
     bell, heard = socket.socketpair()
     with selectors.DefaultSelector() as selector, bell, heard:
         pool = Pool(Service(limits=RequestLimits()), 2, selector=selector, wake=lambda: None)
@@ -226,8 +226,8 @@ def pool() -> Iterator[Pool]:
         yield pool
 
 
-def test_deadlines_are_looked_at_when_they_are_due_and_not_before(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By counts: what the thread that serves does in a turn, be there 128 that wait, of which none or all are late."""
+def test_deadlines_are_checked_only_when_due(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts the work of the server's thread per turn, with 128 waiting requests of which none or all are late."""
     looked, now, within = 0, perf_counter_ns(), CompileClock.within_ns
 
     def counted(clock: CompileClock, begin_ns: int, end_ns: int) -> int:
@@ -244,10 +244,10 @@ def test_deadlines_are_looked_at_when_they_are_due_and_not_before(pool: Pool, mo
         pool.tick(now + turn * MS // 20)  # 50 ms
     assert looked == 0
     for turn in range(1000):
-        pool.tick(now + 101 * MS + turn * MS // 25)  # 40 ms: all are due but for the kernel that is being made
+        pool.tick(now + 101 * MS + turn * MS // 25)  # 40 ms: all are due except for the excused compilation
     assert looked == 128
     assert not [*pool.collect()]
-    pool.tick(now + 6000 * MS)  # longer than they allow for
+    pool.tick(now + 6000 * MS)  # longer than they excuse
     replies = [*pool.collect()]
     assert [each.head.id for each, _ in replies] == [*range(128)]
     assert {decode_reply_head(reply).error["code"] for _, reply in replies} == {"DEADLINE_EXCEEDED"}  # type: ignore[index]

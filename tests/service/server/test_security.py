@@ -1,4 +1,4 @@
-"""Who is let in: keys against every stranger there is, at every socket that asks for them, counted at the service."""
+"""Access control: clients with and without valid keys at each kind of endpoint."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tests.conftest import ROOT, URDF
 from tests.service.conftest import Bare, request
 
 WAIT_S = 240.0
-"""Far beyond what anything here takes."""
+"""Far more than any step takes."""
 
 NOBODY = 65534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
@@ -55,13 +55,13 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts
 
 
 class Serving(Server):
-    """A server whose one endpoint asks for keys; it notes who reached it, and sends back what begins with `echo`."""
+    """A server with one encrypted endpoint; it records its callers, and echoes messages that begin with `echo`."""
 
     def __init__(
         self, folder: KeyFolder, endpoint: str, robots: list[Robot], limits: RequestLimits | None = None
     ) -> None:
         self.asked: list[str] = []
-        """Who asked, by request that reached the service."""
+        """The caller of each request that reached the service."""
         self.gone: list[EncryptedPeer] = []
         self.before_reply: Callable[[EncryptedPeer], None] = lambda peer: None
         super().__init__(
@@ -87,7 +87,7 @@ class Serving(Server):
 
 
 def wait_until(condition: Callable[[], Any]) -> float:
-    """Waits for it; the seconds that took."""
+    """Waits until the condition holds; returns the seconds."""
     begun = time.monotonic()
     while not condition():
         assert time.monotonic() - begun < WAIT_S
@@ -124,7 +124,7 @@ def new(folder: KeyFolder, name: str, role: Role = Role.QUERY) -> Keys:
 
 @contextmanager
 def dealer(endpoint: str, keys: Keys | None, kind: int = zmq.DEALER, **options: Any) -> Iterator[zmq.Socket[bytes]]:
-    """A bare socket with these keys."""
+    """Returns a DEALER socket with these keys."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     opened = context.socket(kind)
     opened.setsockopt(zmq.LINGER, 0)
@@ -146,7 +146,7 @@ def dealer(endpoint: str, keys: Keys | None, kind: int = zmq.DEALER, **options: 
 
 
 def strangers(folder: KeyFolder) -> dict[str, Keys | None]:
-    """All who are to stay outside, and one who is to come in."""
+    """Yields clients to be refused, and one to be admitted."""
     server = folder.server_keys()
     good = new(folder, "good")
     revoked = new(folder, "revoked")
@@ -164,7 +164,9 @@ def strangers(folder: KeyFolder) -> dict[str, Keys | None]:
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_no_stranger_reaches_the_service(folder: KeyFolder, serve: Callable[..., Serving], transport: str) -> None:
+def test_no_unknown_client_reaches_the_service(
+    folder: KeyFolder, serve: Callable[..., Serving], transport: str
+) -> None:
     folder.make_server()
     outside = strangers(folder)
     serving = serve(transport)
@@ -178,17 +180,17 @@ def test_no_stranger_reaches_the_service(folder: KeyFolder, serve: Callable[...,
                 zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
             ), who
             with dealer(serving.endpoint, keys, RCVTIMEO=100) as stranger:
-                for _ in range(5):  # queued, and sent as soon as it is let in
+                for _ in range(5):  # queued, and sent once admitted
                     stranger.send(b"echo")
                 with pytest.raises(zmq.Again):
                     stranger.recv()
-            assert client.list_robots() == ["pendulum"], who  # the good one is answered beside it
+            assert client.list_robots() == ["pendulum"], who  # the valid client is answered meanwhile
             assert serving.asked[reached:] == ["key good"], who
-            wait_until(lambda: serving.traffic.sent == len(serving.asked))  # counted after it has left
+            wait_until(lambda: serving.traffic.sent == len(serving.asked))  # counted after it was sent
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_whoever_speaks_without_encryption_is_told_nothing(serve: Callable[..., Serving], transport: str) -> None:
+def test_unencrypted_clients_get_no_data(serve: Callable[..., Serving], transport: str) -> None:
     serving = serve(transport)
     plain = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
     ready = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
@@ -220,7 +222,7 @@ def test_another_user_does_not_reach_the_service(
 ) -> None:
     file = folder.make("good", Role.ADMIN)
     for place in [tmp_path, *tmp_path.parents[:2]]:
-        place.chmod(0o755)  # nothing but the sockets and the files themselves is in his way
+        place.chmod(0o755)  # only the modes of the sockets and files remain
     folder.folder.chmod(0o755)
     serving = None if transport == "ipc without keys" else serve(transport)
     server = Server([pendulum], endpoints=[f"ipc://{tmp_path}/plain"])
@@ -230,7 +232,7 @@ def test_another_user_does_not_reach_the_service(
 import os
 from dyn_service import Client
 from dyn_service.errors import DynError
-Client("tcp://127.0.0.1:9").close()  # he might not be allowed to read our modules
+Client("tcp://127.0.0.1:9").close()  # imports everything before the user changes
 os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
 try:
     open({str(file)!r}).read()
@@ -250,7 +252,7 @@ except DynError as fault:
 
 
 def run_python(code: str, says: str = "") -> str:
-    """What the code prints; `says`: what it tells once as an error."""
+    """Returns the output of the code; `says`: its error message instead."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, env=environment, check=False
@@ -263,7 +265,7 @@ def run_python(code: str, says: str = "") -> str:
 
 @contextmanager
 def raw(endpoint: str) -> Iterator[socket.socket]:
-    """A connection without ZeroMQ."""
+    """Returns a TCP or ipc socket without ZeroMQ."""
     if endpoint.startswith("ipc://"):
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(endpoint.removeprefix("ipc://"))
@@ -275,11 +277,11 @@ def raw(endpoint: str) -> Iterator[socket.socket]:
         yield connection
 
 
-# those who are let in
+# admitted clients
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_clients_of_every_kind_are_let_in(
+def test_clients_of_every_kind_are_admitted(
     folder: KeyFolder, serve: Callable[..., Serving], pendulum: Robot, transport: str
 ) -> None:
     file = folder.make("good", Role.QUERY)
@@ -307,7 +309,7 @@ def test_clients_of_every_kind_are_let_in(
             assert asking.recv() == b"echo%d" % number
 
 
-def test_a_refused_client_is_told_why(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
+def test_a_refused_client_gets_the_reason(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
     good = new(folder, "good")
     serving = serve()
     unlisted = make_keys("panda", good.server)
@@ -331,10 +333,8 @@ def test_a_refused_client_is_told_why(folder: KeyFolder, serve: Callable[..., Se
 
 
 @pytest.mark.parametrize("kind", ["waiting", "awaited"])
-def test_a_client_that_was_refused_is_let_in_once_it_is_listed(
-    folder: KeyFolder, serve: Callable[..., Serving], kind: str
-) -> None:
-    """ZeroMQ's socket gives up at a refusal; a client does not."""
+def test_a_refused_client_is_admitted_once_listed(folder: KeyFolder, serve: Callable[..., Serving], kind: str) -> None:
+    """A ZeroMQ socket gives up after a refusal; a client does not."""
     folder.make_server()
     serving = serve()
     keys = make_keys("late", folder.server_keys().public)
@@ -363,7 +363,7 @@ def test_a_client_that_was_refused_is_let_in_once_it_is_listed(
         assert client.list_robots() == ["pendulum"]
 
 
-def test_clients_say_what_is_missing(folder: KeyFolder) -> None:
+def test_clients_report_missing_keys(folder: KeyFolder) -> None:
     good = new(folder, "good")
     with pytest.raises(InvalidArgumentError, match="does not say which server"):
         Client("tcp://127.0.0.1:9", keys=replace(good, server=""))
@@ -374,7 +374,7 @@ def test_clients_say_what_is_missing(folder: KeyFolder) -> None:
 
 
 def test_no_answer_is_lost_in_a_burst(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
-    """The loop waits for the descriptor alone: had that missed a message, the burst would stand still."""
+    """The loop waits for the descriptor only: if it missed a message, the burst would stall."""
     keys = new(folder, "good")
     serving = serve()
     with dealer(serving.endpoint, keys) as asking:
@@ -384,8 +384,8 @@ def test_no_answer_is_lost_in_a_burst(folder: KeyFolder, serve: Callable[..., Se
             assert [asking.recv() for _ in range(500)] == [b"echo%d" % n for n in range(start, start + 500)]
 
 
-def test_the_descriptor_is_readable_as_long_as_something_is_to_be_done(folder: KeyFolder) -> None:
-    """ZeroMQ's own tells of a message but once: not again after some were read, nor after a reply was sent."""
+def test_the_descriptor_is_readable_while_there_is_work(folder: KeyFolder) -> None:
+    """libzmq's descriptor signals each message once, not again after some were read or a reply was sent."""
     keys = new(folder, "good")
     router = open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
 
@@ -399,16 +399,16 @@ def test_the_descriptor_is_readable_as_long_as_something_is_to_be_done(folder: K
             found: list[Any] = []
             while not found:
                 assert readable(WAIT_S)
-                time.sleep(0.2)  # until all have come, as a rule: one that comes later rings by itself
+                time.sleep(0.2)  # usually until all have arrived; a later one signals itself
                 found += router.messages(64)
             while len(found) < 200:
-                assert readable(WAIT_S)  # at once, but for one that comes later
+                assert readable(WAIT_S)  # at once, except after a later one
                 found += router.messages(64)
             while readable(0.1):
                 assert list(router.messages(64)) == []
             asking.send(b"echo")
             assert readable(WAIT_S)
-            router.send(found[0][0], False, b"echo")  # takes in what came
+            router.send(found[0][0], False, b"echo")  # reads arrived messages
             assert readable(0.0)
             assert len(list(router.messages(64))) == 1
     finally:
@@ -418,7 +418,7 @@ def test_the_descriptor_is_readable_as_long_as_something_is_to_be_done(folder: K
 # roles
 
 
-def test_each_role_may_what_it_should(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
+def test_each_role_has_its_permissions(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
     keys = {role: new(folder, role.name.lower(), role) for role in Role}
     serving = serve()
     text = (URDF / "scara.urdf").read_text()
@@ -482,9 +482,9 @@ def test_a_revoked_key_loses_its_live_connection(folder: KeyFolder, serve: Calla
         watch = waiting.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         folder.revoke("lost")
         folder.revoke("silent")
-        wait_until(lambda: serving.router.refused >= 2)  # cut off, they come again, in vain
-        assert {peer.key for peer in serving.gone} >= {keys.public, None}  # their work may be stopped
-        assert watch.poll(1000 * WAIT_S)  # it never asked anything, and is cut off all the same
+        wait_until(lambda: serving.router.refused >= 2)  # they reconnect and are refused
+        assert {peer.key for peer in serving.gone} >= {keys.public, None}  # so that their work can be stopped
+        assert watch.poll(1000 * WAIT_S)  # it never sent a request, and is disconnected too
         reached = len(serving.asked)
         with suppress(zmq.Again):
             asking.send(b"echo", zmq.NOBLOCK)
@@ -494,8 +494,8 @@ def test_a_revoked_key_loses_its_live_connection(folder: KeyFolder, serve: Calla
         watch.close(linger=0)
 
 
-def test_each_message_is_looked_up_in_the_list_as_it_is_then(folder: KeyFolder) -> None:
-    """No connection is cut here by `look`: it is the message that is not let in."""
+def test_each_message_is_checked_against_the_current_list(folder: KeyFolder) -> None:
+    """`check` closes no connection here: the message itself is refused."""
     keys = new(folder, "lost")
     traffic = Traffic()
     router = open_encrypted(folder, ConnectionQuota(RequestLimits(), traffic))
@@ -517,9 +517,7 @@ def test_each_message_is_looked_up_in_the_list_as_it_is_then(folder: KeyFolder) 
         router.close()
 
 
-def test_a_reply_is_not_sent_to_a_key_that_was_revoked_meanwhile(
-    folder: KeyFolder, serve: Callable[..., Serving]
-) -> None:
+def test_a_reply_is_not_sent_to_a_revoked_key(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
     keys = new(folder, "lost")
     serving = serve()
 
@@ -556,7 +554,7 @@ SPOILT = pytest.mark.parametrize(
 
 
 @SPOILT
-def test_a_list_that_is_not_sound_is_refused_with_its_fault(
+def test_an_invalid_list_is_refused_with_its_error(
     folder: KeyFolder, spoil: Callable[[Path], Any], says: str, caplog: Any
 ) -> None:
     keys = new(folder, "good")
@@ -574,7 +572,7 @@ def test_a_list_that_is_not_sound_is_refused_with_its_fault(
 
 
 @pytest.mark.parametrize("spoil", [lambda file: file.write_text("query\n"), lambda file: file.chmod(0o622)])
-def test_a_list_that_is_not_sound_lets_nobody_in_and_says_so(
+def test_an_invalid_list_admits_no_client_and_is_reported(
     folder: KeyFolder, serve: Callable[..., Serving], spoil: Callable[[Path], Any]
 ) -> None:
     keys = new(folder, "good")
@@ -598,12 +596,12 @@ def test_a_list_that_is_not_sound_lets_nobody_in_and_says_so(
         folder.list_file.write_text(sound)
         folder.list_file.chmod(0o600)
         asking.send(b"echo")
-        assert asking.recv() == b"echo"  # it is let in again, without a restart
+        assert asking.recv() == b"echo"  # admitted again without a restart
         assert own.health()["access"] == "ok"
 
 
 def test_a_folder_that_others_can_write_is_refused_unless_it_is_sticky(folder: KeyFolder) -> None:
-    """In a sticky one they cannot replace the list of another."""
+    """In a sticky folder, users cannot replace the files of others."""
     keys = new(folder, "good")
     allowed = folder.access_list()
     for mode, sound in ((0o1777, True), (0o777, False), (0o1770, True), (0o770, False), (0o1700, True), (0o700, True)):
@@ -613,7 +611,7 @@ def test_a_folder_that_others_can_write_is_refused_unless_it_is_sticky(folder: K
         assert (allowed.fault is None) is sound
 
 
-def test_the_log_says_by_name_who_was_not_let_in_and_why(
+def test_the_log_names_refused_keys_and_reasons(
     folder: KeyFolder, serve: Callable[..., Serving], caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dyn_service.service.server.transport.quotas._LOG_EVERY_S", 0.0)
@@ -639,7 +637,7 @@ def test_the_log_says_by_name_who_was_not_let_in_and_why(
     assert re.match(f"key good .*{re.escape(str(folder.list_file))}", said(good))
 
 
-def test_the_log_says_by_name_whose_connection_is_cut(
+def test_the_log_names_keys_of_closed_connections(
     folder: KeyFolder, serve: Callable[..., Serving], caplog: Any
 ) -> None:
     keys = new(folder, "lost")
@@ -652,7 +650,7 @@ def test_the_log_says_by_name_whose_connection_is_cut(
 
 
 def test_a_turn_is_over_when_its_time_is(folder: KeyFolder) -> None:
-    """What came is left for the next one."""
+    """Messages that have arrived are left for the next one."""
     keys = new(folder, "good")
     router = open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
     try:
@@ -683,7 +681,7 @@ def test_a_turn_is_over_when_its_time_is(folder: KeyFolder) -> None:
         ("query {b} new 2026-01-01 revoked=2026-01-02", "duplicate name or key"),
     ],
 )
-def test_a_line_that_says_nothing_clear_spoils_the_list(folder: KeyFolder, line: str, says: str) -> None:
+def test_an_invalid_line_invalidates_the_list(folder: KeyFolder, line: str, says: str) -> None:
     keys = new(folder, "good")
     with folder.list_file.open("a") as writing:
         writing.write("\n# a comment\n" + line.format(a=make_keys("new").public, b=keys.public) + "\n")
@@ -691,8 +689,8 @@ def test_a_line_that_says_nothing_clear_spoils_the_list(folder: KeyFolder, line:
         folder.entries()
 
 
-def test_a_list_is_read_whole_at_each_change(folder: KeyFolder) -> None:
-    """Changes within one tick of the file system's clock, of the same length, are seen too."""
+def test_quick_changes_of_the_list_are_detected(folder: KeyFolder) -> None:
+    """Changes of the same length within one tick of the file system's clock are detected."""
     keys = new(folder, "good", Role.QUERY)
     allowed = folder.access_list()
     status = folder.list_file.stat()
@@ -708,22 +706,22 @@ def test_a_list_is_read_whole_at_each_change(folder: KeyFolder) -> None:
 class LetsAllIn(EncryptedTransport):
     def _admit(self) -> None:
         while self._zap_handler.poll(0):
-            asker, _, version, request_id, *_ = self._zap_handler.recv_multipart()
-            self._zap_handler.send_multipart([asker, b"", version, request_id, b"200", b"OK", b"someone", b""])
+            sender, _, version, request_id, *_ = self._zap_handler.recv_multipart()
+            self._zap_handler.send_multipart([sender, b"", version, request_id, b"200", b"OK", b"someone", b""])
 
 
 class LetsNobodyIn(EncryptedTransport):
     def _admit(self) -> None:
         while self._zap_handler.poll(0):
-            asker, _, version, request_id, *_ = self._zap_handler.recv_multipart()
-            self._zap_handler.send_multipart([asker, b"", version, request_id, b"400", b"no", b"", b""])
+            sender, _, version, request_id, *_ = self._zap_handler.recv_multipart()
+            self._zap_handler.send_multipart([sender, b"", version, request_id, b"400", b"no", b"", b""])
 
 
 @pytest.mark.parametrize(
     ("kind", "says"),
     [(LetsAllIn, "unknown key was admitted"), (LetsNobodyIn, "server's own key was not answered")],
 )
-def test_a_server_that_fails_its_own_test_does_not_start(
+def test_a_server_that_fails_its_self_test_does_not_start(
     folder: KeyFolder, kind: type[EncryptedTransport], says: str
 ) -> None:
     folder.make_server()
@@ -747,7 +745,7 @@ def test_no_keys_no_start(folder: KeyFolder) -> None:
         AccessList(folder.list_file, "")
 
 
-def test_an_endpoint_that_is_taken_leaves_nothing_behind(folder: KeyFolder) -> None:
+def test_an_endpoint_in_use_leaves_nothing_open(folder: KeyFolder) -> None:
     folder.make_server()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
@@ -760,12 +758,10 @@ def test_an_endpoint_that_is_taken_leaves_nothing_behind(folder: KeyFolder) -> N
             assert len(os.listdir("/proc/self/fd")) == before
 
 
-# those who are let in and misbehave
+# admitted clients that misbehave
 
 
-def test_a_message_of_many_parts_costs_its_sender_the_connection(
-    folder: KeyFolder, serve: Callable[..., Serving]
-) -> None:
+def test_a_message_of_many_parts_closes_its_connection(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
     bad, good = new(folder, "bad"), new(folder, "good")
     serving = serve()
     with Client(serving.endpoint, keys=good, timeout_s=WAIT_S) as client:
@@ -779,15 +775,13 @@ def test_a_message_of_many_parts_costs_its_sender_the_connection(
                 wait_until(lambda cut=cut: serving.traffic.cut_off > cut)
                 assert client.list_robots() == ["pendulum"]
                 assert set(serving.asked[reached:]) <= {"key good"}
-                assert (
-                    try_handshake(serving.endpoint, bad, lambda: None) == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-                )  # for now
+                assert try_handshake(serving.endpoint, bad, lambda: None) == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
                 serving.router._shut_out.clear()
     assert serving.traffic.sent == len(serving.asked)
 
 
 def test_no_turn_reads_more_than_some_parts(folder: KeyFolder) -> None:
-    """Counted, not timed: each call of `receive` reads a bounded number of parts, whatever a message has."""
+    """Counts the parts read by each call of `messages`, whatever the message has."""
     bad = new(folder, "bad")
     router = open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
     try:
@@ -807,14 +801,14 @@ def test_no_turn_reads_more_than_some_parts(folder: KeyFolder) -> None:
                 before = read
                 assert list(router.messages(64)) == []
                 most = max(most, read - before)
-            assert read == 4998  # a ROUTER's REQ part, then one more, came before
+            assert read == 4998  # the empty part and one more were read before
             assert most <= 256
     finally:
         router.close()
 
 
 class Frame:
-    """As much of a message's frame as says which descriptor it came from."""
+    """The part of a frame that names its descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -824,8 +818,8 @@ class Frame:
         return self._descriptor
 
 
-def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: KeyFolder) -> None:
-    """Its descriptor is used again: a late message of the one that had it, and replies to that one, are dropped."""
+def test_messages_of_an_ended_connection_are_not_attributed_to_the_next(folder: KeyFolder) -> None:
+    """Its descriptor is reused: a late message of the earlier connection, and replies to it, are dropped."""
     keys = new(folder, "good")
     traffic = Traffic()
     router = open_encrypted(folder, ConnectionQuota(RequestLimits(), traffic))
@@ -852,14 +846,14 @@ def test_what_an_ended_connection_left_is_not_taken_for_the_next_ones(folder: Ke
             router.send(peer, False, b"echo")
             assert (traffic.sent, traffic.dropped_gone) == (0, 1)
             wrapped = bytes(1) + (5).to_bytes(4)
-            later.sender = bytes(1) + ((1 << 32) - 5).to_bytes(4)  # numbers of 32 bits begin anew
+            later.sender = bytes(1) + ((1 << 32) - 5).to_bytes(4)  # 32-bit numbers wrap around
             assert peers.peer_of(wrapped, frame) not in (None, later)
     finally:
         router.close()
 
 
 def test_a_chosen_routing_id_is_refused(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
-    """Else one who takes the id of another, whose connection broke, gets the replies to him."""
+    """Otherwise a client could take the id of another, whose connection broke, and get its replies."""
     keys = new(folder, "good")
     serving = serve()
     with dealer(serving.endpoint, keys, ROUTING_ID=b"someone") as asking:
@@ -869,7 +863,7 @@ def test_a_chosen_routing_id_is_refused(folder: KeyFolder, serve: Callable[..., 
 
 
 class Halting:
-    """Hands a client's bytes on to a server, up to a number of them; then the connection stands still."""
+    """A proxy that forwards a number of bytes and then stalls."""
 
     def __init__(self, endpoint: str, most: int) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -930,7 +924,7 @@ def test_messages_that_do_not_end_are_bounded_over_all_connections(
             first.send(bytes(3_900_000))
             second.send(bytes(3_900_000))
             wait_until(lambda: all(each.handed >= 3 << 20 for each in halting[:2]))
-            wait_until(lambda: any(each.ended for each in halting[:2]))  # together they are over
+            wait_until(lambda: any(each.ended for each in halting[:2]))  # their sum exceeds the limit
             client.health()
             with dealer(halting[2].endpoint, keys) as third:
                 third.send(bytes(3_900_000))
@@ -943,8 +937,8 @@ def test_messages_that_do_not_end_are_bounded_over_all_connections(
 
 
 @ON_LINUX
-def test_strangers_hold_no_memory_either(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
-    """Before it has proven who it is, a connection may send a command that is as long as a message."""
+def test_unauthenticated_connections_hold_no_memory(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
+    """Before authentication a connection may send a command as long as a message."""
     good = new(folder, "good")
     serving = serve(limits=RequestLimits(max_message_bytes=4 << 20, max_unfinished_bytes=5 << 20))
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
@@ -954,14 +948,14 @@ def test_strangers_hold_no_memory_either(folder: KeyFolder, serve: Callable[...,
             connection = opened.enter_context(raw(serving.endpoint))
             with suppress(ConnectionError):
                 connection.sendall(greeting + b"\x06" + (4_000_000).to_bytes(8) + bytes(3_000_000))
-        wait_until(lambda: serving.traffic.cut_off)  # for what they hold, not for being slow
+        wait_until(lambda: serving.traffic.cut_off)  # for what they hold, not for slowness
         wait_until(lambda: len(serving.router._peers) == 1)
         assert client.list_robots() == ["pendulum"]  # on the connection that it had
     assert serving.asked == ["key good", "key good"]
 
 
 @ON_LINUX
-def test_replies_that_are_not_read_are_bounded(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
+def test_unread_replies_are_bounded(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
     """Of one connection and over all; small ones too."""
     keys, good = new(folder, "deaf"), new(folder, "good")
     limits = RequestLimits(max_reply_bytes=4 << 20, max_unread_bytes=10 << 20)
@@ -990,8 +984,8 @@ def test_replies_that_are_not_read_are_bounded(folder: KeyFolder, serve: Callabl
 
 
 @ON_LINUX
-def test_what_is_not_read_is_bounded_at_each_reply(folder: KeyFolder) -> None:
-    """Not only ten times a second: much leaves between two looks."""
+def test_unread_replies_are_bounded_at_each_reply(folder: KeyFolder) -> None:
+    """Not only ten times a second, because many replies are sent between two checks."""
     keys = new(folder, "deaf")
     limits = RequestLimits(max_reply_bytes=16 << 20, max_unread_bytes=4 << 20)
     router = open_encrypted(folder, ConnectionQuota(limits, Traffic()))
@@ -1016,8 +1010,8 @@ def test_what_is_not_read_is_bounded_at_each_reply(folder: KeyFolder) -> None:
 
 
 @ON_LINUX
-def test_one_connection_holds_no_more_than_two_messages(folder: KeyFolder) -> None:
-    """Whatever the bound over all is. Nothing is read from the socket here: what came lies in its memory."""
+def test_one_connection_holds_at_most_two_messages(folder: KeyFolder) -> None:
+    """Whatever the bound over all. The socket is not read here, so that messages stay in its memory."""
     keys = new(folder, "good")
     traffic = Traffic()
     router = open_encrypted(folder, ConnectionQuota(RequestLimits(max_message_bytes=2 << 20), traffic))
@@ -1031,8 +1025,8 @@ def test_one_connection_holds_no_more_than_two_messages(folder: KeyFolder) -> No
         router.close()
 
 
-def test_one_who_reads_gets_long_replies_one_after_the_other(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
-    """What was read no longer counts, however much it was."""
+def test_a_client_that_reads_gets_many_long_replies(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
+    """Replies that were read no longer count."""
     keys = new(folder, "good")
     limits = RequestLimits(max_reply_bytes=1 << 20, max_unread_bytes=2 << 20)
     serving = serve(limits=limits)
@@ -1060,15 +1054,13 @@ def test_connections_are_bounded_and_idle_ones_make_room(folder: KeyFolder, serv
             each.close()
 
 
-# the log of changes
+# the audit log
 
 
-def test_the_audit_says_who_loaded_and_unloaded_what(
-    folder: KeyFolder, serve: Callable[..., Serving], tmp_path: Path
-) -> None:
+def test_the_audit_log_names_caller_and_robot(folder: KeyFolder, serve: Callable[..., Serving], tmp_path: Path) -> None:
     from dyn_service.service.server.administration.audit import close_audit, open_audit
 
-    loader, asker = new(folder, "lab", Role.LOAD), new(folder, "panda")
+    loader, sender = new(folder, "lab", Role.LOAD), new(folder, "panda")
     serving = serve()
     file = tmp_path / "audit.jsonl"
     before = os.umask(0)
@@ -1080,7 +1072,7 @@ def test_the_audit_says_who_loaded_and_unloaded_what(
         with Client(serving.endpoint, keys=loader, timeout_s=WAIT_S) as client:
             fingerprint = client.load_robot(URDF / "scara.urdf").fingerprint
             client.unload_robot("scara")
-        with Client(serving.endpoint, keys=asker, timeout_s=WAIT_S) as client:
+        with Client(serving.endpoint, keys=sender, timeout_s=WAIT_S) as client:
             for _ in range(50):
                 with pytest.raises(PermissionDeniedError):
                     client.unload_robot("pendulum")
@@ -1094,7 +1086,7 @@ def test_the_audit_says_who_loaded_and_unloaded_what(
         ("key lab", "unload_robot", "scara", fingerprint, "ok"),
         ("key panda", "unload_robot", "pendulum", None, "PERMISSION_DENIED"),
     ]
-    assert len(lines) < 50  # at most one a second of refusals
+    assert len(lines) < 50  # at most one refusal a second
     file.chmod(0o644)
     with pytest.raises(PermissionDeniedError, match="chmod 600"):
         open_audit(file)
@@ -1104,7 +1096,7 @@ def test_the_audit_says_who_loaded_and_unloaded_what(
         open_audit(link)
 
 
-def test_a_full_disk_under_the_audit_ends_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_under_the_audit_log_fails_no_request(tmp_path: Path) -> None:
     code = f"""
 import os, resource, signal
 from pathlib import Path
@@ -1124,10 +1116,10 @@ print(file.read_text())
 """
     lines = run_python(code, says="changes are not written to").splitlines()
     assert 1 <= sum("panda" in line for line in lines) < 20
-    assert json.loads(lines[-1])["robot"] == "last"  # not behind the line that was torn
+    assert json.loads(lines[-1])["robot"] == "last"  # on its own line, after the incomplete one
 
 
-def test_local_callers_are_held_to_the_servers_setting(pendulum: Robot) -> None:
+def test_local_callers_need_allow_load(pendulum: Robot) -> None:
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], allow_load=False) as server:
         bare = Bare(server.endpoints[0])
         reply = bare.ask(request("unload_robot", inputs=...))
@@ -1137,8 +1129,8 @@ def test_local_callers_are_held_to_the_servers_setting(pendulum: Robot) -> None:
         bare.close()
 
 
-def test_the_figures_of_the_promise(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
-    """How long a revocation takes, ten times; printed for docs/reliability.md. Each comes to pass."""
+def test_time_to_revoke(folder: KeyFolder, serve: Callable[..., Serving]) -> None:
+    """How long a revocation takes, ten times; printed for docs/reliability.md."""
     serving = serve()
     took = []
     for number in range(10):

@@ -1,4 +1,4 @@
-"""The server's sockets: framing, order, floods, limits, starting and stopping."""
+"""The server's sockets: framing, order, floods, limits, start and stop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.service.conftest import WAIT_MS, Bare, array, request
 
 
 def gated(robot: Robot, query: str) -> tuple[Robot, threading.Event, threading.Event]:
-    """A robot of its own whose method waits: `begun` is set when it is called, `gate` lets it go on."""
+    """Returns a robot whose method blocks: sets `begun` when it is called, and waits for `gate`."""
     robot = Robot.from_urdf(URDF / f"{robot.name}.urdf")
     method = getattr(robot, query)
     begun, gate = threading.Event(), threading.Event()
@@ -43,7 +43,7 @@ def gated(robot: Robot, query: str) -> tuple[Robot, threading.Event, threading.E
 
 
 def health(number: int) -> dict[str, Any]:
-    """A request that nothing else in the server holds up."""
+    """Returns a request that never waits for others."""
     return {"v": 1, "id": number, "query": "health"}
 
 
@@ -90,7 +90,7 @@ def test_wrong_frames_are_answered(server: Server, bare: Any, frames: list[bytes
 
 
 def test_frames_of_one_client_never_reach_another(server: Server, bare: Any) -> None:
-    """What follows the first frame of a message is no message of its own, nor an address."""
+    """Frames after the first are neither messages nor addresses."""
     victim: Bare = bare(server.endpoints[0])
     victim.socket.setsockopt(zmq.RCVTIMEO, 100)
     other = zmq.Context.instance().socket(zmq.DEALER)
@@ -110,7 +110,7 @@ def test_frames_of_one_client_never_reach_another(server: Server, bare: Any) -> 
         other.close()
 
 
-def test_each_of_two_robots_gets_its_own(server: Server, panda: Robot, pendulum: Robot) -> None:
+def test_each_of_two_robots_gets_its_own_answers(server: Server, panda: Robot, pendulum: Robot) -> None:
     with Client(server.endpoints[0], timeout_s=240.0) as client:
         assert client.list_robots() == ["panda", "pendulum"]
         for local in (panda, pendulum):
@@ -134,7 +134,7 @@ def test_pipelined_requests_are_all_answered_once(server: Server, pendulum: Robo
 
 
 def test_small_request_overtakes_a_big_batch(pendulum: Robot, bare: Any) -> None:
-    """Held by a gate, not by a clock: the batch is not done before the small request is."""
+    """With a gate instead of a clock: the batch is not finished before the small request is."""
     robot, begun, gate = gated(pendulum, "mass_matrix")
     with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
         busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
@@ -150,7 +150,7 @@ def test_small_request_overtakes_a_big_batch(pendulum: Robot, bare: Any) -> None
         assert (reply["id"], reply["ok"], reply["outputs"]["mass_matrix"]["shape"]) == (1, True, [20_000, 1, 1])
 
 
-def test_first_call_of_a_kernel_stalls_nobody(pendulum: Robot, bare: Any) -> None:
+def test_the_first_call_of_a_kernel_does_not_block_others(pendulum: Robot, bare: Any) -> None:
     robot, begun, gate = gated(pendulum, "mass_matrix")
     with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
         busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
@@ -162,7 +162,7 @@ def test_first_call_of_a_kernel_stalls_nobody(pendulum: Robot, bare: Any) -> Non
         assert busy.receive()["ok"]
 
 
-def test_slow_requests_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None:
+def test_waiting_slow_requests_are_bounded(pendulum: Robot, bare: Any) -> None:
     robot, begun, gate = gated(pendulum, "mass_matrix")
     limits = RequestLimits(max_waiting=3)
     with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
@@ -205,7 +205,7 @@ def test_deadline_that_passes_in_the_queue(pendulum: Robot, bare: Any) -> None:
         peer.send(request("mass_matrix", id=1, inputs=batch))
         assert begun.wait(WAIT_MS / 1e3)
         peer.send(request("mass_matrix", id=2, inputs=batch, deadline_ms=1.0))
-        assert peer.ask(health(3))["id"] == 3  # hence 2 has been received
+        assert peer.ask(health(3))["id"] == 3  # so 2 has been received
         time.sleep(0.01)
         gate.set()
         assert peer.receive()["ok"]
@@ -214,7 +214,7 @@ def test_deadline_that_passes_in_the_queue(pendulum: Robot, bare: Any) -> None:
         assert error["message"].startswith("mass_matrix was to begin within 1 ms of its receipt, found ")
 
 
-def test_client_that_does_not_read_harms_nobody(panda: Robot, bare: Any) -> None:
+def test_a_client_that_does_not_read_does_not_affect_others(panda: Robot, bare: Any) -> None:
     with Server([panda], endpoints=["tcp://127.0.0.1:0"]) as server:
         deaf, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
         deaf.socket.setsockopt(zmq.RCVHWM, 1)
@@ -237,7 +237,7 @@ def test_client_that_leaves_is_counted(pendulum: Robot, bare: Any) -> None:
         quick: Bare = bare(server.endpoints[0])
         assert quick.ask(health(1))["ok"]
         until = time.monotonic() + WAIT_MS / 1e3
-        while len(server._quota) > 1:  # ZeroMQ closes the leaver's connection in the background
+        while len(server._quota) > 1:  # ZeroMQ closes the connection in the background
             assert time.monotonic() < until
             time.sleep(0.01)
         gate.set()
@@ -257,7 +257,7 @@ def test_message_over_the_limit_ends_the_connection_only(pendulum: Robot, bare: 
 
 
 def speak_zeromq(endpoint: str) -> socket.socket:
-    """A connection that has greeted the server as a DEALER does, by hand: ZMTP 3.0."""
+    """A TCP connection that has sent the greeting of a DEALER socket, ZMTP 3.0."""
     host, port = endpoint.removeprefix("tcp://").split(":")
     peer = socket.create_connection((host, int(port)), timeout=WAIT_MS / 1e3)
     peer.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
@@ -272,7 +272,7 @@ def speak_zeromq(endpoint: str) -> socket.socket:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the bytes of a connection")
 def test_message_without_an_end_is_cut_off(pendulum: Robot, bare: Any) -> None:
-    """Its parts would lie in the server's memory, and no high-water mark counts them."""
+    """Otherwise its parts would fill the server's memory, which no high-water mark limits."""
     part = b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=RequestLimits(max_message_bytes=1 << 20)) as server:
         honest: Bare = bare(server.endpoints[0])
@@ -285,7 +285,7 @@ def test_message_without_an_end_is_cut_off(pendulum: Robot, bare: Any) -> None:
                     sent += len(part)
             assert sent < 4 << 30
             for _ in range(10):
-                assert honest.ask(big)["ok"]  # more in all than a connection may hold back
+                assert honest.ask(big)["ok"]  # in total more than a connection may leave unread
         assert honest.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["cut_off"] == 1
 
 
@@ -315,7 +315,7 @@ def test_loop_outlives_its_defects(
         assert peer.ask(health(2))["id"] == 2
 
 
-def test_a_defect_is_told_without_its_traceback(pendulum: Robot, bare: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_reply_has_no_traceback(pendulum: Robot, bare: Any, caplog: pytest.LogCaptureFixture) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
 
     def fail(*args: Any, **kwargs: Any) -> Any:
@@ -335,7 +335,7 @@ def test_a_defect_is_told_without_its_traceback(pendulum: Robot, bare: Any, capl
     assert "secret" in str(record.exc_info)
 
 
-def test_memory_that_runs_out_is_no_defect(pendulum: Robot, bare: Any) -> None:
+def test_lack_of_memory_is_no_defect(pendulum: Robot, bare: Any) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
 
     def fail(*args: Any, **kwargs: Any) -> Any:
@@ -367,7 +367,7 @@ def test_socket_file_is_for_its_owner_and_goes_with_the_server(pendulum: Robot, 
     assert not path.exists()
 
 
-def test_socket_file_that_was_left_behind_is_taken_over(pendulum: Robot, tmp_path: Path) -> None:
+def test_a_stale_socket_file_is_replaced(pendulum: Robot, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(str(path))
@@ -393,7 +393,7 @@ def test_port_that_is_taken(tcp_server: Server, pendulum: Robot) -> None:
 @pytest.mark.parametrize(
     "endpoint", ["", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "udp://1.2.3.4:5", "ipc://", "inproc://", "5755"]
 )
-def test_endpoint_that_is_none(pendulum: Robot, endpoint: str) -> None:
+def test_malformed_endpoints_are_refused(pendulum: Robot, endpoint: str) -> None:
     with pytest.raises(InvalidArgumentError, match="endpoint must look like") as found:
         Server([pendulum], endpoints=[endpoint]).start()
     assert found.value.path == "endpoints"
@@ -420,13 +420,13 @@ def test_no_endpoints(pendulum: Robot) -> None:
         ("tcp://192.168.1.5:5755", False),
     ],
 )
-def test_what_only_this_machine_reaches(pendulum: Robot, endpoint: str, local: bool) -> None:
+def test_which_endpoints_are_local(pendulum: Robot, endpoint: str, local: bool) -> None:
     assert is_local(endpoint) is local
     assert Server([pendulum], endpoints=[endpoint]).service.allow_load is local
     assert Server([pendulum], endpoints=[endpoint], allow_load=not local).service.allow_load is not local
 
 
-def test_open_endpoints_are_not_served_without_keys(pendulum: Robot, tmp_path: Path) -> None:
+def test_remote_endpoints_need_keys(pendulum: Robot, tmp_path: Path) -> None:
     server = Server([pendulum], endpoints=["tcp://0.0.0.0:0"], key_folder=KeyFolder(tmp_path))
     with pytest.raises(FailedPreconditionError, match="an endpoint needs keys, and there is no file"):
         server.start()
@@ -441,7 +441,7 @@ def test_a_server_starts_once(pendulum: Robot) -> None:
     server.stop()
 
 
-def test_a_server_that_was_stopped_before_it_started_says_so(pendulum: Robot) -> None:
+def test_a_server_stopped_before_its_start_raises(pendulum: Robot) -> None:
     for start in (Server.start, Server.serve_forever, Server.bind, Server.__enter__):
         server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
         server.stop()
@@ -459,7 +459,7 @@ def test_stop_refuses_what_was_not_begun_and_delivers_what_was(pendulum: Robot, 
     for number in (1, 2):
         peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
     assert begun.wait(WAIT_MS / 1e3)
-    assert peer.ask(health(3))["id"] == 3  # hence 2 waits
+    assert peer.ask(health(3))["id"] == 3  # so 2 waits
     stopper = threading.Thread(target=server.stop)
     stopper.start()
     refused = peer.receive()

@@ -1,7 +1,7 @@
-"""Robots come, change and go, workers die and the server is started again: what clients are told in any order of that.
+"""Robots are loaded, changed and unloaded, workers killed and the server restarted, in any order: what clients get.
 
-A hypothesis state machine against a real server with its sockets and worker processes. The model is a dictionary: which
-model the server should have under which name. Every answer is held against that model in this process, bit by bit.
+A hypothesis state machine against a real server with sockets and worker processes. The model is a dictionary of the
+robots that the server should have. Each answer is compared to this process's, bit by bit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PERMANENT = "double_pendulum"
 
 
 def model(name: str, mass: float) -> str:
-    """A pendulum that swings about y, with this mass half a metre from its hinge."""
+    """Returns a pendulum about y with this mass, half a metre from its hinge."""
     inertia = '<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/>'
     return (
         f'<robot name="{name}"><link name="base"/><link name="rod"><inertial><origin xyz="0 0 -0.5"/>'
@@ -49,7 +49,7 @@ def model(name: str, mass: float) -> str:
 
 
 class Life(RuleBasedStateMachine):
-    """One server at one endpoint, in as many lives as it is started, and two clients that stay."""
+    """One endpoint, whose server is restarted, and two clients that remain."""
 
     workers: int
     models: dict[tuple[str, float], Robot]
@@ -89,7 +89,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(target=remotes, which=st.integers(0, 1), name=st.sampled_from(NAMES), mass=st.sampled_from(MASSES))
     def a_robot_comes(self, which: int, name: str, mass: float) -> Any:
-        """Under a free name, or once more; a name that another model has is not given away."""
+        """Under a free name, or loaded again; a name used by another model is refused."""
         if self.served.get(name, mass) != mass:
             assert self.code(lambda: self.clients[which].load_robot(model(name, mass))) == "FAILED_PRECONDITION"
             return multiple()
@@ -105,7 +105,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(one=remotes, states=st.sampled_from([0, 1, 30, 3000]))
     def a_robot_is_asked(self, one: Any, states: int) -> None:
-        """An answer by exactly the model that the handle was made for, or the error that says why there is none."""
+        """The answer is of the model that the handle was made for, or an error with the reason."""
         name, mass, remote = one
         local = self.permanent if mass is None else self.models[name, mass]
         q, v, a = self.random.uniform(-3.0, 3.0, (3, states, local.nv) if states else (3, local.nv))
@@ -127,7 +127,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def the_server_starts_again(self) -> None:
-        """With the robot that it was given, and none of those that clients loaded."""
+        """With its first robot, and none of those that clients loaded."""
         self.end()
         self.begin()
 
@@ -152,7 +152,7 @@ class Life(RuleBasedStateMachine):
 
 @pytest.mark.parametrize(("workers", "examples"), [(0, 20), pytest.param(2, 10, marks=pytest.mark.slow)])
 def test_no_order_of_events_gives_a_wrong_answer(workers: int, examples: int) -> None:
-    """With worker processes each life takes seconds."""
+    """With worker processes, each restart takes seconds."""
     Life.workers = workers
     Life.permanent = Robot.from_urdf(URDF / f"{PERMANENT}.urdf")
     Life.models = {(name, mass): Robot.from_urdf(model(name, mass)) for name in NAMES for mass in MASSES}

@@ -1,4 +1,4 @@
-"""The service without sockets: deadlines, fingerprints, sizes, what may be loaded."""
+"""The service without sockets: deadlines, fingerprints, sizes, loading of robots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECOND = 10**9
 
 
 def ask(service: Service, message: dict[str, Any], *, ago_ns: int = 0) -> dict[str, Any]:
-    """The reply to a request that came in some time ago; by the short way where it is open."""
+    """Returns the reply to a request received some time ago, on the fast path if it is open."""
     payload, received = msgpack.packb(message), perf_counter_ns() - ago_ns
     reply: dict[str, Any] = msgpack.unpackb(
         service.answer_single_state(payload, received) or service.handle(payload, received)
@@ -36,7 +36,7 @@ def service(panda: Robot, pendulum: Robot) -> Service:
 
 
 def test_deadline_counts_from_the_receipt(service: Service) -> None:
-    for _ in range(2):  # the general way, then the short one
+    for _ in range(2):  # the slow path, then the fast path
         assert ask(service, request(deadline_ms=1000.0), ago_ns=SECOND // 2)["ok"]
         error = ask(service, request(deadline_ms=1000.0), ago_ns=2 * SECOND)["error"]
         assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
@@ -44,20 +44,20 @@ def test_deadline_counts_from_the_receipt(service: Service) -> None:
         assert ask(service, request(deadline_ms=1e300), ago_ns=2 * SECOND)["ok"]
 
 
-def test_fingerprint_is_held_against_the_robot(service: Service, pendulum: Robot) -> None:
+def test_fingerprint_is_compared_with_the_robot(service: Service, pendulum: Robot) -> None:
     for _ in range(2):
         assert ask(service, request(model=pendulum.fingerprint))["ok"]
         error = ask(service, request(model="f" * 32))["error"]
         assert (error["code"], error["path"]) == ("FAILED_PRECONDITION", "model")
 
 
-def test_short_way_of_a_prepared_robot_is_open_from_the_start() -> None:
+def test_fast_path_of_a_prepared_robot_is_open_from_the_start() -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
     robot.prepare(["gravity_forces"])
     assert Service([robot]).answer_single_state(msgpack.packb(request()), perf_counter_ns()) is not None
 
 
-def test_short_way_opens_when_the_kernel_is_there() -> None:
+def test_fast_path_opens_when_the_kernel_is_loaded() -> None:
     service = Service([Robot.from_urdf(URDF / "pendulum.urdf")])
     payload = msgpack.packb(request())
     assert service.answer_single_state(payload, perf_counter_ns()) is None
@@ -93,14 +93,16 @@ def test_short_way_opens_when_the_kernel_is_there() -> None:
     ],
     ids=str,
 )
-def test_short_way_takes_nothing_but_the_common_request(
+def test_fast_path_takes_only_the_common_request(
     service: Service, change: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     ask(service, request())
     assert service.answer_single_state(msgpack.packb(request()), perf_counter_ns()) is not None
-    payload = msgpack.packb(request(**change)).replace(b"\xc4\x02\xff\xfe", b"\xa2\xff\xfe")  # a text, but no UTF-8
+    payload = msgpack.packb(request(**change)).replace(
+        b"\xc4\x02\xff\xfe", b"\xa2\xff\xfe"
+    )  # a string that is not UTF-8
     assert service.answer_single_state(payload, perf_counter_ns()) is None
-    assert not caplog.records  # whoever sends it writes nothing into the log
+    assert not caplog.records  # an invalid request writes nothing to the log
 
 
 def test_what_is_slow() -> None:
@@ -130,14 +132,14 @@ def test_what_is_slow() -> None:
 def test_answer_as_long_as_the_limit_passes(pendulum: Robot) -> None:
     service = Service([pendulum], limits=RequestLimits(max_reply_bytes=9000))
     assert ask(service, request(inputs={"q": array(np.zeros((1000, 1)))}))["ok"]
-    for states in (1120, 1126, 10_000):  # the last by its estimate, those before it by their length
+    for states in (1120, 1126, 10_000):  # the last by its predicted size, the others by their length
         error = ask(service, request(inputs={"q": array(np.zeros((states, 1)))}))["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
         assert re.search(r"the answer takes \d+ bytes, the limit is 9000: ", error["message"])
 
 
 def test_wrenches_count_towards_the_answer(pendulum: Robot) -> None:
-    """They are spread over all links and states before the kernel sees them."""
+    """They are spread over all links and states before the kernel runs."""
     service = Service([pendulum], limits=RequestLimits(max_reply_bytes=1 << 20))
     state = array([0.5])
     wrench = {"link": pendulum.link_names[-1], "force": array(np.zeros((20_000, 3)))}

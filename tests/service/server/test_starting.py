@@ -1,4 +1,4 @@
-"""A server whose workers take their time to come, or do not, and what is asked of it meanwhile."""
+"""Requests to a server whose workers start slowly or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEALTH = {"v": 1, "id": 1, "query": "health"}
 
 
 class Starting:
-    """A server that starts, in a thread, and whose workers come once they may."""
+    """A server that starts in a thread; its workers start when the test allows it."""
 
     def __init__(self, robot: Robot, folder: Path) -> None:
         self.endpoint = f"ipc://{folder}/s"
@@ -67,8 +67,8 @@ def starting(pendulum: Robot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         found.end()
 
 
-def test_health_says_that_a_server_starts(starting: Starting, bare: Callable[..., Bare]) -> None:
-    """Alive and not ready; what needs no worker is answered, what needs one waits for it, and nothing is cut off."""
+def test_health_reports_a_starting_server(starting: Starting, bare: Callable[..., Bare]) -> None:
+    """Alive and not ready: requests that need no worker are answered, others wait, and no connection is closed."""
     starting.begin()
     asking, waiting = bare(starting.endpoint), bare(starting.endpoint)
     found = asking.ask(HEALTH)["outputs"]
@@ -95,10 +95,10 @@ def test_a_peer_that_greets_in_pieces_while_a_server_starts_stays(starting: Star
         peer.settimeout(WAIT_S)
         peer.connect(str(starting.path))
         peer.sendall(HELLO)
-        time.sleep(0.05)  # so that both pieces are read by themselves
+        time.sleep(0.05)  # so that the pieces are read separately
         peer.sendall(ready())
         began = time.monotonic()
-        while time.monotonic() - began < _HELLO_S + 0.2:  # longer than one may take to greet
+        while time.monotonic() - began < _HELLO_S + 0.2:  # longer than a greeting may take
             time.sleep(0.05)
         starting.let_workers_come()
         starting.thread.join(WAIT_S)
@@ -109,7 +109,7 @@ def test_a_peer_that_greets_in_pieces_while_a_server_starts_stays(starting: Star
 
 
 def test_a_starting_server_does_not_spin(starting: Starting) -> None:
-    """It takes as many turns as an idle one, not as many as it can."""
+    """Its loop runs as often as an idle server's."""
     starting.begin()
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(starting.path))
@@ -135,8 +135,8 @@ def test_stop_ends_a_start(starting: Starting) -> None:
     assert not starting.path.exists()
 
 
-def test_a_start_that_fails_says_why_whoever_stops_it(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cause, or that it was stopped; never what a closed socket says."""
+def test_a_failed_start_raises_its_cause_also_when_stopped(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is the cause, or that it was stopped, never that a socket is closed."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     for number in range(12):
         server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"], workers=1)
@@ -164,8 +164,8 @@ def test_a_server_that_was_stopped_before_it_ran_just_ends(pendulum: Robot) -> N
     server.stop()
 
 
-def test_whoever_served_makes_kernels_again(pendulum: Robot) -> None:
-    """A server that starts within another program, and serves in its thread, leaves that thread as it was."""
+def test_the_servers_thread_is_restored(pendulum: Robot) -> None:
+    """A server that runs in a thread of another program restores that thread's settings."""
     server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
     server.bind()
     server._stopping = True

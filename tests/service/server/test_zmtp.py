@@ -1,4 +1,4 @@
-"""The server's end of ZMTP: messages however they are cut, and whatever else may come over a connection."""
+"""The server's side of ZMTP: messages however they are split, and any other bytes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def expected(parts: list[bytes]) -> Message:
 
 
 def talk(stream: bytes, cuts: list[int], limit: int = LIMIT) -> tuple[list[Message], Decoder]:
-    """What a decoder says to a stream that comes in pieces of these lengths, in turn."""
+    """Returns what a decoder yields for a stream split into these lengths in turn."""
     decoder, found, at, k = Decoder(limit), [], 0, 0
     while at < len(stream):
         decoder.feed(stream[at : at + cuts[k % len(cuts)]])
@@ -74,7 +74,7 @@ MESSAGES = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(messages=MESSAGES, cuts=st.lists(st.sampled_from([1, 2, 9, 64, 1000, 40_000, 65_536]), min_size=1, max_size=5))
 @example(messages=[[b""], [b"", b""], [b"a"]], cuts=[1])
-def test_messages_arrive_however_they_are_cut(messages: list[list[bytes]], cuts: list[int]) -> None:
+def test_messages_arrive_however_they_are_split(messages: list[list[bytes]], cuts: list[int]) -> None:
     stream = HELLO + ready() + b"".join(map(message, messages))
     if min(cuts) < 64 and len(stream) > 20_000:
         cuts = [max(cut, 1000) for cut in cuts]
@@ -120,14 +120,14 @@ def test_what_ends_a_connection(stream: bytes, cause: str) -> None:
         talk(stream, [1] if len(stream) < 10_000 else [9000])
 
 
-def test_a_wrong_socket_is_told_so() -> None:
+def test_a_socket_of_another_type_gets_an_error() -> None:
     with pytest.raises(ProtocolError) as found:
         talk(HELLO + ready(b"PUB"), [9])
     assert found.value.farewell == command(b"ERROR", b"\x20connect a DEALER or a REQ socket")
 
 
 def test_a_part_that_is_not_kept_takes_no_memory() -> None:
-    """Those of a message that is no request are counted as they pass."""
+    """Parts of messages that are not requests are counted and dropped."""
     decoder = Decoder(64 << 20)
     decoder.feed(HELLO + ready())
     assert decoder.next() == Message(b"", 0, False)
@@ -147,8 +147,8 @@ def test_heartbeats_are_answered_and_other_commands_are_let_pass() -> None:
     assert decoder.take_answers() == b""
 
 
-def test_an_answer_to_a_heartbeat_takes_no_more_of_it_than_the_protocol_says() -> None:
-    """16 bytes: a longer answer is a way to have the server send what it is sent."""
+def test_a_pong_echoes_at_most_16_bytes() -> None:
+    """16 bytes: a longer answer would let a peer make the server echo data."""
     _, decoder = talk(HELLO + ready() + command(b"PING", b"\0\x0a" + bytes(range(40))), [1000])
     assert decoder.take_answers() == command(b"PONG", bytes(range(16)))
 
@@ -171,7 +171,7 @@ def test_replies_are_read_by_the_same_rules(size: int, is_req: bool) -> None:
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_bytes_end_in_messages_or_in_an_error(data: Any) -> None:
-    """After a right beginning, so that what follows is looked at; never another exception, nor more kept than came."""
+    """After a valid greeting: no other exception, and no more bytes stored than received."""
     begin = data.draw(st.sampled_from([b"", HELLO, HELLO + ready(), HELLO + ready() + frame(b"", more=True)]))
     stream = begin + data.draw(st.binary(max_size=400))
     try:
