@@ -222,7 +222,7 @@ def pool() -> Iterator[Pool]:
     bell, heard = socket.socketpair()
     with selectors.DefaultSelector() as selector, bell, heard:
         pool = Pool(Service(limits=RequestLimits()), 2, selector=selector, wake=lambda: None)
-        pool._no_more_before_ns = 1 << 62
+        pool._next_start_ns = 1 << 62
         yield pool
 
 
