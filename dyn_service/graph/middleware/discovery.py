@@ -1,4 +1,4 @@
-"""Discovery of all nodes of this user on this machine, from outside any node: `dyn node`, `dyn topic`, recorders."""
+"""Discovery of all nodes of this user on this machine, for commands and recorders."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class Found(NamedTuple):
-    """A node, and the runtime folder that it is in: the user's own, or a launch's."""
+    """A node and its runtime folder: the user's or a launch's."""
 
     folder: Path
     entry: NodeEntry
 
 
 class Discovery:
-    """The nodes of the user's own folder and of all running launches, or of `$DYN_RUNTIME_DIR` alone where it is set.
+    """Finds the nodes in the user's folder and in all running launches, or only those in `$DYN_RUNTIME_DIR` if set.
 
     Raises:
         PermissionDeniedError: A folder belongs to another user, or others can write to it.
@@ -38,41 +38,41 @@ class Discovery:
         self._graphs: dict[Path, Graph] = {}
 
     def nodes(self) -> list[Found]:
-        """All of them, by name."""
+        """Returns all nodes, sorted by name."""
         folders = runtime_folders(self._environment)
         self._graphs = {folder: self._graphs.get(folder) or Graph(folder) for folder in folders}
         found = [Found(folder, entry) for folder, graph in self._graphs.items() for entry in graph.nodes()]
         return sorted(found, key=lambda one: one.entry.name)
 
     def entries(self) -> list[NodeEntry]:
-        """What they say of themselves."""
+        """Returns the registered entries of all nodes."""
         return [found.entry for found in self.nodes()]
 
     def node(self, name: str) -> Found:
-        """The node of that full name.
+        """Returns the node with this full name.
 
         Raises:
-            NotFoundError: There is none.
-            FailedPreconditionError: There are several.
+            NotFoundError: The node does not exist.
+            FailedPreconditionError: Several nodes have this name.
         """
         return self._one("node", name, [(found.entry.name, found) for found in self.nodes()])
 
     def servers(self) -> list[tuple[Found, str]]:
-        """The dynamics servers of running launches, each with the first endpoint at which it answers."""
+        """Returns the dynamics servers of running launches, each with its first endpoint."""
         return [(found, found.entry.answers_at[0]) for found in self.nodes() if found.entry.answers_at]
 
     def service(self, name: str) -> tuple[Found, End]:
-        """The service of that full name, and its node.
+        """Returns the node and the endpoint of the service with this full name.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: The service does not exist.
             FailedPreconditionError: Several nodes have it.
         """
         ends = [(end.name, (found, end)) for found in self.nodes() for end in found.entry.services]
         return self._one("service", name, ends)
 
     def topics(self) -> dict[str, set[str]]:
-        """The types of each topic, by its full name."""
+        """Returns the types of each topic, by its full name."""
         types: dict[str, set[str]] = {}
         for entry in self.entries():
             for end in (*entry.publishers, *entry.subscriptions):
@@ -80,11 +80,11 @@ class Discovery:
         return dict(sorted(types.items()))
 
     def topic_type(self, name: str) -> str:
-        """The one type of a topic.
+        """Returns the type of a topic.
 
         Raises:
-            NotFoundError: There is no such topic.
-            FailedPreconditionError: Nodes say different ones, or the topic is published in several launches.
+            NotFoundError: The topic does not exist.
+            FailedPreconditionError: Nodes use different types, or the topic is published in several launches.
         """
         known = self.topics()
         if name not in known:
@@ -102,11 +102,11 @@ class Discovery:
         return next(iter(known[name]))
 
     def call(self, service: str, request: msgspec.Struct | Mapping[str, Any], kind: type[R], timeout_s: float) -> R:
-        """The answer of a service.
+        """Calls a service and returns its response.
 
         Raises:
-            NotFoundError: There is no such service.
-            DynError: It refused, or did not answer in time.
+            NotFoundError: The service does not exist.
+            DynError: It refused the request, or did not answer in time.
         """
 
         def find(name: str) -> str:
@@ -138,7 +138,7 @@ class Discovery:
 
 
 def full(name: str) -> str:
-    """A name as it was typed, with its leading slash."""
+    """Returns a name with its leading slash."""
     return name if name.startswith("/") or "://" in name else f"/{name}"
 
 

@@ -1,4 +1,4 @@
-"""The executor of a node's callbacks: in each turn it waits until something is due, then does all that is."""
+"""The executor of a node: each turn waits until something is due, then calls all callbacks that are due."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dyn_service.graph.middleware.pubsub import Publisher, Subscription
 from dyn_service.graph.middleware.services import ServiceClient, Services
 
 LOOK_S = 0.1
-"""So often, at most, the folder of the graph is looked at for publishers that came or went."""
+"""Shortest period between two searches for new and ended publishers."""
 MAX_WAIT_S = 0.1
-"""The longest wait without a look at whether the node was asked to stop."""
+"""Longest wait before checking whether the node was asked to stop."""
 
 
 class Executor:
@@ -34,7 +34,7 @@ class Executor:
         self._sockets: list[tuple[zmq.Socket[bytes], int]] | None = None
 
     def changed(self) -> None:
-        """Takes notice of what was added or removed, and of the node's state."""
+        """Must be called after topics, services or the node's state changed."""
         self._sockets = None
         self._seen = None
         self._next_look_s = 0.0
@@ -48,12 +48,12 @@ class Executor:
         if wait_s <= 0.0:
             return
         until = time.monotonic() + wait_s
-        # a poll ends on whole milliseconds; what is left of the wait is slept
+        # a poll has a resolution of milliseconds; sleep for the rest
         if not zmq.zmq_poll(self._polled(), int(1e3 * wait_s)):
             time.sleep(max(0.0, until - time.monotonic()))
 
     def turn(self) -> None:
-        """Does what is due now."""
+        """Calls all callbacks that are due now."""
         if (self.subscriptions or self.publishers) and time.monotonic() >= self._next_look_s:
             self.look()
         if self.services is not None:
@@ -73,7 +73,7 @@ class Executor:
                 timer.turn(time.monotonic_ns())
 
     def look(self) -> None:
-        """Looks for publishers and subscribers that came or went."""
+        """Searches for new and ended publishers and subscribers."""
         self._next_look_s = time.monotonic() + LOOK_S
         for publisher in self.publishers:
             publisher.turn()
@@ -84,12 +84,12 @@ class Executor:
                 subscription.look(nodes)
 
     def restart(self) -> None:
-        """Lets timers count from now."""
+        """Restarts all timers now."""
         for timer in self.timers:
             timer.restart()
 
     def close(self) -> None:
-        """Ends all but the services."""
+        """Closes everything except the services."""
         for publisher in self.publishers:
             publisher.close()
         for subscription in self.subscriptions:

@@ -1,11 +1,11 @@
-"""Which nodes there are, what they publish and answer: one file for each, no broker, no configuration.
+"""The graph of nodes: which nodes exist, what they publish and serve. One file per node, no broker, no configuration.
 
-A node that begins writes `FOLDER/graph/NAME.TOKEN.node`, FOLDER being where its topics live (`topics.runtime_dir`), and
-holds it by an flock. The system lets go of the lock when the process ends, however it ends: a file whose lock is free
-is a dead node's, and whoever reads removes it together with the sockets that it left behind. Each change is a new file
-that takes the old one's place, so nobody reads half of one, and the folder's time of change tells of it.
+A node writes `FOLDER/graph/NAME.TOKEN.node` when it starts (FOLDER is `topics.runtime_dir`) and holds an flock on it.
+The system releases the lock when the process ends, however it ends: a file with a free lock belongs to a dead node, and
+any reader removes it with the sockets left behind. Each change writes a new file and renames it, so that readers never
+see half a file and the folder's modification time shows the change.
 
-A launch has a folder of its own. Its launcher leaves a link to it in the user's own folder, under `launches`, so that
+A launch has its own folder. Its launcher puts a link to it into the user's folder, under `launches`, so that
 `dyn topic list` in another terminal finds it.
 """
 
@@ -28,23 +28,23 @@ from dyn_service.graph.middleware.topics import RUNTIME_DIR, check_owner, runtim
 
 SCHEMA = 1
 MAX_BYTES = 1 << 20
-"""Of a node's file; one of a hundred topics has some twelve thousand."""
+"""Size limit of a node's file; a hundred topics need about 12 kB."""
 MAX_NODES = 1000
-"""Of one graph: files beyond are not read."""
+"""Limit of one graph; further files are not read."""
 _FOLDER, _LAUNCHES, _SUFFIX = "graph", "launches", ".node"
 _KEPT = 64
-"""Characters of a node's name in that of its file, for people who look: what counts stands in it."""
+"""Characters of a node's name in its file's name; only the content counts."""
 _UNSETTLED_NS = 50_000_000
-"""A folder changed no longer ago than this may change again within the same tick of its clock."""
+"""A folder changed more recently than this may change again within one tick of the file system's clock."""
 _ABANDONED_S = 60.0
-"""So old a file that was begun and never put in its place is nobody's."""
+"""Age from which a temporary file that was never renamed is removed."""
 
 
 class End(msgspec.Struct, frozen=True):
-    """What a node has to do with one topic or service.
+    """A node's end of a topic or service.
 
-    name: the full name, `/arm/joint_states`. type: `sensor_msgs/msg/JointState`. endpoint: where it listens; empty for
-    what connects to others.
+    name: the full name, `/arm/joint_states`. type: `sensor_msgs/msg/JointState`. endpoint: where it is bound; empty if
+    it connects to others.
     """
 
     name: str
@@ -53,8 +53,8 @@ class End(msgspec.Struct, frozen=True):
 
 
 class NodeEntry(msgspec.Struct, frozen=True):
-    """What a node says of itself. name: the full name. token: no other run has it. state: see `lifecycle`. answers_at:
-    endpoints at which it is a dynamics server, for clients of `docs/protocol.md`.
+    """Registration of a node. name: the full name. token: unique to this run. state: see `lifecycle`. answers_at:
+    endpoints of its dynamics server, if it is one.
     """
 
     name: str
@@ -72,12 +72,12 @@ _DECODER = msgspec.json.Decoder(NodeEntry)
 
 
 def new_token() -> str:
-    """A token for a node that begins."""
+    """Returns a token for a new node."""
     return secrets.token_hex(4)
 
 
 class Registration:
-    """A node's own file, there as long as the process lives or until `close`.
+    """A node's file, which exists until `close` or the end of the process.
 
     Raises:
         PermissionDeniedError: The folder belongs to another user, or others can write to it.
@@ -92,7 +92,7 @@ class Registration:
         self.write(entry)
 
     def write(self, entry: NodeEntry) -> None:
-        """Puts what the node says now in the place of what it said.
+        """Replaces the registered entry.
 
         Raises:
             UnavailableError: It cannot be written.
@@ -128,8 +128,8 @@ class Registration:
 
 
 class Graph:
-    """The nodes of one folder, read again when they change. It takes any file for what it is: one that is no node's,
-    another user's, a link or a fifo is passed over.
+    """The nodes of one folder, read again when they change. Files that are not a node's, another user's files, links
+    and fifos are ignored.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -141,17 +141,17 @@ class Graph:
         self._settled = False
 
     def changed(self) -> bool:
-        """Whether something may have changed since `nodes` was last asked: one look at the folder's time of change."""
+        """Whether something may have changed since the last call of `nodes`, by the folder's modification time."""
         return not self._settled or self._time_ns() != self._changed_ns
 
     def nodes(self) -> tuple[NodeEntry, ...]:
-        """The nodes that live, by name. The files and sockets of dead ones are removed."""
+        """Returns the living nodes by name, and removes the files and sockets of dead ones."""
         if not self.changed():
             return self._entries
         return self.read()
 
     def read(self) -> tuple[NodeEntry, ...]:
-        """The same, whatever the folder's time says: one that was killed does not change it."""
+        """As `nodes`, but always reads: a killed node does not change the folder's modification time."""
         before = self._time_ns()
         known, dead = {}, []
         for name in self._names():
@@ -185,7 +185,7 @@ class Graph:
         return found[:MAX_NODES]
 
     def _look_at(self, name: str) -> tuple[bool, tuple[int, int, int], NodeEntry | None] | None:
-        """Whether the node lives, what its file is, what it says; None for what is no node's file, or gone."""
+        """Returns whether the node lives, its file's identity and its entry; None if it is not a node's file."""
         path = self.folder / name
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -208,7 +208,7 @@ class Graph:
             os.close(descriptor)
 
     def _remove_sockets(self, dead: list[NodeEntry]) -> None:
-        """Removes the sockets of dead nodes, those in this folder that no living one has."""
+        """Removes sockets of dead nodes in this folder that no living node uses."""
         used = {path for entry in self._entries for path in _sockets(entry)}
         for path in {path for entry in dead for path in _sockets(entry)} - used:
             with contextlib.suppress(OSError):
@@ -217,7 +217,7 @@ class Graph:
 
 
 def graph_folder(runtime: Path) -> Path:
-    """The folder of the graph in a runtime folder; made, for its owner only.
+    """Returns the graph's folder in a runtime folder; creates it for its owner only.
 
     Raises:
         PermissionDeniedError: It belongs to another user, or others can write to it.
@@ -232,8 +232,8 @@ def graph_folder(runtime: Path) -> Path:
 
 
 def announce_launch(folder: Path, environment: Mapping[str, str] | None = None) -> Path | None:
-    """Leaves a link to a launch's folder where `runtime_folders` looks; None where that cannot be: it is then found
-    only by who knows it.
+    """Links a launch's folder for `runtime_folders`, and returns the link; None if it cannot be made, then the launch
+    is found only by its path.
     """
     try:
         home = _own(environment) / _LAUNCHES
@@ -246,8 +246,8 @@ def announce_launch(folder: Path, environment: Mapping[str, str] | None = None) 
 
 
 def runtime_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
-    """The folders in which this user's nodes are: that of `$DYN_RUNTIME_DIR` alone where it is set; else the user's own
-    and those of running launches. Links of launches that are gone are removed.
+    """Returns the runtime folders of this user: only `$DYN_RUNTIME_DIR` if it is set, else the user's own and those of
+    running launches. Removes links of ended launches.
 
     Raises:
         PermissionDeniedError: A folder belongs to another user, or others can write to it.
@@ -291,7 +291,7 @@ def _is_held(descriptor: int) -> bool:
 
 
 def _remove(path: Path, found: os.stat_result) -> bool:
-    """Removes a dead node's file, unless another one has taken its place meanwhile; whether it did."""
+    """Removes a dead node's file, unless it was replaced meanwhile; returns whether it was removed."""
     with contextlib.suppress(OSError):
         now = os.lstat(path)
         if (now.st_ino, now.st_dev) == (found.st_ino, found.st_dev):

@@ -1,11 +1,11 @@
-"""States of a node, as ROS 2's managed nodes have them.
+"""States and transitions of a node, as in ROS 2's managed nodes.
 
                  configure              activate
     unconfigured ─────────► inactive ◄──────────► active
                  ◄─────────          deactivate
                   cleanup                            any ── shutdown ─► finalized
 
-Timers run, callbacks are called and publishers publish only while a node is active; its services answer always.
+Timers, callbacks and publishers work only while a node is active; services always do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNCONFIGURED, INACTIVE, ACTIVE, FINALIZED = "unconfigured", "inactive", "active"
 
 
 class Transition(NamedTuple):
-    """A way from one state to another."""
+    """A transition between states."""
 
     before: tuple[str, ...]
     after: str
@@ -35,16 +35,16 @@ TRANSITIONS = {
 
 
 def possible(state: str) -> list[str]:
-    """The transitions that lead on from a state."""
+    """Returns the transitions that are possible in a state."""
     return [name for name, transition in TRANSITIONS.items() if state in transition.before]
 
 
 def checked(name: str, state: str, node: str) -> Transition:
-    """The transition of that name.
+    """Returns the transition with this name.
 
     Raises:
-        InvalidArgumentError: There is none.
-        FailedPreconditionError: It does not lead on from the node's state.
+        InvalidArgumentError: The transition does not exist.
+        FailedPreconditionError: It is not possible in the node's state.
     """
     transition = TRANSITIONS.get(name)
     if transition is None:

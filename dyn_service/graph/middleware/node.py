@@ -1,16 +1,12 @@
-"""How a node does, as ROS 2 says it: `diagnostic_msgs/DiagnosticArray` on `/diagnostics`.
-
-The process that a node runs in: its real-time settings, its heartbeat, its garbage collector, its restarts.
-
-A node at work: its topics, timers, services and parameters, and its state.
+"""`Node`: topics, timers, services, parameters and lifecycle of a node, and its process.
 
     class Thermometer(Node[ThermometerParameters]):
         def on_configure(self) -> None:
             self.out = self.create_publisher(Temperature, "temperature")
             self.create_timer(0.02, self.measure)
 
-One thread does all of it: `spin_once` waits until something is due and does it, `spin` goes on until the node is asked
-to stop. A node with a loop of its own calls `spin_once()` once in each turn, which then waits for nothing.
+One thread does everything: `spin_once` waits until something is due and does it, `spin` repeats this until the node is
+asked to stop. A node with its own loop calls `spin_once()` in each turn, which then does not wait.
 """
 
 from __future__ import annotations
@@ -47,11 +43,11 @@ from dyn_service.support.suggestions import did_you_mean
 
 TOPIC = "/diagnostics"
 PERIOD_S = 1.0
-"""A node says it so often."""
+"""Period of diagnostics messages."""
 
 
 def diagnostics(name: str, state: str, stats: Mapping[str, float | int | str]) -> DiagnosticArray:
-    """What a node says of itself: its latest numbers, and a warning where it is not active."""
+    """Returns the diagnostics of a node: its latest stats, with level WARN if it is not active."""
     level = DiagnosticStatus.OK if state == ACTIVE else DiagnosticStatus.WARN
     values = [KeyValue(key, f"{value:g}" if isinstance(value, float) else str(value)) for key, value in stats.items()]
     stamp = Time.from_nanoseconds(time.time_ns())
@@ -62,7 +58,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class HostProcess:
-    """The process of a node, as `Node` offers it to the loops that run in it."""
+    """The process of a node: real-time settings, heartbeat, garbage collector, restarts."""
 
     def __init__(self, sender: telemetry.Telemetry, realtime: Realtime) -> None:
         self.telemetry, self.realtime = sender, realtime
@@ -70,15 +66,15 @@ class HostProcess:
 
     @property
     def restarted(self) -> bool:
-        """Whether a launcher has started it again, after a death, rather than a person."""
+        """Whether a launcher has restarted the node after it died."""
         return os.environ.get(telemetry.RESTARTS, "0") != "0"
 
     def beat(self, busy_s: float = 0.0) -> None:
-        """Says that the main loop goes on; see `Telemetry.beat`."""
+        """Sends a heartbeat; see `Telemetry.beat`."""
         self.telemetry.beat(busy_s)
 
     def busy_poll_s(self) -> float:
-        """For how long the node's loop is to poll before it sleeps; a node that asks for it, does so."""
+        """Returns the time for which the node's loop polls before it sleeps; a node that calls this must do so."""
         self._polls = True
         return self.realtime.busy_poll_us * 1e-6
 
@@ -94,7 +90,7 @@ class HostProcess:
             self.telemetry.facts({"realtime": done})
 
     def freeze_garbage_collector(self) -> None:
-        """Puts what exists so far out of the collector's sight, so that its runs stay short."""
+        """Excludes existing objects from garbage collection, so that collections stay short."""
         gc.collect()
         gc.freeze()
 
@@ -110,14 +106,14 @@ _LOG = logging.getLogger(__name__)
 class Node(HostProcess, Generic[P]):
     """A node at work.
 
-    parameters: the present ones; the struct is exchanged whole when some are set. graph: the nodes beside it.
-    diagnosed: whether it says on `/diagnostics` how it does; every node with a process of its own does. answers_at: the
-    endpoints of its dynamics server, where it is one; see `say_answers_at`. A class of its
-    own overrides what it needs of `on_configure`, `on_activate`, `on_deactivate`, `on_cleanup`; its topics, timers and
-    services are made in `on_configure`, and closed by the frame after `on_cleanup`.
+    parameters: the present ones; the whole struct is replaced when some are set. graph: the other nodes. diagnosed:
+    whether it publishes on `/diagnostics`, as every node with its own process does. answers_at: the endpoints of its
+    dynamics server, if it is one; see `say_answers_at`. A subclass overrides `on_configure`, `on_activate`,
+    `on_deactivate` or `on_cleanup` as needed; it creates topics, timers and services in `on_configure`, which are
+    closed after `on_cleanup`.
 
     Raises:
-        InvalidArgumentError: Its name is none.
+        InvalidArgumentError: The name is not valid.
         UnavailableError: It cannot be registered in the runtime folder.
         PermissionDeniedError: That folder belongs to another user, or others can write to it.
     """
@@ -159,7 +155,7 @@ class Node(HostProcess, Generic[P]):
 
     @classmethod
     def alone(cls, name: str, parameters: P, folder: Path, context: Context) -> Self:
-        """A node with this full name without a process of its own: for tests, which give it a folder, and for tools."""
+        """Returns a node with this full name without its own process, for tests and tools."""
         namespace, _, own = name.rpartition("/")
         arguments = NodeArguments(own, namespace or "/")
         sender = telemetry.Telemetry(arguments.full_name, context, None)
@@ -182,18 +178,18 @@ class Node(HostProcess, Generic[P]):
         latched: bool = False,
         binds: bool = True,
     ) -> Publisher[M]:
-        """A publisher of a topic; see `Publisher`.
+        """Creates a publisher; see `Publisher`.
 
         Args:
             kind: The type of its messages.
             topic: Its name in the node's namespace, or an endpoint such as `tcp://127.0.0.1:7001`.
-            name: The name under which others find it where `topic` is an endpoint.
-            queue: Messages that may wait for one subscriber; those beyond are dropped for it.
-            latched: Whether those who come late get the last message.
-            binds: Whether the publisher listens at an endpoint that is written down, or connects to it.
+            name: The name under which others find it if `topic` is an endpoint.
+            queue: Messages that may wait for one subscriber; further ones are dropped for it.
+            latched: Whether late subscribers get the last message.
+            binds: Whether the publisher binds to a given endpoint, or connects to it.
 
         Raises:
-            InvalidArgumentError: The name is empty, or the endpoint cannot be listened at.
+            InvalidArgumentError: The name is empty, or the endpoint cannot be bound.
         """
         full, written = self._place(topic, name)
         where = topics.socket_file(f"{full}@{self.name[1:]}.{self._token}", self.runtime_dir)
@@ -214,18 +210,18 @@ class Node(HostProcess, Generic[P]):
         queue: int = 1,
         binds: bool = False,
     ) -> Subscription[M]:
-        """A subscription to a topic, whoever publishes it, now or later; see `Subscription`.
+        """Creates a subscription to all present and future publishers of a topic; see `Subscription`.
 
         Args:
-            kind: The type of its messages; publishers of another type are named in the log, once.
+            kind: The type of its messages; publishers of another type are logged once.
             topic: Its name in the node's namespace, or an endpoint such as `tcp://127.0.0.1:7001`.
-            callback: What `spin_once` calls with each message; without one, call `take`.
-            name: The name under which it is listed where `topic` is an endpoint.
-            queue: 1 is the newest message of each publisher alone; n lets n of each wait.
-            binds: Whether it listens at an endpoint that is written down, or connects to it.
+            callback: Called by `spin_once` with each message; without one, call `take`.
+            name: The name under which it is listed if `topic` is an endpoint.
+            queue: 1 keeps only the newest message of each publisher; n keeps n of each.
+            binds: Whether it binds to a given endpoint, or connects to it.
 
         Raises:
-            InvalidArgumentError: The name is empty, `queue` is not positive, or the endpoint cannot be listened at.
+            InvalidArgumentError: The name is empty, `queue` is not positive, or the endpoint cannot be bound.
         """
         full, written = self._place(topic, name)
         made = Subscription(self.context, kind, full, callback, queue, written=written, binds=binds)
@@ -245,15 +241,15 @@ class Node(HostProcess, Generic[P]):
         return made
 
     def create_service(self, name: str, request_type: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
-        """Answers a service, `~/NAME` for one of this node's own.
+        """Creates a service; `~/NAME` is below this node's name.
 
         Args:
             name: Its name in the node's namespace; with `~/`, below the node's own name.
-            request_type: The struct of its requests; its own name, less `Request`, names the service's type.
-            handler: The answer to a request. A `DynError` that it raises is the answer; it does not end the node.
+            request_type: The struct of its requests; its name without `Request` is the service's type.
+            handler: Returns the response. A `DynError` that it raises is sent to the client; it does not end the node.
 
         Raises:
-            InvalidArgumentError: There is one of that name, or the name is empty.
+            InvalidArgumentError: The service already exists, or the name is empty.
         """
         full, _ = self._place(name, "")
         self.services().add(full, request_type, handler)
@@ -261,7 +257,7 @@ class Node(HostProcess, Generic[P]):
         self._changed()
 
     def create_client(self, name: str, response_type: type[R]) -> ServiceClient[R]:
-        """Asks a service of another node; see `ServiceClient`."""
+        """Creates a client of another node's service; see `ServiceClient`."""
         full, _ = self._place(name, "")
         made: ServiceClient[R] = ServiceClient(self.context, full, response_type, self._find_service)
         self._executor.clients.append(made)
@@ -269,12 +265,12 @@ class Node(HostProcess, Generic[P]):
         return made
 
     def say_answers_at(self, endpoints: Iterable[str]) -> None:
-        """Lets clients find its dynamics server, which answers there."""
+        """Registers the endpoints of this node's dynamics server."""
         self.answers_at = tuple(endpoints)
         self._changed()
 
     def services(self) -> Services:
-        """The node's socket for services; made, with those that every node has, when it is first needed."""
+        """Returns the node's services, with those of every node; creates them at the first call."""
         found = self._executor.services
         if found is None:
             where = topics.socket_file(f"@{self.name[1:]}.{self._token}", self.runtime_dir)
@@ -287,14 +283,14 @@ class Node(HostProcess, Generic[P]):
     # --- the loop
 
     def spin(self) -> None:
-        """Does what comes, and sends heartbeats, until the node is asked to stop."""
+        """Calls `spin_once` and sends heartbeats until the node is asked to stop."""
         while not self.stop.requested:
             self.spin_once(MAX_WAIT_S)
             self.beat()
 
     def spin_once(self, timeout_s: float = 0.0) -> None:
-        """Waits until something is due, at most so long, and does it: timers, callbacks, services. By default it does
-        what is due now and does not wait.
+        """Waits at most `timeout_s` until a timer, callback or service is due, and calls all that are due. By default
+        it does not wait.
         """
         self.services()
         if timeout_s > 0.0 and not self.stop.requested:
@@ -304,8 +300,8 @@ class Node(HostProcess, Generic[P]):
     # --- parameters
 
     def on_set(self, check: Callable[[P, P], None]) -> None:
-        """Has `check` called with the parameters before and after, when some are to be set. It may refuse them by an
-        error, which is the answer then, and else takes over what is new; they count when it returns.
+        """Sets the function that is called with the old and new parameters before they are set. If it raises an error,
+        nothing is set and the error is the response; else it applies the new parameters.
         """
         self._check = check
 
@@ -313,9 +309,9 @@ class Node(HostProcess, Generic[P]):
         """Sets all of these parameters, or none.
 
         Raises:
-            InvalidArgumentError: There is none of a name, or a value is of another type or out of its range.
-            FailedPreconditionError: One of them is read-only while the node runs.
-            DynError: The node refuses them.
+            InvalidArgumentError: A parameter does not exist, or a value has a wrong type or is out of range.
+            FailedPreconditionError: A parameter is read-only while the node runs.
+            DynError: Raised by the node's check.
         """
         after = with_values(self.parameters, values, self.name)
         self._check(self.parameters, after)
@@ -326,25 +322,25 @@ class Node(HostProcess, Generic[P]):
     # --- lifecycle
 
     def on_configure(self) -> None:
-        """Makes topics, timers and services; an error keeps the node unconfigured."""
+        """Creates topics, timers and services; an error keeps the node unconfigured."""
 
     def on_activate(self) -> None:
-        """Begins; an error keeps the node inactive."""
+        """Called on activation; an error keeps the node inactive."""
 
     def on_deactivate(self) -> None:
-        """Rests; an error keeps the node active."""
+        """Called on deactivation; an error keeps the node active."""
 
     def on_cleanup(self) -> None:
-        """Lets go of what `on_configure` made, beside topics, timers and services."""
+        """Releases what `on_configure` made, except topics, timers and services."""
 
     def change_state(self, transition: str) -> None:
-        """Goes from one state of the lifecycle to another.
+        """Does a transition of the lifecycle.
 
         Raises:
-            InvalidArgumentError: There is no such transition.
-            FailedPreconditionError: It is not possible in the present state, or this node is a function, which has no
+            InvalidArgumentError: The transition does not exist.
+            FailedPreconditionError: It is not possible in the present state, or the node is a function, which has no
                 lifecycle.
-            DynError: What the node's own part of it raises; the state is the last one that was reached.
+            DynError: Raised by a hook such as `on_activate`; the node stays in the last state reached.
         """
         if not self.managed:
             raise FailedPreconditionError(f"node {self.name!r} has no lifecycle: it is active as long as it runs")
@@ -360,10 +356,10 @@ class Node(HostProcess, Generic[P]):
         self.stop.request()
 
     def run(self, *, autostart: bool = True) -> None:
-        """The life of a node that is a class: it becomes active, is ready, and spins until it is asked to stop.
+        """Runs a node that is a class: configures and activates it, reports ready, and spins until asked to stop.
 
         Args:
-            autostart: Whether it becomes active by itself; else it waits for transitions.
+            autostart: Whether to configure and activate; else the node waits for transitions.
         """
         self.services()
         try:
@@ -377,14 +373,14 @@ class Node(HostProcess, Generic[P]):
                 self.change_state("shutdown")
 
     def begin(self) -> None:
-        """What is to be done just before the node is ready: it is set apart, and said to be active."""
+        """Applies real-time settings and registers the node as active; called just before it is ready."""
         self.apply_realtime()
         if not self.managed:
             self._diagnose()
             self._enter(lifecycle.ACTIVE)
 
     def close(self) -> None:
-        """Ends topics and services, and takes the node out of the graph."""
+        """Closes topics and services, and removes the node from the graph."""
         self._let_go()
         if self._executor.services is not None:
             self._executor.services.close()
@@ -392,7 +388,7 @@ class Node(HostProcess, Generic[P]):
         self._registration.close()
 
     def _place(self, topic: str, name: str) -> tuple[str, str]:
-        """The full name of a topic or service, and the endpoint that is written down for it."""
+        """Returns the full name of a topic or service, and its given endpoint or an empty string."""
         inside = f"{self.name}{topic[1:]}" if topic.startswith("~/") else topic
         full, written = topics.place(inside, self.arguments.namespace, self.arguments.remaps)
         if "://" in full and name:
@@ -400,17 +396,17 @@ class Node(HostProcess, Generic[P]):
         return full, written
 
     def _find_service(self, name: str) -> str:
-        """Where another node answers the service."""
+        """Returns the endpoint of another node's service."""
         known = {end.name: (node, end) for node in self.graph.nodes() for end in node.services}
         if name not in known:
             raise NotFoundError(f"there is no service {name!r}{did_you_mean(name, known)}")
         node, end = known[name]
         if node.token == self._token:
-            raise FailedPreconditionError(f"service {name!r} is this node's own: it would wait for itself")
+            raise FailedPreconditionError(f"service {name!r} is this node's own: a call would wait forever")
         return end.endpoint
 
     def _step(self, transition: str) -> None:
-        """One transition of four: the node's own part of it, then the state."""
+        """Does one of the four simple transitions: calls the hook, then changes the state."""
         try:
             self._hooks[transition]()
         except BaseException:
@@ -425,14 +421,14 @@ class Node(HostProcess, Generic[P]):
         self._enter(lifecycle.TRANSITIONS[transition].after)
 
     def _diagnose(self) -> None:
-        """Says from now on, now and then, how the node does."""
+        """Starts publishing diagnostics."""
         if self.diagnosed:
             out = self.create_publisher(DiagnosticArray, TOPIC)
             say = lambda: out.publish(diagnostics(self.name, self.state, self.telemetry.latest))
             self.create_timer(PERIOD_S, say)
 
     def _let_go(self) -> None:
-        """Ends what `on_configure` has made."""
+        """Closes what `on_configure` created."""
         self._executor.close()
         for name in self._own_services:
             self.services().remove(name)
@@ -449,7 +445,7 @@ class Node(HostProcess, Generic[P]):
         self._changed()
 
     def _changed(self) -> None:
-        """Tells the others what the node now is."""
+        """Updates the node's registration."""
         self._executor.changed()
         with contextlib.suppress(UnavailableError):  # a launcher that ends removes the folder
             self._registration.write(self._entry())

@@ -44,12 +44,12 @@ usage: .. [NAME:=VALUE ..] [--ros-args ARGUMENTS]
 
 
 def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether one of the words is `-h` or `--help`."""
+    """Whether the arguments contain `-h` or `--help`."""
     return not {"-h", "--help"}.isdisjoint(words)
 
 
 def node_help(name: str, parameters: type[msgspec.Struct], about: str) -> str:
-    """The help of a node: what it is, its arguments, its parameters, its topics."""
+    """Returns the help of a node: description, arguments, parameters and topics."""
     width = terminal_width()
     own = described(parameters)
     names = {one.name for one in own}
@@ -69,13 +69,12 @@ Stats = Mapping[str, float | int | str]
 
 @dataclass(frozen=True)
 class Section:
-    """What a panel has to show.
+    """Content of a panel.
 
-    content: what stands in report.json; NaN and infinities become null. lines: the same in a few lines for a terminal.
-    plots: by their names, what draws pictures for the page; it is given the run's title. charts: by their headings,
-    charts for the page that can be looked at closer. findings: what there is to look at, for the top of the page.
-    tables: what was made from the recordings and is kept beside them, by channel: names of columns, rows (k, columns).
-    verdicts: what was held against bounds; a run is clean only if all of them passed.
+    content: for report.json; NaN and infinities become null. lines: summary for a terminal. plots: by name, functions
+    that draw pictures for the page, given the run's title. charts: by heading, interactive charts for the page.
+    findings: for the top of the page. tables: computed recordings, by channel: names of columns, rows (k, columns).
+    verdicts: comparisons with bounds; a run is clean only if all pass.
     """
 
     content: Mapping[str, Any]
@@ -91,8 +90,8 @@ class Section:
 class Panel:
     """A part of a launch's report.
 
-    section: its key in report.json, where one node has it; see docs/launch.md for several. make: the section from what
-    this node has told and what all nodes have; None where there is nothing to show.
+    section: its key in report.json; see docs/launch.md for several nodes with the same one. make: makes the section
+    from this node's telemetry and that of all nodes; returns None if there is nothing to show.
     """
 
     section: str
@@ -101,27 +100,27 @@ class Panel:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a launch's live table. text: the cell, from the node's latest numbers; empty for nothing to show."""
+    """A column of a launch's live table. text: returns the cell from the node's latest stats, or an empty string."""
 
     label: str
     text: Callable[[Stats], str]
 
     def cell(self, stats: Stats) -> str:
-        """The cell, or `?` where `text` fails: a column, of whatever package, shall not stop who shows it."""
+        """Returns the cell, or `?` if `text` fails: an error in a column must not stop the display."""
         try:
             return self.text(stats)
-        except Exception:  # noqa: BLE001  whatever it raises, the others' cells are shown
+        except Exception:  # noqa: BLE001  the other cells are still shown
             return "?"
 
 
 def number(stats: Stats, name: str) -> float | None:
-    """The latest number of that name, or None."""
+    """Returns the latest number with this name, or None."""
     value = stats.get(name)
     return float(value) if isinstance(value, int | float) else None
 
 
 def rate(name: str = "rate_hz") -> Column:
-    """The column `rate`, from the number `name` in Hz."""
+    """Returns the column `rate`, from the number `name` in Hz."""
 
     def text(stats: Stats) -> str:
         value = number(stats, name)
@@ -134,14 +133,13 @@ def rate(name: str = "rate_hz") -> Column:
 class NodeKind(Generic[P]):
     """A kind of node.
 
-    name: what a launch file calls it, `exec`. parameters: their struct; one that forbids unknown fields finds misspelt
-    names. main: a function that does the node's work until it is asked to stop, or a class of `Node`. panels: its parts
-    of the report, by the section's name. columns: its cells in the live table. at_end: what a launch's last line says
-    of it, from all it has told; empty for nothing. launched: parameters, with substitutions, that a launcher gives it
-    where nothing else is said of them. about: what it is, in a sentence or two, for `--help`; empty is
-    how the docstring of its parameters' module begins. check: refuses, by an error of this package, parameters that
-    cannot work here, such as those that need a library which is not installed; a launcher calls it while it plans, and
-    the node before it begins.
+    name: its name in launch files, `exec`. parameters: their struct; a struct that forbids unknown fields finds
+    misspelt names. main: a function that does the node's work until it is asked to stop, or a subclass of `Node`.
+    panels: its parts of the report. columns: its cells in the live table. at_end: returns a summary for a launch's last
+    line, or an empty string. launched: default parameters, with substitutions, under a launcher. about: a short
+    description for `--help`; by default the first paragraph of the parameters' module docstring. check: raises for
+    parameters that cannot work here, for example without a library; called by a launcher while planning and by the node
+    before it starts.
     """
 
     name: str
@@ -155,9 +153,9 @@ class NodeKind(Generic[P]):
     check: Callable[[P], None] = lambda parameters: None
 
     def run(self, argv: Sequence[str] | None = None) -> int:
-        """Runs a node of this kind to its end, by default with the process's own arguments; the exit status.
+        """Runs a node of this kind, by default with the process's arguments, and returns the exit status.
 
-        With `--help` it says what it takes, and runs nothing.
+        With `--help` it prints the help instead.
         """
         words = sys.argv[1:] if argv is None else list(argv)
         if asks_for_help(words):

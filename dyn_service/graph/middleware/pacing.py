@@ -1,10 +1,7 @@
-"""A clock for periodic loops: absolute deadlines, and overruns that skip periods instead of running them in a burst.
+"""Periodic deadlines: absolute, with skipped periods after an overrun; statistics of lateness; timers.
 
-The deadlines are t0 + k period. A loop that comes late goes on at the next deadline ahead of it and is told how many
-periods passed, as ros2_control's controller manager does; nothing drifts.
-
-
-Timers of a node: absolute deadlines, and one call for however many periods have passed.
+The deadlines are t0 + k period. After an overrun a loop goes on at the next deadline and gets the number of periods
+that passed, as in ros2_control's controller manager: no drift and no bursts.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ _PR_SET_TIMERSLACK = 29
 
 @dataclass
 class Pacer:
-    """Absolute deadlines every `period_s`; `wait` sleeps to the next one, but for its last `busy_poll_s`.
+    """Absolute deadlines every `period_s`; `wait` sleeps until the next one and polls for the last `busy_poll_s`.
 
-    late_s: how long after its deadline the last `wait` came back. overruns: how often more than one period had passed.
-    skipped: periods that were passed over in all.
+    late_s: time from the deadline to the return of the last `wait`. overruns: number of times that more than one period
+    had passed. skipped: total number of skipped periods.
     """
 
     period_s: float
@@ -50,7 +47,7 @@ class Pacer:
         self.restart()
 
     def restart(self) -> None:
-        """Lets the deadlines count from now."""
+        """Restarts the deadlines now."""
         self._start_ns = self.now_ns()
         self._count = 0
 
@@ -60,7 +57,7 @@ class Pacer:
         return self._start_ns + (self._count + 1) * self._period_ns
 
     def wait(self) -> int:
-        """Sleeps to the next deadline; the number of periods since the last call: 1 on time, more after an overrun."""
+        """Sleeps until the next deadline, and returns the number of periods since the last call: 1, or more if late."""
         deadline = self.deadline_ns
         now = self.now_ns()
         while now < deadline:
@@ -71,8 +68,8 @@ class Pacer:
         return self.met(now)
 
     def met(self, now: int) -> int:
-        """Counts the periods up to `now` (ns), which is the next deadline or later, and goes on to the one ahead of it;
-        for a loop that does not `wait`. The number of periods.
+        """Returns the number of periods up to `now` (ns), the next deadline or later, and advances the deadline; for
+        loops that do not call `wait`.
         """
         deadline = self.deadline_ns
         count = (now - self._start_ns) // self._period_ns
@@ -86,14 +83,11 @@ class Pacer:
 
 
 LATE = ("late_p50_us", "late_p99_us", "late_p99_9_us", "late_max_us")
-"""What `Lateness` says, and reports after it."""
+"""Keys of `Lateness.microseconds`, also used in reports."""
 
 
 class Lateness:
-    """How late a loop came to its periods, over its whole run, in bounded memory: counts in bins 2 % apart.
-
-    The longest is kept as it was.
-    """
+    """Lateness of a loop over its whole run in bounded memory: counts in bins 2 % apart, and the exact maximum."""
 
     _EDGES_US = np.geomspace(0.1, 1e7, 932)
 
@@ -103,12 +97,12 @@ class Lateness:
         self._max_s = 0.0
 
     def add(self, late_s: float) -> None:
-        """One period."""
+        """Adds the lateness of one period."""
         self._new.append(late_s)
 
     def microseconds(self) -> dict[str, float]:
-        """By the names of `LATE`: percentiles (each at most 2 % too large) and the longest, of all periods so far. Call
-        it now and then, it folds what came since.
+        """Returns percentiles (each at most 2 % too large) and the maximum of all periods so far, with the keys `LATE`.
+        Call it regularly: it folds the new values into the bins.
         """
         if self._new:
             late_s = np.array(self._new)
@@ -125,7 +119,7 @@ class Lateness:
 
 
 def readable(socket: zmq.Socket[bytes], timeout_ms: int, busy_poll_s: float) -> bool:
-    """Whether a message waits or comes in time; for the first `busy_poll_s` seconds this polls and does not sleep."""
+    """Whether a message is available within the timeout; for the first `busy_poll_s` s this polls without sleeping."""
     until = time.monotonic() + busy_poll_s
     while busy_poll_s > 0.0 and time.monotonic() < until:
         if is_readable(socket):
@@ -134,10 +128,7 @@ def readable(socket: zmq.Socket[bytes], timeout_ms: int, busy_poll_s: float) -> 
 
 
 def precise_sleep() -> bool:
-    """Lets sleeps of this thread end within microseconds of their time instead of Linux's 50 us slack.
-
-    Returns whether the system did so; elsewhere sleeps stay as they are.
-    """
+    """Reduces the timer slack of this thread from Linux's 50 us to 1 us; returns whether the system supports it."""
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -147,8 +138,7 @@ def precise_sleep() -> bool:
 
 
 class Timer:
-    """Calls `callback` every `period_s`, by `Pacer`'s rules: nothing drifts, and a node that comes late skips periods
-    instead of making up for them.
+    """Calls `callback` every `period_s`, with the deadlines of `Pacer`: a late node skips periods.
 
     Raises:
         InvalidArgumentError: The period is not a positive number.
@@ -163,22 +153,22 @@ class Timer:
 
     @property
     def period_s(self) -> float:
-        """Seconds from deadline to deadline."""
+        """Seconds between deadlines."""
         return self._pacer.period_s
 
     @property
     def overruns(self) -> int:
-        """How often more than one period had passed."""
+        """Number of times that more than one period had passed."""
         return self._pacer.overruns
 
     @property
     def skipped(self) -> int:
-        """Periods that were passed over in all."""
+        """Total number of skipped periods."""
         return self._pacer.skipped
 
     @property
     def late_s(self) -> float:
-        """How long after its deadline the last call began."""
+        """Time from the deadline to the beginning of the last call."""
         return self._pacer.late_s
 
     @property
@@ -187,15 +177,15 @@ class Timer:
         return self._pacer.deadline_ns
 
     def restart(self) -> None:
-        """Lets the deadlines count from now."""
+        """Restarts the deadlines now."""
         self._pacer.restart()
 
     def cancel(self) -> None:
-        """Calls no more."""
+        """Stops the timer."""
         self.cancelled = True
 
     def turn(self, now_ns: int) -> bool:
-        """Calls, if it is time; whether it was."""
+        """Calls the callback if it is due; returns whether it was."""
         if self.cancelled or now_ns < self._pacer.deadline_ns:
             return False
         self._pacer.met(now_ns)

@@ -1,13 +1,9 @@
-"""What ends a frame of a topic: who published it, and which of its messages it is.
+"""Publishers and subscriptions of a node.
 
-A frame is two objects of MessagePack, the message's map and a list of two numbers, `[publisher, count]`: a number that
-no other publisher has (32 bits), and how many messages it has published, this one too (64 bits). By them a subscription
-knows what it has missed, and a message that is sent again for one who came late. Frames without a mark are taken.
-
-
-A node's end of a topic that it publishes.
-
-A node's end of a topic that it listens to: the frames of all who publish it, and the messages in them.
+A frame is two MessagePack objects: the message's map, and a trailer `[publisher, count]` with a unique number of the
+publisher (32 bits) and the count of its messages including this one (64 bits). With the trailer a subscription counts
+missed messages and recognises a latched message that was sent again for a late subscriber. Frames without a trailer are
+accepted.
 """
 
 from __future__ import annotations
@@ -32,12 +28,12 @@ TRAILER_BYTES = _TRAILER.size
 
 
 def with_trailer(payload: bytes, publisher: int, count: int) -> bytes:
-    """The frame of a message."""
+    """Returns the frame of a message."""
     return payload + _TRAILER.pack(_LIST, _UINT32, publisher, _UINT64, count)
 
 
 def split_trailer(frame: bytes) -> tuple[memoryview, int, int]:
-    """The message of a frame, its publisher and its count; both -1 where there is no mark."""
+    """Returns a frame's message, publisher and count; both are -1 without a trailer."""
     view = memoryview(frame)
     if len(frame) > TRAILER_BYTES:
         first, second, publisher, third, count = _TRAILER.unpack_from(frame, len(frame) - TRAILER_BYTES)
@@ -48,27 +44,27 @@ def split_trailer(frame: bytes) -> tuple[memoryview, int, int]:
 
 M = TypeVar("M", bound=Message)
 QUEUE = 1000
-"""Messages that wait for one subscriber, unless it is said otherwise; those beyond are dropped for it alone."""
+"""Default number of messages that may wait for one subscriber; further ones are dropped for it."""
 _LINGER_MS = 200
 
 
 class Publisher(Generic[M]):
-    """Publishes messages of one type, to whoever listens; it never waits for anybody.
+    """Publishes messages of one type to all subscribers, and never waits.
 
-    sent: messages published. muted: nothing is, while the node is not active. latched: the last message is sent again
-    when a subscriber comes. subscribers: how many listen, as counted in the last `turn`.
+    sent: number of published messages. muted: whether publishing is off, while the node is not active. latched: whether
+    the last message is sent again for a new subscriber. subscribers: their number in the last `turn`.
 
     Args:
         context: ZeroMQ's.
         kind: The type of the messages.
-        end: The topic's full name, its type, and the endpoint to listen at.
+        end: The topic's full name, its type, and the endpoint to bind.
         queue: Messages that may wait for one subscriber.
-        latched: Whether those who come late get the last message.
-        written: A further endpoint that is written down.
-        binds: Whether it listens there, or connects to one who does.
+        latched: Whether late subscribers get the last message.
+        written: A further endpoint, from a parameter or remap.
+        binds: Whether to bind to `written`, or to connect.
 
     Raises:
-        InvalidArgumentError: An endpoint cannot be listened at.
+        InvalidArgumentError: An endpoint cannot be bound.
     """
 
     def __init__(
@@ -91,7 +87,7 @@ class Publisher(Generic[M]):
         self.socket = context.socket(zmq.XPUB)
         self.socket.setsockopt(zmq.SNDHWM, queue)
         self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
-        self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # tells of every subscriber, not of the first and last alone
+        self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # reports every subscriber, not only the first and the last
         try:
             _attach(self.socket, end.endpoint, end.name, binds=True)
             if written:
@@ -106,11 +102,11 @@ class Publisher(Generic[M]):
         return self.end.name
 
     def publish(self, message: M) -> bool:
-        """Sends the message to all who listen; False where the node is not active.
+        """Sends the message to all subscribers; returns False if the node is not active.
 
         Raises:
-            InvalidArgumentError: It is of another type, or a value in it has no place in a message.
-            ResourceExhaustedError: It is too large.
+            InvalidArgumentError: The message has another type, or a value that cannot be encoded.
+            ResourceExhaustedError: The message is too large.
         """
         if self.muted:
             return False
@@ -126,7 +122,7 @@ class Publisher(Generic[M]):
         return True
 
     def turn(self) -> None:
-        """Counts the subscribers; a latched one sends its last message again where one has come since."""
+        """Counts the subscribers; sends a latched message again if there is a new one."""
         came = False
         while is_readable(self.socket):
             begins = self.socket.recv(zmq.NOBLOCK)[:1] == b"\x01"
@@ -136,7 +132,7 @@ class Publisher(Generic[M]):
             self.socket.send(self._last, zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Ends it; what waits is sent within a moment."""
+        """Closes the socket; waiting messages are still sent for a short time."""
         self.socket.close()
         topics.remove_file(self.end.endpoint)
 
@@ -156,28 +152,28 @@ def _called(message: object) -> str:
 
 
 _PUBLISHERS = 256
-"""Whose counts are kept; of more that come and go, the oldest are forgotten."""
+"""Number of publishers whose counts are kept; the oldest are dropped."""
 _TRIES = 8
-"""Frames that one call looks at: who sends nothing but garbage does not hold a loop up."""
+"""Frames that one call examines, so that a sender of garbage does not block a loop."""
 _LOG = logging.getLogger(__name__)
 
 
 class Frames:
-    """Frames of a topic, whatever is in them.
+    """Undecoded frames of a topic.
 
-    received: frames taken. missed: those that publishers sent in between and that were not taken, by their counts.
+    received: number of received frames. missed: number of frames that were sent and not received, by the trailers.
 
     Args:
         context: ZeroMQ's.
         topic: The full name.
-        kind: The type's name; publishers of another type are not listened to. Empty is any.
-        queue: 1 keeps the newest frame of each publisher alone; n lets n wait of each.
-        written: An endpoint that is written down: then publishers are not looked for.
-        binds: Whether it listens there, or connects to one who does.
-        say: Told once of each fault; by default the log is.
+        kind: The type's name; publishers of another type are ignored. Empty is any.
+        queue: 1 keeps only the newest frame of each publisher; n keeps n of each.
+        written: An endpoint from a parameter or remap: publishers are then not searched.
+        binds: Whether to bind to `written`, or to connect.
+        say: Called once for each fault; by default logs it.
 
     Raises:
-        InvalidArgumentError: `queue` is not positive, or the endpoint cannot be listened at.
+        InvalidArgumentError: `queue` is not positive, or the endpoint cannot be bound.
     """
 
     def __init__(
@@ -219,11 +215,11 @@ class Frames:
 
     @property
     def publishers(self) -> int:
-        """How many publishers it listens to, of those that were found."""
+        """Number of connected publishers."""
         return len(self._connected)
 
     def look(self, nodes: Iterable[NodeEntry]) -> None:
-        """Connects to the publishers among these nodes, and leaves those that are no longer there."""
+        """Connects to the publishers among these nodes, and disconnects from those that ended."""
         if self.written:
             return
         found = {}
@@ -233,7 +229,7 @@ class Frames:
                     if self.kind and end.type != self.kind:
                         self.fault(
                             f"topic {self.topic!r}: node {node.name!r} publishes {end.type}, expected {self.kind}; "
-                            "it is not listened to"
+                            "it is ignored"
                         )
                     else:
                         found[end.endpoint] = node.name
@@ -249,7 +245,7 @@ class Frames:
                 self._connected.add(new)
 
     def take_frame(self) -> memoryview | None:
-        """The next frame's message, or None where none waits."""
+        """Returns the next frame's message, or None."""
         for _ in range(_TRIES):
             if not is_readable(self.socket):
                 break
@@ -262,7 +258,7 @@ class Frames:
             if publisher >= 0:
                 last = self._counts.get(publisher, count - 1)
                 if count == last:
-                    continue  # sent again, for another one who came late
+                    continue  # sent again for another, late subscriber
                 self.missed += max(0, count - last - 1)
                 if publisher not in self._counts and len(self._counts) >= _PUBLISHERS:
                     self._counts.pop(next(iter(self._counts)))
@@ -272,13 +268,13 @@ class Frames:
         return None
 
     def forget(self) -> None:
-        """Drops what waits."""
+        """Drops waiting frames."""
         for _ in range(self.queue):
             if self.take_frame() is None:
                 break
 
     def fault(self, sentence: str) -> None:
-        """Says it, once."""
+        """Reports a fault once."""
         if sentence not in self._said and len(self._said) < _PUBLISHERS:
             self._said.add(sentence)
             self._say(sentence)
@@ -289,9 +285,9 @@ class Frames:
 
 
 class Subscription(Frames, Generic[M]):
-    """Messages of one type of a topic. malformed: frames that were none; each cause is said once.
+    """Messages of one type of a topic. malformed: number of malformed frames; each cause is logged once.
 
-    callback: called with each message by the node's `spin_once`; without one, `take` is for the node's own loop.
+    callback: called with each message by the node's `spin_once`; without one, the node's loop calls `take`.
     """
 
     def __init__(
@@ -312,7 +308,7 @@ class Subscription(Frames, Generic[M]):
         self._kind = kind
 
     def take(self) -> M | None:
-        """The next message, or None where none waits."""
+        """Returns the next message, or None."""
         for _ in range(_TRIES):
             frame = self.take_frame()
             if frame is None:
@@ -325,7 +321,7 @@ class Subscription(Frames, Generic[M]):
         return None
 
     def turn(self) -> bool:
-        """Gives the callback what waits, at most as much as may wait; whether there was anything."""
+        """Calls the callback with waiting messages, at most `queue`; returns whether there were any."""
         if self.callback is None:
             return False
         for count in range(self.queue):

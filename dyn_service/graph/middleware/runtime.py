@@ -1,11 +1,11 @@
-"""The frame of a node's process: its arguments, its parameters, its sockets, and how it ends.
+"""Runs a node as a process: its arguments, its parameters, its sockets, its exit status.
 
-SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends what it recorded and returns 0. While it does what
-takes long and can be left, within `stop.at_once()`, they end it there and then, with status 130 or 143. An error of
-this package ends it with one line on stderr and status 1, or 2 where what the node was told is at fault and it was
-never ready, so that starting it again mends nothing; any other error with its traceback and status 1.
+SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends its recordings and returns 0. Within `stop.at_once()`
+they end it immediately, with status 130 or 143. An error of this package ends it with one line on stderr and status 1,
+or status 2 if the arguments or parameters are invalid and the node was never ready: restarting it is then useless. Any
+other error ends it with its traceback and status 1.
 
-Beside its own parameters every node takes `realtime` (`support/realtime.py`), `log_format` and `log_level`
+In addition to its own parameters every node has `realtime` (`support/realtime.py`), `log_format` and `log_level`
 (`support/logs.py`), and `autostart`.
 """
 
@@ -40,15 +40,15 @@ from dyn_service.support.realtime import Realtime, check
 
 _LOG = logging.getLogger(__name__)
 _WRONG = (InvalidArgumentError, NotFoundError, UnimplementedError, PermissionDeniedError, MissingLibraryError)
-"""Errors that, before a node is ready, are those of what it was told, and do not mend themselves."""
+"""Errors that, before a node is ready, mean invalid parameters; a restart does not help."""
 
 
 class CommonParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """What every node takes.
+    """Parameters of every node.
 
-    realtime: how its process is set apart. log_format: how it writes log lines; none is what the launcher was told,
-    else text. log_level: the least it writes; none is what the launcher was told, else info.
-    autostart: whether a node that is a class becomes active by itself, or waits for transitions.
+    realtime: real-time settings of its process. log_format: of log lines; by default the launcher's, else text.
+    log_level: lowest level to log; by default the launcher's, else info. autostart: whether a node that is a class
+    activates itself, or waits for transitions.
     """
 
     realtime: Realtime = Realtime()
@@ -58,10 +58,10 @@ class CommonParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True,
 
 
 def typed(parameters: Parameters, kind: type[P]) -> tuple[CommonParameters, P]:
-    """The parameters that every node takes, and the node's own. A name that the kind itself declares is its own.
+    """Returns the common parameters and the node's own. A name that the node declares is its own.
 
     Raises:
-        ConfigurationError: It names the file, the line, the parameter, what was found and what was expected.
+        ConfigurationError: A parameter is invalid; names file, line, parameter, found and expected value.
     """
     own = {field.encode_name for field in msgspec.structs.fields(kind)}
     names = {field.encode_name for field in msgspec.structs.fields(CommonParameters)} - own
@@ -76,7 +76,7 @@ def run_node(
     argv: Sequence[str] | None = None,
     check_parameters: Callable[[P], None] = lambda parameters: None,
 ) -> int:
-    """Runs a node, a function or a class, to its end; the exit status. check_parameters: see `NodeKind.check`."""
+    """Runs a node, a function or a class, and returns the exit status. check_parameters: see `NodeKind.check`."""
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop.request)
@@ -106,7 +106,7 @@ def run_node(
             node = made(arguments, parameters, sender, context, stop, topics.runtime_dir(), common.realtime)
             node.diagnosed = True
             sender.before_ready = node.begin
-            check(common.realtime, polls=True)  # what takes long is not begun where its end would be refused
+            check(common.realtime, polls=True)  # before anything slow is begun
             if isinstance(main, type):
                 node.run(autostart=common.autostart)
             else:
@@ -115,7 +115,7 @@ def run_node(
             _LOG.error("%s: %s", arguments.full_name, error)
             sender.fault(str(error))
             return 1 if sender.was_ready or not isinstance(error, _WRONG) else 2
-        except Exception as error:  # noqa: BLE001  the launcher shall learn of any end
+        except Exception as error:  # noqa: BLE001  any error is reported to the launcher
             _LOG.exception("%s ended", arguments.full_name)
             sender.fault(f"{type(error).__name__}: {error}")
             return 1

@@ -1,8 +1,8 @@
-"""Services between nodes: questions that one node asks and another answers, in its own loop.
+"""Services between nodes: requests that a node sends and another answers, in its own loop.
 
-A request is a MessagePack map, `{v: 1, id, service, request}`, to the node's one ROUTER; the reply `{v: 1, id, ok:
-true, response}` or `{v: 1, id, ok: false, error}` with the error as `DynError.to_wire` writes it. A service's type is
-called after the struct of its requests: `SetPayloadRequest` in `arm_msgs.py` is that of `arm_msgs/srv/SetPayload`.
+A request is a MessagePack map, `{v: 1, id, service, request}`, to the node's one ROUTER socket; the reply is
+`{v: 1, id, ok: true, response}` or `{v: 1, id, ok: false, error}` with the error of `DynError.to_wire`. A service's
+type is named after the struct of its requests: `SetPayloadRequest` in `arm_msgs.py` is `arm_msgs/srv/SetPayload`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 R = TypeVar("R")
 SCHEMA = 1
 MAX_BYTES = 1 << 20
-"""Of a request and of a reply."""
+"""Size limit of a request and of a reply."""
 PER_TURN = 4
-"""Requests that one turn of a node's loop answers at most, so that bursts of them do not hold it up."""
+"""Requests answered in one turn of a node's loop, so that bursts do not block it."""
 TURN_S = 1e-3
-"""No further request is begun in a turn that has answered for so long."""
+"""Time in one turn after which no further request is answered."""
 _WAITING = 100
 _ENCODER = msgspec.msgpack.Encoder()
 _LOG = logging.getLogger(__name__)
 
 
 class Empty(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request, or a response, that says nothing."""
+    """An empty request or response."""
 
 
 class _Request(msgspec.Struct):
@@ -71,7 +71,7 @@ _REPLIES = msgspec.msgpack.Decoder(_Reply)
 
 
 def service_type(request_type: type[msgspec.Struct]) -> str:
-    """The type's name of the service with these requests."""
+    """Returns the type of the service with these requests."""
     return f"{request_type.__module__.rpartition('.')[2]}/srv/{request_type.__name__.removesuffix('Request')}"
 
 
@@ -85,10 +85,10 @@ class _Service:
 class Services:
     """All services of one node, behind one socket.
 
-    answered: requests answered, refused ones too. malformed: those that were none.
+    answered: number of answered requests, including refused ones. malformed: number of malformed requests.
 
     Raises:
-        InvalidArgumentError: The endpoint cannot be listened at.
+        InvalidArgumentError: The endpoint cannot be bound.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
@@ -107,25 +107,25 @@ class Services:
             raise InvalidArgumentError(f"services at {endpoint!r}: {error.strerror}") from None
 
     def ends(self) -> tuple[End, ...]:
-        """The services that there are."""
+        """Returns the names, types and endpoint of all services."""
         return tuple(End(name, service_type(one.kind), self.endpoint) for name, one in self._services.items())
 
     def add(self, name: str, kind: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
-        """Answers the service from now on.
+        """Adds a service.
 
         Raises:
-            InvalidArgumentError: There is one of that name.
+            InvalidArgumentError: The service already exists.
         """
         if name in self._services:
             raise InvalidArgumentError(f"service {name!r} already exists")
         self._services[name] = _Service(msgspec.msgpack.Decoder(kind), kind, handler)
 
     def remove(self, name: str) -> None:
-        """Answers it no longer."""
+        """Removes a service."""
         self._services.pop(name, None)
 
     def turn(self) -> bool:
-        """Answers what waits, at most `PER_TURN` requests in some `TURN_S`; whether there was anything."""
+        """Answers waiting requests, at most `PER_TURN` in about `TURN_S`; returns whether there were any."""
         until = time.monotonic() + TURN_S
         for count in range(PER_TURN):
             if not is_readable(self.socket) or (count and time.monotonic() >= until):
@@ -138,11 +138,11 @@ class Services:
             try:
                 self.socket.send_multipart([*route, reply], zmq.NOBLOCK)
             except zmq.ZMQError:
-                continue  # nobody is there any more to take it
+                continue  # the client has gone
         return True
 
     def close(self) -> None:
-        """Ends them all."""
+        """Closes the socket."""
         self.socket.close()
         topics.remove_file(self.endpoint)
 
@@ -157,7 +157,7 @@ class Services:
         except DynError as error:
             self.malformed += number is None
             reply = _Reply(number, error=error.to_wire())
-        except Exception as error:  # noqa: BLE001  a handler's defect is its caller's answer, not the node's end
+        except Exception as error:  # noqa: BLE001  an error in a handler is the reply, it does not end the node
             _LOG.exception("a service failed")
             reply = _Reply(number, error=InternalError(f"{type(error).__name__}: {error}").to_wire())
         self.answered += 1
@@ -174,7 +174,7 @@ class Services:
 
 @dataclass
 class Pending(Generic[R]):
-    """An answer that is waited for. done: whether there is a `response` or an `error`."""
+    """A pending call. done: whether there is a `response` or an `error`."""
 
     until_s: float
     response: R | None = None
@@ -182,14 +182,14 @@ class Pending(Generic[R]):
 
     @property
     def done(self) -> bool:
-        """Whether the answer, or word that there is none, has come."""
+        """Whether the call has ended."""
         return self.response is not None or self.error is not None
 
     def result(self) -> R:
-        """The answer.
+        """Returns the response.
 
         Raises:
-            DynError: What the service refused with, or `DeadlineExceededError`.
+            DynError: The service's error, or `DeadlineExceededError`.
         """
         if self.error is not None:
             raise self.error
@@ -198,13 +198,13 @@ class Pending(Generic[R]):
 
 
 class ServiceClient(Generic[R]):
-    """Asks one service.
+    """A client of one service.
 
     Args:
         context: ZeroMQ's.
         service: Its full name.
-        response_type: The struct that it answers with, or `dict`.
-        find: Where the service is now; it raises a `NotFoundError` where it is not.
+        response_type: The struct of responses, or `dict`.
+        find: Returns the service's endpoint, or raises a `NotFoundError`.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class ServiceClient(Generic[R]):
         self.socket: zmq.Socket[bytes] | None = None
 
     def wait_for_service(self, timeout_s: float = 5.0) -> bool:
-        """Whether the service is there, or comes in time."""
+        """Waits until the service exists; returns whether it does."""
         until = time.monotonic() + timeout_s
         while True:
             try:
@@ -237,12 +237,12 @@ class ServiceClient(Generic[R]):
                 return True
 
     def call(self, request: msgspec.Struct | Mapping[str, Any], timeout_s: float = 1.0) -> R:
-        """The answer. The node's loop waits for it: what is asked must not be a service of the node itself.
+        """Calls the service and returns its response. The call blocks, so it must not be a service of the same node.
 
         Raises:
-            NotFoundError: There is no such service.
+            NotFoundError: The service does not exist.
             DeadlineExceededError: It did not answer in time.
-            DynError: It refused.
+            DynError: The service's error.
         """
         pending = self.begin(request, timeout_s)
         while not pending.done:
@@ -252,22 +252,22 @@ class ServiceClient(Generic[R]):
         return pending.result()
 
     def begin(self, request: msgspec.Struct | Mapping[str, Any], timeout_s: float = 1.0) -> Pending[R]:
-        """Asks, and does not wait: the node's `spin_once` brings the answer.
+        """Sends a request without waiting; the node's `spin_once` receives the response.
 
         Raises:
-            NotFoundError: There is no such service.
-            UnavailableError: Where it says that it answers is no place to ask.
-            InvalidArgumentError: The request cannot be sent: it is too large, or holds what has no place in it.
+            NotFoundError: The service does not exist.
+            UnavailableError: Its endpoint cannot be connected.
+            InvalidArgumentError: The request is too large or cannot be encoded.
         """
         endpoint = self._find(self.service)
         number = next(self._numbers)
         try:
             frame = _ENCODER.encode(_Request(number, self.service, msgspec.Raw(_ENCODER.encode(request))))
         except (TypeError, OverflowError, UnicodeEncodeError, RecursionError) as error:
-            raise InvalidArgumentError(f"{self.service}: a request cannot hold this: {error}") from None
+            raise InvalidArgumentError(f"{self.service}: the request cannot be encoded: {error}") from None
         if len(frame) > MAX_BYTES:
             raise InvalidArgumentError(
-                f"{self.service}: a request of {len(frame)} bytes, at most {MAX_BYTES} are taken"
+                f"{self.service}: a request of {len(frame)} bytes, at most {MAX_BYTES} are accepted"
             )
         socket = self._connected(endpoint)
         pending: Pending[R] = Pending(time.monotonic() + timeout_s)
@@ -279,7 +279,7 @@ class ServiceClient(Generic[R]):
         return pending
 
     def turn(self) -> bool:
-        """Takes the answers that have come, and gives up those whose time is over; whether there was anything."""
+        """Receives responses and ends calls whose time is over; returns whether there were any."""
         done = 0
         while self.socket is not None and is_readable(self.socket):
             self._take(self.socket.recv_multipart(zmq.NOBLOCK)[-1])
@@ -292,7 +292,7 @@ class ServiceClient(Generic[R]):
         return done > 0
 
     def close(self) -> None:
-        """Asks no more."""
+        """Closes the socket."""
         if self.socket is not None:
             self.socket.close()
             self.socket = None
@@ -318,7 +318,7 @@ class ServiceClient(Generic[R]):
         except InvalidArgumentError:
             return
         if pending is None:
-            return  # too late, or nobody's
+            return  # too late, or of no call
         try:
             if reply.ok:
                 pending.response = _decoded(self._responses, reply.response, self._kind, self.service)
@@ -336,10 +336,10 @@ T = TypeVar("T")
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: Any, kind: Any, what: str) -> T:
-    """The frame as a struct.
+    """Decodes a frame.
 
     Raises:
-        InvalidArgumentError: It names the field, what was found and what was expected.
+        InvalidArgumentError: The frame is invalid; names the field, the found and the expected value.
     """
     try:
         return decoder.decode(frame)

@@ -1,11 +1,7 @@
-"""Requests and responses of the services that every node has; see `standard`.
+"""Services of every node: its parameters, its lifecycle, its log level. Their names are like
+`/arm/plant/get_parameters`.
 
-Parameters that are set while a node runs: how a set is checked before it counts.
-
-Which may be set is said by the mark `settable`, see `config.described`.
-
-
-Services that every node has: its parameters, its lifecycle, its log. They are called `/arm/plant/get_parameters`.
+Only parameters whose field is marked `settable` can be set while a node runs.
 """
 
 from __future__ import annotations
@@ -27,64 +23,64 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class ListParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Asks for all names of parameters."""
+    """Requests the names of all parameters."""
 
 
 class ListParametersResponse(msgspec.Struct, frozen=True):
-    """Names of parameters, those in structs as `struct.name`."""
+    """Names of parameters; those in nested structs are `struct.name`."""
 
     names: list[str]
 
 
 class DescribeParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Asks how parameters are; of all where none are named."""
+    """Requests descriptions of parameters; of all if no name is given."""
 
     names: list[str] = []
 
 
 class DescribeParametersResponse(msgspec.Struct, frozen=True):
-    """How they are, in the order in which they were asked for."""
+    """Descriptions, in the order of the request."""
 
     descriptors: list[ParameterDescriptor]
 
 
 class GetParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Asks for values; for all where none are named."""
+    """Requests values; all if no name is given."""
 
     names: list[str] = []
 
 
 class GetParametersResponse(msgspec.Struct, frozen=True):
-    """Values by their parameters' names."""
+    """Values by parameter name."""
 
     values: dict[str, Any]
 
 
 class SetParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sets all of these, or, where one of them is refused, none."""
+    """Sets all of these parameters, or none if one is refused."""
 
     values: dict[str, Any]
 
 
 class GetStateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Asks for the state."""
+    """Requests the state."""
 
 
 class GetStateResponse(msgspec.Struct, frozen=True):
-    """The state, and the transitions that lead on from it."""
+    """The state, and the transitions possible in it."""
 
     state: str
     transitions: list[str] = []
 
 
 class ChangeStateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Asks for a transition: configure, activate, deactivate, cleanup, shutdown."""
+    """Requests a transition: configure, activate, deactivate, cleanup, shutdown."""
 
     transition: str
 
 
 class SetLogLevelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is logged from now on, of all loggers or the one that is named."""
+    """Sets the log level of all loggers, or of the named one."""
 
     level: Level
     logger: str = ""
@@ -94,17 +90,17 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 
 def flat(parameters: msgspec.Struct) -> dict[str, Any]:
-    """Values by the names that `described` gives, as YAML has them."""
+    """Returns the values by the names of `described`, as in YAML."""
     values = msgspec.to_builtins(parameters)
     return {found.name: _at(values, found.name) for found in described(type(parameters))}
 
 
 def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
-    """The parameters with other values in place of some, all of which are checked.
+    """Returns the parameters with some values replaced and checked.
 
     Raises:
-        InvalidArgumentError: There is no parameter of a name, or a value has another type or is out of its range.
-        FailedPreconditionError: One of them is read-only while the node runs.
+        InvalidArgumentError: A parameter does not exist, or a value has a wrong type or is out of range.
+        FailedPreconditionError: A parameter is read-only while the node runs.
     """
     kind = type(parameters)
     known = {found.name: found for found in described(kind)}
@@ -128,7 +124,7 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
 
 
 def unknown(name: str, known: Collection[str], node: str) -> InvalidArgumentError:
-    """The error of a name that is none of this node's parameters."""
+    """Returns the error for a parameter that the node does not have."""
     near = did_you_mean(name, known) or (f"; it has {', '.join(known)}" if known else "; it has none")
     return InvalidArgumentError(f"node {node!r} has no parameter {name!r}{near}", path=name)
 
@@ -140,7 +136,7 @@ def _at(values: Any, name: str) -> Any:
 
 
 class ServedNode(Protocol):
-    """What the standard services need of a node."""
+    """The part of a node that the standard services use."""
 
     parameters: Any
     state: str
@@ -166,7 +162,7 @@ class StandardServices:
         self._described = {found.name: found for found in described(kind)}
 
     def services(self) -> dict[str, tuple[type[msgspec.Struct], Callable[[Any], msgspec.Struct | None]]]:
-        """The type of the requests, and the handler, by the service's name."""
+        """Returns the type of requests and the handler, by the service's name."""
         return {
             "list_parameters": (ListParametersRequest, self._list),
             "describe_parameters": (DescribeParametersRequest, self._describe),

@@ -1,4 +1,4 @@
-"""Whether a node, or a command that goes on until Ctrl-C, was asked to stop."""
+"""Requests to stop a node or a command: by Ctrl-C, SIGTERM, or the end of the launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 
 LAUNCHER = "DYN_LAUNCHER"
-"""`FD:INODE:GUARD`: a pipe whose other end only the launcher holds, and the file of `launching.reaper`."""
+"""`FD:INODE:GUARD`: a pipe whose other end only the launcher holds, and the file of `launch/orphan_cleanup.py`."""
 
 
 class Stop:
@@ -34,19 +34,19 @@ class Stop:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within it the process ends as soon as it is asked to: for what can be left as it is, such as compiling."""
+        """Context in which a request to stop ends the process at once; for abandonable work such as compiling."""
         self._ends_at_once = True
         if self.requested:
             os._exit(128 + self._signum)
         try:
             yield
-        finally:  # what failed within is still to be said
+        finally:  # an error within is still reported
             self._ends_at_once = False
 
 
 @contextlib.contextmanager
 def stopping() -> Iterator[Stop]:
-    """Within it, Ctrl-C and SIGTERM ask to stop in place of ending the process."""
+    """Context in which Ctrl-C and SIGTERM request a stop instead of ending the process."""
     stop = Stop()
     before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -57,8 +57,8 @@ def stopping() -> Iterator[Stop]:
 
 
 def end_with_launcher() -> None:
-    """Has this process, and all others of its launch, end once the launcher is gone. The launcher's own guard may have
-    been killed with it: each node starts another, and asks itself to stop.
+    """Ends this process and the others of its launch when the launcher dies. The launcher's cleanup process may have
+    been killed with it: each node then starts another one, and stops itself.
     """
     number, _, rest = os.environ.pop(LAUNCHER, "").partition(":")
     inode, _, guard = rest.partition(":")
@@ -70,7 +70,7 @@ def end_with_launcher() -> None:
     except (OSError, ValueError):  # no launcher, or a launch-prefix that closed the pipe
         return
     environment = dict(os.environ)
-    told = f"dir {environment.pop(RUNTIME_DIR, '')}\n+{os.getpgid(0)}\n"
+    orders = f"dir {environment.pop(RUNTIME_DIR, '')}\n+{os.getpgid(0)}\n"
 
     def watch() -> None:
         while os.read(pipe, 1):
@@ -81,7 +81,7 @@ def end_with_launcher() -> None:
                 command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=environment, start_new_session=True
             )
             assert started.stdin is not None
-            started.stdin.write(told.encode())
+            started.stdin.write(orders.encode())
             started.stdin.close()
         os.kill(os.getpid(), signal.SIGTERM)
 

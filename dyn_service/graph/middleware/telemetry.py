@@ -1,20 +1,18 @@
-"""What nodes tell the launcher, over a PUSH socket to its PULL: MessagePack maps with a `kind`.
+"""Telemetry: messages from nodes to their launcher, and the launcher's store of them.
 
-    ready    the node does its work now
-    beat     its main loop goes on
-    stats    numbers of the moment, a few times a second
+Messages are MessagePack maps with a `kind`, from the node's PUSH to the launcher's PULL socket:
+
+    ready    the node has started
+    beat     heartbeat of its main loop
+    stats    present numbers, a few times a second
     rows     a block of a recording: named columns of 64-bit floats
-    facts    what does not change: the robot, its joints and limits, the reference motion
+    facts    constants: the robot, its joints and limits, the reference motion
     fault    why the node ends
 
-Nothing here may hold a control loop up: sending never waits, and what the launcher does not take in time is dropped
-and counted.
+Sending never blocks a control loop: messages that the launcher does not receive in time are dropped and counted.
 
-
-What the nodes have told the launcher: latest numbers, facts, faults and recordings. No sockets.
-
-Recordings are bounded: one that outgrows its share of memory keeps every second row from then on, so that it always
-spans the whole run. `stride` says how many rows of the node stand behind one that is kept.
+Recordings are bounded: a recording that exceeds its share of memory keeps only every second row from then on, so that
+it always spans the whole run. `stride` is the number of the node's rows per kept row.
 """
 
 from __future__ import annotations
@@ -39,22 +37,22 @@ if TYPE_CHECKING:
 ENDPOINT = "DYN_LAUNCH_ENDPOINT"
 NODE = "DYN_LAUNCH_NODE"
 RESTARTS = "DYN_LAUNCH_RESTARTS"
-"""The variable by which a launcher tells a node how often it has started it again."""
+"""Environment variable with the number of times that a launcher has restarted the node."""
 _QUEUE = 4096
 _LINGER_MS = 2000
 BEAT_PERIOD_S = 0.2
-"""A node sends heartbeats no more often."""
+"""Shortest period between two heartbeats."""
 
 
 class Ready(msgspec.Struct, tag_field="kind", tag="ready"):
-    """The node does its work now."""
+    """The node has started."""
 
     node: str
     pid: int
 
 
 class Beat(msgspec.Struct, tag_field="kind", tag="beat"):
-    """The node's main loop goes on. busy_s: so much longer than agreed the next beat may take, in seconds."""
+    """Heartbeat. busy_s: seconds by which the next beat may exceed the timeout."""
 
     node: str
     pid: int
@@ -62,7 +60,7 @@ class Beat(msgspec.Struct, tag_field="kind", tag="beat"):
 
 
 class Stats(msgspec.Struct, tag_field="kind", tag="stats"):
-    """Numbers of the moment; counters count since the node started."""
+    """Present numbers; counters count since the node started."""
 
     node: str
     pid: int
@@ -70,7 +68,7 @@ class Stats(msgspec.Struct, tag_field="kind", tag="stats"):
 
 
 class Rows(msgspec.Struct, tag_field="kind", tag="rows"):
-    """A block of the recording `channel`: rows of `columns`, little-endian doubles, one row after the other."""
+    """A block of the recording `channel`: rows of `columns`, little-endian doubles, row by row."""
 
     node: str
     pid: int
@@ -80,7 +78,7 @@ class Rows(msgspec.Struct, tag_field="kind", tag="rows"):
 
 
 class Facts(msgspec.Struct, tag_field="kind", tag="facts"):
-    """What does not change while the node runs."""
+    """Values that do not change while the node runs."""
 
     node: str
     pid: int
@@ -101,10 +99,10 @@ _DECODER = msgspec.msgpack.Decoder(Message)
 
 
 def decode(frame: bytes) -> Message:
-    """The frame as a message.
+    """Decodes a frame.
 
     Raises:
-        InvalidArgumentError: It is none.
+        InvalidArgumentError: The frame is not a telemetry message.
     """
     try:
         message: Message = _DECODER.decode(frame)
@@ -114,7 +112,7 @@ def decode(frame: bytes) -> Message:
 
 
 def rows_of(message: Rows) -> Array:
-    """The block as an array (rows, columns).
+    """Returns the block as an array (rows, columns).
 
     Raises:
         InvalidArgumentError: The bytes are not whole rows.
@@ -126,7 +124,7 @@ def rows_of(message: Rows) -> Array:
 
 
 class Telemetry:
-    """The node's end of the launcher's socket; without a launcher it takes everything and sends nothing."""
+    """Sends a node's telemetry; without a launcher it sends nothing."""
 
     def __init__(self, node: str, context: zmq.Context[zmq.Socket[bytes]], endpoint: str | None) -> None:
         self.node = node
@@ -146,16 +144,16 @@ class Telemetry:
             self._socket.connect(endpoint)
 
     def ready(self) -> None:
-        """Says that the node does its work now; what is to be done at that moment, `before_ready`, is done first."""
+        """Calls `before_ready`, then reports that the node has started."""
         self.before_ready()
         self.was_ready = True
         self._send(Ready(self.node, self._pid))
 
     def beat(self, busy_s: float = 0.0) -> None:
-        """Says that the main loop goes on: call it in every turn of that loop, and nowhere else.
+        """Sends a heartbeat: call it in every turn of the main loop, and nowhere else.
 
-        A node that has sent one is watched from then on: it is killed as hung when none comes for its
-        `heartbeat_timeout`, and `busy_s` seconds more. Most calls send nothing, being too soon after the last.
+        After its first heartbeat a node is watched: it is killed as hung if no heartbeat arrives for its
+        `heartbeat_timeout` plus `busy_s` seconds. Calls within `BEAT_PERIOD_S` of the last one send nothing.
         """
         now = time.monotonic()
         if now >= self._next_beat_s or busy_s != self._busy_s:
@@ -163,16 +161,16 @@ class Telemetry:
             self._send(Beat(self.node, self._pid, busy_s))
 
     def stats(self, values: Mapping[str, float | int | str]) -> None:
-        """Sends the numbers of the moment, and keeps them as `latest`."""
+        """Sends the present numbers, and keeps them as `latest`."""
         self.latest = dict(values)
         self._send(Stats(self.node, self._pid, self.latest))
 
     def facts(self, values: Mapping[str, Any]) -> None:
-        """Sends what does not change."""
+        """Sends constants."""
         self._send(Facts(self.node, self._pid, dict(values)))
 
     def fault(self, message: str) -> None:
-        """Says why the node ends."""
+        """Reports why the node ends."""
         self._send(Fault(self.node, self._pid, message))
 
     def rows(self, channel: str, columns: Sequence[str], block: Array) -> None:
@@ -182,7 +180,7 @@ class Telemetry:
             self._send(Rows(self.node, self._pid, channel, list(columns), data))
 
     def close(self) -> None:
-        """Sends the CPU time of the process and its ended children, and what still waits; closes the socket."""
+        """Sends the CPU time of the process and its ended children, and closes the socket."""
         if self._socket is not None:
             used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
             cpu_s = sum(one.ru_utime + one.ru_stime for one in used)
@@ -200,7 +198,7 @@ class Telemetry:
 
 
 class Recorder:
-    """A channel of a recording: rows are kept until a block is full or old, then sent on."""
+    """A channel of a recording: rows are buffered until a block is full or old, then sent."""
 
     def __init__(
         self, telemetry: Telemetry, channel: str, columns: Sequence[str], *, block_rows: int = 128, age_s: float = 0.5
@@ -214,7 +212,7 @@ class Recorder:
         self._since = time.monotonic()
 
     def row(self) -> Array:
-        """The next row, to be filled in by the caller at once."""
+        """Returns the next row, which the caller must fill at once."""
         if self._count == len(self._block) or (self._count and time.monotonic() - self._since > self._age_s):
             self.flush()
         if self._count == 0:
@@ -224,7 +222,7 @@ class Recorder:
         return row
 
     def flush(self) -> None:
-        """Sends the rows that are kept."""
+        """Sends the buffered rows."""
         if self._count:
             self._telemetry.rows(self._channel, self._columns, self._block[: self._count])
             self._count = 0
@@ -234,7 +232,7 @@ MAX_RECORDING_BYTES = 32 << 20
 
 
 class Recording:
-    """A table of named columns that grows by blocks of rows within a bound on its memory."""
+    """A table of named columns that grows by blocks of rows within a memory bound."""
 
     def __init__(self, columns: Sequence[str], *, max_bytes: int = MAX_RECORDING_BYTES) -> None:
         self.columns = tuple(columns)
@@ -245,7 +243,7 @@ class Recording:
         self._kept = 0
 
     def extend(self, rows: Array) -> None:
-        """Takes over rows (k, columns)."""
+        """Appends rows (k, columns)."""
         first = -self.seen % self.stride
         self.seen += len(rows)
         kept = rows[first :: self.stride]
@@ -259,7 +257,7 @@ class Recording:
 
     @property
     def table(self) -> Array:
-        """All rows that are kept, (k, columns)."""
+        """All kept rows, (k, columns)."""
         if not self._blocks:
             return np.empty((0, len(self.columns)))
         if len(self._blocks) > 1:
@@ -267,20 +265,20 @@ class Recording:
         return self._blocks[0]
 
     def column(self, name: str) -> Array:
-        """One column, (k,)."""
+        """Returns one column, (k,)."""
         return self.table[:, self.columns.index(name)]
 
     def group(self, prefix: str) -> tuple[tuple[str, ...], Array]:
-        """The columns `prefix.NAME`: their names, and their values (k, names)."""
+        """Returns the names NAME of the columns `prefix.NAME`, and their values (k, names)."""
         chosen = [i for i, name in enumerate(self.columns) if name.startswith(prefix + ".")]
         return tuple(self.columns[i][len(prefix) + 1 :] for i in chosen), self.table[:, chosen]
 
 
 @dataclass
 class NodeTelemetry:
-    """One node: its latest numbers, the sums of its counters over restarts, its facts and faults.
+    """Telemetry of one node: stats, counters summed over restarts, facts, faults and recordings.
 
-    lives: the stats of each run of the node, the last one is the present. facts: one entry per message.
+    lives: the stats of each run of the node, the present one last. facts: one entry per message.
     """
 
     lives: dict[int, dict[str, float | int | str]] = field(default_factory=dict)
@@ -295,23 +293,23 @@ class NodeTelemetry:
         return next(reversed(self.lives.values())) if self.lives else {}
 
     def total(self, name: str) -> int:
-        """A counter, summed over the node's restarts."""
+        """Returns a counter, summed over the node's restarts."""
         return sum(int(life[name]) for life in self.lives.values() if isinstance(life.get(name), int | float))
 
     def fact(self, name: str) -> Any:
-        """The latest fact of that name, or None."""
+        """Returns the latest fact with this name, or None."""
         return next((facts[name] for facts in reversed(self.facts) if name in facts), None)
 
 
 @dataclass
 class TelemetryStore:
-    """All nodes by name."""
+    """Telemetry of all nodes, by name."""
 
     nodes: dict[str, NodeTelemetry] = field(default_factory=dict)
     malformed: int = 0
 
     def take(self, message: Message) -> None:
-        """Takes one message over."""
+        """Stores one message."""
         node = self.nodes.setdefault(message.node, NodeTelemetry())
         node.heard_s = time.monotonic()
         if isinstance(message, Stats):
@@ -326,7 +324,7 @@ class TelemetryStore:
             node.lives.setdefault(message.pid, {})
 
     def with_fact(self, name: str) -> NodeTelemetry | None:
-        """The first node that has told a fact of that name, or None."""
+        """Returns the first node with a fact of this name, or None."""
         return next((node for node in self.nodes.values() if node.fact(name) is not None), None)
 
     def _rows(self, node: NodeTelemetry, message: Rows) -> None:

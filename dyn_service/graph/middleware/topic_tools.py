@@ -1,7 +1,4 @@
-"""Listening to a topic from outside of any node: for `dyn topic echo`, recorders, and whoever looks on.
-
-Publishing from outside of any node: `dyn topic pub`.
-"""
+"""Publishing and subscribing without a node: for `dyn topic`, recorders and viewers."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ QUEUE = 10_000
 def listening(
     topic: str, kind: str, discovery: Discovery, say: Callable[[str], None], queue: int = QUEUE
 ) -> Iterator[Frames]:
-    """Frames of a topic, or of an endpoint, of all publishers of one type there are; see `frames`."""
+    """Context with the frames of a topic or endpoint from all publishers of one type; see `frames`."""
     with own_context() as context:
         heard = Frames(context, topic, kind, queue, written=topic if "://" in topic else "", say=say)
         try:
@@ -44,7 +41,7 @@ def listening(
 
 
 def frames(heard: Frames, discovery: Discovery, pause_s: float | None = None) -> Iterator[memoryview | None]:
-    """Each message as it comes, without end, from publishers that come later too. None: nothing came for `pause_s`."""
+    """Yields each message, also from later publishers, without end; None if nothing arrived for `pause_s`."""
     next_look = time.monotonic() + LOOK_S
     silent_since = time.monotonic()
     while True:
@@ -64,17 +61,17 @@ def frames(heard: Frames, discovery: Discovery, pause_s: float | None = None) ->
 
 
 class Rate:
-    """How often something comes, from the times of the last `window` comings."""
+    """Rate of messages, from the times of the last `window` messages."""
 
     def __init__(self, window: int) -> None:
         self._times: deque[float] = deque(maxlen=window + 1)
 
     def came(self, at_s: float) -> None:
-        """One more."""
+        """Adds the time of a message."""
         self._times.append(at_s)
 
     def lines(self, missed: int) -> list[str]:
-        """The rate, as `ros2 topic hz` says it, and what was missed."""
+        """Returns the rate in the format of `ros2 topic hz`, with the number of missed messages."""
         times = list(self._times)
         if len(times) < 2:
             return ["no new messages"]
@@ -88,24 +85,24 @@ class Rate:
 
 
 WAIT_S = 2.0
-"""How long one who publishes a few messages waits for someone to listen."""
+"""Time to wait for a subscriber before a limited number of messages."""
 _STAY_S = 0.2
-"""How long he stays after the last one."""
+"""Time before closing after the last message."""
 
 
 def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, times: int, stop: Stop) -> int:
-    """Publishes a message as a node of its own, in the launch where the topic is.
+    """Publishes a message from a temporary node, in the launch that has the topic.
 
     Args:
-        discovery: The nodes there are.
+        discovery: The existing nodes.
         topic: Its full name.
-        message: What is published.
-        rate_hz: How often.
-        times: How many; 0 is without end. With an end, someone who listens is waited for, for `WAIT_S`.
-        stop: Ends it.
+        message: The message.
+        rate_hz: Messages per second.
+        times: Number of messages; 0 is unlimited. If limited, waits up to `WAIT_S` for a subscriber first.
+        stop: Ends the publishing.
 
     Returns:
-        How many subscribers there were at the end.
+        The number of subscribers at the end.
 
     Raises:
         FailedPreconditionError: The topic is in several launches.
@@ -133,11 +130,11 @@ def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, 
 
 
 def folder_of(discovery: Discovery, topic: str) -> Path:
-    """The runtime folder of a topic: where it is listened to, or published, or else where there are nodes at all; else
+    """Returns the runtime folder of a topic: that of its subscribers, else of its publishers, else of any nodes, else
     the user's own.
 
     Raises:
-        FailedPreconditionError: There are several.
+        FailedPreconditionError: Several folders qualify.
     """
     found = discovery.nodes()
     for candidates in (

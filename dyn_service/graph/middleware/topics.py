@@ -1,10 +1,10 @@
-"""Names of topics and the endpoints behind them.
+"""Names of topics and their endpoints.
 
-A topic such as `joint_states` lies in its node's namespace (`/arm/joint_states`) and may be remapped (`-r a:=b`). Its
-publishers listen at sockets of their own, `ipc://FOLDER/arm.joint_states@arm.plant.TOKEN`, and are found by `graph`.
-FOLDER is `$DYN_RUNTIME_DIR`, which the launcher sets to a folder of its own that only its user can enter; without a
-launcher it is a folder per user. A parameter or remap that is already an endpoint (`tcp://127.0.0.1:7001`) is taken as
-it is. A name too long for a socket's path is shortened, in one way by all who use it.
+A topic such as `joint_states` is in its node's namespace (`/arm/joint_states`) and may be remapped (`-r a:=b`). Each
+publisher binds its own socket, `ipc://FOLDER/arm.joint_states@arm.plant.TOKEN`, which subscribers find by `graph`.
+FOLDER is `$DYN_RUNTIME_DIR`, which the launcher sets to a private folder, else a folder per user. A parameter or remap
+that is an endpoint (`tcp://127.0.0.1:7001`) is used unchanged. Names too long for a socket's path are shortened
+deterministically.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from dyn_service.support.arguments import full_name
 
 RUNTIME_DIR = "DYN_RUNTIME_DIR"
 MAX_IPC_PATH = 103
-"""Bytes: what a unix socket's address holds on every system, less its terminator."""
+"""Longest path of a unix socket, in bytes, on all systems, without the terminator."""
 _DIGEST = 12
-"""Characters of the digest that ends a shortened name."""
+"""Length of the digest at the end of a shortened name."""
 
 
 def runtime_dir(environment: Mapping[str, str] | None = None) -> Path:
-    """The folder in which topics live; made, for its owner only, where the launcher did not.
+    """Returns the folder of the topics' sockets; creates the user's own, for its owner only, if there is no launcher.
 
     Raises:
-        PermissionDeniedError: The folder belongs to someone else or others can write to it, or cannot be made.
+        PermissionDeniedError: The folder belongs to another user, others can write to it, or it cannot be created.
     """
     variables = os.environ if environment is None else environment
     given = variables.get(RUNTIME_DIR)
     if given:
         return check_owner(Path(given))
     base = variables.get("XDG_RUNTIME_DIR", "")
-    if not os.path.isdir(base):  # a shell got by su, or a container, names one that nobody made
+    if not os.path.isdir(base):  # under su or in a container it may not exist
         base = tempfile.gettempdir()
     folder = Path(base) / f"dyn_service-{os.getuid()}"
     try:
@@ -53,10 +53,10 @@ def runtime_dir(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def check_owner(folder: Path) -> Path:
-    """The folder, if it is this user's and nobody else can write to it.
+    """Returns the folder after checking that it is this user's and only this user can write to it.
 
     Raises:
-        PermissionDeniedError: It is not so, or there is no such folder.
+        PermissionDeniedError: The check fails, or the folder does not exist.
     """
     try:
         found = folder.lstat()
@@ -70,19 +70,19 @@ def check_owner(folder: Path) -> Path:
 
 
 def endpoint(topic: str, namespace: str, remaps: Mapping[str, str], folder: Path) -> str:
-    """The ZeroMQ endpoint of a topic.
+    """Returns the ZeroMQ endpoint of a topic.
 
     Raises:
-        InvalidArgumentError: The name is empty, the folder's path leaves no room for one, or it is an endpoint that is
-            open to every user of this machine.
+        InvalidArgumentError: The name is empty, the folder's path is too long, or the endpoint is open to every user of
+            this machine.
     """
     name, written = place(topic, namespace, remaps)
     return written or socket_file(name, folder)
 
 
 def place(topic: str, namespace: str, remaps: Mapping[str, str]) -> tuple[str, str]:
-    """The full name of a topic, and the endpoint that is written down for it, or nothing. One that is given as an
-    endpoint is called by it.
+    """Returns the full name of a topic, and its given endpoint or an empty string. A topic given as an endpoint has
+    that endpoint as its name.
 
     Raises:
         InvalidArgumentError: The name is empty, or the endpoint is open to every user of this machine.
@@ -97,28 +97,28 @@ def place(topic: str, namespace: str, remaps: Mapping[str, str]) -> tuple[str, s
 
 
 def socket_file(name: str, folder: Path) -> str:
-    """The endpoint of a file in the folder; slashes of the name become dots.
+    """Returns the ipc endpoint of a file in the folder; slashes in the name become dots.
 
     Raises:
-        InvalidArgumentError: The folder's path leaves no room for a name.
+        InvalidArgumentError: The folder's path is too long.
     """
     return f"ipc://{folder}/{_fitting(name.strip('/').replace('/', '.'), folder)}"
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuses what is no name of a node or a topic: others print it to a terminal, and files are called by it.
+    """Checks the name of a node or topic, which is printed to terminals and used in file names.
 
     Raises:
-        InvalidArgumentError: It is empty, or has characters that cannot be seen.
+        InvalidArgumentError: The name is empty, or has unprintable characters.
     """
     if not name.strip("/"):
         raise InvalidArgumentError(f"{what} {name!r} has no name")
     if not name.isprintable():
-        raise InvalidArgumentError(f"{what} {name!r}: expected a name of characters that can be seen")
+        raise InvalidArgumentError(f"{what} {name!r}: expected a name of printable characters")
 
 
 def listen(socket: zmq.Socket[Any], where: str) -> None:
-    """Binds the socket; the file of an ipc endpoint is its owner's only, from its first moment on."""
+    """Binds the socket; the file of an ipc endpoint is created accessible to its owner only."""
     before = os.umask(0o177)
     try:
         socket.bind(where)
@@ -127,7 +127,7 @@ def listen(socket: zmq.Socket[Any], where: str) -> None:
 
 
 def remove_file(where: str) -> None:
-    """Removes the file of an ipc endpoint that nobody listens at any more; ZeroMQ may leave it behind."""
+    """Removes the file of a closed ipc endpoint, which ZeroMQ may leave behind."""
     with contextlib.suppress(OSError):
         os.unlink(where.removeprefix("ipc://"))
 
@@ -139,7 +139,7 @@ def _written_out(where: str) -> str:
 
 
 def _fitting(name: str, folder: Path) -> str:
-    """The name, cut and ended by its digest where the socket's path would be too long."""
+    """Returns the name, shortened and ended by its digest if the socket's path would be too long."""
     room = MAX_IPC_PATH - len(os.fsencode(folder)) - 1
     if len(os.fsencode(name)) <= room:
         return name

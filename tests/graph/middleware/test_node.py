@@ -118,11 +118,11 @@ def test_a_service_that_is_not_there_or_does_not_answer(nodes: Nodes) -> None:
     assert client.wait_for_service()
     with pytest.raises(DeadlineExceededError, match=r"service '/add' did not answer in time: does its node spin\?"):
         client.call(AddRequest(1), 0.02)  # nobody turns the server
-    with pytest.raises(FailedPreconditionError, match="service '/add' is this node's own: it would wait for itself"):
+    with pytest.raises(FailedPreconditionError, match="service '/add' is this node's own"):
         server.create_client("add", AddResponse).call(AddRequest(1))
     with pytest.raises(InvalidArgumentError, match="service '/add' already exists"):
         server.create_service("add", AddRequest, add)
-    with pytest.raises(InvalidArgumentError, match=r"/add: a request of \d+ bytes, at most 1048576 are taken"):
+    with pytest.raises(InvalidArgumentError, match=r"/add: a request of \d+ bytes, at most 1048576 are"):
         client.begin(msgspec.defstruct("W", ["x"])("x" * (1 << 20)))
     nodes.turns(3)
     assert ask(nodes, client, AddRequest(1, 1)) == AddResponse(2)  # what came too late is nobody's
@@ -149,7 +149,7 @@ def test_a_service_said_to_be_nowhere_is_a_fault_in_words(nodes: Nodes) -> None:
 def test_names_can_be_seen(nodes: Nodes, name: str) -> None:
     """Others print them to a terminal, and files are called by them."""
     for make in (lambda: nodes.make(f"/{name}"), lambda: nodes.make("/fine").create_publisher(String, name)):
-        with pytest.raises(InvalidArgumentError, match="expected a name of characters that can be seen"):
+        with pytest.raises(InvalidArgumentError, match="expected a name of printable characters"):
             make()
 
 

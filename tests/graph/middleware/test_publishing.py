@@ -103,7 +103,7 @@ def test_another_type_is_named_once_and_not_heard(nodes: Nodes, caplog: pytest.L
             nodes.make(f"/more{len(nodes.all)}")
     assert [record.getMessage() for record in caplog.records] == [
         "topic '/joint_states': node '/wrong' publishes geometry_msgs/msg/WrenchStamped, "
-        "expected sensor_msgs/msg/JointState; it is not listened to"
+        "expected sensor_msgs/msg/JointState; it is ignored"
     ]
     assert heard.malformed == 0
 
