@@ -92,7 +92,7 @@ def transitions(incomplete: str) -> list[str]:
 def parameters(context: Context, incomplete: str) -> list[str]:
     """Names of the parameters of the node that stands before."""
     from dyn_service.graph.middleware.discovery import full
-    from dyn_service.graph.middleware.standard_services import ListParametersRequest, ListParametersResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
     def of(discovery: Discovery) -> list[str]:
         service = f"{full(context.params.get('name') or '')}/list_parameters"

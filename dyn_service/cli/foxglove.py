@@ -16,7 +16,7 @@ import zmq
 from dyn_service.cli.progress import say, tell
 from dyn_service.errors import DynError
 from dyn_service.graph.middleware.discovery import Discovery, Found
-from dyn_service.graph.middleware.standard_services import GetParametersRequest, GetParametersResponse
+from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 from dyn_service.graph.nodes.robot_state_publisher import RobotStatePublisher, RobotStatePublisherParameters
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import PlantState

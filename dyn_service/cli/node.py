@@ -61,7 +61,7 @@ def info(name: Name) -> None:
 @lifecycle_app.command()
 def get(name: Name, timeout: Timeout = 2.0) -> None:
     """Print a node's state."""
-    from dyn_service.graph.middleware.standard_services import GetStateRequest, GetStateResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import GetStateRequest, GetStateResponse
 
     say(ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).state)
 
@@ -69,7 +69,7 @@ def get(name: Name, timeout: Timeout = 2.0) -> None:
 @lifecycle_app.command("list")
 def list_transitions(name: Name, timeout: Timeout = 2.0) -> None:
     """Print the transitions that a node's state allows."""
-    from dyn_service.graph.middleware.standard_services import GetStateRequest, GetStateResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import GetStateRequest, GetStateResponse
 
     for transition in ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).transitions:
         say(transition)
@@ -85,7 +85,7 @@ def set_(
 ) -> None:
     """Change a node's state."""
     from dyn_service.graph.middleware.discovery import full
-    from dyn_service.graph.middleware.standard_services import ChangeStateRequest, GetStateResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import ChangeStateRequest, GetStateResponse
 
     found = ask(name, "change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
     say(f"{full(name)} is {found.state}")

@@ -24,7 +24,7 @@ Parameter = Annotated[str, typer.Argument(metavar="NAME", help="Such as gains.kp
 @app.command("list")
 def list_(name: Name, timeout: Timeout = 2.0) -> None:
     """Print the names of a node's parameters."""
-    from dyn_service.graph.middleware.standard_services import ListParametersRequest, ListParametersResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
     for found in ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
         say(found)
@@ -34,7 +34,7 @@ def list_(name: Name, timeout: Timeout = 2.0) -> None:
 def get(name: Name, parameter: Parameter, timeout: Timeout = 2.0) -> None:
     """Print a parameter's value, as YAML."""
     from dyn_service.cli.yaml_text import flow
-    from dyn_service.graph.middleware.standard_services import GetParametersRequest, GetParametersResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
     found = ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
     say(flow(found.values[parameter]))
@@ -49,8 +49,8 @@ def set_(
 ) -> None:
     """Set a parameter of a running node, if the node allows it."""
     from dyn_service.cli.yaml_text import flow, parsed
+    from dyn_service.graph.middleware.dyn_service_srvs import SetParametersRequest
     from dyn_service.graph.middleware.services import Empty
-    from dyn_service.graph.middleware.standard_services import SetParametersRequest
 
     given = parsed(value, "VALUE")
     ask(name, "set_parameters", SetParametersRequest({parameter: given}), Empty, timeout)
@@ -66,10 +66,7 @@ def describe(
     timeout: Timeout = 2.0,
 ) -> None:
     """Describe parameters, as the node's `--help` does: type, range, default, and whether they can be set."""
-    from dyn_service.graph.middleware.standard_services import (
-        DescribeParametersRequest,
-        DescribeParametersResponse,
-    )
+    from dyn_service.graph.middleware.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
     from dyn_service.support.parameter_descriptions import table, terminal_width
 
     asked = DescribeParametersRequest(names or [])
@@ -108,10 +105,7 @@ def save(
     """Write the values that were set since the node started to its parameter file, and change nothing else in it."""
     from dyn_service.cli.yaml_text import edited, flow
     from dyn_service.graph.middleware.discovery import full
-    from dyn_service.graph.middleware.standard_services import (
-        DescribeParametersRequest,
-        DescribeParametersResponse,
-    )
+    from dyn_service.graph.middleware.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
     from dyn_service.support.documents import read_document
     from dyn_service.support.parameters import Parameters, section_names
 
@@ -139,6 +133,6 @@ def save(
 
 def _values(name: str, timeout: float) -> dict[str, Any]:
     """All of a node's parameters, by their dotted names."""
-    from dyn_service.graph.middleware.standard_services import GetParametersRequest, GetParametersResponse
+    from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
     return ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values

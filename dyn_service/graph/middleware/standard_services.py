@@ -8,83 +8,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.graph.middleware.dyn_service_srvs import (
+    ChangeStateRequest,
+    DescribeParametersRequest,
+    DescribeParametersResponse,
+    GetParametersRequest,
+    GetParametersResponse,
+    GetStateRequest,
+    GetStateResponse,
+    ListParametersRequest,
+    ListParametersResponse,
+    SetLogLevelRequest,
+    SetParametersRequest,
+)
 from dyn_service.graph.middleware.lifecycle import possible
 from dyn_service.graph.middleware.services import Empty
-from dyn_service.support.parameter_descriptions import ParameterDescriptor, described
+from dyn_service.support.parameter_descriptions import described
 from dyn_service.support.parameters import converted, not_finite
 from dyn_service.support.suggestions import did_you_mean
-
-Level = Literal["debug", "info", "warning", "error"]
-
-
-class ListParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Requests the names of all parameters."""
-
-
-class ListParametersResponse(msgspec.Struct, frozen=True):
-    """Names of parameters; those in nested structs are `struct.name`."""
-
-    names: list[str]
-
-
-class DescribeParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Requests descriptions of parameters; of all if no name is given."""
-
-    names: list[str] = []
-
-
-class DescribeParametersResponse(msgspec.Struct, frozen=True):
-    """Descriptions, in the order of the request."""
-
-    descriptors: list[ParameterDescriptor]
-
-
-class GetParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Requests values; all if no name is given."""
-
-    names: list[str] = []
-
-
-class GetParametersResponse(msgspec.Struct, frozen=True):
-    """Values by parameter name."""
-
-    values: dict[str, Any]
-
-
-class SetParametersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sets all of these parameters, or none if one is refused."""
-
-    values: dict[str, Any]
-
-
-class GetStateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Requests the state."""
-
-
-class GetStateResponse(msgspec.Struct, frozen=True):
-    """The state, and the transitions possible in it."""
-
-    state: str
-    transitions: list[str] = []
-
-
-class ChangeStateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Requests a transition: configure, activate, deactivate, cleanup, shutdown."""
-
-    transition: str
-
-
-class SetLogLevelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sets the log level of all loggers, or of the named one."""
-
-    level: Level
-    logger: str = ""
-
 
 P = TypeVar("P", bound=msgspec.Struct)
 

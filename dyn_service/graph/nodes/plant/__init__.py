@@ -6,6 +6,7 @@
 - `loop.py`: its loop, paced or in lockstep
 - `topics.py`: states, clock, commands and sensor readings
 - `services.py`: set_state, reset, push, set_payload, step
+- `srvs.py`: their requests and responses
 - `recording.py`: recordings and counters, and reading them for reports
 - `report.py`: its part of the report, with charts and verdicts
 """
