@@ -320,7 +320,7 @@ class Server:
             with self._serving():
                 while not self._stopping:
                     self._turn(_TICK_S)
-                self._wind_up()
+                self._drain()
         finally:
             with self._life:
                 self._close(_GRACE_S)
@@ -360,7 +360,7 @@ class Server:
             self._worker.tick(now)
             for envelope, reply in self._dispatcher.finished():
                 self._send(envelope, reply)
-            self.service.expire(now, self._dispatcher.at_work)
+            self.service.expire(now, self._dispatcher.robots_in_use)
             if self._dispatcher.waiting:
                 for envelope, notice in self._dispatcher.notices(now):
                     self._send(envelope, notice)
@@ -388,7 +388,7 @@ class Server:
         except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
             traffic.defects += 1
             _LOG.exception("a request failed")
-            reply = self.service.refuse_unread(payload, InternalError("the server failed to answer; its log says why"))
+            reply = self.service.refuse_unread(payload, InternalError("the server failed to answer; see its log"))
         if reply is not None:
             self._send(envelope, reply)
 
@@ -404,7 +404,7 @@ class Server:
     def _gone(self, peer: CountedConnection) -> None:
         self._dispatcher.gone(peer)
 
-    def _wind_up(self) -> None:
+    def _drain(self) -> None:
         """Refuses requests not started, and answers those received."""
         until = time.monotonic() + _GRACE_S
         for envelope, refusal in self._dispatcher.shut_down():

@@ -36,10 +36,10 @@ from dyn_service.service.server.answering.service import Service, names_robot
 _LOG = logging.getLogger(__name__)
 
 
-_OBJECTS = 2000
+_SCANNED_OBJECTS = 2000
 """Number of MessagePack objects of a long request that are scanned for its head; takes about 0.4 ms."""
 
-_FEW = 500
+_MANY_OBJECTS = 500
 """A request with more objects is treated as long, because each takes some microseconds to read and check."""
 
 
@@ -104,12 +104,12 @@ class Dispatcher:
             if cancelled is not None:
                 self._cancel(envelope, cancelled)
                 return None
-            if len(payload) > _FEW and is_crowded(payload, _FEW):
+            if len(payload) > _MANY_OBJECTS and is_crowded(payload, _MANY_OBJECTS):
                 return self._hand_over_unread(envelope, payload, received_ns, caller)
             job = service.accept(payload, received_ns, caller=caller)
             if isinstance(job, bytes):
                 return job
-            if self._is_at_work(envelope, job.request):
+            if self._is_waiting(envelope, job.request):
                 return None
             has_kernel = service.has_kernel(job)
             if has_kernel and not job.slow and (reply := service.answer_at_once(job)) is not None:
@@ -122,17 +122,17 @@ class Dispatcher:
             return service.refuse_unread(payload, error)
         except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
             _LOG.exception("a request failed")
-            return service.refuse_unread(payload, InternalError("the server failed to answer; its log says why"))
+            return service.refuse_unread(payload, InternalError("the server failed to answer; see its log"))
 
     def _hand_over_unread(
         self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None
     ) -> bytes | None:
         """As `_hand_over`, for a request too long to read in this thread."""
-        head = peek(payload, _OBJECTS)
+        head = peek(payload, _SCANNED_OBJECTS)
         if head.query == CANCEL and head.id is not None:
             self._cancel(envelope, head.id)
             return None
-        if self._is_at_work(envelope, head):
+        if self._is_waiting(envelope, head):
             return None
         long = head.query not in QUERIES
         return self._hand_over(Task(envelope, payload, received_ns, head, long=long, caller=caller))
@@ -175,7 +175,7 @@ class Dispatcher:
             self._forget(task)
         return [(task.envelope, self._service.refuse_task(task, _shutting_down())) for task in left]
 
-    def _is_at_work(self, envelope: Envelope, request: Request | Head) -> bool:
+    def _is_waiting(self, envelope: Envelope, request: Request | Head) -> bool:
         """Returns whether this is a retry of a waiting request, whose reply answers both."""
         return bool(request.retry) and any(self._waiting(envelope, request.id))
 
@@ -220,12 +220,12 @@ class Dispatcher:
         return None
 
     @property
-    def at_work(self) -> Iterator[Any]:
+    def robots_in_use(self) -> Iterator[Any]:
         """Values of `robot` in the requests that wait."""
         return (task.head.robot for task in self.waiting.values())
 
     def _forget(self, task: Task) -> None:
-        self._service.registry.use(task.head.robot)
+        self._service.registry.touch(task.head.robot)
         del self.waiting[id(task)]
         self.waiting_bytes -= task.size
         self._by_peer[task.peer] -= 1

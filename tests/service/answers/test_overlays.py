@@ -289,9 +289,9 @@ def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -
         service.expire(clock())
         assert ask(service, asked)["ok"]
     plan = service.registry.plans["other", "gravity_forces"]
-    assert plan.state is not None
+    assert plan.fast_path is not None
     clock.s += 9.0
-    plan.state.used_ns = clock()  # as the short way does
+    plan.fast_path.used_ns = clock()  # as the short way does
     clock.s += 9.0
     service.expire(clock())
     assert "other" in service.registry.served
@@ -320,9 +320,9 @@ def test_who_expires_is_looked_for_when_one_may() -> None:
 
     class Counted(Served):
         @property
-        def over_ns(self) -> float:
+        def expires_ns(self) -> float:
             looked.append(self.robot.name)
-            return super().over_ns
+            return super().expires_ns
 
     for k, expires_s in enumerate((10.0, 20.0)):
         registry.add(robot.overlaid(Overlay(), name=str(k)), expires_s)
@@ -359,17 +359,17 @@ def test_who_is_worked_on_is_used(robot: Robot) -> None:
     assert dispatcher.answer(((None, "asker"), False), msgpack.packb(motion), perf_counter_ns()) is None
     for _ in range(3):
         clock.s += 9.0
-        service.expire(clock(), dispatcher.at_work)
+        service.expire(clock(), dispatcher.robots_in_use)
     assert "other" in service.registry.served
     assert worker.work_one()
     clock.s += 9.0
     (done,) = dispatcher.finished()
     assert msgpack.unpackb(done[1])["ok"]
     clock.s += 9.0
-    service.expire(clock(), dispatcher.at_work)
+    service.expire(clock(), dispatcher.robots_in_use)
     assert "other" in service.registry.served
     clock.s += 2.0
-    service.expire(clock(), dispatcher.at_work)
+    service.expire(clock(), dispatcher.robots_in_use)
     assert "other" not in service.registry.served
 
 

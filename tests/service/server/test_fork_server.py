@@ -123,7 +123,7 @@ def test_a_stopped_fork_server_is_replaced(bare: Any, monkeypatch: pytest.Monkey
         states = dict.fromkeys(("q", "v", "a"), array(np.zeros((50_000, 1))))
         for number, fate in (
             (1, "and was stopped after"),
-            (2, "was to begin within"),
+            (2, "must start within"),
         ):  # one worker is kept for batches
             peer.send(request("verify", id=number, inputs=states, deadline_ms=200.0))
             reply = peer.receive()

@@ -99,11 +99,11 @@ def test_answers_are_those_of_this_process(pooled: Server, panda: Robot) -> None
 def test_a_kernel_compiled_by_a_worker_is_loaded_by_the_server() -> None:
     with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
         robot, plan = client.robot("pendulum"), server.service.registry.served["pendulum"].plans["mass_matrix"]
-        assert plan.state is None
+        assert plan.fast_path is None
         expected = robot.mass_matrix([0.5])
-        eventually(lambda: plan.state is not None)
+        eventually(lambda: plan.fast_path is not None)
         assert robot.mass_matrix([0.5]).tobytes() == expected.tobytes()
-        short = server.service.metrics.short("mass_matrix")
+        short = server.service.metrics.fast_path("mass_matrix")
         assert sum(short.buckets) == 1  # the second of the two, by the server's thread
 
 

@@ -199,7 +199,7 @@ class AccessList:
         """Returns the owner of this key, or None if the key is not allowed."""
         return self._callers.get(public)
 
-    def called(self, public: str) -> str:
+    def name_of(self, public: str) -> str:
         """Returns the name of a key for the log: its name in the list if known."""
         listed = self._listed.get(public)
         return f"key {listed.name}" if listed else f"key {public}"
@@ -238,7 +238,7 @@ class AccessList:
         return self._callers_of(keys.values())
 
     def _callers_of(self, keys: Iterable[AllowedKey]) -> dict[str, Caller]:
-        callers = {key.public: Caller(self.called(key.public), key.role) for key in keys if key.revoked is None}
+        callers = {key.public: Caller(self.name_of(key.public), key.role) for key in keys if key.revoked is None}
         return {**callers, self._own: Caller("the server itself", Role.QUERY)}
 
 

@@ -79,7 +79,7 @@ class Metrics:
         self._started = time.monotonic()
         self._lock = threading.Lock()
         self._answered: dict[str, Durations] = {}
-        self._short: dict[str, Durations] = {}
+        self._fast: dict[str, Durations] = {}
         self._refused: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
 
@@ -93,10 +93,10 @@ class Metrics:
         with self._lock:
             self._answered.setdefault(query, Durations()).add(duration_ns)
 
-    def short(self, query: str) -> Durations:
+    def fast_path(self, query: str) -> Durations:
         """Returns the histogram that the thread of the sockets, and no other, updates without a lock."""
         with self._lock:
-            return self._short.setdefault(query, Durations())
+            return self._fast.setdefault(query, Durations())
 
     def refused(self, query: str | None, code: str) -> None:
         """Counts an error reply. `query` must be a known name or None, so that the number of counters is bounded."""
@@ -109,8 +109,8 @@ class Metrics:
         """Returns all counters, as in the reply of the query `stats`."""
         with self._lock:
             requests = {}
-            for query in sorted({*self._answered, *self._short, *self._refused}):
-                durations = self._answered.get(query, Durations()) + self._short.get(query, Durations())
+            for query in sorted({*self._answered, *self._fast, *self._refused}):
+                durations = self._answered.get(query, Durations()) + self._fast.get(query, Durations())
                 answered, refused = sum(durations.buckets), self._refused[query]
                 if answered or refused:
                     requests[query] = {

@@ -60,7 +60,7 @@ def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
     )
     for found, most, name, path in counts:
         if found > most:
-            text = f"{_asked(row, cost)}; the limit is {most} {name} in one request{_how(name)}"
+            text = f"{_size_text(row, cost)}; the limit is {most} {name} in one request{_hint(name)}"
             raise ResourceExhaustedError(text, path=path)
     amounts = (
         (cost.reply_bytes, limits.max_reply_bytes, f"the answer takes {cost.reply_bytes} bytes, the limit is {{}}"),
@@ -69,7 +69,7 @@ def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
     )
     for amount, most_of_it, text in amounts:
         if amount > most_of_it:
-            message = f"{_asked(row, cost)}: {text.format(most_of_it)}{_fitting(cost, most_of_it / amount)}"
+            message = f"{_size_text(row, cost)}: {text.format(most_of_it)}{_suggestion(cost, most_of_it / amount)}"
             raise ResourceExhaustedError(message, path="options.steps" if cost.steps > 1 else "inputs")
 
 
@@ -120,7 +120,7 @@ def read_limits(limits: RequestLimits) -> ReadLimits:
     )
 
 
-def _asked(row: Row, cost: Cost) -> str:
+def _size_text(row: Row, cost: Cost) -> str:
     counted = [f"{' x '.join(map(str, cost.lead))} states" if cost.lead else "one state"]
     counted += [f"{cost.steps} steps"] if cost.steps else []
     if cost.segments:
@@ -130,14 +130,14 @@ def _asked(row: Row, cost: Cost) -> str:
     return f"{row.name} asks for {' and '.join(counted) if len(counted) < 3 else ', '.join(counted)}"
 
 
-def _fitting(cost: Cost, share: float) -> str:
+def _suggestion(cost: Cost, share: float) -> str:
     """Returns how many steps or states would fit, if the cost grows with their number."""
     if cost.steps > 1 and (steps := math.floor(cost.steps * share)) >= 1:
-        return f": at most {steps} steps fit into one request{_how('steps')}"
+        return f": at most {steps} steps fit into one request{_hint('steps')}"
     if cost.states > 1 and (states := math.floor(cost.states * share)) >= 1:
         return f": at most {states} {'frames' if cost.segments else 'states'} fit into one request"
     return ": ask for less"
 
 
-def _how(name: str) -> str:
+def _hint(name: str) -> str:
     return ", go on from the last state in the next" if name == "steps" else ""

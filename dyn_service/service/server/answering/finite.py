@@ -152,7 +152,7 @@ class Diagnosis:
                 )
         if singular:
             return FailedPreconditionError(f"{text}: {singular.format_map(inputs)}")
-        ordinary = {name: self._cut(name, value) for name, value in inputs.items()}
+        ordinary = {name: self._clipped(name, value) for name, value in inputs.items()}
         if inverts and q is not None and q.shape == (self._robot.nq,):
             joint = self._acting(inputs, self._options).singular_joint(ordinary[pose or ""])
             if joint is not None:
@@ -212,7 +212,7 @@ class Diagnosis:
                 return name
         return None
 
-    def _cut(self, name: str, value: Any) -> Any:
+    def _clipped(self, name: str, value: Any) -> Any:
         """Returns the input with its numbers clipped to +-1, except angles, because a mass matrix may be singular at
         them, and overlays.
         """

@@ -154,8 +154,8 @@ class DueTimes:
 def not_started_error(request: Request | Head, waited_ns: float) -> DeadlineExceededError:
     """Returns the error for a deadline that passed before the computation started."""
     return DeadlineExceededError(
-        f"{request.query} was to begin within {request.deadline_ms:g} ms of its receipt, found "
-        f"{waited_ns / 1e6:.1f} ms gone by",
+        f"{request.query} must start within {request.deadline_ms:g} ms of its receipt, but waited "
+        f"{waited_ns / 1e6:.1f} ms",
         path="deadline_ms",
     )
 
@@ -163,7 +163,7 @@ def not_started_error(request: Request | Head, waited_ns: float) -> DeadlineExce
 def stopped_error(request: Request | Head, ran_ns: float) -> DeadlineExceededError:
     """Returns the error for a computation stopped at its deadline."""
     return DeadlineExceededError(
-        f"{request.query} was to end within {request.deadline_ms:g} ms of its receipt, and was stopped after "
+        f"{request.query} must end within {request.deadline_ms:g} ms of its receipt, and was stopped after "
         f"{ran_ns / 1e6:.1f} ms",
         path="deadline_ms",
     )

@@ -256,17 +256,17 @@ class Plan:
         self._sizes = sizes
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
-        self._state = FastPath(row, self._ask, sizes, durations, robot.configuration, orders) if small else None
+        self._fast_path = FastPath(row, self._ask, sizes, durations, robot.configuration, orders) if small else None
         self.models = (UNSET, robot.fingerprint)
         """Valid values of `model` in a request."""
-        self.state: FastPath | None = None
+        self.fast_path: FastPath | None = None
         """The fast path for single states, once a kernel is loaded."""
         self.refresh()
 
     @property
     def used_ns(self) -> int:
         """When the fast path last answered."""
-        return 0 if self._state is None else self._state.used_ns
+        return 0 if self._fast_path is None else self._fast_path.used_ns
 
     @property
     def fingerprint(self) -> str:
@@ -303,7 +303,7 @@ class Plan:
         """
         return checked_options(self._row, {name: value for name, value in raw.items() if value is not None})
 
-    def afford(
+    def cost(
         self, inputs: Mapping[str, Any], options: Mapping[str, Any], limits: RequestLimits, *, verify: bool
     ) -> Cost:
         """Returns the cost of the answer.
@@ -337,7 +337,7 @@ class Plan:
             return {row.output: pack_output(result)}
         return {name: pack_output(getattr(result, name)) for name in row.answers}
 
-    def why(
+    def explain(
         self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
     ) -> DynError:
         """Returns the error for an output that is not finite."""
@@ -410,16 +410,16 @@ class Plan:
         Args:
             inputs: Inputs of a request just answered, to check only its kernel; None: check all.
         """
-        state, row = self._state, self._row
-        if state is None:
+        fast_path, row = self._fast_path, self._row
+        if fast_path is None:
             return
         default = next(iter(row.kernels), "")
-        if not state.without_wrenches:
-            state.without_wrenches = self._robot.has_kernel(row, default)
-        if not state.with_wrenches and row.wrenches is not None and (inputs is None or row.wrenches in inputs):
-            state.with_wrenches = self._robot.has_kernel(row, default, PUSHED)
-        if state.without_wrenches or state.with_wrenches:
-            self.state = state
+        if not fast_path.without_wrenches:
+            fast_path.without_wrenches = self._robot.has_kernel(row, default)
+        if not fast_path.with_wrenches and row.wrenches is not None and (inputs is None or row.wrenches in inputs):
+            fast_path.with_wrenches = self._robot.has_kernel(row, default, PUSHED)
+        if fast_path.without_wrenches or fast_path.with_wrenches:
+            self.fast_path = fast_path
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Returns whether the kernel for a request is loaded in this process."""

@@ -57,7 +57,7 @@ class Served:
         self.expires_s, self.used_ns = expires_s, used_ns
         self.orders = Orders(robot.configuration, robot.tree.ways)
         self.plans = {
-            name: Plan(row, robot, robot.sizes, metrics.short(name), self.orders) for name, row in QUERIES.items()
+            name: Plan(row, robot, robot.sizes, metrics.fast_path(name), self.orders) for name, row in QUERIES.items()
         }
 
     @cached_property
@@ -78,7 +78,7 @@ class Served:
         return {key: each if isinstance(each, str | int) else msgspec.Raw(encode(each)) for key, each in found.items()}
 
     @property
-    def over_ns(self) -> float:
+    def expires_ns(self) -> float:
         """When it expires if it is not used again."""
         if self.expires_s is None:
             return math.inf
@@ -149,32 +149,32 @@ class Registry:
             served.used_ns = self._clock()
         return served
 
-    def expire(self, now_ns: int, at_work: Iterable[Any] = ()) -> list[Served]:
+    def expire(self, now_ns: int, in_use: Iterable[Any] = ()) -> list[Served]:
         """Unloads and returns the robots unused for too long. Takes no time before one may be.
 
         Args:
             now_ns: The time.
-            at_work: Names of robots that waiting or running requests use.
+            in_use: Names of robots that waiting or running requests use.
         """
         expiring = self._expiring
         if not expiring or (expiring is self._looked_at and now_ns <= self._next_look_ns):
             return []
-        for name in at_work:
-            self.use(name)
+        for name in in_use:
+            self.touch(name)
         over = []
-        if any(now_ns > served.over_ns for served in expiring):
+        if any(now_ns > served.expires_ns for served in expiring):
             with self._change:
-                over = [served for served in self._expiring if now_ns > served.over_ns]
+                over = [served for served in self._expiring if now_ns > served.expires_ns]
                 self._gone |= {served.robot.name: served.expires_s or 0.0 for served in over}
                 while len(self._gone) > _REMEMBERED:
                     del self._gone[next(iter(self._gone))]
                 self._replace({name: served for name, served in self.served.items() if served not in over})
                 expiring = self._expiring
-        self._next_look_ns = min((served.over_ns for served in expiring), default=math.inf)
+        self._next_look_ns = min((served.expires_ns for served in expiring), default=math.inf)
         self._looked_at = expiring
         return over
 
-    def use(self, name: Any) -> None:
+    def touch(self, name: Any) -> None:
         """Notes that a robot of that name, if any, is used."""
         served = self.served.get(name) if type(name) is str else None
         if served is not None:

@@ -173,12 +173,12 @@ def _part(
     row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any], progress: Callable[[float], None]
 ) -> Mapping[str, Any]:
     """Computes one request of a motion that is split into several."""
-    robot, inputs, options = _asked(row, robot, inputs, options)
+    robot, inputs, options = _resolved(row, robot, inputs, options)
     outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, progress)
     return outputs
 
 
-def _asked(
+def _resolved(
     row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Returns the robot that answers, and inputs and options for it, with a state for each of its leading axes."""
@@ -192,7 +192,7 @@ def _asked(
 def _whole(row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Computes an answer that fits one reply."""
     if robot is not None:
-        robot, inputs, options = _asked(row, robot, inputs, options)
+        robot, inputs, options = _resolved(row, robot, inputs, options)
     given = {**inputs, **options}
     arguments = {parameter: given[name] for parameter, name in row.parameters.items() if name in given}
     result = row.function("run")(*([] if robot is None else [robot]), **arguments)
@@ -249,9 +249,9 @@ class Service:
         """Sets the list of keys whose state `health` reports."""
         self._administrator.allowed = allowed
 
-    def expire(self, now_ns: int, at_work: Iterable[Any] = ()) -> None:
+    def expire(self, now_ns: int, in_use: Iterable[Any] = ()) -> None:
         """Unloads the robots unused for too long; see `Registry.expire`."""
-        for served in self.registry.expire(now_ns, at_work):
+        for served in self.registry.expire(now_ns, in_use):
             record_done(_SERVER_ITSELF, "unload_robot", served.robot.name, served.robot.fingerprint)
 
     @property
@@ -288,7 +288,7 @@ class Service:
         try:
             request = decode_fast_request(payload)
             plan = self.registry.plans[request.robot, request.query]
-            fast = plan.state
+            fast = plan.fast_path
             if fast is None or request.model not in plan.models:
                 return None
             values = fast.read(request.inputs, self.limits.max_wrenches)
@@ -396,7 +396,7 @@ class Service:
                 f"verify must be true or false, found {describe_value(verify)}", path="options.verify"
             )
         options = plan.read_options(given)
-        cost = plan.afford(inputs, options, self.limits, verify=verify)
+        cost = plan.cost(inputs, options, self.limits, verify=verify)
         slow = max(length, cost.reply_bytes) > SLOW_BYTES or cost.work_s > SLOW_WORK_S
         return Job(request, plan, received_ns, excused_ns, inputs, options, slow or verify, verify, order=order)
 
@@ -445,7 +445,7 @@ class Service:
         assert found is not None
         if plan is None:
             return self._explain(job.request, found)
-        return plan.why(found, job.inputs, job.options, job.order)
+        return plan.explain(found, job.inputs, job.options, job.order)
 
     def _explain(self, request: Request, found: NotFinite) -> DynError:
         """Returns why an answer of a computation, or about the server, is not finite."""
@@ -483,5 +483,5 @@ class Service:
         if not isinstance(error, DynError):
             query = request.query if request is not None else "a request"
             _LOG.error("%s failed", query, exc_info=error, extra={"request": request and request.id})
-            error = InternalError(f"the server failed to answer {query}; its log says why")
+            error = InternalError(f"the server failed to answer {query}; see its log")
         return self.refuse(request or Head(), error)

@@ -583,7 +583,7 @@ class EncryptedTransport:
             self._losses = self.allowed.losses
             for peer in self._peers:
                 if peer.key is None or self.allowed.caller(peer.key) is None:  # the key of a silent peer is unknown
-                    name = self.allowed.called(peer.key) if peer.key else "its key"
+                    name = self.allowed.name_of(peer.key) if peer.key else "its key"
                     self._quota.disconnect(peer, f"{name} is no longer allowed")
         self._peers.check()
         self._refusals.check()
@@ -618,7 +618,7 @@ class EncryptedTransport:
                 self.refused += 1
                 if not self._self_testing:
                     why = "it sent a message of more than one part" if caller else self.allowed.refusal(public)
-                    name = self.allowed.called(public)
+                    name = self.allowed.name_of(public)
                     self._refusals.log("%s was refused (refusal number %d): %s", name, self.refused, why)
             self._zap_handler.send_multipart([sender, b"", version, request_id, *answer, b""])
 
@@ -638,11 +638,11 @@ class EncryptedTransport:
         if frame.more:
             self._discarding = True
             self._shut_out[key] = received_ns + _SHUT_OUT_NS
-            cause = f"{self.allowed.called(key)} sent a message of more than one part"
+            cause = f"{self.allowed.name_of(key)} sent a message of more than one part"
         elif sender[0]:
-            cause = f"{self.allowed.called(key)} chose its own routing id, by which it could get others' replies"
+            cause = f"{self.allowed.name_of(key)} chose its own routing id, by which it could get others' replies"
         else:
-            cause = f"{self.allowed.called(key)} is no longer allowed"
+            cause = f"{self.allowed.name_of(key)} is no longer allowed"
         if peer is None:
             return None
         if frame.more or sender[0] or caller is None:

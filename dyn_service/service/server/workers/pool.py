@@ -146,7 +146,7 @@ class ThreadWorker:
                 reply = self._service.work(task)
             except Exception:  # noqa: BLE001  # a defect: the thread goes on
                 _LOG.exception("a slow request failed")
-                reply = self._service.refuse_task(task, InternalError("the server failed to answer; its log says why"))
+                reply = self._service.refuse_task(task, InternalError("the server failed to answer; see its log"))
         self._done.append((task, reply))
         self._wake()
         return True
@@ -224,8 +224,8 @@ class WorkerHandle:
             self.due_ns = self.due_ns if due is None else min(self.due_ns, due)
 
 
-_MOST = 1000
-_HELD_NS = 600_000_000_000
+_MOST_REFUSED = 1000
+_REFUSED_NS = 600_000_000_000
 """Time for which a kernel that took too long is refused; the machine may have been busy."""
 
 
@@ -245,9 +245,9 @@ class RefusedKernels:
         kind = self._kind(task)
         if kind is None:
             return
-        while len(self._known) >= _MOST:
+        while len(self._known) >= _MOST_REFUSED:
             del self._known[next(iter(self._known))]
-        self._known[kind] = (error, now_ns + _HELD_NS)
+        self._known[kind] = (error, now_ns + _REFUSED_NS)
 
     def known(self, task: Task, now_ns: int) -> DynError | None:
         """Returns the error for a task that is refused, or None."""
@@ -294,7 +294,7 @@ class Loader:
     def __init__(self, registry: Registry, wake: Callable[[], None]) -> None:
         self._registry = registry
         self._wake = wake
-        self._asked: SimpleQueue[Load | Kernel | None] = SimpleQueue()
+        self._requests: SimpleQueue[Load | Kernel | None] = SimpleQueue()
         self._done: deque[Load] = deque()
         self._thread = threading.Thread(target=self._run, name="dyn-loader", daemon=True)
 
@@ -304,7 +304,7 @@ class Loader:
 
     def load(self, load: Load) -> None:
         """Starts to load a robot; `collect` reports the end."""
-        self._asked.put(load)
+        self._requests.put(load)
 
     def fetch(self, kernel: Kernel) -> None:
         """Starts to load a kernel from the store, unless it is loaded."""
@@ -313,7 +313,7 @@ class Loader:
         if served is not None and not served.robot.has_kernel(
             row, kernel.method, kernel.variant, passive=kernel.passive
         ):
-            self._asked.put(kernel)
+            self._requests.put(kernel)
 
     def collect(self) -> Iterator[Load]:
         """Yields the loads that have ended; `error` is set for those that failed."""
@@ -322,26 +322,26 @@ class Loader:
 
     def close(self) -> None:
         """Ends the thread after its current work."""
-        self._asked.put(None)
+        self._requests.put(None)
         if self._thread.is_alive():
             self._thread.join(2.0)
 
     def _run(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            if isinstance(asked, Kernel):
-                self._bring(asked)
+        while (request := self._requests.get()) is not None:
+            if isinstance(request, Kernel):
+                self._load_kernel(request)
             else:
                 try:
-                    self._add(asked)
+                    self._add_robot(request)
                 except DynError as error:
-                    asked.error = error
+                    request.error = error
                 except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
                     _LOG.exception("a robot could not be loaded")
-                    asked.error = InternalError("the server failed to load the robot; its log says why")
-                self._done.append(asked)
+                    request.error = InternalError("the server failed to load the robot; see its log")
+                self._done.append(request)
             self._wake()
 
-    def _add(self, load: Load) -> None:
+    def _add_robot(self, load: Load) -> None:
         """Serves the robot, with the kernels that the worker compiled."""
         robot, expires_s = pickle.loads(load.robot)  # from a worker, not from a client
         self._registry.add(robot, expires_s)
@@ -350,10 +350,10 @@ class Loader:
             return
         _ = served.pickled  # cached here, because it takes milliseconds
         for name in CERTIFIED:
-            self._bring(Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), PLAIN, passive=True))
+            self._load_kernel(Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), PLAIN, passive=True))
         served.refresh()
 
-    def _bring(self, kernel: Kernel) -> None:
+    def _load_kernel(self, kernel: Kernel) -> None:
         """Loads a kernel from the store. If that fails, workers answer its requests."""
         served = self._registry.served.get(kernel.robot)
         if served is None:
@@ -367,7 +367,7 @@ class Loader:
             _LOG.exception("a kernel could not be fetched")
 
 
-_AGAIN_NS = 1_000_000_000
+_RESTART_DELAY_NS = 1_000_000_000
 """Delay before another worker is started after one exited before it was ready."""
 
 _LOOK_NS = 50_000_000
@@ -551,7 +551,7 @@ class Pool:
                 self._workers.append(self._start_worker())
             except OSError as fault:  # no more processes or open files for now
                 _LOG.error("no worker can be started: %s", fault)  # one line, no traceback
-                self._next_start_ns = now_ns + _AGAIN_NS
+                self._next_start_ns = now_ns + _RESTART_DELAY_NS
 
     def _start_worker(self) -> WorkerHandle:
         end, number = self._fork_server.make()
@@ -668,7 +668,7 @@ class Pool:
                 self._try_again(worker.task, why)
         now = perf_counter_ns()
         if not any(worker.has_started for worker in lost):  # the next one may fail in the same way
-            self._next_start_ns = now + _AGAIN_NS
+            self._next_start_ns = now + _RESTART_DELAY_NS
         self._fill_up(now)
         self._assign()
 
