@@ -19,11 +19,11 @@ from dyn_service.service.server.workers.pipes import (
     _SHARE_OF_FILES,
     Pipe,
     PipeClosedError,
+    allocate,
+    allocate_shared,
     descriptor_of,
+    map_received,
     pair,
-    received,
-    room,
-    shared,
 )
 
 
@@ -79,9 +79,9 @@ def pipes() -> Iterator[tuple[Pipe[Word], Pipe[Word]]]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 65535, 65536, 100_000, 5_000_000])
-@pytest.mark.parametrize("make", [bytes, bytearray, room, shared])
+@pytest.mark.parametrize("make", [bytes, bytearray, allocate, allocate_shared])
 def test_messages_arrive(pipes: Any, make: Any, size: int) -> None:
-    if make is shared and not size:
+    if make is allocate_shared and not size:
         pytest.skip("there is no shared memory of no bytes")
     here, there = pipes
     body = bytearray(make(size))
@@ -130,7 +130,7 @@ def test_received_memory_uses_no_file_and_is_freed(pipes: Any) -> None:
 
 def test_sendable_memory_uses_one_open_file(pipes: Any) -> None:
     before, mapped = files(), maps()
-    kept = [shared(100_000) for _ in range(50)]
+    kept = [allocate_shared(100_000) for _ in range(50)]
     assert files() == before + 50
     part = kept[0][10:]
     assert descriptor_of(kept[0]) is not None
@@ -143,9 +143,9 @@ def test_a_failure_to_get_memory_leaves_nothing_open() -> None:
     before = files()
     for size in (0, 1 << 50, 1 << 62):  # nothing to map; more than can be mapped; more than a file can have
         with pytest.raises(OSError, match=r"\[Errno"):
-            shared(size)
+            allocate_shared(size)
     with files_left(0), pytest.raises(OSError, match="Too many open files"):
-        shared(100)
+        allocate_shared(100)
     assert files() == before
 
 
@@ -155,7 +155,7 @@ def test_shared_memory_shorter_than_announced_is_refused() -> None:
     os.ftruncate(descriptor, 10)
     before = files()
     with pytest.raises(OSError, match="100000 bytes were announced, found 10"):
-        received(descriptor, 100_000)
+        map_received(descriptor, 100_000)
     assert files() == before - 1
 
 
@@ -167,7 +167,7 @@ def test_messages_that_wait_leave_open_files_to_others(pipes: Any) -> None:
     try:
         allowed = files_allowed()
         assert allowed is not None
-        kept = [room(100_000) for _ in range(300)]
+        kept = [allocate(100_000) for _ in range(300)]
         assert files() - before <= allowed // _SHARE_OF_FILES
         assert descriptor_of(kept[0]) is not None
         assert descriptor_of(kept[-1]) is None
@@ -184,7 +184,7 @@ def test_messages_that_wait_leave_open_files_to_others(pipes: Any) -> None:
 
 def test_no_open_file_at_all_is_no_reason_to_refuse_a_message() -> None:
     with files_left(0):
-        kept = room(100_000)
+        kept = allocate(100_000)
     assert len(kept) == 100_000
     assert descriptor_of(kept) is None
 

@@ -21,7 +21,7 @@ import pytest
 from dyn_service import QUERIES, Client, Robot, Server
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.jobs import CompileClock
-from dyn_service.service.server.workers.pipes import received
+from dyn_service.service.server.workers.pipes import map_received
 from dyn_service.service.server.workers.pool import Pool
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import Bare, array, request
@@ -56,7 +56,7 @@ def test_answers_take_the_same_time_with_many_waiting(bare: Any, monkeypatch: py
     with serving(limits, workers=2) as server:
         quick, busy = bare(server.endpoints[0]), bare(server.endpoints[0])
         assert quick.ask(request())["ok"]
-        eventually(lambda: server.service.registry.served["pendulum"].plans["gravity_forces"].state is not None)
+        eventually(lambda: server.service.registry.served["pendulum"].plans["gravity_forces"].fast_path is not None)
         for number in range(128):
             busy.send(simulate(number, steps=20_000, states=500, compile_wait_ms=6e4, deadline_ms=6e5))
         eventually(lambda: len(server._dispatcher.waiting) == 128)
@@ -248,12 +248,12 @@ def test_a_reply_that_cannot_be_read_is_computed_again(bare: Any, monkeypatch: p
             failures -= 1
             os.close(descriptor)
             raise OSError(errno.EMFILE, "Too many open files")
-        return received(descriptor, size)
+        return map_received(descriptor, size)
 
     with serving(workers=1) as server:
         peer: Bare = bare(server.endpoints[0])
         expected = peer.ask(BATCH)["outputs"]
-        monkeypatch.setattr("dyn_service.service.server.workers.pipes.received", fails)
+        monkeypatch.setattr("dyn_service.service.server.workers.pipes.map_received", fails)
         for count, lost in ((1, 1), (0, 1), (1, 2)):
             failures = count
             assert peer.ask(BATCH)["outputs"] == expected

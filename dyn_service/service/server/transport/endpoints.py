@@ -10,7 +10,7 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -109,7 +109,7 @@ def bind(router: zmq.Socket[bytes], endpoint: str) -> BoundEndpoint:
     if path is not None:
         check_not_in_use(path)
     try:
-        with owner_only():
+        with nullcontext() if path is None else owner_only():
             router.bind(endpoint)
     except zmq.ZMQError as fault:
         taken = fault.errno == errno.EADDRINUSE

@@ -11,10 +11,9 @@ from typing import cast
 
 import zmq
 
-from dyn_service.errors import UnavailableError
 from dyn_service.service.protocol.sockets import is_readable, plain_send
 from dyn_service.service.server.administration.metrics import Traffic
-from dyn_service.service.server.transport.endpoints import MORE, NOBLOCK, UNREAD_REPLIES, BoundEndpoint
+from dyn_service.service.server.transport.endpoints import MORE, NOBLOCK, UNREAD_REPLIES, BoundEndpoint, bind
 from dyn_service.service.server.transport.zmtp import Message
 
 
@@ -61,13 +60,7 @@ class InprocTransport:
         Raises:
             UnavailableError: It is in use.
         """
-        try:
-            self._router.bind(endpoint)
-        except zmq.ZMQError as fault:
-            taken = fault.errno == errno.EADDRINUSE
-            cause = "another server listens there" if taken else str(fault).lower()
-            raise UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints") from None
-        return BoundEndpoint(endpoint)
+        return bind(self._router, endpoint)
 
     @property
     def pending(self) -> bool:

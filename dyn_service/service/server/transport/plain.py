@@ -29,7 +29,7 @@ from dyn_service.service.server.transport.zmtp import (
     ProtocolError,
     head,
 )
-from dyn_service.service.server.workers.pipes import AVAILABLE, room
+from dyn_service.service.server.workers.pipes import AVAILABLE, allocate
 
 _READ_BYTES = 1 << 16
 """Bytes read from a connection before the next one; twice that of a long message."""
@@ -92,7 +92,7 @@ class PlainPeer:
         self._quota = connections.quota
         self._out: deque[memoryview] = deque()
         self.socket = connected
-        self.decoder = Decoder(self._quota.limits.max_message_bytes, room if AVAILABLE else bytearray)
+        self.decoder = Decoder(self._quota.limits.max_message_bytes, allocate if AVAILABLE else bytearray)
         self.came_s = self.last_received_s = self.last_sent_s = now_s
         self.queue = connections.short
         self.received_ns = 0
@@ -240,13 +240,13 @@ class PlainTransport:
         """Reads available data from a peer, unless earlier data is still to be decoded."""
         if peer.queued:
             return
-        room = peer.decoder.room
+        buffer = peer.decoder.buffer
         try:
-            if room is None:
+            if buffer is None:
                 data = peer.socket.recv(_READ_BYTES)
                 count = len(data)
             else:
-                count = peer.socket.recv_into(room, min(len(room), _READ_BYTES << 1))
+                count = peer.socket.recv_into(buffer, min(len(buffer), _READ_BYTES << 1))
         except BlockingIOError:
             return
         except OSError:
@@ -256,10 +256,10 @@ class PlainTransport:
             return
         peer.received_ns = perf_counter_ns()
         peer.last_received_s, peer.pinged = time.monotonic(), False
-        if room is None:
+        if buffer is None:
             peer.decoder.feed(data)
         else:
-            peer.decoder.took(count)
+            peer.decoder.wrote(count)
         peer.queued = True
         peer.queue.append(peer)
 

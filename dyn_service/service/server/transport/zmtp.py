@@ -87,10 +87,11 @@ class Decoder:
 
     Args:
         max_bytes: Maximum size of a message, all parts together.
-        make_room: Returns a buffer for a long part, given its size, before it arrives.
+        allocate: Returns a buffer for a long part, given its size, before it arrives.
     """
 
     __slots__ = (
+        "_allocate",
         "_answers",
         "_at",
         "_big",
@@ -98,7 +99,6 @@ class Decoder:
         "_data",
         "_is_req",
         "_is_whole",
-        "_make_room",
         "_max_bytes",
         "_missing",
         "_more",
@@ -108,9 +108,9 @@ class Decoder:
         "minor",
     )
 
-    def __init__(self, max_bytes: int, make_room: Callable[[int], Buffer] = bytearray) -> None:
+    def __init__(self, max_bytes: int, allocate: Callable[[int], Buffer] = bytearray) -> None:
         self._max_bytes = max_bytes
-        self._make_room = make_room
+        self._allocate = allocate
         self._data, self._at = b"", 0
         self._answers = b""
         self._ready = False
@@ -128,12 +128,12 @@ class Decoder:
         return self._ready
 
     @property
-    def room(self) -> memoryview | None:
-        """Buffer for the rest of a long part, or None. After writing to it call `took`, not `feed`."""
+    def buffer(self) -> memoryview | None:
+        """Buffer for the rest of a long part, or None. After writing to it call `wrote`, not `feed`."""
         return None if self._big is None or self._at < len(self._data) else self._big[-self._missing :]
 
-    def took(self, count: int) -> None:
-        """Reports that `count` bytes were written to `room`."""
+    def wrote(self, count: int) -> None:
+        """Reports that `count` bytes were written to `buffer`."""
         self._missing -= count
         self._is_whole = not self._missing
 
@@ -184,7 +184,7 @@ class Decoder:
                         self._payload = self._data[begin : self._at]
                 else:
                     self._at, self._missing = begin, size
-                    self._big = memoryview(self._make_room(size)) if kept else None
+                    self._big = memoryview(self._allocate(size)) if kept else None
                     continue
             if self._more:
                 self._is_req = self._is_req or (self._parts == 1 and not self._bytes)

@@ -83,7 +83,7 @@ _sendable: set[int] = set()
 """Open descriptors of memory that may be sent."""
 
 
-def shared(size: int) -> memoryview:
+def allocate_shared(size: int) -> memoryview:
     """Returns zeroed memory that can be sent to another process without a copy.
 
     Raises:
@@ -101,16 +101,16 @@ def shared(size: int) -> memoryview:
     return np.asarray(mapping).data
 
 
-def room(size: int) -> memoryview:
+def allocate(size: int) -> memoryview:
     """Returns memory for a message: shared while messages use few of the open files, else private."""
     allowed = files_allowed()
     if allowed is None or len(_sendable) < allowed // _SHARE_OF_FILES:
         with suppress(OSError):
-            return shared(size)
+            return allocate_shared(size)
     return np.empty(size, np.uint8).data
 
 
-def received(descriptor: int, size: int) -> memoryview:
+def map_received(descriptor: int, size: int) -> memoryview:
     """Maps memory that another process has written, and closes the descriptor.
 
     Raises:
@@ -198,7 +198,7 @@ class Pipe(Generic[MessageT]):
         elif descriptor_of(body) is not None:
             self._out.append((packet, memoryview(body)))
         else:
-            copy = shared(len(body))
+            copy = allocate_shared(len(body))
             copy[:] = body
             self._out.append((packet, copy))
         self.write()
@@ -246,7 +246,7 @@ class Pipe(Generic[MessageT]):
             begin = _HEAD.size + length
             if descriptors:
                 try:
-                    body = received(descriptors[0], size)
+                    body = map_received(descriptors[0], size)
                 except OSError as fault:
                     raise BytesLostError(f"{size} bytes cannot be read: {fault}") from None
             else:
