@@ -1,9 +1,16 @@
-"""Processes around a robot: the simulated plant, its controller, the server; each also runs by itself.
+"""Nodes and what connects them: middleware, the shipped nodes, launches, bags, reports.
 
     python -m dyn_service.graph.nodes.plant.node --ros-args --params-file config/panda_plant.yaml
 
-A node takes ROS 2's node arguments, speaks over topics, and tells a launcher how it does, if there is one. Nodes of
-one's own are made of `Node` and declared as a `NodeKind`: docs/nodes.md.
+- `middleware/`: topics, services, timers and parameters of nodes
+- `nodes/`: the shipped nodes: server, plant, controllers, robot_state_publisher, ros2_bridge
+- `launch/`: launch files and their runs
+- `bags/`: recording, playing and repairing MCAP files
+- `report/`: charts and verdicts of a run's page
+- `dds/`: ROS 2's middleware, for the bridge
+
+A node has ROS 2's node arguments, communicates over topics, and reports to a launcher if there is one. Write your own
+nodes with `Node` and declare them as a `NodeKind`: docs/nodes.md.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ MODULES = {
     "trajectory_following": "dyn_service.graph.nodes.controllers.trajectory_following",
     "admittance": "dyn_service.graph.nodes.controllers.admittance",
 }
-"""The nodes of this package; each module declares its node as `NODE`. Also entry points in pyproject.toml."""
+"""The nodes of this package, each declared as `NODE` in its module. They are also entry points in pyproject.toml."""
 
 _HOMES = {
     "Node": "dyn_service.graph.middleware.node",

@@ -1,9 +1,9 @@
-"""Finds nodes by package and name: those of this package, and those that other packages register.
+"""Finds nodes by package and name: those of this package, and those registered by other packages.
 
     [project.entry-points."dyn_service.nodes"]
     thermometer = "my_robot.nodes.thermometer:NODE"
 
-registers the `NodeKind` that stands there as node `thermometer` of package `my_robot`.
+registers that `NodeKind` as node `thermometer` of package `my_robot`.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ Kind = NodeKind[Any]
 
 
 class Registry:
-    """The nodes there are. A node's module is imported when it is asked for, and only then."""
+    """All known nodes. A node's module is imported when it is first requested."""
 
     def __init__(self) -> None:
-        # our own come from a table: what is installed may be older than the sources that run
+        # our own are from a table, because installed entry points may be older than the running sources
         own = [EntryPoint(name, f"{module}:NODE", GROUP) for name, module in MODULES.items()]
         others = [entry for entry in entry_points(group=GROUP) if _package(entry) != PACKAGE]
         self._entries = {(_package(entry), entry.name): entry for entry in (*own, *others)}
         self._kinds: dict[tuple[str, str], Kind] = {}
 
     def names(self, package: str) -> list[str]:
-        """The names of the package's nodes."""
+        """Returns the names of the package's nodes."""
         return [name for home, name in self._entries if home == package]
 
     def all_names(self) -> list[tuple[str, str]]:
-        """Package and name of all nodes."""
+        """Returns package and name of all nodes."""
         return list(self._entries)
 
     def module(self, package: str, name: str) -> str:
-        """The module that runs as the node: the one that declares it, or `PACKAGE.nodes.NAME` if none is registered."""
+        """Returns the module that declares the node, or `PACKAGE.nodes.NAME` if it is not registered."""
         entry = self._entries.get((package, name))
         return f"{package}.nodes.{name}" if entry is None else entry.module
 
     def find(self, package: str, name: str) -> Kind | None:
-        """The node's declaration, or None where it is not registered.
+        """Returns the node's declaration, or None if it is not registered.
 
         Raises:
-            InvalidArgumentError: Its module cannot be imported, or does not hold a `NodeKind` there.
+            InvalidArgumentError: Its module cannot be imported, or has no such `NodeKind`.
         """
         key = package, name
         if key not in self._kinds:
@@ -65,10 +65,10 @@ class Registry:
         return self._kinds[key]
 
     def in_file(self, path: Path) -> Kind:
-        """The declaration `NODE` of a Python file that is in no package.
+        """Returns the declaration `NODE` of a Python file outside of any package.
 
         Raises:
-            InvalidArgumentError: There is no such file, it cannot be run, or it has no `NodeKind` of that name.
+            InvalidArgumentError: The file does not exist, cannot be run, or has no `NodeKind` with this name.
         """
         key = "", str(path)
         if key not in self._kinds:
@@ -79,16 +79,16 @@ class Registry:
 
 
 def clash(kinds: Iterable[tuple[str, Kind]], taken: Iterable[str]) -> str | None:
-    """Why panels cannot stand in one report, or None. kinds: each with a name for it. taken: the report's own keys.
+    """Returns a message on panels with the same section, or None. kinds: with their names. taken: keys of the report.
 
-    A panel that several kinds have, such as those of all controllers, is one.
+    Equal panels of several kinds, such as those of all controllers, do not clash.
     """
     owners: dict[str, tuple[str, Panel | None]] = dict.fromkeys(taken, ("the report itself", None))
     for name, kind in kinds:
         for panel in kind.panels:
             owner, theirs = owners.setdefault(panel.section, (name, panel))
             if owner != name and theirs != panel:
-                return f"section {panel.section!r} of the report is that of {owner}: {name} cannot have it too"
+                return f"section {panel.section!r} of the report belongs to {owner}: {name} cannot have it too"
     return None
 
 
@@ -103,13 +103,13 @@ def _load(name: str, load: Callable[[], Any], where: str) -> Kind:
 
 
 def run_file(path: Path) -> ModuleType:
-    """The file as a module, under a name that no other module has."""
+    """Runs the file and returns it as a module with a unique name."""
     name = f"_dyn_node_{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # its name ends in .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # types are looked up there
+    sys.modules[name] = module  # needed to resolve its types
     spec.loader.exec_module(module)
     return module
 

@@ -1,13 +1,13 @@
-"""Where a robot's links are, for all who draw it: from joint states to `tf`, `tf_static` and `robot_description`.
+"""Publishes the frames of a robot's links: from joint states to `tf`, `tf_static` and `robot_description`.
 
     X_PC = X_WP^-1 X_WC        of each joint, from its parent link P to its child link C
 
-as ROS 2's node of the same name does: a frame for each link, called like it; joints that are fixed are said once, on
-`tf_static`, all others at each state that comes, at most `rate_hz` times a second, with that state's stamp. A message
-moves the joints that it names, and those that follow them (mimic). Joints with several ways to move, a floating base
-too, are those of `multi_dof_joint_states`; where nobody publishes these, they are left to others, as ROS leaves
-`odom` to `base_link`. A message that names no joint of the robot, or is none, moves nothing, and is said once. Sensors
-of a sensor file have fixed frames too, called as the `frame_id` of their readings.
+As ROS 2's node of the same name: one frame per link, with the link's name; fixed joints once on `tf_static`, all others
+at each received state, at most `rate_hz` times a second, with that state's stamp. A message moves the joints it names
+and the joints that mimic them. Joints with several degrees of freedom, including a floating base, are from
+`multi_dof_joint_states`; without a publisher their frames are left to others, as ROS leaves `odom` to `base_link`. An
+invalid message, or one that names no joint of the robot, is ignored and logged once. The sensors of a sensor file have
+fixed frames, named as the `frame_id` of their readings.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
     """Parameters of the robot state publisher.
 
     robot: path of its URDF, MJCF, SDFormat or xacro file. root: how its root link moves in the world. mimic: whether
-    joints that mimic others follow them. rate_hz: how often at most `tf` is published. frame_prefix: what stands before
-    the name of each link's frame. sensors: path of a sensor file, whose force/torque sensors and IMUs get frames too.
-    joint_states, multi_dof_joint_states: the topics it listens to.
+    mimicked joints follow. rate_hz: largest rate of `tf`. frame_prefix: prefix of the name of each frame. sensors: path
+    of a sensor file, whose force/torque sensors and IMUs get frames too. joint_states, multi_dof_joint_states: the
+    topics it subscribes to.
     """
 
     robot: RobotFile
@@ -70,7 +70,7 @@ class Frames:
         for name in (*sensors.force_torque, *sensors.imus) if sensors is not None else ():
             if name in self._places:
                 raise InvalidArgumentError(
-                    f"the sensor {name!r} is called like a link of robot {robot.name!r}: a frame is one of the two",
+                    f"the sensor {name!r} has the name of a link of robot {robot.name!r}: frames need unique names",
                     path="sensors",
                 )
         joints = robot.description.joints
@@ -82,21 +82,19 @@ class Frames:
         ]
 
     def fixed(self, stamp: Time) -> TFMessage:
-        """Frames that stand still in their parents."""
+        """Returns the frames that are fixed in their parents."""
         poses = self._robot.link_poses(self._robot.configuration.neutral)
         links = [self._transform(parent, child, poses, stamp) for parent, child in self._fixed]
         return TFMessage([*links, *self._mounted(stamp)])
 
     def moving(self, q: Array, stamps: Mapping[str, Time]) -> TFMessage:
-        """Frames that joints move in their parents, at the position q (nq,). stamps: of these joints, and of those that
-        follow them: when each stood so.
-        """
+        """Returns the frames that joints move in their parents, at the position q (nq,). stamps: by joint."""
         poses = self._robot.link_poses(q)
         pairs = [(parent, child, stamps[mover]) for parent, child, mover in self._moving if mover in stamps]
         return TFMessage([self._transform(parent, child, poses, stamp) for parent, child, stamp in pairs])
 
     def _mounted(self, stamp: Time) -> Iterator[TransformStamped]:
-        """Sensors in their links: a force/torque sensor is in its joint's frame, which is the child link's."""
+        """Yields the frames of sensors; a force/torque sensor is in its joint's frame, which is the child link's."""
         if self._sensors is None:
             return
         link_of = {joint.name: joint.child for joint in self._robot.description.joints}

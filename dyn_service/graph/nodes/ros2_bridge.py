@@ -1,7 +1,7 @@
-"""Our topics among ROS 2's, over DDS: those of `to_ros` go out, those of `from_ros` come in. Extra `ros2`.
+"""Bridges topics to ROS 2 over DDS: `to_ros` publishes ours there, `from_ros` publishes ROS 2's here. Extra `ros2`.
 
-ROS 2's nodes see them with ROS's names and types: `ros2 topic echo /joint_states`. A topic that goes out is found, with
-its type, when someone here publishes it. Nothing is queued: where one side is slow it has the newest.
+ROS 2's nodes see ROS names and types: `ros2 topic echo /joint_states`. An outgoing topic is found, with its type, when
+a node here publishes it. Nothing is queued: a slow side gets the newest message.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ TO_ROS = (
     "joint_states", "multi_dof_joint_states", "odom", "tf", "tf_static", "robot_description", "/clock", "/diagnostics",
 )  # fmt: skip
 LATCHED = ("robot_description", "tf_static")
-"""Topics that ROS 2 gives to late subscribers too."""
+"""Topics that late subscribers in ROS 2 get as well."""
 LOOK_S = 0.5
 STATS_S = 0.5
-MOST_SAID = 100
-"""Faults of others that are said."""
+MAX_WARNINGS = 100
+"""Number of different warnings that are logged."""
 _LOG = logging.getLogger(__name__)
 
 
 class Incoming(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A topic that comes from ROS. type: such as `trajectory_msgs/msg/JointTrajectory`."""
+    """A topic from ROS. type: for example `trajectory_msgs/msg/JointTrajectory`."""
 
     topic: str
     type: str
@@ -44,10 +44,10 @@ class Incoming(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Ros2BridgeParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the bridge.
 
-    to_ros: topics of this launch that ROS 2's nodes get. from_ros: topics of ROS 2's that nodes here get, each with its
-    type. domain: ROS's domain; None is `$ROS_DOMAIN_ID`, or 0. reach: `localhost` speaks on this machine alone, and
-    wants ROS 2's nodes to do so too (`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST`); `subnet` is ROS 2's own default;
-    `system` is what `$CYCLONEDDS_URI` says. rate_hz: how often it looks for what came from ROS.
+    to_ros: topics of this launch for ROS 2. from_ros: topics of ROS 2 for this launch, with their types. domain: ROS
+    domain; by default `$ROS_DOMAIN_ID`, or 0. reach: `localhost` communicates on this machine only, and requires the
+    same of ROS 2's nodes (`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST`); `subnet` is ROS 2's default; `system` uses
+    `$CYCLONEDDS_URI`. rate_hz: rate at which messages from ROS are polled.
     """
 
     to_ros: list[str] = msgspec.field(default_factory=lambda: list(TO_ROS))
@@ -61,14 +61,12 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
     """See the module."""
 
     def on_configure(self) -> None:
-        """Opens the domain."""
+        """Joins the DDS domain."""
         p = self.parameters
         coming = [each.topic for each in p.from_ros]
         for name in p.to_ros:
             if self._full(name) in map(self._full, coming):
-                raise InvalidArgumentError(
-                    f"topic {name!r} stands in to_ros and in from_ros: its messages would circulate"
-                )
+                raise InvalidArgumentError(f"topic {name!r} is in to_ros and in from_ros: its messages would circulate")
         self.participant = _participant(p)
         for name in p.to_ros:
             self.participant.check(self._full(name))
@@ -91,7 +89,7 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         self.participant.close()
 
     def _look(self) -> None:
-        """Takes up topics that have got a publisher since."""
+        """Bridges topics that have a new publisher."""
         ends = [end for node in self.graph.nodes() for end in node.publishers]
         for full in map(self._full, self.parameters.to_ros):
             for end in ends:
@@ -99,7 +97,7 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
                     continue
                 try:
                     kind = by_type(end.type)
-                except DynError as error:  # some node's own type, of a package that is not here
+                except DynError as error:  # the type of a package that is not installed here
                     self._left_out(f"{full} does not go to ROS 2: {error}")
                     continue
                 self._out[full] = self.participant.writer(full, kind, latched=_latched(full))
@@ -124,13 +122,13 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         self.telemetry.stats({"sent": sum(self.sent.values()), "received": sum(self.received.values())})
 
     def _left_out(self, sentence: str) -> None:
-        """Says it, once: what one node sends is no reason to leave the others without a bridge."""
-        if sentence not in self._said and len(self._said) < MOST_SAID:
+        """Logs a warning once, and goes on: a fault of one topic must not stop the others."""
+        if sentence not in self._said and len(self._said) < MAX_WARNINGS:
             self._said.add(sentence)
             _LOG.warning("%s: %s", self.name, sentence)
 
     def _full(self, topic: str) -> str:
-        """The topic's full name, remapped."""
+        """Returns the topic's full name after remapping."""
         return self._place(topic, "")[0]
 
 
@@ -149,7 +147,7 @@ def _counts(stats: Stats) -> str:
 
 
 def check(p: Ros2BridgeParameters) -> None:
-    """Refuses to run without DDS.
+    """Checks that DDS is installed.
 
     Raises:
         MissingLibraryError: It is not installed.

@@ -1,7 +1,7 @@
-"""The server node: `dyn serve` under a launcher. It is ready when it has answered `health` on its first endpoint.
+"""The server node: `dyn serve` under a launcher. It is ready when its first endpoint has answered `health`.
 
-From then on it is asked `health` several times a second: each answer, which only a loop that goes on can give, is a
-heartbeat.
+From then on a thread calls `health` several times a second; each response proves that the server's loop works, and
+sends a heartbeat.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 STATS_PERIOD_S = 1.0
 _HEALTH_TRIES, _TRY_S = 40, 0.25
-"""So often a server that begins is asked, and for so long: a loop that has ended meanwhile is not waited for longer."""
+"""Number and timeout of the first `health` calls; if the loop ends, waiting ends with the present call."""
 _LOG = logging.getLogger(__name__)
 
 
 def main(node: Node[ServerSettings]) -> None:
     """Serves the robots until the node is asked to stop."""
-    # the engine: a launcher, which reads the declaration below, does without
+    # imported late: a launcher reads only the declaration below and needs no engine
     from dyn_service.service.server.app import open_server
 
     with node.stop.at_once():
@@ -52,8 +52,8 @@ def main(node: Node[ServerSettings]) -> None:
     watcher = threading.Thread(target=_watch, args=(node, server, ended, faults), daemon=True)
 
     def begin() -> None:
-        """The loop begins now, and signals are the server's: what asks it is not left waiting."""
-        if node.stop.requested:  # while they were not yet
+        """Called when the loop begins and the server handles signals."""
+        if node.stop.requested:  # by a signal before that
             signal.raise_signal(signal.SIGTERM)
         else:
             watcher.start()
@@ -72,9 +72,7 @@ def main(node: Node[ServerSettings]) -> None:
 
 
 def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, faults: list[DynError]) -> None:
-    """Says that the server is ready once it answers, then sends its heartbeats and numbers; the launcher's socket is
-    this thread's.
-    """
+    """Reports ready when the server answers, then sends heartbeats and stats, all from this thread."""
     p, endpoint = node.parameters, server.endpoints[0]
     keys = KeyFolder(p.keys_folder).own_keys() if needs_keys(endpoint, p.keys) else None
     with Client(endpoint, timeout_s=_TRY_S, keys=keys) as client:
@@ -91,7 +89,7 @@ def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, f
         before, since = 0, time.monotonic()
         while not ended.wait(BEAT_PERIOD_S):
             node.spin_once()
-            with suppress(DynError):  # a loop that does not answer is a heartbeat that is missing
+            with suppress(DynError):  # without a response no heartbeat is sent
                 client.health()
                 node.telemetry.beat()
             now = time.monotonic()
@@ -101,7 +99,7 @@ def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, f
 
 
 def _until_it_answers(client: Client, ended: threading.Event) -> DynError | None:
-    """Waits for the first answer, or the loop's end; why there was none."""
+    """Waits for the first response or the end of the loop; returns the error, or None."""
     fault: DynError | None = None
     for _ in range(_HEALTH_TRIES):
         try:
@@ -118,7 +116,7 @@ def _until_it_answers(client: Client, ended: threading.Event) -> DynError | None
 
 
 def _stats(node: Node[ServerSettings], server: Server, before: int, elapsed_s: float) -> int:
-    """Sends the server's numbers; how many requests of others it has answered."""
+    """Sends the server's stats; returns the number of answered requests, without `health`."""
     found = server.service.metrics.to_dict()
     answered: int = sum(record["answered"] for query, record in found["requests"].items() if query != "health")
     rate = (answered - before) / max(elapsed_s, 1e-9)
@@ -130,8 +128,8 @@ NODE = NodeKind(
     NAME,
     ServerSettings,
     main,
-    launched={"endpoints": ["$(endpoint dynamics)"], "allow_load": False},  # nobody else's business, unless it is said
-    about="The dynamics server: it answers questions about robots over ZeroMQ, as `dyn serve` does.",
+    launched={"endpoints": ["$(endpoint dynamics)"], "allow_load": False},  # private to the launch by default
+    about="The dynamics server: answers requests about robots over ZeroMQ, as `dyn serve`.",
 )
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def test_a_node_runs_the_module_that_declares_it(site: Path, tmp_path: Path) -> 
         ("NODE = 5", "node 'thermometer' of package 'my_robot': 'my_robot.nodes.thermometer:NODE' is not a NodeKind"),
         (
             MODULE.replace('Panel("temperature"', 'Panel("outcome"'),
-            "section 'outcome' of the report is that of the report itself: my_robot/thermometer cannot have it too",
+            "section 'outcome' of the report belongs to the report itself: my_robot/thermometer cannot have it too",
         ),
     ],
 )

@@ -188,13 +188,13 @@ def test_a_plant_that_falls_silent_ends_the_controller(lab: Lab) -> None:
     lab.wait_for(lambda state: state.mode == "active")
     plant.send_signal(signal.SIGSTOP)
     status, said = ended(controller)
-    assert (status, said) == (1, "ERROR /controller: no joint state came for 0.5 s: is the plant running?\n")
+    assert (status, said) == (1, "ERROR /controller: no joint state arrived for 0.5 s: is the plant running?\n")
 
 
 def test_a_controller_without_a_plant_ends(lab: Lab) -> None:
     lab.serve()
     status, said = ended(lab.controller("connect_timeout_s:=5.0"))
-    assert (status, said) == (1, "ERROR /controller: no joint state came for 5 s: is the plant running?\n")
+    assert (status, said) == (1, "ERROR /controller: no joint state arrived for 5 s: is the plant running?\n")
 
 
 def test_one_that_is_stopped_in_good_order_releases_the_plant(lab: Lab) -> None:

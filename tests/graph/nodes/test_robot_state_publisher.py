@@ -105,7 +105,7 @@ def test_a_sensors_frame_is_where_its_readings_are_taken(robot: Robot) -> None:
 
 def test_a_sensor_that_is_called_like_a_link_has_no_frame(robot: Robot) -> None:
     both = _sensors(imus={"panda_hand": {"link": "panda_link7", "rate_hz": 100}})
-    with pytest.raises(InvalidArgumentError, match="the sensor 'panda_hand' is called like a link of robot 'panda'"):
+    with pytest.raises(InvalidArgumentError, match="the sensor 'panda_hand' has the name of a link of robot 'panda'"):
         Frames(robot, sensors=both)
 
 

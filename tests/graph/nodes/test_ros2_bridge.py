@@ -87,7 +87,7 @@ def test_what_one_node_sends_ends_no_bridge(nodes: Nodes, ros: Participant, capl
 
 
 def test_a_circle_and_a_type_that_is_none_are_refused(nodes: Nodes) -> None:
-    with pytest.raises(InvalidArgumentError, match="'joint_states' stands in to_ros and in from_ros"):
+    with pytest.raises(InvalidArgumentError, match="'joint_states' is in to_ros and in from_ros"):
         _bridge(nodes, from_ros=[Incoming(topic="/arm/joint_states", type="sensor_msgs/msg/JointState")])
     with pytest.raises(InvalidArgumentError, match="topic '/arm/wrist-1/wrench' cannot be one of ROS 2"):
         _bridge(nodes, from_ros=[Incoming(topic="wrist-1/wrench", type="geometry_msgs/msg/WrenchStamped")])

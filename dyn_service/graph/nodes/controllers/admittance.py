@@ -12,10 +12,11 @@ from dyn_service.graph.nodes.controllers.parameters import Motion, MotionParamet
 
 
 class AdmittanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters beside those of the loop and the motion.
+    """Parameters of the admittance controller, in addition to those of the loop and the motion.
 
-    inertia: kg m^2 | kg, damping: N m s/rad | N s/m, stiffness: N m/rad | N/m, one number or one per velocity: how it
-    gives way. observer_gain: K, 1/s. natural_frequency, damping_ratio: of the computed torque that follows.
+    inertia: kg m^2 | kg, of the admittance; one number or one per velocity. damping: N m s/rad | N s/m, as inertia.
+    stiffness: N m/rad | N/m, as inertia. observer_gain: K, 1/s. natural_frequency, damping_ratio: of the inner computed
+    torque.
     """
 
     trajectory: Motion = "hold"
@@ -28,7 +29,7 @@ class AdmittanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only
 
 
 def make_law(p: AdmittanceParameters, model: RobotQueries) -> Admittance:
-    """The law that the parameters say."""
+    """Makes the law from the parameters."""
     n = model.configuration.nv
     following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, n))
     return Admittance(

@@ -11,11 +11,11 @@ from dyn_service.graph.nodes.controllers.parameters import Motion, MotionParamet
 
 
 class CartesianImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters beside those of the loop and the motion.
+    """Parameters of the Cartesian impedance controller, in addition to those of the loop and the motion.
 
-    link: whose point it is; empty is the last link. point: m, in the link's axes. stiffness: 6 numbers, N m/rad about
-    the world's x, y, z and N/m along them. damping_ratio: of each mode. posture_frequency: rad/s, of what the point
-    does not feel; 0 lets the posture go.
+    link: link of the point; empty is the last link. point: m, in the link's axes. stiffness: 6 numbers, N m/rad about
+    the world's x, y, z and N/m along them. damping_ratio: of each mode. posture_frequency: rad/s, of the posture in the
+    null space of the point; 0 leaves it free.
     """
 
     trajectory: Motion = "hold"
@@ -27,7 +27,7 @@ class CartesianImpedanceParameters(MotionParameters, forbid_unknown_fields=True,
 
 
 def make_law(p: CartesianImpedanceParameters, model: RobotQueries) -> CartesianImpedance:
-    """The law that the parameters say."""
+    """Makes the law from the parameters."""
     link = p.link or model.link_names[-1]
     return CartesianImpedance(model, link, p.point, p.stiffness, p.damping_ratio, p.posture_frequency)
 

@@ -1,4 +1,4 @@
-"""Computed torque that stops where something unforeseen is met: see `control/laws/collision_stop.py`."""
+"""Computed torque with collision detection: see `control/laws/collision_stop.py`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dyn_service.graph.nodes.controllers.parameters import MotionParameters
 
 
 class CollisionStopParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters beside those of the loop and the motion.
+    """Parameters of the collision controller, in addition to those of the loop and the motion.
 
-    natural_frequency, damping_ratio: of the computed torque that follows the motion. observer_gain: K, 1/s. threshold:
-    N m | N, one per velocity; empty is a share of the limits of effort. threshold_share: that share. action: what is
-    done then. hold_stiffness: N m/rad | N/m, of what holds; one number or one per velocity. float_damping: 1/s, of what
-    floats.
+    natural_frequency, damping_ratio: of the computed torque. observer_gain: K, 1/s. threshold: N m | N, one per
+    velocity; empty is a share of the effort limits. threshold_share: that share. action: reaction to a collision.
+    hold_stiffness: N m/rad | N/m, of the action `hold`; one number or one per velocity. float_damping: 1/s, of the
+    action `float`.
     """
 
     natural_frequency: float | list[float] = 30.0
@@ -35,7 +35,7 @@ class CollisionStopParameters(MotionParameters, forbid_unknown_fields=True, kw_o
 
 
 def make_law(p: CollisionStopParameters, model: RobotQueries) -> CollisionStop:
-    """The law that the parameters say."""
+    """Makes the law from the parameters."""
     at = model.configuration
     following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
     limits = thresholds(p.threshold, p.threshold_share, model.limits.efforts, at.velocity_names)

@@ -1,6 +1,6 @@
-"""The computed-torque controller: it asks a dynamics server for every torque, by default at 500 Hz.
+"""The computed-torque controller: requests every torque from a dynamics server, by default at 500 Hz.
 
-What it does beside its law, `control/laws/computed_torque.py`, is that of every controller: see `control_loop.py`.
+The law is `control/laws/computed_torque.py`, the loop `control_loop.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dyn_service.support.parameter_descriptions import settable
 
 
 class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters of the computed-torque controller, beside those of the loop and the motion.
+    """Parameters of the computed-torque controller, in addition to those of the loop and the motion.
 
     natural_frequency: rad/s of the tracking error; one number or one per velocity. damping_ratio: of that error; 1 is
     critical.
@@ -27,7 +27,7 @@ class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only
 
 
 def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
-    """Gains kp (n,) 1/s^2 and kd (n,) 1/s.
+    """Returns the gains kp (n,) 1/s^2 and kd (n,) 1/s.
 
     Raises:
         InvalidArgumentError: The natural frequency is not positive, or not one number or n.
@@ -36,7 +36,7 @@ def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
 
 
 def make_law(p: ControllerParameters, model: RobotQueries) -> ComputedTorque:
-    """The law with the gains that the parameters say.
+    """Makes the law from the parameters.
 
     Raises:
         InvalidArgumentError: As `gains`.
@@ -48,7 +48,7 @@ NODE = controller_kind(
     "controller",
     ControllerParameters,
     make_law,
-    about="Computed torque: it asks a dynamics server for every torque, by default 500 times a second.",
+    about="Computed torque: requests every torque from a dynamics server, by default 500 times a second.",
 )
 
 if __name__ == "__main__":

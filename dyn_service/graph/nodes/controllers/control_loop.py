@@ -1,17 +1,15 @@
-"""The loop of a controller node: whatever its law, it asks, sends, arms, releases, records and reports.
+"""The loop of a controller node, for any law: requests, commands, arming, recording, reporting.
 
-For the first joint state in each period: ask the law, which asks the dynamics server, and send the efforts to the
-plant. Now and then, when the command is on its way, ask `constraint_forces` for the loads of all joints, to record
-them.
+For the first joint state in each period the loop calls the law, which queries the dynamics server, and sends the
+command to the plant. At `loads_rate_hz`, after sending, it requests `constraint_forces` and records the joint loads.
 
-Deadlines. An update that takes longer than `deadline_s` is counted as a miss; the plant holds its last command until
-then, and the late answer is still sent, for it is newer than what is held. States that come meanwhile are skipped,
-never queued: there is no burst. An answer that has not come after `request_timeout_s` is counted as lost, and the
-next state is asked about; a server that went away and came back is simply asked again. One that came back with another
-model under the robot's name refuses, and so ends the controller: only the plant's model is obeyed.
+Deadlines. An update that takes longer than `deadline_s` counts as a miss; the plant holds its last command meanwhile,
+and the late command is still sent, because it is newer than the held one. States that arrive meanwhile are skipped, not
+queued: there are no bursts. A response later than `request_timeout_s` is lost, and the loop goes on with the next
+state; a restarted server is simply queried again. If it has another model under the robot's name, it refuses the
+requests and the controller ends.
 
-Taking over: see `control/controller.py`. Whenever the controller ends, it releases the plant; so it does where the law
-fails or returns what is no command.
+Arming: see `control/controller.py`. The controller releases the plant when it ends, also if the law fails.
 """
 
 from __future__ import annotations
@@ -57,28 +55,28 @@ _LOG = logging.getLogger(__name__)
 STATS_PERIOD_S = 0.5
 WAIT_MS = 100
 RELEASE_S = 0.1
-"""How long an ending controller waits for its release to arrive: the plant stops listening to a node that is gone."""
+"""Time for which an ending controller waits for its release to arrive, before it disconnects."""
 
 
 def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
     """Runs the controller until it is asked to stop.
 
     Raises:
-        DynError: Of a parameter, the server, the plant, or the law; see `ControlLoop.run`.
+        DynError: Raised by a parameter, the server, the plant or the law; see `ControlLoop.run`.
     """
     p = node.parameters
     with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
-        with node.stop.at_once():  # a server that is not there is not waited for to the end
+        with node.stop.at_once():  # a signal ends the wait for the server
             robot = client.robot(p.robot or only_robot(client.list_robots()))
-        client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # no control loop waits for a compiler
+        client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # never wait for a compiler
         ControlLoop(node, robot, spec).run()
 
 
 def only_robot(names: list[str]) -> str:
-    """The one robot that the server has.
+    """Returns the server's only robot.
 
     Raises:
-        InvalidArgumentError: It has none or several.
+        InvalidArgumentError: The server has no robot, or several.
     """
     if len(names) != 1:
         raise InvalidArgumentError(
@@ -95,7 +93,7 @@ class _Counters:
 
 
 class ControlLoop(Generic[L]):
-    """The loop and what it needs."""
+    """The loop of one controller."""
 
     def __init__(self, node: Node[L], robot: RobotQueries, spec: LawSpec[L]) -> None:
         p, at = node.parameters, robot.configuration
@@ -111,11 +109,11 @@ class ControlLoop(Generic[L]):
         self.loads: Recorder | None = None
         self.counters = _Counters()
         self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
-        # latched, so that a plant that finds the controller after its first answer, and waits for it, has it
+        # latched, so that a plant that connects after the first command still gets it
         self.efforts = node.create_publisher(
             JointCommand, p.joint_commands, name="joint_commands", binds=False, latched=True
         )
-        # what nobody listens to is not made: a turn of the loop costs what it does without these topics
+        # messages without subscribers are not made, so that these topics cost nothing
         self._shown = node.create_publisher(DynamicJointState, "~/signals")
         self._tracked: Publisher[JointTrajectoryControllerState] | None = None
         if spec.make_motion is not None:
@@ -133,13 +131,13 @@ class ControlLoop(Generic[L]):
         self._announced: object = None
 
     def run(self) -> None:
-        """Runs until the node is asked to stop, and releases the plant however it ends.
+        """Runs until the node is asked to stop, and always releases the plant.
 
         Raises:
-            DeadlineExceededError: No state of the plant came for `state_timeout_s`.
+            DeadlineExceededError: No state of the plant arrived for `state_timeout_s`.
             FailedPreconditionError: The plant or the server has another model; the plant stopped, and `rearm` is off.
-            LawError: The law failed, or returned what is no command.
-            DynError: What the law raised.
+            LawError: The law failed, or returned an invalid command.
+            DynError: Raised by the law.
         """
         self._facts()
         with self.node.stop.at_once():
@@ -163,22 +161,22 @@ class ControlLoop(Generic[L]):
     def _loop(self) -> None:
         p = self.node.parameters
         next_stats = time.monotonic() + STATS_PERIOD_S
-        # waits are counted, not time: one who was himself suspended has not waited
-        silent, patience_s = 0, p.connect_timeout_s
+        # counts missed waits, not seconds, so that a suspended process does not time out
+        silent, timeout_s = 0, p.connect_timeout_s
         while not self.node.stop.requested:
             self.node.spin_once()
-            self.node.beat(2.0 * p.request_timeout_s)  # it may wait for two answers in a turn
+            self.node.beat(2.0 * p.request_timeout_s)  # a turn may wait for two responses
             state = self._receive()
             if state is not None:
-                self._last, silent, patience_s = state, 0, p.state_timeout_s
-                if doubt := self.following.rate_warning(state):
-                    _LOG.warning("%s", doubt)
+                self._last, silent, timeout_s = state, 0, p.state_timeout_s
+                if warning := self.following.rate_warning(state):
+                    _LOG.warning("%s", warning)
                 if self.following.due(state):
                     self._control(state)
             elif not is_readable(self.states.socket):
                 silent += 1
-                if silent > math.ceil(1e3 * patience_s / WAIT_MS):
-                    raise DeadlineExceededError(f"no joint state came for {patience_s:g} s: is the plant running?")
+                if silent > math.ceil(1e3 * timeout_s / WAIT_MS):
+                    raise DeadlineExceededError(f"no joint state arrived for {timeout_s:g} s: is the plant running?")
             now = time.monotonic()
             if now >= next_stats:
                 next_stats = now + STATS_PERIOD_S
@@ -207,7 +205,7 @@ class ControlLoop(Generic[L]):
             self._record_loads(state)
 
     def _show(self, state: PlantState, command: JointCommand) -> None:
-        """Publishes where it is, and the law's signals, to those who listen, `state_rate_hz` times a second."""
+        """Publishes state and signals to subscribers, `state_rate_hz` times a second."""
         period = int(state.stamp * self.node.parameters.state_rate_hz + 1e-6)
         if period == self._shown_period:
             return
@@ -253,9 +251,9 @@ class ControlLoop(Generic[L]):
         row[1:] = np.concatenate([magnitude[:, 1], magnitude[:, 0]])
 
     def _warm_up(self) -> None:
-        """Asks each question once, so that what the server makes late is made before the loop begins."""
+        """Sends each query once, so that the server compiles it before the loop begins."""
         zero, following = np.zeros(self.at.nv), self.following
-        q = self.robot.limits.middle(otherwise=self.at.neutral)  # neutral may be a stretched arm, beyond a law's sense
+        q = self.robot.limits.middle(otherwise=self.at.neutral)  # neutral may be a singular, stretched arm
         at_rest = Moment(RobotState(0.0, q, zero, zero), Reference(q, zero, zero), 1.0 / following.rate_hz, zero, 0.0)
         deadline = time.monotonic() + self.node.parameters.connect_timeout_s
         while not self.node.stop.requested:
@@ -268,7 +266,7 @@ class ControlLoop(Generic[L]):
                     raise
 
     def _set(self, before: L, after: L) -> None:
-        """Has the law made anew, with the parameters that are to be; what it refuses is refused."""
+        """Makes the law again with the new parameters; raises if they are invalid."""
         law = self.spec.make_law(after, self.robot)
         self.commander.exchange(law)
         self.node.telemetry.facts({"law_parameters": own_parameters(after)})

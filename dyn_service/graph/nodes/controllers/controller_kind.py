@@ -1,4 +1,4 @@
-"""The declaration of a controller node: a law, in the loop of `control_loop.py`.
+"""Declares a controller node from a law; it runs in the loop of `control_loop.py`.
 
 NODE = controller_kind("damper", DamperParameters, lambda p, model: Damper(p.damping))
 """
@@ -17,7 +17,7 @@ from dyn_service.graph.nodes.controllers.parameters import MotionParameters, tra
 
 @dataclass(frozen=True)
 class ControllerKind(NodeKind[L]):
-    """A kind of node that runs a law. spec: of the law, for who runs it without a process: `law_spec.commander`."""
+    """A kind of node that runs a law. spec: of the law, also for use without a process: `law_spec.commander`."""
 
     spec: LawSpec[L] = field(kw_only=True)
 
@@ -36,21 +36,21 @@ def controller_kind(
     about: str = "",
     check: Callable[[L], None] = lambda parameters: None,
 ) -> ControllerKind[L]:
-    """The node of a control law.
+    """Returns the node of a control law.
 
     Args:
-        name: What a launch file calls it, `exec`.
-        parameters: Its parameters: a struct below `LoopParameters`, or below `MotionParameters` for a law that follows
-            a reference motion.
-        make_law: Makes the law from the parameters and the model. It is called once, before the loop begins.
-        make_motion: What begins the reference; left out, that of the parameters `trajectory` where the kind has them,
-            else the law's reference is where it was taken over, and nothing is said of tracking.
-        inputs: Topics that the law listens to.
-        outputs: Topics that it speaks on. The last message of each is there for who comes later.
-        services: What it can be asked.
-        panels: Parts of the report beside those of every controller.
-        columns: Cells of the live table beside those of every controller.
-        about: What it is, in a sentence or two, for `--help`.
+        name: Its name in launch files, `exec`.
+        parameters: Its parameters: a subclass of `LoopParameters`, or of `MotionParameters` for a law that follows a
+            reference motion.
+        make_law: Makes the law from the parameters and the model; called once, before the loop begins.
+        make_motion: Makes the function that begins the reference; by default from the parameter `trajectory`. Without
+            such a parameter the reference is the position at arming, and no tracking error is reported.
+        inputs: Topics that the law subscribes to.
+        outputs: Topics that it publishes, latched.
+        services: Its services.
+        panels: Further parts of the report.
+        columns: Further columns of the live table.
+        about: A short description for `--help`.
         check: See `NodeKind.check`.
 
     Returns:

@@ -12,13 +12,13 @@ from dyn_service.support.parameter_descriptions import settable
 
 
 class GravityCompensationParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters beside those of the loop. damping: 1/s, speed dies out as exp(-damping t)."""
+    """Parameters in addition to those of the loop. damping: 1/s, speeds decay as exp(-damping t)."""
 
     damping: Annotated[float, settable] = 2.0
 
 
 def make_law(p: GravityCompensationParameters, model: RobotQueries) -> GravityCompensation:
-    """The law that the parameters say."""
+    """Makes the law from the parameters."""
     return GravityCompensation(model, p.damping)
 
 

@@ -12,7 +12,7 @@ from dyn_service.support.parameter_descriptions import settable
 
 
 class JointImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters beside those of the loop and the motion.
+    """Parameters of the joint impedance controller, in addition to those of the loop and the motion.
 
     stiffness: N m/rad | N/m, one number or one per velocity. damping_ratio: of each mode of the arm.
     """
@@ -23,7 +23,7 @@ class JointImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_
 
 
 def make_law(p: JointImpedanceParameters, model: RobotQueries) -> JointImpedance:
-    """The law that the parameters say."""
+    """Makes the law from the parameters."""
     return JointImpedance(model, p.stiffness, p.damping_ratio)
 
 

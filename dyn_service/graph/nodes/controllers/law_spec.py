@@ -1,7 +1,4 @@
-"""Topics and services of a law: what it listens to, what it speaks on, what it can be asked.
-
-What makes a controller the one of its law: how the law is made, what it listens to, publishes, and can be asked.
-"""
+"""The specification of a controller's law: how it is made, its topics and its services."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ from dyn_service.support.parameters import in_range
 
 @dataclass(frozen=True)
 class Input:
-    """A topic that a law listens to, in the node's namespace. take: is given the law and each message; what it refuses
-    by an error of this package is logged, and the law goes on.
+    """A topic that a law subscribes to, in the node's namespace. take: called with the law and each message; a
+    `DynError` that it raises is logged, and the law goes on.
     """
 
     topic: str
@@ -33,8 +30,8 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """A topic that a law speaks on, in the node's namespace, or with `~/` below its own name. take: what it has to say,
-    given the law; asked after each update.
+    """A topic that a law publishes, in the node's namespace, or below the node's name with `~/`. take: called with the
+    law after each update; returns the messages to publish.
     """
 
     topic: str
@@ -44,7 +41,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Service:
-    """A service of a law. request: the struct of its requests. answer: is given the law and each request."""
+    """A service of a law. request: the struct of its requests. answer: called with the law and each request."""
 
     name: str
     request: type[msgspec.Struct]
@@ -55,12 +52,12 @@ L = TypeVar("L", bound=LoopParameters)
 MakeLaw = Callable[[L, RobotQueries], Law]
 """(parameters, model) -> the law."""
 MakeMotion = Callable[[L, Configuration, Limits], TrajectoryMaker]
-"""(parameters, joints, limits) -> what begins the reference motion at a state."""
+"""(parameters, joints, limits) -> function that begins the reference motion at a state."""
 
 
 @dataclass(frozen=True)
 class LawSpec(Generic[L]):
-    """A law, to be made. name: of its kind. make_motion: None where the law follows no reference."""
+    """Specification of a law. name: of its kind. make_motion: None if the law follows no reference."""
 
     name: str
     make_law: MakeLaw[L]
@@ -71,17 +68,17 @@ class LawSpec(Generic[L]):
 
 
 def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, restarted: bool) -> Commander:
-    """The controller of this law, without a process.
+    """Makes the controller of a law, without its process.
 
     Args:
-        spec: What its kind says: `ControllerKind.spec`.
+        spec: Of the law: `ControllerKind.spec`.
         p: Its parameters.
-        model: The robot that its law asks.
-        number: No other run of a controller has it.
-        restarted: Whether a launcher has started it again.
+        model: The robot whose queries the law uses.
+        number: Unique to this run of the controller.
+        restarted: Whether a launcher has restarted it.
 
     Raises:
-        InvalidArgumentError: A parameter is out of its range, or does not fit the robot.
+        InvalidArgumentError: A parameter is out of range, or does not fit the robot.
     """
     p = in_range(p)
     at, fingerprint = model.configuration, model.description.fingerprint

@@ -1,4 +1,4 @@
-"""Parameters that controllers have in common: those of the loop, and those of a reference motion."""
+"""Parameters of all controllers: of the loop, and of reference motions."""
 
 from __future__ import annotations
 
@@ -23,19 +23,16 @@ Motion = Literal["multi_sine", "point_to_point", "hold"]
 class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of every controller.
 
-    endpoint: of the dynamics server. robot: its name there; empty where the server has one robot. rate_hz: commands
-    per second.
-    deadline_s: an answer after it counts as a deadline miss; 0 is one period. request_timeout_s: an answer after it
-    is lost. connect_timeout_s: patience with a server and a plant that are not there yet; state_timeout_s: with a plant
-    that falls silent. rearm: whether it takes over anew a plant that stopped under its command, or that of the one in
-    whose place a launcher has started it; else that ends it.
-    loads_rate_hz: how often joint loads are asked for; 0 is never. delay_compensation: whether state and
-    reference are taken at the middle of the time during which the command will act. keys: the key file, for a server
-    that asks for keys. plant_state: topic or endpoint of the plant's states. joint_commands: of the commands to it.
-    record: whether the recording goes to the launcher. late_share: a run is clean if at most this share of answers came
-    after their deadline or never: the plant holds its last command through one that is missing, not through many.
-    state_rate_hz: how often reference, error and signals are published where a node listens, in the plant's time; 0 is
-    never.
+    endpoint: of the dynamics server. robot: its name there; may be empty if the server has one robot. rate_hz: commands
+    per second. deadline_s: a later response counts as a deadline miss; 0 is one period. request_timeout_s: a later
+    response is lost. connect_timeout_s: longest wait for the server and the plant at the start. state_timeout_s:
+    longest time without a state of the plant. rearm: whether it arms a plant again that stopped under its command, or
+    under that of a controller that a launcher has replaced by it; else it ends. loads_rate_hz: rate of requests for
+    joint loads; 0 is never. delay_compensation: whether state and reference are taken at the middle of the time during
+    which the command will act. keys: the key file, for a server with keys. plant_state: topic or endpoint of the
+    plant's states. joint_commands: topic or endpoint of the commands. record: whether the recording goes to the
+    launcher. late_share: a run is clean if at most this share of responses was late or lost. state_rate_hz: rate, in
+    plant time, at which reference, error and signals are published to subscribers; 0 is never.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"
@@ -59,11 +56,10 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Sines about a centre.
 
-    period_s: of the first harmonic. harmonics: how many there are. range_fraction: of the way from the centre to the
-    nearer limit that is used. velocity_fraction: of the velocity limit that is used. max_amplitude: rad | m.
-    ramp_s: from rest to full motion.
-    centre: rad | m, one number per position; empty is the middle of the limits, and for joints without limits, such as
-    all with several ways to move, where the plant stands when the motion begins.
+    period_s: of the first harmonic. harmonics: their number. range_fraction: share of the distance from the centre to
+    the nearer limit. velocity_fraction: share of the velocity limit. max_amplitude: rad | m. ramp_s: time from rest to
+    full motion. centre: rad | m, one number per position; empty is the middle of the limits, or the plant's position at
+    the beginning for joints without limits.
     """
 
     period_s: Positive = 6.0
@@ -76,10 +72,9 @@ class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tr
 
 
 class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Moves between waypoints, in a circle.
+    """Moves between waypoints in a cycle.
 
-    points: waypoints, rad | m, one number per position each. move_s: how long a move takes. dwell_s: how long it rests
-    at a waypoint.
+    points: waypoints, rad | m, one number per position each. move_s: duration of a move. dwell_s: pause at a waypoint.
     """
 
     points: list[list[float]] = []
@@ -88,7 +83,7 @@ class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only
 
 
 class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters of a controller that follows a reference motion. trajectory: which; `hold` stays where it began."""
+    """Parameters of a controller that follows a reference motion. trajectory: the motion; `hold` keeps the position."""
 
     trajectory: Motion = "multi_sine"
     multi_sine: MultiSineParameters = msgspec.field(default_factory=MultiSineParameters)
@@ -96,7 +91,7 @@ class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True)
 
 
 def trajectory_maker(p: MotionParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
-    """What begins the reference motion that the parameters choose.
+    """Returns the function that begins the reference motion of the parameters.
 
     Raises:
         InvalidArgumentError: The motion does not fit the robot.
@@ -118,6 +113,6 @@ def trajectory_maker(p: MotionParameters, on: Configuration, limits: Limits) -> 
 
 
 def own_parameters(p: LoopParameters) -> dict[str, Any]:
-    """The parameters that are not those of every controller, as plain values: what a report tells of the law."""
+    """Returns the law's own parameters, without those of every controller, as plain values for a report."""
     common = {field.name for field in msgspec.structs.fields(LoopParameters)}
     return {name: value for name, value in msgspec.to_builtins(p).items() if name not in common}

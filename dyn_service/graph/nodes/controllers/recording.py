@@ -1,7 +1,4 @@
-"""Statistics of a controller's requests: sent, answered and lost, deadline misses, round-trip times.
-
-What a law shows of itself, recorded: the channel `law`, with a column per number of its signals.
-"""
+"""A controller's recordings: its requests (sent, answered, lost, late, round trips) and its law's signals."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from dyn_service.messages.std_msgs import Header
 TRANSIENT_ERRORS = (DeadlineExceededError, UnavailableError, ResourceExhaustedError)
 """Errors after which the next request may succeed: the loop goes on."""
 UPDATE, LOADS = 0, 1
-"""Kinds of requests in the recording: a law's update with all it asks, and joint loads for the record."""
+"""Kinds of requests in the recording: an update of the law with all its queries; joint loads."""
 COLUMNS = ("t", "kind", "round_trip_us", "missed")
 
 T = TypeVar("T")
@@ -43,7 +40,7 @@ class RequestMonitor:
             self._recorder.flush()
 
     def ask(self, stamp: float, kind: int, question: Callable[[], T]) -> T | None:
-        """The answer, or None where it is lost."""
+        """Calls `question` and returns its result, or None after a transient error."""
         self.sent += 1
         begun = time.perf_counter_ns()
         try:
@@ -74,7 +71,7 @@ class LawSignals:
         self._found: dict[str, Array] = {}
 
     def take(self, stamp: float, law: Law) -> None:
-        """Records what the law shows of its last update, at the plant's time `stamp` s."""
+        """Records the law's signals of its last update, at the plant time `stamp` s."""
         found = self._found = {name: np.asarray(value, dtype=np.float64) for name, value in law.signals().items()}
         if not found or self._telemetry is None:
             return
@@ -88,11 +85,11 @@ class LawSignals:
         row[1:] = np.concatenate([value.ravel() for value in found.values()])
 
     def latest(self) -> dict[str, float | int | str]:
-        """Of each signal the largest magnitude in the last update, as `law.NAME`."""
+        """Returns the largest magnitude of each signal in the last update, as `law.NAME`."""
         return {f"law.{name}": float(np.abs(value).max(initial=0.0)) for name, value in self._found.items()}
 
     def message(self, stamp: float) -> DynamicJointState:
-        """What `take` took last: by joint the signals with a number for each, all others by their own names."""
+        """Returns the last signals as a message: those with one number per joint by joint, others by their names."""
         parts: dict[str, InterfaceValue] = {}
         for name, value in self._found.items():
             for column, number in zip(self._columns(name, value.size, value.ndim), value.ravel().tolist(), strict=True):

@@ -1,7 +1,4 @@
-"""What a report shows of a control law: its name, its parameters, and its signals with charts of each.
-
-What a report shows of a controller: its law, its updates with their round trips, and the loads it asked for.
-"""
+"""A controller's part of a report: its law with signals, its requests with round trips, joint loads."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from dyn_service.graph.report.verdicts import Verdict
 
 
 def law_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
-    """The law's name, parameters and signals, or None where the controller tells of no law."""
+    """Returns the section of the law, its parameters and signals, or None without a law."""
     name = controller.fact("law")
     if name is None:
         return None
@@ -54,13 +51,13 @@ def law_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | N
 
 
 def signals_of(recording: Recording) -> dict[str, tuple[tuple[str, ...], Array]]:
-    """Each signal's entries, and their values (k, entries)."""
+    """Returns each signal's entries and their values (k, entries)."""
     names = dict.fromkeys(column.partition(".")[0] for column in recording.columns[1:])
     return {name: recording.group(name) for name in names}
 
 
 def signal_cards(t: Array, entries: tuple[str, ...], values: Array) -> list[Card]:
-    """A card per entry of the signal (k, entries) over the plant's time (k,) s."""
+    """Returns a card per entry of the signal (k, entries) over the plant time (k,) s."""
     return [
         Card(name, [Chart(t, [Line(name, values[:, k])], name)], f"max {np.abs(values[:, k]).max():.3g}")
         for k, name in enumerate(entries)
@@ -76,7 +73,7 @@ LAW_PANELS = (Panel("law", law_section),)
 
 
 _JOIN_S = 0.05
-"""Late answers closer together than this are told as one span."""
+"""Late responses closer together than this are merged into one span."""
 
 
 @dataclass
@@ -90,7 +87,7 @@ class Loads:
 
 
 def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Section:
-    """Requests and round trips, with their charts."""
+    """Returns the section of requests and round trips, with charts."""
     requests = controller.recordings.get("requests")
     content = _request_summary(controller, requests)
     verdict = _verdict(content, controller, store)
@@ -102,7 +99,7 @@ def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Sectio
 
 
 def loads_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
-    """The joint loads with their charts, or None where none were recorded."""
+    """Returns the section of joint loads, with charts, or None without a recording."""
     loads = loads_of(controller)
     if loads is None:
         return None
@@ -110,7 +107,7 @@ def loads_section(controller: NodeTelemetry, store: TelemetryStore) -> Section |
 
 
 def loads_of(controller: NodeTelemetry) -> Loads | None:
-    """The joint loads, or None where none were recorded."""
+    """Returns the joint loads, or None without a recording."""
     recording = controller.recordings.get("loads")
     if recording is None or not len(recording.table):
         return None
@@ -162,7 +159,7 @@ def _lines(requests: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(requests: Mapping[str, Any], controller: NodeTelemetry, store: TelemetryStore) -> Verdict:
-    """The share of answers that came late or never, but where every plant waits for them."""
+    """Verdict on the share of late and lost responses; not applicable in lockstep."""
     clocks = {clock for node in store.nodes.values() if (clock := node.fact("clock")) is not None}
     share, late, sent = controller.fact("late_share"), requests["deadline_misses"] + requests["lost"], requests["sent"]
     why_not = "in lockstep nothing comes late" if clocks == {"lockstep"} else "" if sent else "nothing was asked"
@@ -171,7 +168,7 @@ def _verdict(requests: Mapping[str, Any], controller: NodeTelemetry, store: Tele
 
 
 def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave: bool) -> list[Finding]:
-    """Answers that came late or never."""
+    """Findings on late and lost responses."""
     found: list[Finding] = []
     late, sent = requests["deadline_misses"], max(1, requests["sent"])
     if late:
@@ -188,7 +185,7 @@ def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave
 
 
 def load_cards(found: Loads) -> list[Card]:
-    """Magnitudes of the constraint force and torque of every joint, fixed ones too."""
+    """Cards with the constraint force and torque of every joint, including fixed ones."""
     cards = []
     for k, joint in enumerate(found.joints):
         charts, most = [], []

@@ -1,4 +1,4 @@
-"""`JointTrajectory` goals, followed by efforts, positions or velocities: see `control/laws/trajectory_following.py`."""
+"""The trajectory-following controller: see `control/laws/trajectory_following.py`."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ from dyn_service.support.parameters import FilePath, NotNegative
 
 
 class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters beside those of the loop.
+    """Parameters in addition to those of the loop.
 
-    goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed one after the other. velocity_share: of
-    the robot's limits. max_acceleration: rad/s^2 | m/s^2, max_jerk: rad/s^3 | m/s^3, of goals without times, one number
-    or one per velocity. path_tolerance, goal_tolerance: rad | m, one number or one per velocity; 0 is any.
-    stopped_velocity_tolerance: rad/s | m/s, of speeds at a goal's end; 0 is any. goal_time_s: so long after its end a
-    goal may be reached. allow_partial_joints_goal: whether goals may leave out joints, which stay where they are.
+    goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed in sequence. velocity_share: share of the
+    robot's velocity limits. max_acceleration: rad/s^2 | m/s^2, of goals without times, one number or one per velocity.
+    max_jerk: rad/s^3 | m/s^3, as max_acceleration. path_tolerance, goal_tolerance: rad | m, one number or one per
+    velocity; 0 is unlimited. stopped_velocity_tolerance: rad/s | m/s, of speeds at a goal's end; 0 is unlimited.
+    goal_time_s: time after its end in which a goal may be reached. allow_partial_joints_goal: whether goals may leave
+    out joints, which then do not move.
 
-    command_interface: what is commanded: efforts of computed torque, positions, or velocities. natural_frequency,
-    damping_ratio: of the computed torque. position_gain: 1/s of the error of position in commanded velocities.
-    feed_forward: the efforts beside commanded positions and velocities: none, those of the reference's acceleration for
-    drives that know their robot's model, or all of inverse dynamics for those that do not.
+    command_interface: efforts of computed torque, positions, or velocities. natural_frequency, damping_ratio: of the
+    computed torque. position_gain: 1/s, of the position error in commanded velocities. feed_forward: efforts sent with
+    positions and velocities: none, those of the reference's acceleration for drives with the robot's model, or inverse
+    dynamics for drives without one.
     """
 
     goals: FilePath = ""
@@ -69,11 +70,11 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
 
 
 def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> TrajectoryFollowing:
-    """The law that the parameters say, with the goals of the file.
+    """Makes the law from the parameters, with the goals of the file.
 
     Raises:
-        InvalidArgumentError: A parameter is out of its range, or a goal is none for this robot; names file and line.
-        NotFoundError: There is no such file.
+        InvalidArgumentError: A parameter is out of range, or a goal does not fit this robot; names file and line.
+        NotFoundError: The file does not exist.
     """
     at = model.configuration
     acceleration, jerk = (
@@ -96,11 +97,11 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
 
 
 def goals_of(path: Path, on: Configuration, *, partial: bool = False) -> tuple[JointTrajectory, ...]:
-    """The goals of a file. partial: whether they may leave out joints.
+    """Returns the goals of a file. partial: whether they may leave out joints.
 
     Raises:
-        NotFoundError: There is no such file.
-        ConfigurationError: It is no list of goals, or one is none for this robot; names file and line.
+        NotFoundError: The file does not exist.
+        ConfigurationError: It is not a list of goals, or one does not fit this robot; names file and line.
     """
     document = read_document(path)
     goals = document.convert(document.value, list[JointTrajectory])
@@ -113,30 +114,30 @@ def goals_of(path: Path, on: Configuration, *, partial: bool = False) -> tuple[J
 
 
 def hold(p: TrajectoryFollowingParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
-    """Where it stands until the first goal begins."""
+    """Holds the position until the first goal begins."""
     return hold_maker(on)
 
 
 class CancelGoalsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ends the goal that is followed and all that wait."""
+    """Cancels the present and all waiting goals."""
 
 
 class CancelGoalsResponse(msgspec.Struct, frozen=True):
-    """The numbers of the goals that were ended."""
+    """The numbers of the canceled goals."""
 
     canceled: list[int]
 
 
 def cancel(law: TrajectoryFollowing, request: CancelGoalsRequest) -> CancelGoalsResponse:
-    """Ends all goals; the robot comes to rest under command."""
+    """Cancels all goals; the robot comes to rest under command."""
     return CancelGoalsResponse(law.cancel())
 
 
 class FollowJointTrajectoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A goal with its own tolerances, with the fields of the goal of ROS's `control_msgs/action/FollowJointTrajectory`.
 
-    path_tolerance, goal_tolerance: of joints, on the way and at the end. goal_time_tolerance: so long after its end it
-    may be reached. 0 is what the parameters say, a negative number any.
+    path_tolerance, goal_tolerance: of joints, on the way and at the end. goal_time_tolerance: time after its end in
+    which it may be reached. 0 selects the parameters' value, a negative number is unlimited.
     """
 
     trajectory: JointTrajectory
@@ -146,17 +147,17 @@ class FollowJointTrajectoryRequest(msgspec.Struct, frozen=True, forbid_unknown_f
 
 
 class FollowJointTrajectoryResponse(msgspec.Struct, frozen=True):
-    """The goal's number, by which `goal_status` tells what becomes of it."""
+    """The goal's number in `goal_status`."""
 
     number: int
 
 
 def follow(law: TrajectoryFollowing, request: FollowJointTrajectoryRequest) -> FollowJointTrajectoryResponse:
-    """Takes the goal, as one that comes by the topic.
+    """Accepts the goal, like one from the topic.
 
     Raises:
-        GoalError: It is none for this robot.
-        FailedPreconditionError: It has no times, and the library that finds them is not there.
+        GoalError: The goal does not fit this robot.
+        FailedPreconditionError: The goal has no times, and ruckig is not installed.
     """
     said = GoalTolerances(request.path_tolerance, request.goal_tolerance, request.goal_time_tolerance)
     return FollowJointTrajectoryResponse(law.offer(request.trajectory, said).number)
@@ -168,11 +169,11 @@ def _tolerance(name: str, given: float | list[float], n: int) -> Array:
 
 
 def check(p: TrajectoryFollowingParameters) -> None:
-    """Refuses a file with goals that cannot be planned here.
+    """Checks that the goals of the file can be planned here.
 
     Raises:
-        ConfigurationError: The file is no list of goals.
-        MissingLibraryError: A goal has no times, and the library that finds them is not installed.
+        ConfigurationError: The file is not a list of goals.
+        MissingLibraryError: A goal has no times, and ruckig is not installed.
     """
     path = Path(p.goals)
     if path.is_file():
