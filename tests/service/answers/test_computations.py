@@ -159,8 +159,8 @@ def test_too_many_steps_in_one_request(server: Server, bare: Callable[..., Any])
     assert reply["error"] == {
         "code": "RESOURCE_EXHAUSTED",
         "type": "ResourceExhaustedError",
-        "message": "simulate asks for one state and 20001 steps; the limit is 20000 steps in one request, go on from "
-        "the last state in the next",
+        "message": "simulate asks for one state and 20001 steps; the limit is 20000 steps in one request, continue "
+        "from the last state in the next",
         "path": "options.steps",
     }
 

@@ -413,19 +413,17 @@ def ticking(*ticks_s: float) -> Callable[[], int]:
 
 def test_a_meter_counts_from_its_first_call() -> None:
     row, limits = COMPUTATIONS["simulate"], RequestLimits(max_work_s=2.0)
-    look = meter(row, limits, clock=ticking(50.0, 0.0, 1.0, 0.9, 0.2))  # the first call reads it twice
+    check = meter(row, limits, clock=ticking(50.0, 0.0, 1.0, 0.9, 0.2))  # the first call reads it twice
     for share in (0.1, 0.2, 0.3):
-        look(share)
-    with pytest.raises(
-        ResourceExhaustedError, match="simulate has worked for 2 s, which is the limit, and is 40% done"
-    ):
-        look(0.4)
+        check(share)
+    with pytest.raises(ResourceExhaustedError, match=r"simulate has worked for 2 s, .* 40% done"):
+        check(0.4)
 
 
 def test_a_meter_stops_at_the_deadline() -> None:
-    look = meter(COMPUTATIONS["simulate"], RequestLimits(), until_ns=perf_counter_ns() - 1)
-    with pytest.raises(DeadlineExceededError, match="simulate was 50% done when its deadline went by"):
-        look(0.5)
+    check = meter(COMPUTATIONS["simulate"], RequestLimits(), until_ns=perf_counter_ns() - 1)
+    with pytest.raises(DeadlineExceededError, match="simulate was stopped at its deadline, 50% done"):
+        check(0.5)
 
 
 MOST = RequestLimits().max_steps
@@ -454,7 +452,7 @@ def test_steps_that_choose_their_own_number_are_metered(scara: Robot) -> None:
     options = {"dt": 10.0, "steps": 20, "integrator": "adaptive"}
     error = ask(metered, request("simulate", "scara", inputs=WILD, options=options))["error"]
     assert (error["code"], error["path"]) == (EXHAUSTED, "options.steps")
-    assert error["message"].startswith("simulate has worked for 0.1 s, which is the limit, and is 0% done")
+    assert error["message"].startswith("simulate has worked for 0.1 s, the limit, and is 0% done")
 
 
 class Counting(Robot):
@@ -599,7 +597,7 @@ def test_a_refusal_names_what_would_fit(tcp_server: Server) -> None:
         assert error["error"]["code"] == EXHAUSTED
         fitting = int(error["error"]["message"].split("at most ")[1].split()[0])
         assert 100 < fitting < 20_000
-        assert "go on from the last state in the next" in error["error"]["message"]
+        assert "the last state in the next" in error["error"]["message"]
         few = {"dt": 1e-3, "steps": 10, "every": 10}
         assert bare.ask(request("simulate", inputs=inputs, options=few))["ok"]
     finally:

@@ -97,14 +97,12 @@ def meter(
         began = clock() if began is None else began  # from the first call on, so that compilation does not count
         if clock() - began > limits.max_work_s * 1e9:
             raise ResourceExhaustedError(
-                f"{row.name} has worked for {limits.max_work_s:g} s, which is the limit, and is {share:.0%} done: ask "
-                "for fewer steps or states in one request",
+                f"{row.name} has worked for {limits.max_work_s:g} s, the limit, and is {share:.0%} done: ask for fewer "
+                "steps or states in one request",
                 path="options.steps",
             )
         if until_ns is not None and perf_counter_ns() > until_ns:
-            raise DeadlineExceededError(
-                f"{row.name} was {share:.0%} done when its deadline went by, and was stopped", path="deadline_ms"
-            )
+            raise DeadlineExceededError(f"{row.name} was stopped at its deadline, {share:.0%} done", path="deadline_ms")
 
     return check
 
@@ -140,4 +138,4 @@ def _suggestion(cost: Cost, share: float) -> str:
 
 
 def _hint(name: str) -> str:
-    return ", go on from the last state in the next" if name == "steps" else ""
+    return ", continue from the last state in the next" if name == "steps" else ""
