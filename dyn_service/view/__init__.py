@@ -1,5 +1,10 @@
-"""What a robot looks like, and its motion, in a browser.
+"""The viewer: a robot and its motion in a browser.
 
-`shapes.py` reads what a file says of looks, which no importer of dynamics does; `scene.py` says what stands where in
-which colour; `motions.py` reads recordings. None of these needs a viewer. `viewer.py` hands it all to viser.
+foxglove    topics for Foxglove
+motions     recorded motions
+playing     playback of recordings, and live joint states
+scene       poses, colours and arrows of a state; contact forces of recorded robots
+shapes      shapes of links, and their meshes
+viewer      the web viewer (viser)
+web_proxy   checks the origin of browser connections
 """

@@ -1,7 +1,7 @@
-"""Topics as they come, for Foxglove: the server of its SDK, with ROS 2's schemas and bytes, those that bags have.
+"""A Foxglove server for live topics, with ROS 2's schemas and bytes, as in bags.
 
-It gives and takes nothing: a client can neither publish nor call. What nobody looks at is not even decoded. Who begins
-to look gets a topic's last message, whether its publisher keeps that or not: a robot's description is published once.
+Clients can neither publish nor call. Topics without a viewer are received but not decoded. A new viewer gets the last
+message of a topic first, latched or not, because a robot's description is published once.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from dyn_service.graph.bags.recording import TopicListener, WallClock
 from dyn_service.messages import Message, decode, ros_type, schema
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.cdr import to_cdr
-from dyn_service.view.web_proxy import Door
+from dyn_service.view.web_proxy import WebProxy
 
 NAME = "dyn_service"
 PORT = 8765
 """Foxglove's own default."""
 ORIGINS = ("https://app.foxglove.dev", "file://")
-"""Of Foxglove's page and program; what a web site serves cannot say `file://`."""
+"""Origins of Foxglove's page and program; a web site cannot have the origin `file://`."""
 AGAIN_S = 1.0
-"""Stamps that go back further are another run's; those of several publishers differ by less."""
+"""Seconds: stamps that go back further belong to another run; those of several publishers differ by less."""
 _WAIT_MS = 50
 
 
 class FoxgloveServer:
-    """Serves the messages of topics to Foxglove, and other clients of its protocol.
+    """Serves the messages of topics to Foxglove and other clients of its protocol.
 
-    url: where. found: told of each topic when it is first there, its name and type.
+    url: its address. found: called with the name and type of each new topic.
 
     Args:
         topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Gives the folders in which nodes are now, see `nodes.graph.runtime_folders`.
-        say: Told what goes wrong, once each.
-        host: Where it listens.
-        port: Of it; 0 takes a free one.
-        origins: Pages that may connect beside `ORIGINS` and those of this machine.
+        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
+        say: Called with each problem, once.
+        host: The address to listen on.
+        port: The port; 0 chooses a free one.
+        origins: Pages that may connect, in addition to `ORIGINS` and those of this machine.
 
     Raises:
-        UnavailableError: The port is taken, or this machine has no such address.
+        UnavailableError: The port is in use, or this machine does not have the address.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class FoxgloveServer:
         self._clock = WallClock()
         self._came = _Comers()
         self.malformed = 0
-        self._door = Door("Foxglove's server", host, port, {*ORIGINS, *origins}, say)
-        inner_host, inner_port = self._door.inner
+        self._proxy = WebProxy("Foxglove's server", host, port, {*ORIGINS, *origins}, say)
+        inner_host, inner_port = self._proxy.inner
         try:
             self._server = foxglove.start_server(
                 name=NAME,
@@ -76,24 +76,24 @@ class FoxgloveServer:
                 supported_encodings=["cdr"],
                 context=self._context,
             )
-        except RuntimeError:  # between the look and now; its words are those of another language
-            self._door.close()
+        except RuntimeError:  # taken since the check; the library's message is not helpful
+            self._proxy.close()
             raise UnavailableError(f"Foxglove's server cannot listen on {inner_host}:{inner_port}") from None
         self._listener = TopicListener(topics, folders, say, "shown")
-        self.url = f"ws://{host}:{self._door.port}"
+        self.url = f"ws://{host}:{self._proxy.port}"
 
     @property
     def missed(self) -> int:
-        """Messages that were published and did not come, by their publishers' counts."""
+        """Messages that were published and not received, by the publishers' sequence numbers."""
         return self._listener.missed
 
     def run(self, going_on: Callable[[], bool]) -> None:
-        """Serves as long as `going_on`, which is asked ten times a second and more."""
+        """Serves while `going_on()` is true; it is called at least ten times per second."""
         while going_on():
             self.turn(_WAIT_MS)
 
     def turn(self, wait_ms: int) -> None:
-        """Waits for messages, at most so long, and hands on what has come."""
+        """Waits for messages up to a timeout and forwards them."""
         for topic in self._came.take():
             channel = self._channels.get(topic)
             if channel is not None and channel.last is not None:
@@ -103,9 +103,9 @@ class FoxgloveServer:
             self._channel(topic, kind)
 
     def close(self) -> None:
-        """Ends it; clients are told."""
+        """Closes the server and its connections."""
         self._server.stop()
-        self._door.close()
+        self._proxy.close()
         self._listener.close()
 
     def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:
@@ -123,7 +123,7 @@ class FoxgloveServer:
             self._send(channel, *channel.last)
 
     def _channel(self, topic: str, kind: type[Message]) -> _Channel:
-        """That of the topic, offered from now on if it was not; of another type where it was offered so."""
+        """Returns the channel of a topic, created if necessary; an existing one may have another type."""
         channel = self._channels.get(topic)
         if channel is None:
             channel = self._channels[topic] = _Channel(topic, kind, self._context)
@@ -147,7 +147,7 @@ class FoxgloveServer:
         channel.out.log(data, log_time=came_ns)
 
     def _begin_again(self) -> None:
-        """Has clients forget what they hold: of what came of an earlier run the newest stamps would stay on top."""
+        """Clears the clients' state, because later stamps of an earlier run would hide new messages."""
         self._server.clear_session()
         for channel in self._channels.values():
             channel.stamp_s = float("-inf")
@@ -156,7 +156,7 @@ class FoxgloveServer:
 
 
 class _Channel:
-    """A topic as it is offered. last: its last frame, and when it came, ns."""
+    """An advertised topic. last: its last frame and arrival time, ns."""
 
     def __init__(self, topic: str, kind: type[Message], context: foxglove.Context) -> None:
         self.topic, self.kind = topic, kind
@@ -167,13 +167,13 @@ class _Channel:
 
 
 class _Comers(ServerListener):
-    """The topics at which somebody began to look; told by the server, in a thread of its own."""
+    """The topics with new viewers; filled by the server in its thread."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[str] = SimpleQueue()
 
     def on_subscribe(self, client: Client, channel: ChannelView) -> None:
-        """What the server calls; the rest stays as it is, since a client may do nothing else."""
+        """Called by the server for a new subscription."""
         self.add(channel.topic)
 
     def add(self, topic: str) -> None:
@@ -184,7 +184,7 @@ class _Comers(ServerListener):
 
 
 def _stamp_s(message: Any) -> float | None:
-    """When a message is of, by its header's stamp, its clock or its first transform; None where it does not say."""
+    """Returns the time of a message from its header, clock or first transform, or None."""
     header = getattr(message, "header", None)
     if header is None and (transforms := getattr(message, "transforms", None)):
         header = transforms[0].header

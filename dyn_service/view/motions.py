@@ -1,4 +1,4 @@
-"""Recorded motions, from the report of a launch or from a bag, in the order of a robot's joints."""
+"""Recorded motions from the report of a launch or from a bag, in the order of a robot's joints."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ from dyn_service.support.suggestions import did_you_mean
 
 RECORDING, REPORT = "recording.npz", "report.json"
 _PLANT = ".plant"
-"""How the arrays of a plant's motion end."""
+"""Suffix of the arrays of a plant's motion."""
 
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """A motion. t (k,) s, rising; q (k, nq); v, tau (k, nv), zero where nothing is known of them; reference (k, nq),
-    NaN where there is none.
-    """
+    """A motion. t (k,) s, increasing; q (k, nq); v, tau (k, nv), zero if unknown; reference (k, nq), NaN if missing."""
 
     t: Array
     q: Array
@@ -41,23 +39,23 @@ class Motion:
     reference: Array
 
     def at(self, time_s: float) -> int:
-        """The last row not later than a time; the first one before all."""
+        """Returns the last row not later than a time, or the first row."""
         return max(0, int(np.searchsorted(self.t, time_s, side="right")) - 1)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A plant of a launch's report. node: its name. parameters: what it was started with, its robot among them."""
+    """A plant of a launch's report. node: its name. parameters: its parameters, including the robot."""
 
     node: str
     parameters: Mapping[str, Any]
     tables: Mapping[str, tuple[tuple[str, ...], Array]]
 
     def motion(self, at: Configuration) -> Motion:
-        """Its motion, of a robot with these joints.
+        """Returns the motion for a robot with these joints.
 
         Raises:
-            InvalidArgumentError: Its joints are not these.
+            InvalidArgumentError: The plant has other joints.
         """
         columns, table = self.tables["plant"]
         t = _rising(_of(columns, table, ["t"], self.node)[:, 0])
@@ -72,7 +70,7 @@ class Recorded:
 
 
 def of_report(folder: Path, node: str | None = None) -> Recorded:
-    """A plant of a launch's report: the one of that name, or the first.
+    """Returns a plant of a launch's report: the one with the given name, or the first.
 
     Raises:
         NotFoundError: The folder has no report, or no such plant.
@@ -106,7 +104,7 @@ def of_report(folder: Path, node: str | None = None) -> Recorded:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A robot at a time t s: q (nq,), v, tau (nv,). What nothing is known of is neutral, or zero."""
+    """A robot's state at time t s: q (nq,), v, tau (nv,). Unknown values are neutral or zero."""
 
     t: float
     q: Array
@@ -115,17 +113,16 @@ class State:
 
 
 class States:
-    """States of a robot from messages of joint states, each of one degree of freedom or of several, as they come."""
+    """Builds states of a robot from joint state messages, in the order of arrival."""
 
     def __init__(self, at: Configuration) -> None:
         self._heard = ReceivedJointStates(at)
 
     def take(self, messages: Iterable[Any]) -> State | None:
-        """Where the robot is by these messages, of about one time, and by all before; None where they name no joint of
-        it.
+        """Returns the state after messages of about one time; None if they contain no joint of the robot.
 
         Raises:
-            InvalidArgumentError: One is none.
+            InvalidArgumentError: A message is invalid.
         """
         stamps = [stamp_of(message) for message in messages if self._heard.take(message)]
         if not stamps:
@@ -134,10 +131,10 @@ class States:
 
 
 def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> Motion:
-    """The motion that messages of joint states tell, its time from the first one on; those of one time are one state.
+    """Returns the motion of joint state messages, with time from the first; messages of one time form one state.
 
     Raises:
-        InvalidArgumentError: No message names a joint of the robot, or one is none.
+        InvalidArgumentError: No message contains a joint of the robot, or a message is invalid.
     """
     states, found = list[State](), dict[str, None]()
     heard, heard_run = States(at), 0
@@ -160,8 +157,8 @@ def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> 
 
 
 def _by_run(messages: Iterable[Any]) -> Iterator[tuple[int, float, Any]]:
-    """Messages with their time and the number of the run: another has begun where the time of a kind goes back. Those
-    of one kind came in order, those of two kinds may not have come so.
+    """Yields messages with their time and the index of the run; a new run starts if the time of one type goes back.
+    Messages of one type are in order, those of two types may not be.
     """
     last: dict[type, tuple[int, float]] = {}
     for message in messages:
@@ -176,25 +173,23 @@ def _when(one: tuple[int, float, Any]) -> tuple[int, float]:
 
 
 def several(at: Configuration) -> bool:
-    """Whether a joint of the robot has several degrees of freedom, which other messages tell of."""
+    """Returns whether a joint of the robot has several degrees of freedom, which have messages of their own."""
     return any(joint.nv > 1 for joint in at.joints)
 
 
 def beside(topic: str) -> str | None:
-    """The topic of joints with several degrees of freedom, beside that of the others; None where that is an
-    endpoint.
-    """
+    """Returns the topic of joints with several degrees of freedom for a topic of joint states; None for an endpoint."""
     return None if "://" in topic else f"{topic.rpartition('/')[0]}/{MULTI_DOF}"
 
 
 def stamp_of(message: Any) -> float:
-    """s, of the message's header."""
+    """Returns the header's stamp, s."""
     stamp = message.header.stamp
     return float(stamp.sec + 1e-9 * stamp.nanosec)
 
 
 def of_states(states: Sequence[State]) -> Motion:
-    """The motion through states, of which there is at least one."""
+    """Returns the motion of at least one state."""
     q, v, tau = (np.array(rows) for rows in zip(*((one.q, one.v, one.tau) for one in states), strict=True))
     return Motion(np.array([one.t for one in states]), q, v, tau, np.full_like(q, np.nan))
 
@@ -207,7 +202,7 @@ def _of(columns: Sequence[str], table: Array, names: Sequence[str], node: str) -
 
 
 def _rising(t: Array) -> Array:
-    """Times of several runs, one after the other."""
+    """Concatenates the times of several runs."""
     step = np.diff(t, prepend=t[:1])
     return np.cumsum(np.where(step < 0.0, 0.0, step)) + (t[0] if len(t) else 0.0)
 
@@ -217,11 +212,11 @@ DESCRIPTION = "robot_description"
 
 
 def states_topic(bag: BagReader, named: str | None) -> str:
-    """The topic of joint states that was named, or the only one there is.
+    """Returns the given topic of joint states, or the only one of a bag.
 
     Raises:
-        NotFoundError: There is no such topic, or none of joint states.
-        InvalidArgumentError: It is of another type, or there are several and none is named, or it has no message.
+        NotFoundError: The topic does not exist, or there are no joint states.
+        InvalidArgumentError: It has another type or no messages, or there are several and none is given.
     """
     types = {topic.name: topic.type for topic in bag.topics}
     found = [name for name, kind in types.items() if kind == STATES]
@@ -247,8 +242,8 @@ def states_topic(bag: BagReader, named: str | None) -> str:
 
 
 def description_in(bag: BagReader, states: str) -> tuple[str, str] | None:
-    """The topic and the text of the robot whose joint states a topic has: its neighbour `robot_description`, or the
-    only one there is; None where the bag has none.
+    """Returns the topic and text of the robot description for a topic of joint states: the `robot_description` in the
+    same namespace, or the only one; None if the bag has none.
     """
     found = [one.name for one in bag.topics if one.type == TEXT and one.name.rpartition("/")[2] == DESCRIPTION]
     beside = f"{states.rpartition('/')[0]}/{DESCRIPTION}"

@@ -1,4 +1,4 @@
-"""What moves a robot in the viewer by itself: a recording that is played, or a plant that is at work now."""
+"""Motion in the viewer: playback of a recording, or the live state of a plant."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from dyn_service.view.motions import Motion, State, States, beside, of_states, s
 from dyn_service.view.viewer import Viewer
 
 PLOT_S = 0.2
-"""Between two drawings of the place in a plot."""
+"""Seconds between updates of the time mark in plots."""
 PLOT_POINTS = 1500
 SILENT_S = 1.0
-"""After this time without a message a banner says so: what is shown is old."""
+"""Seconds without a message after which a banner is shown."""
 BANNER = '<div style="margin:0.4em;padding:0.5em;border-radius:4px;background:#b3261e;color:#fff">{}</div>'
 
 
 class Player:
-    """Plays a motion in a viewer: a scrub bar, a button, a speed, the robot that was to be followed, and plots."""
+    """Plays a motion in a viewer, with a scrub bar, a button, a speed, a ghost of the reference, and plots."""
 
     def __init__(self, viewer: Viewer, motion: Motion) -> None:
         self.viewer, self.motion = viewer, motion
@@ -55,14 +55,14 @@ class Player:
         self._draw(force=True)
 
     def play(self, playing: bool) -> None:
-        """Plays, from the begin where the end was reached, or stands still."""
+        """Starts playback, from the start if the end was reached, or pauses it."""
         if playing and self._time >= self.motion.t[-1]:
             self._time = float(self.motion.t[0])
         self._playing = playing
         self._button.label = "pause" if playing else "play"
 
     def tick(self, elapsed_s: float) -> None:
-        """Goes on by so much wall time, if it plays."""
+        """Advances by wall time while playing."""
         if not self._playing:
             return
         self._time = min(float(self.motion.t[-1]), self._time + elapsed_s * float(self._speed.value))
@@ -95,7 +95,7 @@ class Player:
 
 
 class Watcher:
-    """Shows a plant that is at work: its newest joint states, and plots of the last seconds."""
+    """Shows a running plant: its newest joint states, and plots of the last seconds."""
 
     def __init__(self, viewer: Viewer, live: Live) -> None:
         self.viewer, self.live = viewer, live
@@ -106,7 +106,7 @@ class Watcher:
         self._last_t: float | None = None
 
     def tick(self, elapsed_s: float) -> None:
-        """Shows what came since, if anything did."""
+        """Shows new messages, if any."""
         now = time.monotonic()
         newest = self.live.take()
         if newest is not None:
@@ -130,7 +130,7 @@ class Watcher:
 
 
 class Plots:
-    """Position and effort of a joint that is chosen, beside each other in time."""
+    """Plots of position and effort of a chosen joint."""
 
     def __init__(self, viewer: Viewer, motion: Motion, *, followed: bool) -> None:
         self._at, self._followed = viewer.scene.at, followed
@@ -147,13 +147,13 @@ class Plots:
         self._joint.on_update(lambda _: self.show(*self._last))
 
     def show(self, motion: Motion, time_s: float) -> None:
-        """Draws the motion, with a mark at a time."""
+        """Draws the motion with a time mark."""
         self._last = motion, time_s
         for plot, (title, lines) in zip(self._plots, self._lines(), strict=True):
             plot.title, plot.data, plot.scales = title, self._data(lines), self._scales(lines)
 
     def _lines(self) -> list[tuple[str, list[tuple[str, str, Array]]]]:
-        """What is shown of the chosen joint: the plots' titles, and each line's name, colour and values."""
+        """Returns the plots of the chosen joint: titles, and each line's name, colour and values."""
         at, motion = self._at, self._last[0]
         n = at.velocity_names.index(self._joint.value)
         chosen = self._rows()
@@ -161,7 +161,7 @@ class Plots:
         if self._joint.value in at.position_names:
             m = at.position_names.index(self._joint.value)
             title, first = f"position [{unit}]", [("measured", "#1b5e9b", motion.q[chosen, m])]
-        else:  # positions of joints with several degrees of freedom are none of its own
+        else:  # joints with several degrees of freedom have no single position
             m, title, first = -1, f"velocity [{unit}/s]", [("measured", "#1b5e9b", motion.v[chosen, n])]
         if self._followed:
             wanted = motion.reference[chosen, m] if m >= 0 else np.full_like(motion.t[chosen], np.nan)
@@ -172,14 +172,14 @@ class Plots:
         return slice(None, None, max(1, len(self._last[0].t) // PLOT_POINTS))
 
     def _data(self, lines: list[tuple[str, str, Array]]) -> tuple[Array, ...]:
-        """Of a plot: times, the lines, and the mark: a step between what is out of sight; a line lacks no values."""
+        """Returns the data of a plot: times, lines, and the mark as a step between values outside the range."""
         motion, time_s = self._last
         t = motion.t[self._rows()]
         low, high = _bounds(lines)
         return (t, *(values for _, _, values in lines), np.where(t < time_s, 2.0 * low - high, 2.0 * high - low))
 
     def _scales(self, lines: list[tuple[str, str, Array]]) -> dict[str, uplot.Scale]:
-        """Written out: a plot does not find its own where values are lacking."""
+        """Returns explicit scales, because the plot cannot find them if values are missing."""
         t = self._last[0].t
         begin, end = float(t[0]), float(t[-1])
         return {
@@ -196,7 +196,7 @@ class Plots:
 
 
 def _bounds(lines: Sequence[tuple[str, str, Array]]) -> tuple[float, float]:
-    """The least and largest value of lines that may lack some, and a little more."""
+    """Returns the range of lines with missing values, with a margin."""
     values = np.concatenate([values for _, _, values in lines])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
@@ -204,12 +204,12 @@ def _bounds(lines: Sequence[tuple[str, str, Array]]) -> tuple[float, float]:
 
 
 KEPT = 600
-"""States of the recent past, some 20 s of pictures."""
+"""Maximum number of recent states, some 20 s."""
 
 
 class Live:
-    """The newest of a topic of joint states, and of that beside it where the robot wants one. topic: its full name, or
-    an endpoint. say: takes what is wrong, once.
+    """The newest messages of a topic of joint states, and of the one for joints with several degrees of freedom. topic:
+    full name or endpoint. say: called with each problem, once.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Live:
         self._told = False
 
     def take(self) -> State | None:
-        """The newest state that came since, or None."""
+        """Returns the newest state since the last call, or None."""
         if time.monotonic() >= self._next_look_s:
             for heard in self._heard.values():
                 heard.look(self._discovery.entries())
@@ -237,7 +237,7 @@ class Live:
             came = [message for kind, heard in self._heard.items() if (message := _newest(kind, heard)) is not None]
             if not came:
                 return None
-            if self._kept and max(map(stamp_of, came)) <= self._kept[-1].t:  # another run has begun
+            if self._kept and max(map(stamp_of, came)) <= self._kept[-1].t:  # a new run has started
                 self._kept.clear()
                 self._states = States(self._at)
             state = self._states.take(came)
@@ -253,13 +253,13 @@ class Live:
         return state
 
     def recent(self) -> Motion:
-        """The states that were taken of late; there has been one."""
+        """Returns the motion of recent states, of which there is at least one."""
         return of_states(list(self._kept))
 
 
 @contextmanager
 def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[Live]:
-    """The newest joint states of a topic, or of an endpoint, of a robot with these joints."""
+    """Opens the joint states of a topic or endpoint, for a robot with these joints."""
     name, discovery = full(topic), Discovery()
     other = beside(name) if several(at) else None
     with ExitStack() as stack:
@@ -271,10 +271,10 @@ def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[
 
 
 def _newest(kind: type[Message], heard: Frames) -> Message | None:
-    """The last of what came.
+    """Returns the last message.
 
     Raises:
-        InvalidArgumentError: It is none of that kind.
+        InvalidArgumentError: It has another type.
     """
     newest = None
     while (frame := heard.take_frame()) is not None:

@@ -1,9 +1,9 @@
-"""What stands where in which colour: links, the centre of mass, and what the joints carry. NumPy only, no viewer.
+"""Poses, colours and arrows of a robot's state: links, centre of mass, joint loads, contact forces. NumPy only.
 
 X_WL        robot.link_poses
-c           robot.system_momentum, the row of the first link: it and all that hangs on it
-F_j         robot.constraint_forces in world axes: the force that a joint carries, without its effort's part
-tau_j       the effort; its share of the limit, |tau_j| / limit_j, is the colour
+c           robot.system_momentum, the row of the first link, which is that of the whole robot
+F_j         robot.constraint_forces in world axes: the force that a joint carries, without its effort
+tau_j       the effort; |tau_j| / limit_j is the colour
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from dyn_service.simulation.task import checked
 Colours = NDArray[np.uint8]
 
 UNKNOWN = (128, 134, 145)
-"""Of a joint without a limit, or without a motor."""
+"""Colour of a joint without an effort limit or without a motor."""
 _SCALE = np.array([[46, 160, 67], [230, 190, 40], [214, 48, 49]], dtype=np.float64)
 """Colours of the shares 0, 1/2 and 1."""
 FORCE_LENGTH = 0.35
-"""Of the robot's size: the length of the arrow of the largest force among the joints."""
+"""Length of the arrow of the largest joint force, relative to the robot's size."""
 _LEAST_FORCE = 0.03
-"""Of the largest: what is smaller has no arrow, since it would be all head."""
+"""Smallest force with an arrow, relative to the largest."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The robot in one state.
+    """A robot in one state.
 
-    rotation (nl, 3, 3), position (nl, 3) m: of the links, X_WL. centre (3,) m: of mass. tau, share (nv,): efforts and
-    their shares of their limits, NaN where there is none. loads (k, 2, 3) m: ends of the arrows, force (k,) N what
-    they stand for, colours (k, 3), joints: whose they are. contacts (nc, 2, 3) m, contact_force (nc,) N: the same of
-    what planes push with.
+    rotation (nl, 3, 3), position (nl, 3) m: poses of links, X_WL. centre (3,) m: centre of mass. tau, share (nv,):
+    efforts, and efforts divided by limits, NaN without a limit. loads (k, 2, 3) m: ends of the arrows of joint forces,
+    force (k,) N, colours (k, 3), joints: their joints. contacts (nc, 2, 3) m, contact_force (nc,) N: the same for
+    contact forces.
     """
 
     rotation: Array
@@ -60,7 +60,7 @@ class Snapshot:
 
 
 class Scene:
-    """A robot as it is shown, and the planes that it stands on. `links` are those of `Snapshot.position`."""
+    """A robot for display, with the planes it can touch. `links`: those of `Snapshot.position`."""
 
     def __init__(self, robot: RobotQueries, ground: Ground | None = None) -> None:
         self.robot, self._ground = robot, ground
@@ -69,38 +69,38 @@ class Scene:
         self.links = about.link_names
         self._joints = about.all_joint_names
         self._child = np.array([self.links.index(joint.child) for joint in about.joints], dtype=np.intp)
-        # the rows of constraint_forces that have an effort, and which one
+        # rows of constraint_forces with an effort, and its index
         entries = dict(zip(self.at.names, self.at.v_slices, strict=True))
         self._entry = [entries.get(name) for name in self._joints]
 
     @property
     def stands(self) -> bool:
-        """Whether there are planes that push."""
+        """Whether there are contacts."""
         return self._ground is not None
 
     @cached_property
     def size(self) -> float:
-        """How far the links' origins reach from their middle at the neutral position, m; at least 0.1."""
+        """Largest distance of link origins from their centre at the neutral position, m; at least 0.1."""
         position = self.robot.link_poses(self.at.neutral).position
         return max(0.1, float(np.linalg.norm(position - position.mean(axis=0), axis=1).max()))
 
     @cached_property
     def floor(self) -> float:
-        """How high the floor is drawn, m: at 0, or below the lowest link of a robot that reaches further down."""
+        """Height of the floor, m: 0, or below the lowest link."""
         return min(0.0, float(self.robot.link_poses(self.position_of(self.start())).position[:, 2].min()))
 
     @cached_property
     def limits(self) -> Array:
-        """(nv,) N m | N, NaN where there is none or it is 0."""
+        """Effort limits (nv,) N m | N, NaN if absent or 0."""
         efforts = self.robot.limits.efforts
         return np.where(np.isfinite(efforts) & (efforts > 0.0), efforts, np.nan)
 
     def still(self, q: Array) -> Snapshot:
-        """The robot held still at q (nq,), by no plane: efforts are those against gravity."""
+        """Returns the robot at rest at q (nq,) without contacts: efforts balance gravity."""
         return self._shown(q, np.zeros(self.at.nv), np.asarray(self.robot.gravity_forces(q)), None)
 
     def moving(self, q: Array, v: Array, tau: Array) -> Snapshot:
-        """The robot at q (nq,), v (nv,) while the efforts tau (nv,) act, and planes push."""
+        """Returns the robot at q (nq,), v (nv,) under efforts tau (nv,) and contact forces."""
         return self._shown(q, v, tau, self._ground)
 
     def _shown(self, q: Array, v: Array, tau: Array, ground: Ground | None) -> Snapshot:
@@ -136,7 +136,7 @@ class Scene:
         )
 
     def _carried(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> Array:
-        """(nj, 3) N, world axes; NaN where the efforts give no motion: a massless branch moves."""
+        """Returns joint forces (nj, 3) N, world axes; NaN if the mass matrix is singular."""
         try:
             carried: Array = self.robot.constraint_forces(q, v, tau, frame="world", wrenches=wrenches).constraint[:, 3:]
         except FailedPreconditionError:
@@ -144,16 +144,14 @@ class Scene:
         return carried
 
     def position_of(self, offsets: Array) -> Array:
-        """q (nq,) from one number per velocity (nv,): angles and shifts of joints with one degree of freedom; of others
-        how far they are moved from where they are neutral.
+        """Returns q (nq,) from one number per velocity (nv,): positions of joints with one degree of freedom,
+        displacements from neutral for others.
         """
         q: Array = self.at.integrate(self.at.neutral, offsets)
         return q
 
     def ranges(self) -> tuple[Array, Array]:
-        """Least and largest (nv,) of the numbers of `position_of`: the limits where there are such, else a turn, or the
-        robot's size.
-        """
+        """Ranges (nv,) of the numbers of `position_of`: position limits, or a turn, or the robot's size."""
         free = np.where(self.at.turns, math.pi, self.size)
         lower, upper = -free, free.copy()
         for in_q, in_v in zip(self.at.q_slices, self.at.v_slices, strict=True):
@@ -164,7 +162,7 @@ class Scene:
         return lower, np.maximum(upper, lower + 1e-6)
 
     def start(self) -> Array:
-        """Numbers of `position_of` to begin with (nv,): the middle of the limits, 0 where there are none."""
+        """Initial numbers of `position_of` (nv,): the middle of the limits, or 0."""
         lower, upper = self.ranges()
         middle: Array = 0.5 * (lower + upper)
         return middle
@@ -176,7 +174,7 @@ class Scene:
 
 
 def colours(shares: list[float]) -> Colours:
-    """(k, 3), green through yellow to red for shares from 0 to 1 and beyond; grey for NaN."""
+    """Returns colours (k, 3), green through yellow to red for 0 to 1 and above; grey for NaN."""
     at = np.array(shares, dtype=np.float64).reshape(-1, 1)
     known = np.clip(np.nan_to_num(at), 0.0, 1.0) * (len(_SCALE) - 1)
     below = np.minimum(known.astype(int), len(_SCALE) - 2)
@@ -185,20 +183,20 @@ def colours(shares: list[float]) -> Colours:
 
 
 def quaternions(rotation: Array) -> Array:
-    """(k, 4) w x y z, of unit length, of rotations (k, 3, 3)."""
+    """Returns unit quaternions (k, 4), w x y z, of rotations (k, 3, 3)."""
     return np.array([quaternion_of(each) for each in rotation])
 
 
 class Ground:
-    """The planes that a plant stood on.
+    """The contacts of a recorded plant; their forces are recomputed from its states.
 
     Args:
-        robot: As the plant has it.
-        parameters: The plant's, with `contacts`.
+        robot: The plant's robot.
+        parameters: The plant's parameters, with `contacts`.
 
     Raises:
         NotFoundError: A contact's link does not exist.
-        InvalidArgumentError: A contact is none.
+        InvalidArgumentError: A contact is invalid.
         FailedPreconditionError: The mass matrix is singular.
     """
 
@@ -219,21 +217,21 @@ class Ground:
 
     @property
     def height(self) -> float:
-        """Of the lowest plane's point, m: where the floor is drawn."""
+        """Height of the lowest plane's point, m."""
         return min(float(np.asarray(contact.plane, dtype=np.float64)[2]) for contact in self.contacts)
 
     def forces(self, q: Array, v: Array, tau: Array) -> Array:
-        """(nc, 3) N, on the robot, world axes, at q (nq,), v (nv,) while the efforts tau (nv,) act."""
+        """Returns contact forces on the robot (nc, 3) N, world axes, at q (nq,), v (nv,) under efforts tau (nv,)."""
         return self._dynamics.moved(q, v, tau)[1]
 
     def points(self, rotation: Array, position: Array) -> Array:
-        """(nc, 3) m, where it does so, towards the plane: of links at rotation (nl, 3, 3), position (nl, 3)."""
+        """Returns contact points (nc, 3) m for links at rotation (nl, 3, 3), position (nl, 3)."""
         turned = (rotation[self._links] @ self._points[..., None])[..., 0]
         found: Array = position[self._links] + turned - self._radii * self._normal
         return found
 
     def wrenches(self, points: Array, rotation: Array, position: Array, forces: Array) -> list[Wrench]:
-        """The same as what acts on the links."""
+        """Returns contact forces as wrenches on links."""
         return [
             Wrench(link=contact.link, force=force, point=rotation[k].T @ (point - position[k]), frame="world")
             for contact, k, point, force in zip(self.contacts, self._links, points, forces, strict=True)

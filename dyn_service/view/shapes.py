@@ -1,7 +1,8 @@
-"""What links look like: their visual shapes, else their collision shapes, else stand-ins made from joints and masses.
+"""Shapes of links for display: visual shapes, else collision shapes, else placeholders from joints and inertias.
 
-A shape that cannot be shown has a note, and its link gets a stand-in: rods from its origin to the joints that it
-carries, and the ellipsoid of even density that has its mass and inertia, m/5 (b^2 + c^2) about the first axis.
+A shape that cannot be shown has a note, and its link gets a placeholder: rods from its origin to its joints, and the
+ellipsoid of uniform density with its mass and inertia, m/5 (b^2 + c^2) about the first axis. Meshes are read by
+trimesh, with vertices, triangles and plain colours, without textures.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from dyn_service.parsing.shapes import MESHES, mesh_file, without_capsules
 Kind = Literal["box", "cylinder", "sphere", "ellipsoid", "mesh"]
 
 PLAIN: Colour = (176, 184, 196)
-"""Of what has no colour of its own."""
+"""Default colour."""
 ROD: Colour = (120, 132, 150)
 BODY: Colour = (150, 170, 205)
 _ROD_SHARE = 0.03
-"""A rod's radius, as a share of its length; at most that of the whole robot's largest one."""
+"""A rod's radius relative to its length, and its maximum relative to the longest rod."""
 _LEAST_ROD = 1e-3
 """m: joints closer together than this are drawn as one point."""
 
@@ -50,7 +51,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Looks:
-    """Shapes by link. notes: what is not shown as the file has it, and why. drawn: the links that have own shapes."""
+    """Shapes by link. notes: what is not shown as in the file, and why. drawn: the links with shapes of their own."""
 
     shapes: Mapping[str, Sequence[Shape]]
     notes: Sequence[str] = ()
@@ -58,12 +59,11 @@ class Looks:
 
 
 def looks_of(description: Description, beside: Path) -> Looks:
-    """The looks of a robot: its shapes, and stand-ins for links whose shapes cannot be shown, or for all links if none
-    can.
+    """Returns the shapes of a robot, with placeholders for links whose shapes cannot be shown, or for all if none can.
 
     Args:
         description: The robot.
-        beside: The folder of its file, from which paths of meshes are relative.
+        beside: The folder of its file; paths of meshes are relative to it.
     """
     shapes: dict[str, list[Shape]] = {}
     notes: list[str] = []
@@ -84,7 +84,7 @@ def looks_of(description: Description, beside: Path) -> Looks:
 
 
 def _shown(shape: Written, beside: Path) -> Shape | str:
-    """The shape as it is drawn, or why it is not."""
+    """Returns the shape to draw, or why it cannot be drawn."""
     file = mesh_file(shape.mesh, beside) if shape.kind == "mesh" else None
     if shape.unread or shape.kind == "plane":
         return shape.unread or "a plane is infinite"
@@ -98,7 +98,7 @@ def _shown(shape: Written, beside: Path) -> Shape | str:
 
 
 def stand_ins(description: Description) -> dict[str, list[Shape]]:
-    """Rods and ellipsoids for every link that carries joints or has mass."""
+    """Returns rods and ellipsoids for all links with joints or mass."""
     made: dict[str, list[Shape]] = {}
     arms = [(joint.parent, np.asarray(joint.xyz, dtype=np.float64)) for joint in description.joints]
     longest = max((float(np.linalg.norm(arm)) for _, arm in arms), default=1.0) or 1.0
@@ -114,7 +114,7 @@ def stand_ins(description: Description) -> dict[str, list[Shape]]:
 
 
 def rod(arm: Vector, radius: float) -> Shape:
-    """A cylinder from the link's origin to `arm` (3,) m."""
+    """Returns a cylinder from the link's origin to `arm` (3,) m."""
     length = float(np.linalg.norm(arm))
     z = arm / length
     x = np.cross(np.eye(3)[int(np.argmin(np.abs(z)))], z)
@@ -125,8 +125,8 @@ def rod(arm: Vector, radius: float) -> Shape:
 
 
 def ellipsoid(inertial: Inertial, largest: float) -> Shape | None:
-    """The ellipsoid of even density with this mass and inertia; None where that would be a point. No semi-axis is
-    longer than `largest` m: inertias in files are not always those of bodies.
+    """Returns the ellipsoid of uniform density with this mass and inertia; None for a point. Semi-axes are limited to
+    `largest` m, because inertias in files are not always physical.
     """
     moments, axes = np.linalg.eigh(inertial.inertia)
     # I_1 = m/5 (b^2 + c^2), so a^2 = 5/(2 m) (I_2 + I_3 - I_1); an inertia no body can have makes one of them negative
@@ -141,7 +141,7 @@ def ellipsoid(inertial: Inertial, largest: float) -> Shape | None:
 
 
 MAX_BYTES = 64 << 20
-"""A larger mesh is not shown."""
+"""Bytes; larger meshes are not shown."""
 
 Colour = tuple[int, int, int]
 
@@ -156,7 +156,7 @@ class Mesh:
 
 
 def meshes_of(file: Path, scale: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Sequence[Mesh]:
-    """What stands in a file, scaled along its axes: a mesh for each colour; none where it cannot be read."""
+    """Returns the content of a mesh file, scaled: one mesh per colour; empty if it cannot be read."""
     along = np.array(scale)
     return [Mesh((one.vertices * along).astype(np.float32), one.faces, one.colour) for one in _read(file)]
 
@@ -170,11 +170,11 @@ def _read(file: Path) -> tuple[Mesh, ...]:
         if file.stat().st_size > MAX_BYTES:
             return ()
         scene: Any = trimesh.load_scene(file)
-        for part in scene.dump():  # each where the file's own tree has it
+        for part in scene.dump():  # with the transforms of the file's scene graph
             if len(getattr(part, "faces", ())):
                 parts.setdefault(_colour(part.visual), []).append(part)
         found = tuple(_joined(some, colour) for colour, some in parts.items())
-    except Exception:  # noqa: BLE001  files are not ours, and trimesh's readers raise what they like
+    except Exception:  # noqa: BLE001  trimesh's readers may raise anything for an invalid file
         return ()
     return found if all(np.isfinite(one.vertices).all() for one in found) else ()
 
@@ -187,7 +187,7 @@ def _joined(parts: Sequence[Any], colour: Colour | None) -> Mesh:
 
 
 def _colour(visual: Any) -> Colour | None:
-    """The one colour of a part; of one that has a picture on it, or says none, None."""
+    """Returns the single colour of a part; None for textures or without colour."""
     if not visual.defined:
         return None
     material = getattr(visual, "material", None)

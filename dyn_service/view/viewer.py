@@ -21,7 +21,7 @@ import viser
 from dyn_service.api.queries import Array
 from dyn_service.view.scene import Scene, Snapshot, colours, quaternions
 from dyn_service.view.shapes import Looks, Shape, meshes_of
-from dyn_service.view.web_proxy import Door
+from dyn_service.view.web_proxy import WebProxy
 
 FRAME_S = 1.0 / 30.0
 """Between two pictures."""
@@ -72,11 +72,11 @@ class Viewer:
     ) -> None:
         self.scene = scene
         self._lock = threading.Lock()
-        self._door = Door("the viewer", host, port, origins, say)
+        self._proxy = WebProxy("the viewer", host, port, origins, say)
         with _silent():
-            inner, own = self._door.inner
+            inner, own = self._proxy.inner
             self.server = viser.ViserServer(inner, own, label=scene.robot.description.name, verbose=False)
-        self.url = f"http://{host}:{self._door.port}"
+        self.url = f"http://{host}:{self._proxy.port}"
         self.server.scene.set_up_direction("+z")
         self.server.gui.configure_theme(show_logo=False, show_share_button=False)
         self.server.gui.main_panel.dock_right()
@@ -115,7 +115,7 @@ class Viewer:
         """Ends the page and its server."""
         with _silent():
             self.server.stop()
-        self._door.close()
+        self._proxy.close()
 
     def options(self) -> None:
         """Adds what can be shown or hidden, and the table of efforts."""

@@ -1,8 +1,8 @@
-"""What stands before a library's web server: browsers connect to it for pages of their choice, wherever these are from.
+"""A proxy in front of a library's web server that checks the origin of browser connections.
 
-A handshake says which page it is for by its `Origin`. Pages of this machine, those that the server itself served, and
-those that are named may connect; others get a 403. Clients that are no browsers send no origin, and may. The library's
-server listens where no page can guess: on Linux, at one of 16 million addresses of this machine's own.
+Browsers connect for any page, and name it in `Origin`. Pages of this machine, pages of the server itself and configured
+pages may connect; others get a 403. Clients other than browsers send no origin and may connect. The library's server
+listens on an address that no page can guess: on Linux, one of 16 million loopback addresses.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from urllib.parse import urlsplit
 from dyn_service.errors import UnavailableError
 
 _HEAD_BYTES, _HEAD_S = 1 << 14, 10.0
-"""Of a request's head, and how long it may take to come."""
+"""Maximum size of a request's head, and seconds until it must be complete."""
 
 
-class Door:
-    """Listens at a port, and connects whoever may pass to the server at `inner`, a host and a port that are free.
+class WebProxy:
+    """Listens on a port and forwards allowed connections to the server at `inner`, a free host and port.
 
     Args:
-        what: Whose door it is, for errors.
-        host: Where it listens.
-        port: Of it; 0 takes a free one.
+        what: The name of the server, for errors.
+        host: The address to listen on.
+        port: The port; 0 chooses a free one.
         origins: Pages that may connect, such as `https://app.foxglove.dev`.
-        say: Told of each origin that is refused, once.
+        say: Called with each refused origin, once.
 
     Raises:
-        UnavailableError: The port is taken, or this machine has no such address.
+        UnavailableError: The port is in use, or this machine does not have the address.
     """
 
     def __init__(self, what: str, host: str, port: int, origins: Collection[str], say: Callable[[str], None]) -> None:
@@ -55,7 +55,7 @@ class Door:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 
@@ -104,7 +104,7 @@ async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> 
 
 
 def refused_origin(head: str, origins: Collection[str]) -> str | None:
-    """The origin that a request's head names and that may not connect; None where it may, or none is named."""
+    """Returns the origin in a request's head if it must not connect, else None."""
     fields = [line.partition(":")[::2] for line in head.split("\r\n")[1:]]
     origin, host = (
         ",".join(value.strip() for name, value in fields if name.strip().lower() == wanted)
@@ -118,7 +118,9 @@ def refused_origin(head: str, origins: Collection[str]) -> str | None:
     except ValueError:
         return origin
     with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(name)  # not a name that a stranger's name server may lead here
+        address = ipaddress.ip_address(
+            name
+        )  # not a name, which an attacker's name server could resolve to this machine
         return None if address.is_loopback or page.netloc == host else origin
     own = page.netloc == host and name in (socket.gethostname().lower(), socket.getfqdn().lower())
     return None if own or name == "localhost" else origin

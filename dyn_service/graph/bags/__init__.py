@@ -1,1 +1,13 @@
-"""Bags: recordings of topics and of requests, MCAP files with ROS 2's schemas. See `docs/bags.md`."""
+"""Bags: recordings of topics and of requests, as MCAP files with ROS 2's schemas. See `docs/bags.md`.
+
+mcap_records       records of an MCAP file
+pinocchio_engine   answers recorded requests with Pinocchio
+playing            plays a bag
+plotting           plots of signals
+reader, writer     reading and writing bags
+recording          recording topics
+repair             `dyn bag mend`
+requests           recording requests to a server
+summary            `dyn bag info`
+verify             replays requests and compares the replies
+"""

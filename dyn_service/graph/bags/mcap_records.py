@@ -1,4 +1,4 @@
-"""The records of an MCAP file one after the other, up to the last whole one: for bags whose recorder was killed too."""
+"""Iterates over the records of an MCAP file up to the last complete one, also if the recorder was killed."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ DAMAGE = (
     RuntimeError,
     MemoryError,
 )
-"""What the libraries raise where a file's bytes have changed; lz4's errors are RuntimeErrors."""
+"""Exceptions of the libraries for damaged files; lz4 raises RuntimeError."""
 MAX_TIME_NS = 2**63 - 1
 """ROS 2's times have 63 bits."""
 MAX_CHUNK_BYTES = 1 << 28
-"""Of a chunk, compressed or not; those of rosbag2 have some four million."""
+"""Maximum size of a chunk, compressed or not; those of rosbag2 have some 4 MB."""
 MOST_RECORDS, RECORDS_PER_BYTE = 1024, 8
 """A chunk of n bytes has at most MOST_RECORDS + n RECORDS_PER_BYTE records, since reading costs by the record. Messages
 of one flag at regular times compress to 0.7 bytes each or more, equal records to a thousandth of that.
@@ -78,7 +78,7 @@ _OF_SUMMARY: dict[int, type[Schema | Channel | ChunkIndex | AttachmentIndex | Me
 
 
 class Place(NamedTuple):
-    """A record: its kind, where it begins, where its content begins, and how long that is."""
+    """A record: its kind, start, start of the content, and length of the content."""
 
     opcode: int
     start: int
@@ -87,15 +87,15 @@ class Place(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next record begins."""
+        """The start of the next record."""
         return self.content + self.length
 
 
 def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
-    """Where the file's records are, up to the first that is cut off.
+    """Yields the places of the records, up to the first incomplete one.
 
     Raises:
-        InvalidArgumentError: It is no MCAP file.
+        InvalidArgumentError: Not an MCAP file.
     """
     size = stream.seek(0, 2)
     stream.seek(0)
@@ -115,10 +115,10 @@ def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
 
 
 def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
-    """Holds the bytes behind the data, which name topics and types, against the footer's CRC-32 of them; 0 is none.
+    """Checks the summary against the CRC-32 in the footer (0: no CRC).
 
     Raises:
-        InvalidArgumentError: They have changed.
+        InvalidArgumentError: The summary is damaged.
     """
     stream.seek(footer.content)
     begin, _, expected = _FOOTER.unpack(stream.read(_FOOTER.size)) if footer.length >= _FOOTER.size else (0, 0, 0)
@@ -130,20 +130,20 @@ def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
         stream.seek(begin)
         sound = zlib.crc32(stream.read(until - begin)) == expected
     if not sound:
-        raise InvalidArgumentError(f"bag {str(path)!r} is damaged: its summary has changed; dyn bag mend makes it anew")
+        raise InvalidArgumentError(f"bag {str(path)!r} is damaged: its summary has changed; run dyn bag mend")
 
 
 def content(stream: BinaryIO, place: Place) -> bytes:
-    """The record's bytes."""
+    """Returns the record's bytes."""
     stream.seek(place.content)
     return stream.read(place.length)
 
 
 def record(stream: BinaryIO, place: Place) -> McapRecord | None:
-    """The record, where it is one that stands by itself; None for others.
+    """Returns the record, or None for kinds that belong to a chunk.
 
     Raises:
-        InvalidArgumentError: Its bytes have changed.
+        InvalidArgumentError: The record is damaged.
     """
     data = ReadDataStream(BytesIO(content(stream, place)))
     try:
@@ -156,10 +156,10 @@ def record(stream: BinaryIO, place: Place) -> McapRecord | None:
 
 
 def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
-    """The records in a chunk.
+    """Returns the records of a chunk.
 
     Raises:
-        InvalidArgumentError: Its bytes have changed, or it is larger, or has more records, than any recorder writes.
+        InvalidArgumentError: The chunk is damaged, or exceeds the limits of size or number of records.
     """
     if place.length > MAX_CHUNK_BYTES:
         raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} has {place.length} bytes")
@@ -178,7 +178,7 @@ def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
 
 
 def _has_more(data: bytes, most: int) -> bool:
-    """Whether these are more than `most` records."""
+    """Returns whether there are more than `most` records."""
     at = 0
     for _ in range(most):
         if at >= len(data):
@@ -188,10 +188,10 @@ def _has_more(data: bytes, most: int) -> bool:
 
 
 def _unpacked(found: Chunk) -> bytes:
-    """What a chunk holds. It says how much that is; no more is unpacked, whatever its bytes would become.
+    """Decompresses a chunk to at most its stated size.
 
     Raises:
-        ValueError: It is more than any recorder writes, or not what it says; or another of `DAMAGE`.
+        ValueError: The size exceeds the limit or differs from the stated one; or another of `DAMAGE`.
     """
     size = found.uncompressed_size
     if size > MAX_CHUNK_BYTES:
@@ -210,13 +210,13 @@ def _unpacked(found: Chunk) -> bytes:
 
 
 def chunk_sizes(stream: BinaryIO, place: Place) -> tuple[str, int, int]:
-    """How a chunk is compressed, and its bytes so and unpacked."""
+    """Returns the compression of a chunk, and its compressed and uncompressed sizes."""
     found = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
     return found.compression, len(found.data), found.uncompressed_size
 
 
 def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
-    """A chunk's index by channels: when each message came, and where in the unpacked chunk it begins."""
+    """Returns a chunk's index by channel: arrival times and offsets of messages."""
     data = _unpacked(Chunk.read(ReadDataStream(BytesIO(content(stream, place)))))
     unpacked, size = ReadDataStream(BytesIO(data)), len(data)
     found: dict[int, list[tuple[int, int]]] = {}
@@ -231,10 +231,10 @@ def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
 
 
 def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
-    """A chunk's index of one channel: its number, and when its messages came (ns).
+    """Returns a chunk's index of one channel: its number, and arrival times (ns).
 
     Raises:
-        InvalidArgumentError: Its bytes have changed.
+        InvalidArgumentError: The record is damaged.
     """
     data = content(stream, place)
     try:
@@ -246,8 +246,8 @@ def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
 
 
 def index(stream: BinaryIO, place: Place) -> tuple[int, list[tuple[int, int]]]:
-    """A chunk's index of one channel, as it is said: its number, and for each message when it came (ns) and where in
-    the unpacked chunk it begins; none where its bytes have changed so that it is none.
+    """Returns a chunk's index of one channel as stored: its number, and per message arrival time (ns) and offset; None
+    if it is damaged.
     """
     try:
         found = MessageIndex.read(ReadDataStream(BytesIO(content(stream, place))))
@@ -257,10 +257,10 @@ def index(stream: BinaryIO, place: Place) -> tuple[int, list[tuple[int, int]]]:
 
 
 def of_summary(stream: BinaryIO, place: Place) -> McapRecord | None:
-    """A record of the summary; None for what says nothing of the bag.
+    """Returns a record of the summary; None for irrelevant kinds.
 
     Raises:
-        InvalidArgumentError: Its bytes have changed.
+        InvalidArgumentError: The record is damaged.
     """
     kind = _OF_SUMMARY.get(place.opcode)
     try:
@@ -270,10 +270,10 @@ def of_summary(stream: BinaryIO, place: Place) -> McapRecord | None:
 
 
 def checked_times(times: NDArray[np.uint64], place: Place) -> NDArray[np.int64]:
-    """The times (ns) as ROS 2 has them, in 63 bits.
+    """Checks that times (ns) have 63 bits, as in ROS 2.
 
     Raises:
-        InvalidArgumentError: One has more.
+        InvalidArgumentError: A time has more.
     """
     if (times > np.uint64(MAX_TIME_NS)).any():
         raise InvalidArgumentError(f"the record at byte {place.start} has times beyond 2^63 ns")

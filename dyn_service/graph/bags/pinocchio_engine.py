@@ -1,4 +1,4 @@
-"""Recorded requests answered by Pinocchio: an engine by others, from the same files.
+"""Answers recorded requests with Pinocchio, an independent engine.
 
 Its rigid-body dynamics of the robot's URDF, on which passive joint forces is laid as here: the difference of
 our answers with and without. It answers for one fixed root and joints that turn or shift, without wrenches, overlays
@@ -31,7 +31,7 @@ from dyn_service.support.optional import load
 Array = NDArray[np.float64]
 
 WITHIN = 1e-9
-"""Relative difference of two engines that is none: both round at 1e-16, and lose some digits where parts cancel."""
+"""Relative difference of two engines that counts as equal: both round at 1e-16 and lose digits by cancellation."""
 _STATES = ("q", "v", "a", "tau", "q_ref", "v_ref", "a_ref")
 _GAINS = ("kp", "kd")
 _OPTIONS = {"passive", "method"}
@@ -41,15 +41,15 @@ MAX_STATES = 10_000
 
 
 def pinocchio(robots: Sequence[Robot], texts: Sequence[str], say: Callable[[str], None]) -> Callable[[bytes], Any]:
-    """An `Answer` for `verify`.
+    """Returns an `Answer` for `verify`.
 
     Args:
-        robots: The robots as they are here.
-        texts: The same robots' URDF files, in any order.
-        say: Told of robots that Pinocchio does not take as they are.
+        robots: The robots.
+        texts: Their URDF files, in any order.
+        say: Called for robots that Pinocchio cannot represent.
 
     Raises:
-        FailedPreconditionError: Pinocchio is not installed, or takes none of the robots.
+        FailedPreconditionError: Pinocchio is not installed, or can represent none of the robots.
     """
     engine = load("--engine pinocchio", "pinocchio")
     known: dict[str, _Peer] = {}
@@ -89,7 +89,7 @@ def pinocchio(robots: Sequence[Robot], texts: Sequence[str], say: Callable[[str]
 
 
 class _Peer:
-    """One robot in Pinocchio, its joints in our order."""
+    """A robot in Pinocchio, with the joints in this package's order."""
 
     def __init__(self, engine: Any, model: Any, robot: Robot) -> None:
         self._engine, self._model, self._robot = engine, model, robot
@@ -113,7 +113,7 @@ class _Peer:
         }
 
     def answer(self, request: Request) -> Array | None:
-        """The answer, None where it is no question for this engine."""
+        """Returns the answer, or None if the query is not supported."""
         inputs = {name: value for name, value in (request.inputs or {}).items() if value is not None}
         options = {name: value for name, value in (request.options or {}).items() if value is not None}
         question = self._questions.get(request.query)
@@ -160,7 +160,7 @@ class _Peer:
         return self._inverse(passive, q, v, a_ref + kd * (v_ref - v) + kp * (q_ref - q))
 
     def _theirs(self, q: Array) -> Array:
-        """Positions as Pinocchio has them: cosine and sine of joints without limits."""
+        """Converts positions to Pinocchio's: cosine and sine for continuous joints."""
         found = np.zeros(self._model.nq)
         for value, (at, count) in zip(q, self._q, strict=True):
             if count == 1:

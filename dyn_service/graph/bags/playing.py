@@ -1,4 +1,4 @@
-"""Playing a bag: its messages are published again, as far apart as they came."""
+"""Playback of a bag: publishes its messages with their original timing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dyn_service.messages import Message, by_type
 from dyn_service.support.parameters import NoParameters
 
 LATCHED = ("robot_description", "tf_static")
-"""Topics whose last message those get that come late, by the last part of their names."""
+"""Latched topics, by the last part of their names."""
 _STEP_S = 0.05
 
 
@@ -27,15 +27,15 @@ class Player:
 
     Args:
         bag: The bag.
-        topics: Which of its topics; none is all.
-        folder: Where the node is to be found, see `topics.runtime_dir`.
-        rate: How much faster than they came.
-        start_s: From when on, s from the bag's begin.
-        say: Told of topics that are left out.
+        topics: The topics to play; empty: all.
+        folder: The folder of the node, see `topics.runtime_dir`.
+        rate: Playback speed relative to real time.
+        start_s: Start, s from the start of the bag.
+        say: Called with each topic that is skipped.
 
     Raises:
-        NotFoundError: The bag has no such topic, or none that can be played.
-        InvalidArgumentError: The rate is not positive, or the start not in the bag.
+        NotFoundError: The bag does not have a topic, or none can be played.
+        InvalidArgumentError: The rate is not positive, or the start is outside the bag.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Player:
             raise
 
     def run(self, going_on: Callable[[], bool], delay_s: float = 0.5) -> None:
-        """Plays the bag once, after `delay_s` in which subscribers find the topics.
+        """Plays the bag once, after `delay_s` for subscribers to find the topics.
 
         Raises:
             InvalidArgumentError: The bag is damaged.
@@ -90,7 +90,7 @@ class Player:
         self._context.term()
 
     def _wait(self, due: float, going_on: Callable[[], bool]) -> bool:
-        """Until then; whether it is to go on."""
+        """Waits; returns whether to continue."""
         while (left := due - time.monotonic()) > 0.0:
             if not going_on():
                 return False

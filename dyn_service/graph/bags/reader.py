@@ -1,4 +1,4 @@
-"""Reading a bag: ours, those of `ros2 bag record` in MCAP, whole or cut off."""
+"""Reads bags of this package and of `ros2 bag record` (MCAP), complete or truncated."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from dyn_service.support.suggestions import did_you_mean
 
 
 class Recorded(NamedTuple):
-    """A message as it was recorded.
+    """A recorded message.
 
-    message: one of `dyn_service.messages` where that has the type, else an object with the fields of its schema.
-    log_time_ns, publish_time_ns: when it came and when it was sent.
+    message: an instance of `dyn_service.messages` if the type exists, else an object with the fields of its schema.
+    log_time_ns, publish_time_ns: when it was received and sent.
     """
 
     topic: str
@@ -38,7 +38,7 @@ class Recorded(NamedTuple):
 
 @dataclass
 class Topic:
-    """One topic of a bag. type: `sensor_msgs/msg/JointState`. times: when its messages came (ns), in order."""
+    """A topic of a bag. type: `sensor_msgs/msg/JointState`. times: arrival times of its messages (ns), in order."""
 
     name: str
     type: str
@@ -61,8 +61,8 @@ class BagReader:
         path: An MCAP file, or a folder of `ros2 bag record` with one in it.
 
     Raises:
-        NotFoundError: There is no such file.
-        InvalidArgumentError: It is no MCAP file, or none of ROS 2.
+        NotFoundError: The file does not exist.
+        InvalidArgumentError: Not an MCAP file, or not in ROS 2's profile.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,19 +92,19 @@ class BagReader:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """When its first and its last message came; zeros where it has none."""
+        """Arrival times of the first and last message; zeros without messages."""
         ends = [(int(topic.times[0]), int(topic.times[-1])) for topic in self.topics if len(topic.times)]
         return min((first for first, _ in ends), default=0), max((last for _, last in ends), default=0)
 
     def names(self) -> set[str]:
-        """The names of its topics."""
+        """Names of its topics."""
         return {topic.name for topic in self.topics}
 
     def check(self, topics: Collection[str]) -> None:
-        """Refuses names of topics that it does not have.
+        """Checks that topics exist.
 
         Raises:
-            NotFoundError: It has no such topic.
+            NotFoundError: A topic does not exist.
         """
         known = self.names()
         for name in topics:
@@ -115,11 +115,11 @@ class BagReader:
     def messages(
         self, topics: Collection[str] | None = None, begin_ns: int = 0, end_ns: int = 2**63 - 1
     ) -> Iterator[Recorded]:
-        """The messages of these topics, or of all, in the order in which they came, begin_ns <= time < end_ns.
+        """Yields messages of the given topics, or of all, in the order of arrival, begin_ns <= time < end_ns.
 
         Raises:
-            NotFoundError: The bag has no such topic.
-            InvalidArgumentError: A chunk of it is damaged, or a message is none of its type.
+            NotFoundError: A topic does not exist.
+            InvalidArgumentError: A chunk or a message is damaged.
         """
         self.check(topics or ())
         wanted = {number for number, each in self._channels.items() if topics is None or each.topic in topics}
@@ -145,7 +145,7 @@ class BagReader:
         def wanted(message: Message) -> bool:
             return message.channel_id in channels and begin_ns <= message.log_time < end_ns
 
-        if not self.whole:  # chunks follow each other; within one, messages stand as they came
+        if not self.whole:  # chunks do not overlap in time; messages in a chunk are in order
             for place in self._places:
                 found = [record for record in self._records(place) if isinstance(record, Message) and wanted(record)]
                 yield from sorted(found, key=lambda message: message.log_time)
@@ -161,8 +161,8 @@ class BagReader:
             yield heapq.heappop(waiting)[-1]
 
     def _indexed(self, channels: set[int], begin_ns: int, end_ns: int) -> list[tuple[int, mcap_records.Place]]:
-        """The chunks, and messages outside of any, that may have some of these, by the time of the first (ns); what
-        has no index stands at the beginning.
+        """Returns the chunks, and messages outside chunks, that may contain the requested ones, by time of the first
+        (ns); those without an index come first.
         """
         found = []
         for place in self._places:
@@ -176,14 +176,14 @@ class BagReader:
         return sorted(found, key=lambda each: (each[0], each[1].start))
 
     def _records(self, place: mcap_records.Place) -> list[McapRecord]:
-        """The record, or those of the chunk."""
+        """Returns a record, or those of a chunk."""
         if place.opcode == Opcode.CHUNK:
             return mcap_records.chunk(self._stream, place, self.path)
         found = mcap_records.record(self._stream, place)
         return [] if found is None else [found]
 
     def _read_names(self) -> None:
-        """Schemas, channels, attachments and notes, from wherever they stand."""
+        """Reads schemas, channels, attachments and notes from data or summary."""
         in_chunks = not self.whole or all(place.opcode != Opcode.CHANNEL for place in self._places)
         for place in self._places:
             if place.opcode == Opcode.MESSAGE or (place.opcode == Opcode.CHUNK and not in_chunks):
@@ -204,7 +204,7 @@ class BagReader:
                         self.notes[record.name] = record.metadata
 
     def _topics(self) -> list[Topic]:
-        """Topics with the times of their messages: from the chunks' indices, if the file is whole and has them."""
+        """Returns topics with arrival times, from the chunk indices if the file is complete and has them."""
         times: dict[int, list[NDArray[np.int64]]] = {number: [] for number in self._channels}
         indexed = self.whole and any(place.opcode == Opcode.MESSAGE_INDEX for place in self._places)
         chunk = -1
@@ -232,7 +232,7 @@ class BagReader:
 
 
 def _file_of(path: Path) -> Path:
-    """The MCAP file itself: a folder of `ros2 bag record` has one."""
+    """Returns the MCAP file of a path; a folder of `ros2 bag record` contains one."""
     if not path.is_dir():
         return path
     found = sorted(path.glob("*.mcap"))
@@ -245,10 +245,10 @@ Decoder = Callable[[bytes], Any]
 
 
 def decoder_for(channel: Channel, schema: Schema | None) -> Decoder:
-    """The decoder of a channel of a bag.
+    """Returns the decoder of a channel: this package's types if the definition is the same, else the bag's schema.
 
     Raises:
-        InvalidArgumentError: The channel is none of ROS 2's, or its definition cannot be read.
+        InvalidArgumentError: The channel is not in ROS 2's encoding, or its definition cannot be read.
     """
     if schema is None or channel.message_encoding != "cdr" or schema.encoding != "ros2msg":
         found = "no schema" if schema is None else f"a schema of {schema.encoding!r}"
@@ -268,18 +268,18 @@ def _theirs(channel: Channel, schema: Schema) -> Decoder:
     def decode(data: bytes) -> Any:
         try:
             return by_schema(data)
-        except Exception:  # noqa: BLE001 - what a decoder of a stranger's definition raises has no common base
+        except Exception:  # noqa: BLE001 - decoders of foreign definitions may raise anything
             raise InvalidArgumentError(
                 f"topic {channel.topic!r}: {len(data)} bytes are no message of {schema.name}"
             ) from None
 
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # where the parser prints what it stumbles over
+        with contextlib.redirect_stderr(io.StringIO()):  # the parser prints errors to stdout
             made = DecoderFactory().decoder_for("cdr", schema)
     except Exception as error:  # noqa: BLE001 - the same holds for the parser
         raise InvalidArgumentError(
             f"topic {channel.topic!r}: the definition of {schema.name!r} cannot be read: {error}"
         ) from None
-    assert made is not None  # its two encodings have been looked at
+    assert made is not None  # both encodings were checked
     by_schema = made
     return decode

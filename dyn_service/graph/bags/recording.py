@@ -1,4 +1,4 @@
-"""Recording topics: whoever publishes them, now or later, on this machine."""
+"""Records topics of all publishers on this machine, present and future."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WAIT_MS = 50
 
 
 class TopicRecorder:
-    """Writes the messages of topics into a bag.
+    """Writes the messages of topics to a bag.
 
     Args:
         writer: The bag.
         topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Gives the folders in which nodes are now, see `nodes.graph.runtime_folders`.
-        say: Told what goes wrong, once each.
+        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
+        say: Called with each problem, once.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class TopicRecorder:
         return self._listener.missed
 
     def run(self, going_on: Callable[[], bool]) -> None:
-        """Records as long as `going_on`, which is asked ten times a second and more.
+        """Records while `going_on()` is true; it is called at least ten times per second.
 
         Raises:
             ResourceExhaustedError: The disk is full; the bag has been ended.
@@ -55,7 +55,7 @@ class TopicRecorder:
             self.turn(_WAIT_MS)
 
     def turn(self, wait_ms: int) -> None:
-        """Waits for messages, at most so long, and writes what has come.
+        """Waits for messages up to a timeout and writes them.
 
         Raises:
             ResourceExhaustedError: The disk is full; the bag has been ended.
@@ -64,11 +64,11 @@ class TopicRecorder:
         self._writer.flush_when_due()
 
     def topics(self) -> list[str]:
-        """Those that it listens to."""
+        """The recorded topics."""
         return sorted({topic for topic, _ in self._listener.topics()})
 
     def close(self) -> None:
-        """Ends it; the bag is its owner's to close."""
+        """Stops recording; the caller closes the bag."""
         self._listener.close()
 
     def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:
@@ -84,23 +84,23 @@ class TopicRecorder:
 
 
 QUEUE = 10_000
-"""Messages of each publisher that may wait while others are taken."""
+"""Queue length per publisher."""
 LOOK_S = 0.1
-"""How often it looks for publishers."""
+"""Seconds between searches for publishers."""
 MAX_TOPICS = 1000
-"""That it listens to; those that come later are not."""
+"""Maximum number of topics; later ones are ignored."""
 _TURN = 1000
-"""Messages of one topic that are taken before the others have their turn."""
+"""Maximum number of messages of one topic per turn."""
 
 
 class TopicListener:
-    """The messages of topics, as they come.
+    """Receives the messages of topics.
 
     Args:
         topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Gives the folders in which nodes are now, see `nodes.graph.runtime_folders`.
-        say: Told what goes wrong, once each.
-        done: What becomes of the messages, in what is said: "recorded".
+        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
+        say: Called with each problem, once.
+        done: What happens to the messages, for problem texts: "recorded".
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class TopicListener:
         return sum(heard.missed for _, heard in self._heard.values())
 
     def turn(self, wait_ms: int, take: Callable[[str, type[Message], memoryview], None]) -> None:
-        """Waits for messages, at most so long, and hands on what has come: its topic, its type, its frame."""
+        """Waits for messages up to a timeout; yields topic, type and frame of each."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + LOOK_S
@@ -139,7 +139,7 @@ class TopicListener:
                 take(topic, kind, frame)
 
     def topics(self) -> list[tuple[str, type[Message]]]:
-        """Those that it listens to, by name, and their types; one that is published with several stands with each."""
+        """The received topics with their types; a topic with several types has several entries."""
         return sorted(((topic, kind) for (topic, _), (kind, _) in self._heard.items()), key=lambda one: one[0])
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class TopicListener:
                 self._tell_apart(topic)
 
     def _tell_apart(self, topic: str) -> None:
-        """Says that a topic is one of several launches at once, which are not told apart."""
+        """Reports a topic that exists in several launches, which are not distinguished."""
         if topic not in self._mixed:
             self._mixed.add(topic)
             self._say(
@@ -185,18 +185,18 @@ class TopicListener:
             self._refused.add(key)
             self._say(f"topic {topic!r} is not {self._done}: {error}")
             return
-        # Publishers of a topic that differ in their type have a subscription each, and each hears its own kind alone.
+        # Publishers of a topic with different types have separate subscriptions.
         heard = Frames(self._context, topic, called, QUEUE, say=lambda sentence: None)
         self._heard[key] = kind, heard
         self._poller.register(heard.socket, zmq.POLLIN)
 
 
 class WallClock:
-    """Nanoseconds since 1970 as they were when it was made, and from there on by a clock that nobody sets."""
+    """Nanoseconds since 1970: the system time at creation plus a monotonic clock."""
 
     def __init__(self) -> None:
         self._wall_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ns(self) -> int:
-        """Now."""
+        """Returns the current time."""
         return self._wall_ns + time.monotonic_ns()

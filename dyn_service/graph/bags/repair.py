@@ -1,5 +1,7 @@
-"""Makes anew what a bag has beside its messages: ends one whose recorder could not, and mends indices and summaries
-that have changed, so that others' readers take it. Chunks have checksums: what is in them is right, or is not used.
+"""Repairs a bag: completes a truncated file, and rebuilds damaged indices and summaries, so that other readers accept
+it.
+
+Chunks have checksums; damaged ones are not used.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ _DATA = (
 
 
 class Mended(NamedTuple):
-    """What was done. lost: bytes behind the last whole record that were taken away. ended: whether the file had an end,
-    which was made anew. indices: how many chunks' indices were.
+    """The result of a repair. lost: bytes after the last complete record, which were removed. ended: whether the file
+    had an end that was rebuilt. indices: number of chunks with rebuilt indices.
     """
 
     lost: int
@@ -50,14 +52,13 @@ class Mended(NamedTuple):
 
 
 def mend(path: Path) -> Mended:
-    """Makes anew, in place, what a bag has beside its messages: the chunks' indices, the summary, the footer. One that
-    has no end gets one after its last whole record.
+    """Rebuilds, in place, chunk indices, summary and footer. A truncated file gets an end after its last complete
+    record.
 
     Raises:
-        NotFoundError: There is no such file.
-        InvalidArgumentError: It is no MCAP file, or one of its chunks is damaged.
-        FailedPreconditionError: It is whole, or there is no room for the index; it ends with its last whole
-            record then.
+        NotFoundError: The file does not exist.
+        InvalidArgumentError: Not an MCAP file, or a chunk is damaged.
+        FailedPreconditionError: The file is intact, or the disk is full; then it ends with its last complete record.
     """
     try:
         stream = path.open("r+b", buffering=0)
@@ -68,11 +69,11 @@ def mend(path: Path) -> Mended:
         ended = bool(places) and places[-1].opcode == Opcode.FOOTER
         data = list(takewhile(lambda place: place.opcode in _DATA, places))
         changed = _changed_indices(stream, data, path)
-        for start, index in changed:  # no longer than what stands there
+        for start, index in changed:  # not longer than the existing data
             stream.seek(start)
             stream.write(index)
         if not ended:
-            while data and data[-1].opcode == Opcode.MESSAGE_INDEX:  # there in part, perhaps: made anew
+            while data and data[-1].opcode == Opcode.MESSAGE_INDEX:  # possibly incomplete: rebuilt
                 data.pop()
         summary = _Summary(stream, data, path)
         if ended and not changed and summary.is_said(stream, places[len(data) :], path):
@@ -93,20 +94,20 @@ def mend(path: Path) -> Mended:
 
 
 def _changed_indices(stream: BinaryIO, data: list[mcap_records.Place], path: Path) -> list[tuple[int, bytes]]:
-    """Where the indices behind a chunk are not those of its messages, and what they were, as long as they are; those of
-    the last chunk are passed over where they are there in part.
+    """Yields places of chunk indices that do not match their messages, with the correct bytes of the same length;
+    incomplete indices of the last chunk are skipped.
     """
     found = []
     for chunk, following in _indices(data):
         if not following:
             continue
-        mcap_records.chunk(stream, chunk, path)  # holds it against its checksum
+        mcap_records.chunk(stream, chunk, path)  # verifies its checksum
         expected = mcap_records.entries(stream, chunk)
         size = following[-1].end - chunk.end
         said = dict(mcap_records.index(stream, place) for place in following)
         if {n: sorted(one) for n, one in said.items() if one} == {n: sorted(one) for n, one in expected.items()}:
             continue
-        # in the order in which they stand, as far as that can be read: bytes that are right stay
+        # in the stored order if it can be read, so that correct bytes do not change
         order = sorted(expected, key=lambda number: (list(said).index(number) if number in said else len(said), number))
         built = _index_records(expected, order)
         if len(built) == size:
@@ -119,7 +120,7 @@ def _changed_indices(stream: BinaryIO, data: list[mcap_records.Place], path: Pat
 
 
 def _indices(data: list[mcap_records.Place]) -> Iterator[tuple[mcap_records.Place, list[mcap_records.Place]]]:
-    """Each chunk with the indices behind it."""
+    """Yields each chunk with its indices."""
     for k, place in enumerate(data):
         if place.opcode == Opcode.CHUNK:
             yield place, list(takewhile(lambda other: other.opcode == Opcode.MESSAGE_INDEX, data[k + 1 :]))
@@ -134,7 +135,7 @@ def _index_records(entries: dict[int, list[tuple[int, int]]], order: Iterable[in
 
 
 class _Summary:
-    """What stands behind the data of a whole file, worked out from the data. end: where that ends."""
+    """The end of a complete file (summary and footer), computed from the data. end: the end of the data."""
 
     def __init__(self, stream: BinaryIO, places: list[mcap_records.Place], path: Path) -> None:
         self.end = places[-1].end if places else len(mcap_records.MAGIC)
@@ -159,7 +160,7 @@ class _Summary:
             self._chunks[-1].message_index_length = len(self._index)
 
     def tail(self) -> bytes:
-        """The bytes from the end of the data on: the last chunk's index where it has none, the summary, the footer."""
+        """Returns the bytes after the data: the last chunk's index if missing, summary, footer."""
         built = RecordBuilder()
         DataEnd(0).write(built)
         begin = self.end + len(self._index) + built.count
@@ -175,7 +176,7 @@ class _Summary:
         return head + text + kept + struct.pack("<I", zlib.crc32(text + kept)) + mcap_records.MAGIC
 
     def is_said(self, stream: BinaryIO, places: list[mcap_records.Place], path: Path) -> bool:
-        """Whether the end that is there, in these places, says the same; what it leaves out is no fault."""
+        """Returns whether the existing end is consistent; missing entries are not faults."""
         try:
             mcap_records.check_summary(stream, places[-1], path)
             said = [mcap_records.of_summary(stream, place) for place in places]

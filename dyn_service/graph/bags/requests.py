@@ -1,7 +1,7 @@
-"""Recording what is asked of a server: a proxy between clients and it, in a process of its own.
+"""Records requests to a server: a proxy process between clients and server.
 
-The server and the clients are as they were, but that clients connect to the proxy. What is said goes on first, and is
-recorded then; where the disk is full, it goes on unrecorded, for a robot may hang on it.
+Clients connect to the proxy. Messages are forwarded first and recorded afterwards; if the disk is full they are
+forwarded without recording, because a robot may depend on them.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from dyn_service.service.protocol.sockets import check_port, receive_checked
 
 REQUESTS, REPLIES = "/server/requests", "/server/replies"
 ABOUT = "dyn_service requests"
-"""The note with what the server said of its robots: fingerprints by name."""
+"""Name of the note with the fingerprints of the server's robots."""
 MAX_CLIENTS = 256
-"""At a time; beyond, the connection that was silent longest is taken anew for the next."""
+"""Maximum number of connections; beyond it, the one idle longest is reused."""
 MAX_PARTS = 16
 QUEUE = 1000
-"""Messages that wait on each side for one peer; those beyond are dropped and counted."""
+"""Queue length per peer and direction; more messages are dropped and counted."""
 _WAIT_MS = 100
 
 
 class RequestRecorder:
-    """Listens as the server does, and speaks to the server for each client by a connection of its own.
+    """Listens like the server, and has one connection to the server per client.
 
     Args:
         server: The server's endpoint.
-        where: Where to listen: an endpoint of this machine, `ipc://` or tcp on 127.0.0.1; port 0 is any.
+        where: The endpoint to listen on: `ipc://` or tcp on 127.0.0.1; port 0 chooses a free one.
         writer: The bag.
-        say: Told what goes wrong, once each.
+        say: Called with each problem, once.
 
     Raises:
-        InvalidArgumentError: An endpoint is none, is taken, or other machines could reach it.
+        InvalidArgumentError: An endpoint is invalid, in use, or reachable from other machines.
     """
 
     def __init__(self, server: str, where: str, writer: BagWriter, say: Callable[[str], None]) -> None:
@@ -72,7 +72,7 @@ class RequestRecorder:
         self._poller.register(self._front, zmq.POLLIN)
 
     def run(self, going_on: Callable[[], bool]) -> None:
-        """Carries messages both ways as long as `going_on`, which is asked ten times a second and more."""
+        """Forwards messages while `going_on()` is true; it is called at least ten times per second."""
         while going_on():
             for socket, _ in self._poller.poll(_WAIT_MS):
                 if socket is self._front:
@@ -83,7 +83,7 @@ class RequestRecorder:
                 self._record(self._writer.flush_when_due)
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         for _, socket in self._backs.values():
             socket.close()
         self._front.close()
@@ -91,7 +91,7 @@ class RequestRecorder:
 
     @property
     def whole(self) -> bool:
-        """Whether all was recorded."""
+        """Whether everything was recorded."""
         return self._recording
 
     def _forward(self) -> None:
@@ -151,7 +151,7 @@ class RequestRecorder:
     def _send(self, socket: zmq.Socket[bytes], parts: list[bytes]) -> bool:
         try:
             socket.send_multipart(parts, zmq.NOBLOCK)
-        except zmq.ZMQError:  # nobody takes it, or who asked has gone
+        except zmq.ZMQError:  # the peer is gone
             self.dropped += 1
             return False
         return True
@@ -169,17 +169,17 @@ class RequestRecorder:
 
 
 def fingerprints(server: str, timeout_s: float = 5.0) -> dict[str, str]:
-    """The fingerprints of the robots that a server has, by name.
+    """Returns the fingerprints of a server's robots by name.
 
     Raises:
-        DynError: It does not answer, or not without a key.
+        DynError: The server does not answer, or needs a key.
     """
     with Client(server, timeout_s=timeout_s) as client:
         return {name: client.robot(name).fingerprint for name in client.list_robots()}
 
 
 def describe(writer: BagWriter, fingerprints: Mapping[str, str], files: list[Path]) -> None:
-    """Puts into the bag what is known of the robots: their fingerprints, and files of them.
+    """Writes the fingerprints and files of the robots to the bag.
 
     Raises:
         InvalidArgumentError: A file cannot be read.

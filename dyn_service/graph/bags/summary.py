@@ -1,4 +1,4 @@
-"""What is in a bag: topics, types, counts, rates and gaps, without reading a message."""
+"""The summary of a bag: topics, types, counts, rates and gaps. No message is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from dyn_service.graph.bags.reader import BagReader, Topic
 
 GAP = 3.0
-"""A pause of so many usual periods (the median) is a gap: one message lost shows as two, jitter as less."""
+"""A pause of this many median periods is a gap; one lost message makes two, jitter less."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Summary:
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """Number of messages."""
         return sum(topic.count for topic in self.topics)
 
 
 def summary(bag: BagReader) -> Summary:
-    """What is in the bag."""
+    """Returns the summary of a bag."""
     begin, end = bag.span_ns
     return Summary(
         bag.path,
@@ -62,7 +62,7 @@ def summary(bag: BagReader) -> Summary:
 
 
 def lines(found: Summary) -> list[str]:
-    """The summary as a person reads it."""
+    """Returns the summary as lines of text."""
     began = datetime.fromtimestamp(found.begin_ns * 1e-9, UTC)
     shown = [
         f"{found.path}: {size_text(found.size)}, {found.messages} messages in {found.duration_s:.3f} s",
@@ -88,7 +88,7 @@ def lines(found: Summary) -> list[str]:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes, as a person reads it."""
+    """Returns a number of bytes as text."""
     for unit, limit in (("B", 1e3), ("kB", 1e6), ("MB", 1e9)):
         if size < limit:
             return f"{size / (limit / 1e3):.3g} {unit}"

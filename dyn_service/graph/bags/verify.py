@@ -1,4 +1,4 @@
-"""Recorded requests asked again, of this version or another engine, and the replies compared."""
+"""Replays recorded requests with this version or another engine, and compares the replies."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from dyn_service.service.protocol.messages import decode_reply_head, peek, read_
 from dyn_service.service.server.answering.service import Service
 
 Answer = Callable[[bytes], bytes | None]
-"""The reply to a request; None from an engine that has no answer to such a question."""
+"""Returns the reply to a request, or None if the engine does not support the query."""
 
 NOT_COMPARED = frozenset({"health", "stats", "list_robots", "describe_robot"})
-"""Queries about the server, whose answers are of that moment."""
+"""Queries about the server, whose answers depend on the time."""
 CHANGES = frozenset({"load_robot", "overlay_robot", "unload_robot"})
 ROOTS: tuple[Literal["fixed", "floating", "planar"], ...] = ("fixed", "floating", "planar")
 MAX_PENDING = 100_000
-"""Requests that wait for their reply in the recording."""
+"""Maximum number of requests without a reply in the recording."""
 _ITS_OWN = ("deadline_ms", "compile_wait_ms", "retry", "model")
 
 
@@ -46,7 +46,7 @@ class First:
 
 @dataclass
 class QueryResult:
-    """What became of one query's requests. worst: the largest difference."""
+    """The results of one query. worst: the largest difference."""
 
     query: str
     count: int = 0
@@ -55,7 +55,7 @@ class QueryResult:
     first: First | None = None
 
     def add(self, comparison: Comparison, number: int, time_s: float, robot: str) -> None:
-        """Counts one."""
+        """Counts a comparison."""
         self.count += 1
         if comparison.same or comparison.first is None or comparison.largest is None:
             self.same += 1
@@ -68,7 +68,7 @@ class QueryResult:
 
 @dataclass
 class Verification:
-    """What came of it. left_out: requests not compared, by cause. remarks: what a person should know."""
+    """The result. left_out: number of requests not compared, by cause. remarks: notes for the user."""
 
     results: dict[str, QueryResult] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Verification:
 
     @property
     def compared(self) -> int:
-        """How many requests."""
+        """Number of compared requests."""
         return sum(result.count for result in self.results.values())
 
     @property
@@ -87,7 +87,7 @@ class Verification:
 
     @property
     def first(self) -> First | None:
-        """Of all queries, the first request whose reply differs."""
+        """The first request whose reply differs."""
         return min((r.first for r in self.results.values() if r.first), key=lambda f: f.number, default=None)
 
     def leave_out(self, cause: str) -> None:
@@ -96,7 +96,7 @@ class Verification:
 
 
 def verify(bag: BagReader, answer: Answer) -> Verification:
-    """Asks the bag's requests again, in the order of their replies.
+    """Replays the bag's requests in the order of their replies.
 
     Args:
         bag: A recording with requests.
@@ -135,7 +135,7 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
 
 
 def _unsteady(number: int, once: bytes, twice: bytes | None) -> list[str]:
-    """What is to be said where the one who is asked now has two answers to a request: then no recording is at fault."""
+    """Returns a remark if the engine itself gives two different answers to a request."""
     comparison = None if twice is None else compare(once, twice)
     if comparison is None or comparison.same:
         return []
@@ -166,7 +166,7 @@ def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, in
 
 
 def timeless(request: bytes) -> bytes:
-    """The request without what was of its moment: time limits, tries, and the fingerprint that it relied on."""
+    """Returns the request without time limits, retries and fingerprint."""
     try:
         message = msgspec.msgpack.decode(request)
     except UNREADABLE:
@@ -177,19 +177,19 @@ def timeless(request: bytes) -> bytes:
 
 
 def replay(robots: list[Robot]) -> Answer:
-    """This version's own answers, in this process: loading and unloading robots is allowed."""
+    """Returns an `Answer` of this version, in this process; loading and unloading robots is allowed."""
     service = Service(robots, allow_load=True)
     return lambda request: service.handle(request, time.perf_counter_ns())
 
 
 def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> tuple[list[Robot], list[str]]:
-    """The robots whose descriptions are in the bag, and more; and what is to be said of them.
+    """Returns the robots of the descriptions in the bag and of further files, and remarks.
 
-    A description does not say how its root moves and whether followers follow: the way that gives the recorded
-    fingerprint is taken.
+    A description does not contain the kind of root and the option `mimic`: those that give the recorded fingerprint are
+    used.
 
     Raises:
-        InvalidArgumentError: A description is none.
+        InvalidArgumentError: A description is invalid.
     """
     known = bag.notes.get(ABOUT, {})
     robots, remarks = list(more), list[str]()
@@ -211,7 +211,7 @@ def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> t
 
 
 def _robot_of(attached: Attached, known: Mapping[str, str], joints: str | None) -> Robot:
-    """The robot of a description in the bag, of all ways to read it the one with the recorded fingerprint."""
+    """Returns the robot of a description, read with the options that give the recorded fingerprint."""
     first: Robot | None = None
     fault: DynError | None = None
     for root, mimic in product(ROOTS, (True, False)):
@@ -229,7 +229,7 @@ def _robot_of(attached: Attached, known: Mapping[str, str], joints: str | None) 
 
 
 def report(found: Verification) -> list[str]:
-    """What came of it, as a person reads it."""
+    """Returns the result as lines of text."""
     shown = [*found.remarks, f"{'query':<28}{'requests':>9}{'same bits':>11}  largest difference"]
     for query, result in sorted(found.results.items()):
         worst = "" if result.worst is None else _size(result.worst)
@@ -255,7 +255,7 @@ def _size(of: First) -> str:
 
 
 def refused_for(reply: bytes) -> str | None:
-    """The part of its request for which a reply refuses it; None where it names none, or is no refusal."""
+    """Returns the path in the request that an error reply names, or None."""
     try:
         error = decode_reply_head(reply).error
     except UNREADABLE:
@@ -265,7 +265,7 @@ def refused_for(reply: bytes) -> str | None:
 
 
 def _reply_to(frame: bytes) -> int | None:
-    """Whose reply it is; None for notices and what is none."""
+    """Returns the request id of a reply; None for notices and invalid messages."""
     try:
         found: Any = msgspec.msgpack.decode(frame, type=_Head)
     except UNREADABLE:
@@ -279,10 +279,10 @@ class _Head(msgspec.Struct):
 
 
 NOT_SAID = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"})
-"""Codes of replies that say nothing of the request: the server was busy, or is not for this key."""
+"""Error codes that do not depend on the request: server busy, key not allowed."""
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What is raised for bytes that are no MessagePack: a text in them that is no UTF-8 is a ValueError."""
+"""Exceptions for invalid MessagePack; invalid UTF-8 is a ValueError."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ class Difference:
 
     @property
     def digits(self) -> float:
-        """How many digits agree."""
+        """Number of equal digits."""
         return math.inf if self.relative == 0.0 else max(0.0, -math.log10(self.relative))
 
 
@@ -314,9 +314,9 @@ class Comparison:
 
 
 def compare(recorded: bytes, found: bytes) -> Comparison | None:
-    """Two replies; None where the recorded one says nothing of the request.
+    """Compares two replies; returns None if the recorded one does not depend on the request.
 
-    Outputs are compared, and of refusals their codes; not how long it took, and in which words it was refused.
+    Outputs and error codes are compared, not timing and error texts.
     """
     try:
         old, new = decode_reply_head(recorded), decode_reply_head(found)
@@ -337,7 +337,7 @@ def compare(recorded: bytes, found: bytes) -> Comparison | None:
 
 
 def outputs_compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
-    """Outputs by name, arrays as on the wire or plain values; names that the old ones lack are not looked at."""
+    """Compares outputs by name, arrays as on the wire or plain values; new names are ignored."""
     found = [difference for name, value in old.items() for difference in _differences(name, value, new.get(name))]
     if not found:
         return Comparison(True)
@@ -345,7 +345,7 @@ def outputs_compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparis
 
 
 def _differences(name: str, old: Any, new: Any) -> Iterator[Difference]:
-    """Of one output: where it first differs, and where most."""
+    """Returns where an output first differs, and where most."""
     one, other = _array(old), _array(new)
     if one is None or other is None:
         if old != new:
@@ -378,7 +378,7 @@ def _array(value: Any) -> NDArray[np.float64] | None:
 
 
 def _code(reply: Any) -> str:
-    """Of a refusal; empty for an answer."""
+    """Returns the error code of a reply; empty if it is an answer."""
     return "" if reply.ok else str((reply.error or {}).get("code", "a refusal"))
 
 

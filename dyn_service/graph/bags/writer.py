@@ -1,7 +1,7 @@
-"""Writing a bag: MCAP with ROS 2's profile, compressed chunk by chunk.
+"""Writes bags: MCAP with ROS 2's profile, in compressed chunks.
 
-A chunk goes to the system when it is full or a second old. A process that is killed leaves a file that can be
-read up to its last chunk; one whose disk is full ends the file there and says so.
+A chunk is written when it is full or one second old. The file of a killed process can be read up to its last chunk. If
+the disk is full, the file is ended there and an error raised.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dyn_service.messages.cdr import rihs01, to_cdr
 
 SUFFIX = ".mcap"
 CHUNK_BYTES = 1 << 20
-"""Of a chunk before it is compressed."""
+"""Size of a chunk before compression."""
 CHUNK_S = 1.0
-"""A chunk is written when it is so old: what a kill can lose."""
+"""Age at which a chunk is written: what a killed process can lose."""
 
 
 class BagWriter:
@@ -35,8 +35,8 @@ class BagWriter:
         path: The file; its name ends in `.mcap`.
 
     Raises:
-        InvalidArgumentError: It does not.
-        FailedPreconditionError: There is such a file, or it cannot be made.
+        InvalidArgumentError: It has another suffix.
+        FailedPreconditionError: The file exists or cannot be created.
     """
 
     def __init__(self, path: Path, *, chunk_bytes: int = CHUNK_BYTES, chunk_s: float = CHUNK_S) -> None:
@@ -64,11 +64,11 @@ class BagWriter:
         Args:
             topic: Its full name, `/arm/joint_states`.
             message: Any message of `dyn_service.messages`, or of a package that declares some.
-            log_time_ns: When it came, ns since 1970 or of the simulation's clock.
-            publish_time_ns: When it was sent, where that is known. (default: when it came)
+            log_time_ns: When it was received, ns since 1970 or of the simulation's clock.
+            publish_time_ns: When it was sent; by default, when it was received.
 
         Raises:
-            InvalidArgumentError: A value does not fit its field, or the time is none.
+            InvalidArgumentError: A value does not fit its field, or the time is invalid.
             ResourceExhaustedError: The disk is full. The bag has been closed; what came before is in it.
             FailedPreconditionError: The bag is closed.
         """
@@ -85,7 +85,7 @@ class BagWriter:
         self.flush_when_due()
 
     def attach(self, name: str, media_type: str, data: bytes, time_ns: int = 0) -> None:
-        """Puts a file into the bag, such as a robot's description.
+        """Attaches a file to the bag, such as a robot's description.
 
         Raises:
             ResourceExhaustedError: The disk is full.
@@ -94,7 +94,7 @@ class BagWriter:
         self._do(lambda: self._mcap.add_attachment(time_ns, time_ns, name, media_type, data))
 
     def note(self, name: str, values: dict[str, str]) -> None:
-        """Puts texts by name into the bag.
+        """Writes named texts to the bag.
 
         Raises:
             ResourceExhaustedError: The disk is full.
@@ -103,7 +103,7 @@ class BagWriter:
         self._do(lambda: self._mcap.add_metadata(name, values))
 
     def flush_when_due(self) -> None:
-        """Writes the chunk that is begun, if it is old enough; for those who wait for messages.
+        """Writes the current chunk if it is old enough; for callers that wait for messages.
 
         Raises:
             ResourceExhaustedError: The disk is full.
@@ -113,7 +113,7 @@ class BagWriter:
             self._do(self._mcap.flush)
 
     def close(self) -> None:
-        """Ends the bag with its index; closing it again does nothing.
+        """Ends the bag with its index; closing again does nothing.
 
         Raises:
             ResourceExhaustedError: The disk is full. What came before is in the bag.
@@ -144,7 +144,7 @@ class BagWriter:
         return self._channels[topic, kind]
 
     def _do(self, step: Callable[[], object]) -> None:
-        """A step of writing; where the disk is full the file ends with its last whole chunk."""
+        """Performs a write; if the disk is full, the file ends with its last complete chunk."""
         if not self._open:
             raise FailedPreconditionError(f"bag {str(self.path)!r} is closed")
         before = self._file.tell()
@@ -153,7 +153,7 @@ class BagWriter:
         except OSError as error:
             self._open = False
             self._file.end_at(before)
-            with contextlib.suppress(FailedPreconditionError):  # no room for an index either: it is readable without
+            with contextlib.suppress(FailedPreconditionError):  # no room for an index; the file is readable without
                 mend(self.path)
             raise ResourceExhaustedError(
                 f"bag {str(self.path)!r} cannot be written: {error.strerror}; it ends with what came before"
@@ -163,7 +163,7 @@ class BagWriter:
 
 
 class _File:
-    """A file without a buffer: what has been written is the system's, whatever becomes of the process."""
+    """An unbuffered file, so that written data survives the process."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -180,7 +180,7 @@ class _File:
         return self._length
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Does nothing: there is no buffer."""
 
     def end_at(self, length: int) -> None:
         os.ftruncate(self._descriptor, length)

@@ -149,7 +149,7 @@ def test_what_an_own_end_says_has_a_checksum(bag: Path, tmp_path: Path) -> None:
     _, summary, _ = records(cut)
     data[summary[0].content + 4] ^= 0x04
     cut.write_bytes(data)
-    with pytest.raises(InvalidArgumentError, match="its summary has changed; dyn bag mend makes it anew"):
+    with pytest.raises(InvalidArgumentError, match="its summary has changed; run dyn bag mend"):
         BagReader(cut)
 
 

@@ -35,7 +35,7 @@ def paths(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_one_door(name: str, paths: dict[str, Path]) -> None:
+def test_one_proxy(name: str, paths: dict[str, Path]) -> None:
     robot = Robot.from_file(paths[name])
     assert robot.receipt.source == str(paths[name])
     same = [

@@ -61,7 +61,7 @@ def test_handshakes(served: Made) -> None:
     assert len(said) == 3  # each once
 
 
-def test_the_page_comes_through_the_door(served: Made) -> None:
+def test_the_page_comes_through_the_proxy(served: Made) -> None:
     url, protocol, _ = served
     if protocol.startswith("viser"):
         with urllib.request.urlopen(url.replace("ws", "http"), timeout=30) as page:
