@@ -88,7 +88,7 @@ class JointNumbers:
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """What of a robot is otherwise than it was loaded. Nothing is compiled for its numbers, and their leading axes
+    """Changed numbers of a robot. Nothing is compiled for them, and their leading axes
     broadcast like those of any input: one call may ask for thousands of different robots.
 
     payloads: bodies that links carry. links: by name, their inertia. joints: by name, what they do by themselves.
@@ -303,7 +303,7 @@ ActingWrenches = Annotated[
 ]
 Altered = Annotated[
     Overlay | None,
-    Spec((), "kg, m, ..", "what of the robot is otherwise than it was loaded, see `Overlay`", kind="overlay"),
+    Spec((), "kg, m, ..", "changed numbers of the robot, see `Overlay`", kind="overlay"),
 ]
 Load = Annotated[Payload | None, Spec((), "kg, m", "a body that a link carries through the motion", kind="payload")]
 Contacts = Annotated[

@@ -93,14 +93,14 @@ def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def spread(value: Any, lead: tuple[int, ...]) -> Any:
-    """Vectors with these leading axes beside their own; what is no array of numbers stays as it is."""
+    """Adds leading axes to vectors; values that are not arrays of numbers are returned unchanged."""
     array = numbers(value)
     if array is None or not array.ndim:
         return value
     try:
         return np.broadcast_to(array, (*np.broadcast_shapes(lead, array.shape[:-1]), array.shape[-1]))
     except ValueError:
-        return value  # whoever takes it says what is wrong
+        return value  # the consumer reports the error
 
 
 def found(value: Any) -> str:

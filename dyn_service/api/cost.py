@@ -1,9 +1,9 @@
-"""What an answer costs, foretold from its row of the table, the robot's sizes and the shapes of the inputs.
+"""Predicted cost of an answer from its row of the table, the robot's sizes and the shapes of the inputs.
 
 Rows say how their work grows (`spec.Query.grows`, `spec.Computation.cost`); here are the unit and the parts that all
 have. Work is in seconds of one core as it was when the figures below were measured: a foretelling that is right within
 a factor of some, which is what a limit needs. Nothing is computed from the numbers in the inputs, and nothing as large
-as they are is made. A server holds the foretold cost against its limits before it spends any of it.
+as they are is made. A server compares the predicted cost with its limits before it computes anything.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def answer_numbers(row: Query, sizes: Dimensions, options: Mapping[str, Any] | N
 
 
 def wrench_shapes(acting: Iterable[Wrench], axes: int) -> list[Lead]:
-    """The leading axes of the vectors of external wrenches: what stands before the last `axes` axes."""
+    """The leading axes of the vectors of external wrenches: all but the last `axes` axes."""
     vectors = [np.shape(part) for w in acting for part in (w.torque, w.force, w.point)]
     return [shape[: len(shape) - axes] for shape in vectors if len(shape) > axes]
 

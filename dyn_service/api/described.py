@@ -17,7 +17,7 @@ class Described:
     """A robot's names, sizes, joints and limits.
 
     Args:
-        description: What is known of the robot beside its dynamics.
+        description: The robot's properties other than its dynamics.
         configuration: Its movable joints.
         limits: Theirs.
     """
@@ -33,7 +33,7 @@ class Described:
 
     @property
     def description(self) -> RobotDescription:
-        """All that is known of the robot beside its dynamics: sizes, joints, topology, limits, conventions."""
+        """Properties of the robot other than its dynamics: sizes, joints, topology, limits, conventions."""
         return self._about
 
     @property
@@ -58,7 +58,7 @@ class Described:
 
     @property
     def configuration(self) -> Configuration:
-        """Where the joints' entries stand in q and v, and how positions move: `integrate`, `difference`, `neutral`."""
+        """The joints' entries in q and v, and functions of positions: `integrate`, `difference`, `neutral`."""
         return self._configuration
 
     @property
@@ -83,5 +83,5 @@ class Described:
 
     @property
     def limits(self) -> Limits:
-        """Limits of the movable joints: lower, upper (nq,), velocity, effort (nv,); infinite where there is none."""
+        """Limits of the movable joints: lower, upper (nq,), velocity, effort (nv,); infinite if absent."""
         return self._limits

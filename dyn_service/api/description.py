@@ -73,7 +73,7 @@ class MimicDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the movable joints, in the order of `q` and `v`; None where there is none."""
+    """Limits of the movable joints, in the order of `q` and `v`; None if absent."""
 
     lower: list[float | None]
     upper: list[float | None]
@@ -95,7 +95,7 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Sizes
     """All dimensions that the shapes in the table speak of."""
     joint_names: tuple[str, ...]
-    """The joints that have entries in `q`, in their order: those that move, but for those that follow others."""
+    """The joints with entries in `q`, in order: movable joints without mimic joints."""
     joint_types: tuple[str, ...]
     """Of these, in the order of `joint_names`."""
     all_joint_names: tuple[str, ...]
@@ -105,7 +105,7 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     joints: tuple[JointDescription, ...]
     """Every joint with its type, axis, parent and child link, in the order of `all_joint_names`."""
     limits: LimitsDescription
-    """`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil where there is none."""
+    """`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil if absent."""
     gravity: tuple[float, float, float]
     """m/s^2, world axes: what a request without `gravity` means."""
     passive: tuple[str, ...] = ()

@@ -52,7 +52,7 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
     """Each option of the row with its value, its default where none is given; numbers as floats.
 
     Raises:
-        InvalidArgumentError: There is no such option, it is needed, or its value is none; `path` names it.
+        InvalidArgumentError: An option is unknown, missing or invalid; `path` names it.
     """
     chosen = {name: option.default for name, option in row.options.items() if not option.required}
     for name, value in options.items():
@@ -69,7 +69,7 @@ def checked_option(option: Option, value: Any, path: str | None = None) -> Any:
     """The value of one option.
 
     Raises:
-        InvalidArgumentError: It is none; `path` names the option, by its name unless another is given.
+        InvalidArgumentError: The value is invalid; `path` names the option, by its name unless another is given.
     """
     if not option.is_one(value):
         said = repr(value) + did_you_mean(value, option.choices) if option.choices else found(value)

@@ -56,7 +56,7 @@ def marks(kind: Kind, names: Any, links: Sequence[str], robot: str, path: str) -
         names: Of links or directions.
         links: Those of the robot.
         robot: Its name, for the error.
-        path: Where they stand in the request.
+        path: Their path in the request.
 
     Raises:
         NotFoundError: The robot has no link of a name.
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 def _lead(names: Any) -> tuple[int, ...] | None:
-    """The lengths of nested lists of texts, outermost first; None where they are none, or not equally long."""
+    """The lengths of nested lists of texts, outermost first; None if they are not lists or have different lengths."""
     if isinstance(names, str):
         return ()
     if not isinstance(names, list):

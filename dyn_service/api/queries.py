@@ -337,7 +337,7 @@ class RobotQueries(Described, ABC):
     ) -> ForceTorque:
         """What an ideal force/torque sensor in each joint reads, fixed joints too, while the robot moves with `a`.
 
-        The sensor stands at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It carries the child
+        The sensor is at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It carries the child
         link and all that hangs on it: their weight, their inertia, and the wrenches on them.
         """
         return self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches, overlay))
@@ -361,7 +361,7 @@ class RobotQueries(Described, ABC):
     ) -> ImuReading:
         """What an ideal inertial measurement unit on each link reads, while the robot moves with `a`.
 
-        The unit stands at `xyz`, `rpy` in the link's frame. Its accelerometer feels what accelerates it, gravity aside.
+        The unit is at `xyz`, `rpy` in the link's frame. Its accelerometer feels what accelerates it, gravity aside.
         """
         return self._ask("imu", (q, v, a), (links, xyz, rpy, gravity))
 
@@ -792,7 +792,9 @@ class RobotQueries(Described, ABC):
 
     @query(equation="each body in its joint's frame", kernel="configurations.neutral", control=False)
     def neutral(self) -> PositionResult:
-        """The position at which every body stands in its joint's frame: zeros, and quaternions (0, 0, 0, 1)."""
+        """The position at which every body frame coincides with its joint frame: zeros, and quaternions (0, 0, 0,
+        1).
+        """
         return self._ask("neutral", ())
 
     @query(equation="uniform over what each joint can do", kernel="configurations.random_configuration", control=False)
@@ -950,7 +952,7 @@ class RobotQueries(Described, ABC):
             stop_time: s, how quickly stops give way, and contacts without a stiffness; 0 is five steps, or one of
                 "stick_slip".
             stop_damping: s/rad | s/m, how much stiffer they are per unit of the velocity of approach.
-            overlay: What of the robot is otherwise than it was loaded.
+            overlay: Changed numbers of the robot.
             passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 
@@ -1072,7 +1074,7 @@ class RobotQueries(Described, ABC):
             every: Record every so many steps; the first state and these are returned.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches on links, all through the motion.
-            overlay: What of the robot is otherwise than it was loaded.
+            overlay: Changed numbers of the robot.
             passive: Whether what joints do by themselves acts.
             progress: Called now and then with the share that is done.
 

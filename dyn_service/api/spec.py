@@ -43,7 +43,7 @@ Kind = Literal[
     wrenches                   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
     duration                   a length of time
     payload                    a body that a link carries, `Payload`
-    overlay                    what of the robot is otherwise than loaded, `Overlay` in and its numbers to the kernel
+    overlay                    changed numbers of the robot, an `Overlay` as input and its numbers for the kernel
     contacts                   points of links at which the ground pushes, `Contact`
     motions                    of joints that move as given, by name: `GivenMotion`
     residuals                  one output for each formulation, by its name
@@ -167,7 +167,7 @@ class Means:
 
 @dataclass(frozen=True)
 class Local:
-    """Marks a parameter that stays on the caller's side, such as who is told of progress."""
+    """Marks a parameter that is not sent to a server, such as a progress callback."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Option:
 
     @property
     def takes(self) -> str:
-        """What it may be, in words."""
+        """A description of its allowed values."""
         if self.type == "choice":
             return " or ".join(f"'{choice}'" for choice in self.choices)
         if self.type == "flag":
@@ -336,7 +336,7 @@ class Query(Row):
 
     @cached_property
     def overlay(self) -> str | None:
-        """The input that says what of the robot is otherwise."""
+        """The name of the overlay input."""
         return self.first("overlay")
 
     @property

@@ -1,4 +1,4 @@
-"""A tree as clients are told of it."""
+"""The description of a robot that clients receive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fingerprint_of(tree: Tree, gravity: tuple[float, float, float]) -> str:
 
 
 def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> RobotDescription:
-    """What a client needs to know of a robot, but for the certificates of its kernels."""
+    """Returns the description of a robot, without the certificates of its kernels."""
     limits = tree.limits
     led = dict(zip(tree.moving_joints, tree.mimic, strict=True))
     return RobotDescription(
@@ -71,5 +71,5 @@ def _followed(mimic: Mimic | None) -> MimicDescription | None:
 
 
 def _finite(values: Array) -> list[float | None]:
-    """None stands for what is infinite."""
+    """Returns values with infinities replaced by None."""
     return [value if math.isfinite(value) else None for value in values.tolist()]

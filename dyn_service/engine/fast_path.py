@@ -1,4 +1,4 @@
-"""The short way for the common call, without special options.
+"""The fast path for the common call, without special options.
 
 A control loop asks for one state at a time; there the general way of `Robot` costs more than the kernel. What the
 kernel does not take as it is gets None, and goes the general way.
@@ -15,7 +15,7 @@ from dyn_service.api.arrays import kernel_input
 from dyn_service.api.queries import Array, Query
 
 Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
-"""A row's required arguments and its others -> the answer, or None where the general way is to be taken."""
+"""A row's required and optional arguments -> the answer, or None for the slow path."""
 
 
 def common_call(
@@ -27,7 +27,7 @@ def common_call(
     labels: Mapping[str, tuple[str, ...]],
     named: Mapping[int, Mapping[str, Array]],
 ) -> Call:
-    """The short way of a row.
+    """Returns the fast path of a row.
 
     Args:
         row: Of the table.

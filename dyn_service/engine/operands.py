@@ -22,7 +22,7 @@ def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: in
         name: What it is called.
         spec: Of it.
         value: As given.
-        core: Its shape but for leading axes.
+        core: Its shape without leading axes.
         joints: How many move, for the error.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Overlays: what of a robot is otherwise than it was loaded, checked and brought onto its trees.
+"""Overlays: changed numbers of a robot, checked and applied to its trees.
 
 The numbers of a tree change, and nothing else of it: the trees that come out have the leading axes of the overlay's
-numbers, and hold as many robots. Only bodies whose links are named are added up anew.
+numbers, and hold as many robots. Only bodies whose links are named are recomputed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
         path: Where it stands, for errors.
 
     Raises:
-        InvalidArgumentError: It is none; a number is of the wrong type, shape or size, or contradicts another.
+        InvalidArgumentError: It is not an overlay, or a number has the wrong type, shape or value, or contradicts
+        another.
         NotFoundError: It names a link or a joint that the robot does not have.
     """
     if not isinstance(overlay, Overlay):
@@ -159,7 +160,7 @@ def _stacked(own: Any, theirs: Sequence[Any]) -> Array | None:
 
 
 def _different(tree: Tree, other: Tree) -> str:
-    """What of another tree is otherwise and no number of a body or a joint: the first such thing in words."""
+    """Describes the first difference between two trees that an overlay cannot express, or None."""
     if other.lead:
         return f"numbers have leading axes {other.lead}: it is many robots, and one is expected"
     names = (("links", tree.links, other.links), ("joints", tree.joints, other.joints))
@@ -183,7 +184,7 @@ def _different(tree: Tree, other: Tree) -> str:
 
 
 def _differently_locked(first: Tree, other: Tree) -> str:
-    """Which joint another tree locks and the first does not, or the other way round, in words."""
+    """Describes the first joint that is locked in only one of two trees, or None."""
     apart = first.locked_joints ^ other.locked_joints
     if not apart:
         return ""
@@ -284,7 +285,7 @@ class _Reader:
                 self._leads[f"robot '{self._tree.name}'"] = self._tree.lead
             self._leads[f"{_last(self._path)}{place}"] = lead
             broadcast(self._leads)
-        return np.array(array)  # of its own: trees are read-only, and whoever gave it may use the memory again
+        return np.array(array)  # a copy: trees are read-only, and the caller may reuse the memory
 
     def _size(self, value: Any, place: str, *, any_sign: bool = False, zero: bool = True) -> Array:
         array = self.numbers(value, place, ())

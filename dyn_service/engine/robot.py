@@ -151,7 +151,7 @@ class Robot(RobotQueries):
         mimic: bool = True,
         arguments: Mapping[str, str] | None = None,
     ) -> Robot:
-        """The robot that a file of URDF, MuJoCo's MJCF, SDFormat or xacro describes; which one it is stands in the
+        """Reads a robot from a file of URDF, MuJoCo's MJCF, SDFormat or xacro; the format is determined by the
         file.
 
         Args:
@@ -308,13 +308,13 @@ class Robot(RobotQueries):
         Args:
             row: As for `load_kernel`, like the others.
             method: Which of the row's kernels.
-            variant: What it takes beside.
+            variant: Its optional inputs.
             passive: The one in which what joints do by themselves acts.
         """
         if row.constant or self._is_refused(row, method):
             return True
         if not (variant.overlay or self._acts(row, method, passive)):
-            bare_one = self.__dict__.get("bare")  # who asks this has no time to make one
+            bare_one = self.__dict__.get("bare")  # callers of this method have no time to create one
             return bare_one is not None and bare_one.has_kernel(row, method, variant)
         needed = self._signatures_of(row, method, variant)
         there = all(signature.empty or signature in self._library for signature in needed)
@@ -330,7 +330,7 @@ class Robot(RobotQueries):
         Args:
             row: Of the table.
             method: Which of the row's kernels: the choice of the option that selects it, "" where there is none.
-            variant: What it takes beside.
+            variant: Its optional inputs.
             passive: The one in which what joints do by themselves acts; with an overlay it is one for both.
 
         Raises:
@@ -354,7 +354,7 @@ class Robot(RobotQueries):
         better hold such a robot than hand on the overlay each time.
 
         Args:
-            overlay: What is otherwise.
+            overlay: The changed numbers.
             name: Of the robot; None is this one's.
 
         Raises:
@@ -392,7 +392,7 @@ class Robot(RobotQueries):
 
         Raises:
             NotFoundError: There is no link of that name.
-            InvalidArgumentError: The mass is not positive, or the inertia is none that a body can have.
+            InvalidArgumentError: The mass is not positive, or the inertia is not physical.
         """
         return self._with_numbers(carrying(self._tree, self._weld, payload, "payload"))
 
@@ -428,13 +428,13 @@ class Robot(RobotQueries):
         return self._answer(QUERIES[row], given, others) if answer is None else answer
 
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-        """The general way: it takes every argument, or says what is wrong with it."""
+        """The slow path: accepts all arguments and reports errors."""
         answer = row.result(self._evaluate(row, *row.arguments(given, others)))
         self._shorten(row)
         return answer
 
     def _shorten(self, row: Query) -> None:
-        """Puts the short way of a row in place, where there is one: its kernel is loaded, and always has an answer."""
+        """Installs the fast path of a row if its kernel is loaded and the matrix it inverts is regular."""
         if row.constant:
             return
         method = next(iter(row.kernels))
@@ -452,10 +452,10 @@ class Robot(RobotQueries):
         return (kernel, self.signature(QUERIES["link_poses"], "")) if variant.wrenches else (kernel,)
 
     def _common_call(self, row: Query, method: str, *, plain: bool, pushed: bool) -> Call:
-        """The short way for the common call, without special options.
+        """Returns the fast path for calls without special options.
 
-        A control loop asks for one state at a time; there the general way costs more than the kernel. What the kernel
-        does not take as it is gets None, and goes the general way.
+        For one state, the slow path costs more than the kernel. The fast path returns None for arguments that the
+        kernel does not accept unchanged; these take the slow path.
 
         Args:
             row: Of the table.
@@ -471,7 +471,7 @@ class Robot(RobotQueries):
         return common_call(row, kernel, single, push, left_out, self._rows.labels(row), named)
 
     def _pushed_call(self, row: Query, method: str) -> Callable[..., Any] | None:
-        """The short way for one state with external wrenches, options at their defaults: see `kernels.single`."""
+        """The fast path for one state with external wrenches and default options; see `kernels.single`."""
         others = dict(zip(row.others, row.defaults, strict=True))
         others |= self._left_out_of(row)
         at = places(self._tree, self._weld, links=row.links)
@@ -496,7 +496,7 @@ class Robot(RobotQueries):
             arguments: Inputs and options by their names on the wire, or the method's arguments.
 
         Raises:
-            InvalidArgumentError: One is none, or contradicts another.
+            InvalidArgumentError: An argument is invalid or contradicts another.
             NotFoundError: It names a link or a joint that the robot does not have.
         """
         robot, passive = self, True
@@ -540,7 +540,7 @@ class Robot(RobotQueries):
         pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
         if pushed is not None and wrenches is not None:
             if not signature.empty:
-                self._kernel(self.signature(QUERIES["link_poses"], ""))  # the short way needs it, whatever the frame
+                self._kernel(self.signature(QUERIES["link_poses"], ""))  # the fast path needs it for all frames
             acting = link_wrenches(wrenches, self._link, lambda: self._rotations(pose))
             arguments[pushed] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
@@ -643,7 +643,7 @@ class Robot(RobotQueries):
             )
 
     def _left_out_of(self, row: Query) -> dict[str, Array]:
-        """What the inputs are that may be left out, but for wrenches and overlays, in order."""
+        """The optional inputs, except wrenches and overlays, in order."""
         left_out = row.optional - {row.wrenches, row.overlay}
         return {name: self._left_out(row, name) for name in row.inputs if name in left_out} | self._parameters(row)
 

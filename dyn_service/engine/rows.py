@@ -77,12 +77,12 @@ class Rows:
         return self._pairs[1][of] if dimension == "na" else self._links[dimension, of]
 
     def labels(self, row: Query) -> dict[str, tuple[str, ...]]:
-        """The names that a query's labels stand for, as far as the robot alone says them."""
+        """The names of a query's labels, as far as they depend on the robot only."""
         found = {label: self._name(names.dimension, names.of) for label, names in row.labels.items()}
         return {label: names for label, names in found.items() if names is not None}
 
     def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
-        """Turns what stands in link axes into world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
+        """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
         R = np.concatenate([R, np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))], axis=-3)  # at -1 the world's
         for name, spec in row.outputs.items():
             core = len(spec.shape)

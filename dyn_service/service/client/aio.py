@@ -24,8 +24,8 @@ from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobo
 from dyn_service.service.client.channels import AsyncChannel, Context, open_async_channel
 from dyn_service.service.client.connection import LEAST_S, Connection, check_timeout
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, read_head
-from dyn_service.service.client.retries import LOOK_S, Cause, Step, Tries
-from dyn_service.service.client.timeouts import OnWait, Patience
+from dyn_service.service.client.retries import LOOK_S, Cause, RetryState, Step
+from dyn_service.service.client.timeouts import OnWait, TimeoutExtension
 from dyn_service.service.protocol.defaults import (
     DEFAULT_COMPILE_WAIT_S,
     DEFAULT_RETRIES,
@@ -48,7 +48,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         retry_after_s: The silence after which it is; after each time longer, by chance.
         context: The ZeroMQ context; None is the process's own.
         keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
-        server_key: The server's public key; None: it stands in the key file.
+        server_key: The server's public key; None: it is in the key file.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
 
         Args:
             robot: The name of the robot that it has.
-            overlay: What is otherwise; its numbers are those of one robot.
+            overlay: The changed numbers, without leading axes.
             name: What the new one is called.
             expires_s: Unused for so many seconds it is unloaded; None: it stays.
             timeout_s: The time limit of this call; None is the client's.
@@ -195,23 +195,25 @@ class AsyncClient(Connection, AsyncGaitQueries):
             timeout_s = self._timeout_s
         begun = asyncio.get_running_loop().time()
         head: ReplyHead | None = None
-        patience: Patience | None = None
+        extension: TimeoutExtension | None = None
         while True:
             try:
                 request = next(flow) if head is None else flow.send(head)
             except StopIteration as done:  # may not leave a coroutine
                 answer: T = done.value
                 return answer
-            patience = patience or self._patience(request.query, begun, timeout_s)
-            head = await self.ask(request, timeout_s, patience)
+            extension = extension or self._extension(request.query, begun, timeout_s)
+            head = await self.ask(request, timeout_s, extension)
 
-    async def ask(self, request: Ask, timeout_s: float | None = None, patience: Patience | None = None) -> ReplyHead:
+    async def ask(
+        self, request: Ask, timeout_s: float | None = None, extension: TimeoutExtension | None = None
+    ) -> ReplyHead:
         """Sends one request and waits for its reply, which may carry an error.
 
         Args:
             request: What is asked; see `client.core.Ask`.
             timeout_s: The time limit; None is the client's.
-            patience: The wait of the call that the request is one of; None: it is the only one.
+            extension: The wait of the call that the request is one of; None: it is the only one.
 
         Raises:
             DeadlineExceededError: No reply in time.
@@ -227,8 +229,8 @@ class AsyncClient(Connection, AsyncGaitQueries):
         request_id = self._last_id = self._last_id + 1
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        patience = patience or self._patience(query, begun, timeout_s)
-        left_s = patience.left_s(begun)
+        extension = extension or self._extension(query, begun, timeout_s)
+        left_s = extension.left_s(begun)
         if left_s <= 0:
             raise self._unanswered(query, timeout_s, begun, begun, None, 1, reaches=True)
         payload = self._packed(request_id, request, left_s)
@@ -241,7 +243,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
                     await channel.reaches(left_s)
                     left = begun + left_s - loop.time()
                     payload = self._packed(request_id, request, max(left, LEAST_S))
-                call = _Call(request, len(payload), begun, loop.create_future(), limit, patience, self._epoch)
+                call = _Call(request, len(payload), begun, loop.create_future(), limit, extension, self._epoch)
                 self._pending[request_id] = call
                 if self._watcher is None or self._watcher.done():
                     self._watcher = loop.create_task(self._watch(channel))
@@ -255,7 +257,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
             if not (isinstance(fault, TimeoutError) and limit.expired()):
                 raise
             reaches = self._channel is not None and await self._channel.reaches()
-            told, count = patience if call.told else None, call.tries.count if call.tries else 1
+            told, count = extension if call.told else None, call.retry_state.count if call.retry_state else 1
             raise self._unanswered(query, timeout_s, begun, loop.time(), told, count, reaches=reaches) from None
         finally:
             self._pending.pop(request_id, None)
@@ -275,7 +277,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
             )
 
     async def _reaching(self) -> AsyncChannel:
-        """The channel; opened anew where it would not find a new server by itself and nobody waits for the old one."""
+        """Returns the channel; it is reopened if it cannot find a new server by itself and no call is waiting."""
         channel = self._channel
         if channel is not None and channel.remains and not self._pending and not await channel.reaches():
             await self._disconnect()
@@ -337,9 +339,11 @@ class AsyncClient(Connection, AsyncGaitQueries):
             for request_id, call in list(self._pending.items()):
                 if call.reply.done():
                     continue
-                tries = call.tries
+                tries = call.retry_state
                 if tries is None:
-                    tries = call.tries = self._tries(call.request.query, call.size, call.begun, call.asked_in)
+                    tries = call.retry_state = self._retry_state(
+                        call.request.query, call.size, call.begun, call.asked_in
+                    )
                     tries.told = call.told
                 step = tries.look(now, reaches=reaches, epoch=self._epoch, heard=heard)
                 if isinstance(step, Cause):
@@ -370,7 +374,7 @@ class _Call:
         begun: float,
         reply: asyncio.Future[ReplyHead],
         limit: asyncio.Timeout,
-        patience: Patience,
+        extension: TimeoutExtension,
         asked_in: int | None,
     ) -> None:
         self.request = request
@@ -380,15 +384,15 @@ class _Call:
         self.limit = limit
         self.asked_in = asked_in
         self.told = False
-        self.tries: Tries | None = None  # most calls need none
-        self._patience = patience
+        self.retry_state: RetryState | None = None  # most calls need none
+        self._extension = extension
 
     def wait_on(self, notice: Notice) -> None:
         """Lets the call wait longer, since the server says why."""
         self.told = True
-        if self.tries is not None:
-            self.tries.told = True
-        until_s = self._patience.until_s(notice, asyncio.get_running_loop().time())
+        if self.retry_state is not None:
+            self.retry_state.told = True
+        until_s = self._extension.until_s(notice, asyncio.get_running_loop().time())
         if not self.limit.expired():
             self.limit.reschedule(until_s)
 

@@ -97,7 +97,7 @@ class AsyncChannel(Protocol):
     """The same for asyncio; it belongs to the event loop in which it was opened."""
 
     remains: bool
-    """Whether it keeps to a server that is gone, and has to be opened anew to find the next one there."""
+    """Whether it has to be reopened to find a new server at the same endpoint."""
 
     def send(self, payload: bytes) -> bool:
         """As `Channel.send`."""
@@ -121,7 +121,7 @@ class ZmqChannel:
     Args:
         endpoint: Where the server listens.
         context: The ZeroMQ context; None is the process's own.
-        keys: Who asks, and which server is meant; None: whoever, of a server that asks for no keys.
+        keys: The client's keys and the server's public key; None for a server without keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ does not take the endpoint.
@@ -219,7 +219,7 @@ class AsyncZmqChannel:
     Args:
         endpoint: Where the server listens.
         context: The ZeroMQ context; None is the process's own.
-        keys: Who asks, and which server is meant; None: whoever, of a server that asks for no keys.
+        keys: The client's keys and the server's public key; None for a server without keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ does not take the endpoint.
@@ -319,7 +319,7 @@ class _Absence:
         self._since_s: float | None = None
 
     def is_long(self) -> bool:
-        """Notes that there is none; whether the socket should be replaced. Then it counts anew."""
+        """Records that no server is connected; returns whether to replace the socket, and resets the count."""
         now_s = monotonic()
         if self._since_s is None:
             self._since_s = now_s
@@ -363,7 +363,7 @@ def check_endpoint(endpoint: str) -> str:
     """The endpoint, if it is one that a client can connect to.
 
     Raises:
-        InvalidArgumentError: It is none; the message says how one looks.
+                    InvalidArgumentError: Invalid endpoint; the message shows a valid one.
     """
     if not isinstance(endpoint, str) or _scheme(endpoint) not in _CHANNELS or endpoint in _CHANNELS:
         raise _refused(endpoint)
@@ -386,8 +386,8 @@ def _connected(socket: _S, endpoint: str) -> _S:
     """A DEALER socket, set up and connected.
 
     IMMEDIATE: nothing is queued for a server that is not there, so that no command is carried out late. No SNDHWM, or a
-    server that is slow to read would look like none. The heartbeat finds out about a server that went without a word,
-    within four times its period.
+    server that is slow to read would look like none. The heartbeat detects a server that disappeared without closing
+    the connection, within four times its period.
     """
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IMMEDIATE, 1)

@@ -1,4 +1,4 @@
-"""What clients of either kind share: what they are told when they are made, which server they know, what goes wrong.
+"""The part that both clients share: settings, the known server, errors.
 
 An endpoint is one server. Its replies carry its epoch, a number that is another one after each restart; which of two
 epochs is the newer one does not show, so it is taken from what was asked when:
@@ -19,8 +19,8 @@ from msgspec import UNSET
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from dyn_service.service.client.channels import check_endpoint
 from dyn_service.service.client.core import Ask, is_repeatable, pack_request
-from dyn_service.service.client.retries import LONG_BYTES, PROBE_S, SILENT_S, Cause, Retrying, Tries
-from dyn_service.service.client.timeouts import OnWait, Patience
+from dyn_service.service.client.retries import LONG_BYTES, PROBE_S, SILENT_S, Cause, RetryPolicy, RetryState
+from dyn_service.service.client.timeouts import OnWait, TimeoutExtension
 from dyn_service.service.protocol.keys import KeySource, client_keys
 from dyn_service.service.protocol.messages import Notice, ReplyHead, cancel
 
@@ -57,17 +57,17 @@ class Counters:
 
 
 class Connection:
-    """What clients of either kind are told when they are made.
+    """Settings of a client.
 
     Args:
         endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
         timeout_s: The time limit of each call, unless the robot has its own.
         compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
         on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
-        retries: How often a request is sent again, within its time limit; 0: never. See `client.tries`.
+        retries: How often a request is sent again, within its time limit; 0: never. See `client/retries.py`.
         retry_after_s: The silence after which it is.
         keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
-        server_key: The server's public key; None: it stands in the key file.
+        server_key: The server's public key; None: it is in the key file.
     """
 
     def __init__(
@@ -186,12 +186,12 @@ class Connection:
         else:
             self._counters.dropped += 1
 
-    def _tries(self, query: str, size: int, sent_s: float, epoch: int | None) -> Tries:
-        """The tries of a call of which the first was sent."""
-        return Tries(self._retrying, sent_s, epoch, repeatable=is_repeatable(query), is_long=size > LONG_BYTES)
+    def _retry_state(self, query: str, size: int, sent_s: float, epoch: int | None) -> RetryState:
+        """Returns the retry state of a call that was sent once."""
+        return RetryState(self._retrying, sent_s, epoch, repeatable=is_repeatable(query), is_long=size > LONG_BYTES)
 
-    def _patience(self, query: str, begun: float, timeout_s: float) -> Patience:
-        return Patience(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
+    def _extension(self, query: str, begun: float, timeout_s: float) -> TimeoutExtension:
+        return TimeoutExtension(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
 
     def _packed(self, request_id: int, request: Ask, left_s: float, retry: int = 0) -> bytes:
         """The request's bytes, with the time that is left as its deadline."""
@@ -217,7 +217,7 @@ class Connection:
         timeout_s: float,
         begun_s: float,
         now_s: float,
-        patience: Patience | None,
+        extension: TimeoutExtension | None,
         tries: int,
         *,
         reaches: bool,
@@ -229,8 +229,8 @@ class Connection:
             timeout_s: Its time limit.
             begun_s: When it began.
             now_s: The time.
-            patience: How it waited, if it was told to.
-            tries: How often it was sent.
+            extension: Its timeout extension, if the server sent notices.
+            tries: How often the request was sent.
             reaches: Whether the server is there.
         """
         if not reaches:
@@ -240,8 +240,8 @@ class Connection:
         if now_s - self._vain_s > SILENT_S:  # though it is not this call's fault alone
             return self._lost(query, Cause.SILENT, now_s, tries)
         known = self._known(now_s, tries)
-        if patience is not None:
-            return patience.exceeded(self._endpoint, known)
+        if extension is not None:
+            return extension.exceeded(self._endpoint, known)
         return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s ({known})")
 
     def _lost(self, query: str, cause: Cause, now_s: float, tries: int) -> UnavailableError:
@@ -275,7 +275,7 @@ def first_id() -> int:
     return int.from_bytes(os.urandom(4))
 
 
-def check_retrying(retries: int, retry_after_s: float) -> Retrying:
+def check_retrying(retries: int, retry_after_s: float) -> RetryPolicy:
     """How requests are sent again.
 
     Raises:
@@ -287,7 +287,7 @@ def check_retrying(retries: int, retry_after_s: float) -> Retrying:
     if not isinstance(retry_after_s, int | float) or not 0 < retry_after_s <= MAX_WAIT_S:
         message = f"retry_after_s must be a positive number of seconds, at most {MAX_WAIT_S:g}, found {retry_after_s!r}"
         raise InvalidArgumentError(message, path="retry_after_s")
-    return Retrying(retries, float(retry_after_s))
+    return RetryPolicy(retries, float(retry_after_s))
 
 
 def check_timeout(timeout_s: float) -> float:

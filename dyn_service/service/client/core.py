@@ -104,7 +104,7 @@ def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
 
 
 def pack_options(row: Row, options: Mapping[str, Any]) -> Any:
-    """The options as a message carries them, without those that stand at their defaults; UNSET if none are left.
+    """Returns the options for a message, without those at their defaults; UNSET if none are left.
 
     Raises:
         InvalidArgumentError: One is not what it can be; `path` names it.
@@ -309,7 +309,7 @@ def read_arrays(head: ReplyHead) -> dict[str, Any]:
 
     Raises:
         DynError: The error that the reply carries.
-        InternalError: The outputs are none.
+        InternalError: The outputs are invalid.
     """
     if not head.ok:
         raise reply_error(head)
@@ -328,7 +328,7 @@ def read_residuals(head: ReplyHead) -> dict[str, Any]:
 
     Raises:
         DynError: The error that the reply carries.
-        InternalError: There are none.
+        InternalError: There are no outputs.
     """
     if not head.ok:
         raise reply_error(head)
@@ -342,7 +342,7 @@ def read_plain(head: ReplyHead) -> dict[str, Any]:
 
     Raises:
         DynError: The error that the reply carries.
-        InternalError: The outputs are none.
+        InternalError: The outputs are invalid.
     """
     if not head.ok:
         raise reply_error(head)

@@ -43,7 +43,7 @@ class Gate:
         self._events.connect(name)
 
     def knock(self) -> None:
-        """Has the socket connect anew, if it no longer tries."""
+        """Reconnects the socket if it no longer tries to connect."""
         self._look()
         if self._event:
             self._event = 0

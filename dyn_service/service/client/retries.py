@@ -1,16 +1,18 @@
-"""What a call does while nothing comes: asks again, asks if the server lives, gives up. No socket and no clock here.
+"""The retry policy of a call: when to send a request again, when to probe the server, when to give up. No socket, no
+clock.
 
-A call that waits looks about it every `LOOK_S`, and does then what `Tries.look` says:
+A waiting call checks `RetryState.look` every `LOOK_S`:
 
-- After silence it sends its request again, under the same id, so that either reply is the answer: `retries` times at
-  most over one connection, each time after a longer, jittered pause. What the server says it is at is not asked again,
-  nor what is long: such silence is no sign that a message was lost.
-- Where the connection broke or the server was restarted, the reply can come no more: it asks anew as soon as there is a
-  server again, and gives up where there is none for `SILENT_S`.
-- After `PROBE_S` without a word it asks the server for its health; what says nothing at all for `SILENT_S` is gone,
-  whatever the transport believes.
+- Without a reply, the request is sent again with the same id, at most `retries` times per connection, with increasing,
+  jittered pauses. Requests that the server reports as in progress, and long ones, are not repeated.
+- After a lost connection or a restart of the server, the reply cannot arrive: the request is sent again when a server
+is
+  connected. If none is for `SILENT_S`, the call fails.
+- After `PROBE_S` without a message, the client asks for the server's health. A server that is silent for `SILENT_S`
+counts as
+  gone, independent of the transport.
 
-What changes the server is never sent twice: where its reply cannot come any more, the call ends.
+Requests that change the server are never repeated: if their reply cannot arrive, the call fails.
 """
 
 from __future__ import annotations
@@ -20,22 +22,22 @@ from enum import Enum, auto
 from random import Random
 
 LOOK_S = 0.05
-"""So often a call that waits looks whether there is something to do."""
+"""Seconds between checks of a waiting call."""
 
 PROBE_S = 2.0
-"""After so long without a word the server is asked for its health, and again as often."""
+"""Seconds of silence after which, and interval at which, the server is asked for its health."""
 
 SILENT_S = 10.0
-"""A server that says nothing for so long, or is away so long during a call, is gone."""
+"""Seconds of silence, or without a connection, after which a server counts as gone."""
 
 LONGEST_PAUSE_S = 2.0
-"""Pauses between tries grow no longer than this and what they begin with."""
+"""Maximum random part of a pause between retries, s."""
 
 LONG_BYTES = 16 << 10
-"""Longer requests are sent again only where the first one is lost for certain."""
+"""Longer requests are repeated only if the first one was certainly lost."""
 
 _STOPPED_S = 1.0
-"""If so long passed between two looks, it was this process that stood still."""
+"""If more seconds passed between two checks, this process was suspended."""
 
 
 class Step(Enum):
@@ -49,50 +51,52 @@ class Step(Enum):
 
 
 class Cause(Enum):
-    """Why a call cannot be answered, though its time is not up."""
+    """Why a call fails before its deadline."""
 
     GONE = auto()
-    """The connection broke, and is not back."""
+    """The connection was lost and not restored."""
     RESTARTED = auto()
-    """Another server is there than the one that was asked."""
+    """The server was restarted."""
     SILENT = auto()
-    """Nothing was heard."""
+    """The server was silent."""
 
 
 @dataclass(frozen=True)
-class Retrying:
-    """How often, and after what silence, requests are sent again."""
+class RetryPolicy:
+    """How often, and after which silence, requests are repeated."""
 
     retries: int
     after_s: float
     random: Random = field(default_factory=Random)
 
     def pause_s(self, number: int) -> float:
-        """The silence before one more try: `after_s`, and by chance up to 2^(number - 1) times as much again.
+        """Returns the pause before a retry: `after_s` plus a random part of up to 2^(number - 1) times as much.
 
         Args:
-            number: How manieth it is over this connection, from 1.
+            number: Index of the retry on this connection, from 1.
         """
         most_s = min(LONGEST_PAUSE_S, self.after_s * 2.0 ** min(number - 1, 30))
         return self.after_s + self.random.uniform(0.0, most_s)
 
 
-class Tries:
-    """The tries of one call.
+class RetryState:
+    """The state of the retries of one call.
 
     Args:
-        policy: How often it may be sent again.
-        repeatable: Whether it may be at all.
+        policy: The retry policy.
+        repeatable: Whether the request may be repeated.
         is_long: Whether it is longer than `LONG_BYTES`.
         begun_s: When it was sent, on the caller's clock.
-        epoch: The server's, as it was known then; None: it was not.
+        epoch: The server's epoch at that time, or None if unknown.
     """
 
-    def __init__(self, policy: Retrying, begun_s: float, epoch: int | None, *, repeatable: bool, is_long: bool) -> None:
+    def __init__(
+        self, policy: RetryPolicy, begun_s: float, epoch: int | None, *, repeatable: bool, is_long: bool
+    ) -> None:
         self.count = 1
-        """So often it was sent."""
+        """How often the request was sent."""
         self.told = False
-        """Whether the server said that it is at it."""
+        """Whether the server reported that it is in progress."""
         self._policy = policy
         self._repeatable = repeatable and policy.retries > 0
         self._is_long = is_long
@@ -103,13 +107,13 @@ class Tries:
         self._epoch = epoch
 
     def look(self, now_s: float, *, reaches: bool, epoch: int | None, heard: bool) -> Step | Cause:
-        """What to do.
+        """Returns the next step.
 
         Args:
             now_s: The time, on the caller's clock.
             reaches: Whether a server is connected.
-            epoch: The server's, as it is known now.
-            heard: Whether anything came since the last look.
+            epoch: The server's current epoch.
+            heard: Whether any message arrived since the last check.
         """
         if heard or now_s - self.looked_s > _STOPPED_S:
             self._heard_s = now_s

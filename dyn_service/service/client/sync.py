@@ -32,8 +32,8 @@ from dyn_service.service.client.channels import Channel, Context, forks, open_ch
 from dyn_service.service.client.connection import LEAST_S, Connection, check_timeout, first_id
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, pack_request
 from dyn_service.service.client.decoding import array_of, array_reader
-from dyn_service.service.client.retries import LOOK_S, Cause, Step, Tries
-from dyn_service.service.client.timeouts import OnWait, Patience
+from dyn_service.service.client.retries import LOOK_S, Cause, RetryState, Step
+from dyn_service.service.client.timeouts import OnWait, TimeoutExtension
 from dyn_service.service.protocol.defaults import (
     DEFAULT_COMPILE_WAIT_S,
     DEFAULT_RETRIES,
@@ -58,7 +58,7 @@ class Client(Connection, GaitQueries):
         retry_after_s: The silence after which it is; after each time longer, by chance.
         context: The ZeroMQ context; None is the process's own.
         keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
-        server_key: The server's public key; None: it stands in the key file.
+        server_key: The server's public key; None: it is in the key file.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Client(Connection, GaitQueries):
 
         Args:
             robot: The name of the robot that it has.
-            overlay: What is otherwise; its numbers are those of one robot.
+            overlay: The changed numbers, without leading axes.
             name: What the new one is called.
             expires_s: Unused for so many seconds it is unloaded; None: it stays.
             timeout_s: The time limit of this call; None is the client's.
@@ -194,9 +194,9 @@ class Client(Connection, GaitQueries):
         begun = perf_counter()
         try:
             request = next(flow)
-            patience = self._patience(request.query, begun, timeout_s)
+            extension = self._extension(request.query, begun, timeout_s)
             while True:
-                request = flow.send(self.ask(request, timeout_s, patience=patience))
+                request = flow.send(self.ask(request, timeout_s, extension=extension))
         except StopIteration as done:
             answer: T = done.value
             return answer
@@ -206,7 +206,7 @@ class Client(Connection, GaitQueries):
         request: Ask,
         timeout_s: float | None = None,
         read: Callable[[bytes], Any] = core.read_head,
-        patience: Patience | None = None,
+        extension: TimeoutExtension | None = None,
     ) -> Any:
         """Sends one request and waits for its reply, which may carry an error.
 
@@ -214,7 +214,7 @@ class Client(Connection, GaitQueries):
             request: What is asked; see `client.core.Ask`.
             timeout_s: The time limit; None is the client's.
             read: Makes of a reply's bytes something with an `id`, or None of what is no reply; or a `Notice`.
-            patience: The wait of the call that the request is one of; None: it is the only one.
+            extension: The wait of the call that the request is one of; None: it is the only one.
 
         Returns:
             What `read` made of the reply to this very request: a `ReplyHead`, unless it was given.
@@ -228,7 +228,7 @@ class Client(Connection, GaitQueries):
         if timeout_s is None:
             timeout_s = self._timeout_s
         begun = perf_counter()
-        left_s = timeout_s if patience is None else patience.left_s(begun)
+        left_s = timeout_s if extension is None else extension.left_s(begun)
         if left_s <= 0:
             raise self._unanswered(request.query, timeout_s, begun, begun, None, 1, reaches=True)
         turn = self._turn
@@ -244,7 +244,7 @@ class Client(Connection, GaitQueries):
                     raise DeadlineExceededError(message)
                 if self._torn:
                     self._reopen()
-                return self._exchange(request, timeout_s, read, patience, begun, left_s)
+                return self._exchange(request, timeout_s, read, extension, begun, left_s)
             finally:
                 if turn._is_owned():
                     turn.release()
@@ -258,7 +258,7 @@ class Client(Connection, GaitQueries):
         request: Ask,
         timeout_s: float,
         read: Callable[[bytes], Any],
-        patience: Patience | None,
+        extension: TimeoutExtension | None,
         begun: float,
         left_s: float,
     ) -> Any:
@@ -281,8 +281,8 @@ class Client(Connection, GaitQueries):
                     reply = read(message)
                     if reply is not None and reply.id == request_id:
                         if reply.__class__ is Notice:
-                            told = patience = patience or self._patience(request.query, begun, timeout_s)
-                            until = patience.until_s(reply, perf_counter())
+                            told = extension = extension or self._extension(request.query, begun, timeout_s)
+                            until = extension.until_s(reply, perf_counter())
                             if tries is not None:
                                 tries.told = True
                         elif reply.epoch == epoch or self._meets(reply.epoch, asked_in, perf_counter()):
@@ -294,7 +294,7 @@ class Client(Connection, GaitQueries):
                     if now < until:
                         continue
                 if tries is None:
-                    tries = self._tries(request.query, len(payload), begun, asked_in)
+                    tries = self._retry_state(request.query, len(payload), begun, asked_in)
                     tries.told = told is not None
                 self._look(tries, request_id, request, begun, timeout_s, until, told)
                 epoch = self._epoch
@@ -313,7 +313,7 @@ class Client(Connection, GaitQueries):
         """Sends a request as soon as there is a server, with the time that is left by then; gives its bytes.
 
         Raises:
-            UnavailableError: There is none in time.
+            UnavailableError: No server is connected in time.
         """
         channel = self._channel
         while (left := until - perf_counter()) > 0 and channel.reaches(left):
@@ -324,13 +324,13 @@ class Client(Connection, GaitQueries):
 
     def _look(
         self,
-        tries: Tries,
+        tries: RetryState,
         request_id: int,
         request: Ask,
         begun: float,
         timeout_s: float,
         until: float,
-        patience: Patience | None,
+        extension: TimeoutExtension | None,
     ) -> None:
         """Does what a call does that waits and hears nothing.
 
@@ -342,7 +342,7 @@ class Client(Connection, GaitQueries):
         channel, query = self._channel, request.query
         reaches = channel.reaches()
         if now >= until:
-            raise self._unanswered(query, timeout_s, begun, now, patience, tries.count, reaches=reaches)
+            raise self._unanswered(query, timeout_s, begun, now, extension, tries.count, reaches=reaches)
         heard = self._heard_s > tries.looked_s
         step = tries.look(now, reaches=reaches, epoch=self._epoch, heard=heard)
         if isinstance(step, Cause):
@@ -363,14 +363,14 @@ class Client(Connection, GaitQueries):
         return self.run(core.computation(COMPUTATIONS[row], arguments))
 
     def _revive(self) -> None:
-        """After a fork, or a close: both are told apart here, off the path of every call."""
+        """Handles calls after a fork or after `close`."""
         if self._closed:
             raise FailedPreconditionError("the client is closed")
         self._torn = True
         self._begin()
 
     def _begin(self) -> None:
-        """Takes turns anew, in this process: threads that come here together get one lock."""
+        """Creates the lock again in this process; concurrent threads get the same lock."""
         self._turn = self._turns.setdefault(forks(), threading.RLock())
         self._forks = forks()
 

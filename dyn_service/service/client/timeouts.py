@@ -21,7 +21,7 @@ OnWait = Callable[[str], None]
 """Told, at each notice, what the server is at: `step-rk4 of robot 'panda' is being compiled`."""
 
 
-class Patience:
+class TimeoutExtension:
     """The wait of one call, for the replies to all of its requests.
 
     Args:

@@ -27,11 +27,11 @@ from dyn_service.service.client.retries import (
     PROBE_S,
     SILENT_S,
     Cause,
-    Retrying,
+    RetryPolicy,
+    RetryState,
     Step,
-    Tries,
 )
-from dyn_service.service.client.timeouts import Patience
+from dyn_service.service.client.timeouts import TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, Waiting, read_cancel
 from dyn_service.simulation import parts
 from tests.conftest import URDF
@@ -345,13 +345,13 @@ def test_a_call_in_parts_has_one_time_limit(kind: str, monkeypatch: pytest.Monke
 
 def test_the_time_of_kernels_is_no_part_of_a_calls_limit() -> None:
     """Parts that come after a notice have the limit anew, and with it the time in which no more news was due."""
-    patience = Patience("simulate", 100.0, 2.0, 30.0, lambda text: None)
-    assert patience.left_s(101.5) == 0.5
+    extension = TimeoutExtension("simulate", 100.0, 2.0, 30.0, lambda text: None)
+    assert extension.left_s(101.5) == 0.5
     notice = Notice(1, 7, Waiting("compiling", "a kernel is being compiled", 0.0, 1000.0))
-    assert patience.until_s(notice, 101.8) == 111.8
-    assert patience.left_s(102.0) == pytest.approx(2.8)
-    assert patience.until_s(notice, 131.0) == 132.0  # the limit, and what is allowed for compilers
-    assert patience.left_s(131.0) == 1.0
+    assert extension.until_s(notice, 101.8) == 111.8
+    assert extension.left_s(102.0) == pytest.approx(2.8)
+    assert extension.until_s(notice, 131.0) == 132.0  # the limit, and what is allowed for compilers
+    assert extension.left_s(131.0) == 1.0
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
@@ -427,14 +427,14 @@ def test_slow_work_is_waited_for(kind: str) -> None:
 
 
 def test_pauses_grow_and_are_jittered() -> None:
-    pauses = {number: [Retrying(9, 0.1).pause_s(number) for _ in range(200)] for number in (1, 2, 3, 8, 1000)}
+    pauses = {number: [RetryPolicy(9, 0.1).pause_s(number) for _ in range(200)] for number in (1, 2, 3, 8, 1000)}
     for number, most in ((1, 0.1), (2, 0.2), (3, 0.4), (8, 2.0), (1000, 2.0)):
         assert 0.1 <= min(pauses[number]) < 0.1 + 0.1 * most
         assert 0.1 + 0.9 * most < max(pauses[number]) <= 0.1 + most
-    assert Retrying(9, 0.1, Random(4)).pause_s(3) == Retrying(9, 0.1, Random(4)).pause_s(3)
+    assert RetryPolicy(9, 0.1, Random(4)).pause_s(3) == RetryPolicy(9, 0.1, Random(4)).pause_s(3)
 
 
-def looks(tries: Tries, until_s: float, **state: Any) -> list[tuple[float, Step | Cause]]:
+def looks(tries: RetryState, until_s: float, **state: Any) -> list[tuple[float, Step | Cause]]:
     """What looks from now on say, without those that say to wait."""
     found, now_s = [], tries.looked_s
     while now_s < until_s:
@@ -449,7 +449,7 @@ def looks(tries: Tries, until_s: float, **state: Any) -> list[tuple[float, Step 
 def test_silence_alone_is_no_reason_to_ask_again(how: dict[str, Any]) -> None:
     """What changes the server, what is long, what the server says it is at, and where nobody wants it."""
     options = {"repeatable": True, "is_long": False} | {k: v for k, v in how.items() if k in ("repeatable", "is_long")}
-    tries = Tries(Retrying(how.get("retries", 3), 0.1), 0.0, 7, **options)
+    tries = RetryState(RetryPolicy(how.get("retries", 3), 0.1), 0.0, 7, **options)
     tries.told = how.get("told", False)
     assert {step for _, step in looks(tries, 5.0)} == {Step.PROBE}
     again = tries.look(5.1, reaches=True, epoch=8, heard=True)  # a restart is one, where it may be sent twice
@@ -457,19 +457,19 @@ def test_silence_alone_is_no_reason_to_ask_again(how: dict[str, Any]) -> None:
 
 
 def test_a_new_server_is_asked_as_often_as_the_one_before() -> None:
-    tries = Tries(Retrying(3, 0.1, Random(1)), 0.0, 7, repeatable=True, is_long=False)
+    tries = RetryState(RetryPolicy(3, 0.1, Random(1)), 0.0, 7, repeatable=True, is_long=False)
     assert [step for _, step in looks(tries, 1.5)] == [Step.AGAIN] * 3
     assert [step for _, step in looks(tries, 3.0, epoch=8)] == [Step.AGAIN] * 4  # at once, and after silence
     assert tries.count == 8
 
 
 def test_who_stood_still_does_not_blame_the_server() -> None:
-    tries = Tries(Retrying(0, 0.1), 0.0, 7, repeatable=True, is_long=False)
+    tries = RetryState(RetryPolicy(0, 0.1), 0.0, 7, repeatable=True, is_long=False)
     assert tries.look(1000.0, reaches=True, epoch=7, heard=False) is not Cause.SILENT
 
 
 def test_a_server_that_is_away_is_waited_for_no_longer_than_stated() -> None:
-    tries = Tries(Retrying(3, 0.1), 0.0, 7, repeatable=True, is_long=True)
+    tries = RetryState(RetryPolicy(3, 0.1), 0.0, 7, repeatable=True, is_long=True)
     found = looks(tries, 60.0, reaches=False)
     assert found[0][0] == pytest.approx(SILENT_S, abs=3 * LOOK_S)
     assert found[0][1] is Cause.GONE
@@ -477,8 +477,8 @@ def test_a_server_that_is_away_is_waited_for_no_longer_than_stated() -> None:
 
 def test_long_requests_are_those_beyond_the_limit() -> None:
     client = Client("tcp://127.0.0.1:9")
-    assert not client._tries("mass_matrix", LONG_BYTES, 0.0, None)._is_long
-    assert client._tries("mass_matrix", LONG_BYTES + 1, 0.0, None)._is_long
+    assert not client._retry_state("mass_matrix", LONG_BYTES, 0.0, None)._is_long
+    assert client._retry_state("mass_matrix", LONG_BYTES + 1, 0.0, None)._is_long
     client.close()
 
 
