@@ -6,7 +6,7 @@ with, from the leaves inward, the branch inertias J_i = M_i + sum over children 
 
     R_i = G_i^T J_i G_i + A_i,   K_i = J_i G_i R_i^-1,   J^_i = J_i - K_i R_i K_i^T,   beta_i = (e - G_i K_i^T) D_i
 
-A_i is the armature of joint i, and tau stands less p, what the joints do by themselves: `passive.py`.
+A_i is the armature of joint i, and tau is reduced by the passive efforts p: `passive.py`.
 C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors merges its two sweeps with those of
 (19b), so that motion is swept outward once, load inward once, acceleration outward once:
 
@@ -15,8 +15,8 @@ C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors
     V-dot = Psi_beta (G e + A)                            from the ground's upward acceleration -gravity
     a_i   = e_i - K_i^T D_i V-dot_ip
 
-All this has each joint yield by itself. Where joints follow others one branch's bodies do not yield without another's:
-there M is factored instead, (19a), and the factors of (19b) are none.
+All this assumes independent joints. Where joints follow others, bodies of different branches move together:
+there M is factored instead, (19a), and the factors of (19b) do not exist.
 
 Cost: O(N). Source: Newton-Euler document, (19b) and its refs. [1], [2].
 """

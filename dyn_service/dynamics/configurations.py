@@ -1,4 +1,4 @@
-"""Positions that a robot's joints can take, in plain numbers."""
+"""Neutral and random positions of a robot."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dyn_service.model.tree import Tree
 
 
 def neutral(tree: Tree) -> dict[str, Any]:
-    """`q`: every body stands in its joint's frame."""
+    """Returns the neutral `q`: every body coincides with its joint's frame."""
     return {"q": tree.configuration.neutral.copy()}
 
 
 def random_configuration(tree: Tree, seed: int = 0) -> dict[str, Any]:
-    """`q` at random within the limits."""
+    """Returns a random `q` within the limits."""
     limits = tree.limits
     return {"q": tree.configuration.random(np.random.default_rng(seed), limits.lower, limits.upper)}

@@ -1,4 +1,4 @@
-"""What each joint carries: the wrench from parent to child, and its part that no actuator makes.
+"""The wrench that each joint transmits from parent to child, and its constraint part, which no actuator provides.
 
     F                                             load at every joint, fixed ones too      (15), with a from (19b)
     actuation  = G^T F                                                                     (18a)
@@ -53,7 +53,7 @@ def bases(tree: Tree) -> dict[str, Any]:
 
 
 def basis(tree: Tree, i: int) -> Matrix:
-    """G^ of body i's joint, (20): (6, 5), directions in which it carries load; (6, 6) for a fixed joint.
+    """G^ of body i's joint, (20): (6, 5), the directions of its constraint load; (6, 6) for a fixed joint.
 
     In joint axes, angular part first. For a turning joint two torques across the axis, then three forces; for a sliding
     one three torques, then two forces across the axis; (6, 0) for a floating one.

@@ -59,7 +59,7 @@ class _On:
 def _stepped(
     step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> dict[str, Mat]:
-    # Written once and entered at each of the step's states: tracing it anew for each took most of a kernel's making.
+    # Written once and entered at each of the step's states: tracing it again for each took most of the compile time.
     at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", tree.nv)
     acceleration = forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
 

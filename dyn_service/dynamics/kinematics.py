@@ -1,10 +1,10 @@
-"""Where each body stands and how its joint lets it move.
+"""The pose of each body, and the motion that its joint allows.
 
     R_PC = R_PJ R_JB(q),  p_PC = p_PJ + R_PJ p_JB(q)     joint frame on the parent, then the joint's own pose
     D_i, G_i                                             influence of the parent and motion subspace of body i, both in
                                                          the axes of body i                       Newton-Euler (4)
 
-What a type of joint does with q stands in `model/joints/`. The documents write G for revolute joints only: one unit
+`model/joints/` defines what each joint type does with q. The documents write G for revolute joints only: one unit
 vector, angular; here it has one column for each way the joint can move. Where a joint follows another, q and v of its
 body are the other's, and G is the multiplier times as long: `model/tree.py`.
 """
@@ -39,12 +39,12 @@ def moving(tree: Tree, x: Mat) -> Mat:
 
 
 def ways(tree: Tree) -> Mat:
-    """The ways in which the velocities move the robot, (nv, nv): a column for each, 0 where a joint is locked."""
+    """Selector of the free velocities, (nv, nv): a column for each, 0 where a joint is locked."""
     return ca.DM.eye(tree.nv) if tree.free is None else ca.diag(constant(tree.free))
 
 
 def held(tree: Tree) -> Mat:
-    """What a mass matrix has on its diagonal for locked joints, (nv, nv)."""
+    """The diagonal entries of the mass matrix for locked joints, (nv, nv)."""
     return ca.DM(tree.nv, tree.nv) if tree.free is None else ca.DM.eye(tree.nv) - ways(tree)
 
 

@@ -5,7 +5,7 @@
 
 Psi_D^T M Psi_D is carried by composite inertias: C_i = M_i + sum over children of D_k^T C_k D_k is the inertia of
 branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries vanish unless one body
-stands on the other's branch. Where joints follow others, what all pairs of bodies that share two velocities have adds
+is on the other's branch. Where joints follow others, what all pairs of bodies that share two velocities have adds
 up. Cost: O(N d) with d the depth, at most O(N^2); factored as L^T D L without filling in those zeros (but few, where
 joints follow others), O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T D L on a tree: Featherstone, Rigid
 Body Dynamics Algorithms, 2008, 6.5.
@@ -60,7 +60,7 @@ def _add(entries: Entries, row: int, column: int, value: Mat) -> None:
 
 
 def _entries(tree: Tree, i: int) -> range:
-    """Where the velocities of body i's joint stand in v."""
+    """Indices in v of the velocities of body i's joint."""
     return range(tree.in_v[i].start, tree.in_v[i].stop)
 
 

@@ -39,7 +39,7 @@ def velocities(tree: Tree, D: PerBody, G: PerBody, v: Mat) -> PerBody:
 
 
 def velocity_products(tree: Tree, D: PerBody, G: PerBody, V: PerBody, v: Mat) -> PerBody:
-    """A, (5a): the part of each body's acceleration that the velocities alone make, less what the parent hands on."""
+    """A, (5a): the velocity-dependent part of each body's acceleration, less the part inherited from the parent."""
     rates = G @ joint_values(tree, v)
     products = []
     for i, parent in enumerate(tree.parent):

@@ -5,7 +5,7 @@
     J = Psi_D G,   Q = M J,   script-M = J^T Q                       (18c), 'Computing System Mass Matrix'
 
 with A = D, (4), or A = beta, (19b). The bodies are the document's: what moves with one joint is one body, whatever is
-fixed to it, and stands in the axes of that joint's child link.
+fixed to it, and is expressed in the axes of that joint's child link.
 Each works with the same D, G, M and the same sweeps as the kernels that never form a matrix; only here are they
 multiplied out. Cost: O(N d) blocks with d the depth; step 3 is O(N^2 d). Source: Newton-Euler document.
 """

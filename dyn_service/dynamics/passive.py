@@ -1,4 +1,4 @@
-"""What joints do by themselves: damping, Coulomb friction, rotors behind gears, springs.
+"""Passive efforts of joints: damping, Coulomb friction, rotors behind gears, springs.
 
     (M + A) a + C + g + p(q, v) = tau + J^T F
     p = d v + f tanh(v / w) + k (q - q_0)
@@ -11,12 +11,12 @@ where v p > 0; the joint pulls with -p. `equation_terms` alone has it on the rig
     springs    k (q - q_0)       keep the energy k (q - q_0)^2 / 2; joints with one way to move
     armature   A a               A is rotor inertia times gear ratio squared, and keeps the energy A v^2 / 2
 
-Armature is what of a fast rotor a joint feels along itself; the rotor's own turning with the links, which its gear does
-not magnify, is not in it (Featherstone, Rigid Body Dynamics Algorithms, 2008, 9.6, without the gyroscopic part). So it
-adds to M and to momenta, p = (M + A) v, and to nothing that bodies do: loads at joints, F, and what is swept along the
-tree, are as without. The numbers are the tree's (`Tree.passive`); a part whose numbers are zeros takes no operation.
-A joint that follows another, m v fast, does what it does at its own rate: the leader feels of it m^2 d, m^2 A,
-m f tanh(m v / w) and m k (m q - q_0), `Tree.spread` being the matrix of all the m.
+Armature is the inertia of a fast rotor reflected along its joint. The rotor's rotation with the links, which its gear
+does not magnify, is not included (Featherstone, Rigid Body Dynamics Algorithms, 2008, 9.6, without the gyroscopic
+part). Armature adds to M and to momenta, p = (M + A) v; loads at joints, F, and the sweeps along the tree do not
+change. The numbers are the tree's (`Tree.passive`); a part whose numbers are zeros takes no operation.
+A joint that follows another, m v fast, has passive efforts at its own rate; on the mimicked joint they act as
+m^2 d, m^2 A, m f tanh(m v / w) and m k (m q - q_0), `Tree.spread` being the matrix of all the m.
 Cost: O(N). Source: Newton-Euler document, 'spring or damper in f'.
 """
 
@@ -51,7 +51,7 @@ def springs(tree: Tree, q: Mat) -> Mat:
 
 
 def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
-    """p, (nv,): what actuators add to hold and move the joints against what these do by themselves."""
+    """p, (nv,): the efforts that actuators add to balance the passive efforts of the joints."""
     return damping(tree, v) + friction(tree, v) + springs(tree, q)
 
 
@@ -109,7 +109,7 @@ def _felt(tree: Tree, x: Any) -> Mat:
 
 
 def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
-    """How fast each joint moves, up to sign, (nr,), and what takes efforts that depend on it, odd in it, back to v."""
+    """The rate of each joint, up to sign, (nr,), and the map from efforts odd in this rate to entries of v."""
     if not tree.coupled:
         return v, lambda x: x
     size = constant(np.abs(tree.spread))

@@ -5,8 +5,8 @@
     f = - sum of J_S^T m sigma_S + J_R^T (I sigma_R + Omega~ I Omega)
     g = sum of J_S^T F_A + J_R^T M_A
 
-J_S, J_R take v to the velocity of a body's centre of mass and to its angular velocity; sigma_S, sigma_R are what of the
-accelerations is left at a = 0; A and p are what joints do by themselves, `passive.py`. All in body axes, all with
+J_S, J_R take v to the velocity of a body's centre of mass and to its angular velocity; sigma_S, sigma_R are the
+accelerations at a = 0; A and p are armature and passive efforts, `passive.py`. All in body axes, all with
 respect to the centre of mass. No load is propagated between bodies: constraint forces do no work, so the projection
 removes them. Cost: O(N^2 d) over depth d. Source: Multi Body Dynamics document, 5.3 to 5.6 (which writes Omega~ I
 Omega~ for the last term of f).
@@ -91,7 +91,7 @@ def _centre_bias(m: BodyMotion, s: Mat) -> Mat:
 def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """M (nv, nv); f, g as the document signs them, tau, the external wrenches' part, and -p, (nv,) each.
 
-    These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E, and P beside them.
+    These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E, and the passive efforts P.
     """
     M = ca.diag(passive.armature(tree)) + held(tree)
     f = g = E = ca.DM(tree.nv, 1)

@@ -1,4 +1,4 @@
-"""What ideal sensors on a robot read: force/torque sensors in joints, inertial measurement units on links.
+"""Readings of ideal sensors on a robot: force/torque sensors in joints, inertial measurement units on links.
 
 With the sensor S at p = xyz, R = R_BS(rpy) in the frame of body B, F and V-dot from Newton-Euler (13) and (7), in which
 gravity is an upward acceleration of the world:

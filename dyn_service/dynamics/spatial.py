@@ -227,7 +227,7 @@ class Inertia:
         )
 
     def moved(self, d: Mat) -> Inertia:
-        """Blocks at a point from which the present origin stands at d."""
+        """Blocks moved to a point; d is the vector from that point to the present origin."""
         # [e, d~; 0, e] [I, H; H^T, m] [e, 0; -d~, e]
         s = skew(d)
         H = self.H + s @ self.m

@@ -1,4 +1,4 @@
-"""The two recursions of which every O(N) algorithm here is made.
+"""The outward and inward recursions that all O(N) algorithms use.
 
     outward   z = Psi_A x     solves z = Phi_A z + x       z_i = A_i z_ip + x_i                root to leaves
     inward    z = Psi_A^T x   solves z = Phi_A^T z + x     z_ip := z_ip + A_i^T z_i            leaves to root

@@ -1,4 +1,4 @@
-"""A robot's equations of motion in symbols: what is derived by hand for small mechanisms, from the sweeps themselves.
+"""A robot's equations of motion as symbolic expressions, traced from the sweeps.
 
     M(q) a + C(q, v) = tau                                                (18), (18b), (18c)
 
@@ -9,7 +9,7 @@ joints as symbols too, and what comes out is handed to SymPy. Of Examples 1 and 
     q_i, v_i, a_i, tau_i   joint position, velocity, acceleration, effort       g   magnitude of gravity
     m_i   mass   s_ix ..   centre of mass from joint i   I_ixx ..   inertia about it   d_ix ..   joint i in its parent
 
-A parameter that is exactly zero on the robot at hand stays zero, which is what keeps the equations readable; turns of
+A parameter that is exactly zero on this robot stays zero, which keeps the equations readable; turns of
 joint frames stay numbers, and so do damping, friction, springs and armature (`dynamics.passive`). Expressions grow
 fast: up to some three joints they are for reading, beyond for computing.
 """

@@ -53,9 +53,8 @@ from dyn_service.dynamics.sweeps import gather, outward
 from dyn_service.model.tree import Tree
 
 LOST = 2.0**-40
-"""1 / Lambda_kk is what is left of the mobility in a direction while all others are held. Where that is less than this
-beside the mobility of its kind, to turn or to shift, it is rounding: of the 52 bits of what it is the difference of, a
-dozen are left, and rounding takes some of these.
+"""Bound on 1 / Lambda_kk, the mobility in a direction with all others held, relative to the mobility of its kind
+(rotation or translation). Below it the mobility is rounding: of 52 bits of the subtracted terms about 12 remain.
 """
 
 
@@ -248,7 +247,7 @@ def _linear_first(X: Mat) -> Mat:
 
 
 def _inverse_in(Omega: Mat, directions: Mat) -> Mat:
-    """Lambda: the inverse in the directions that count, 0 in the others; NaN where there is none."""
+    """Lambda: the inverse in the directions that count, 0 in the others; NaN where no inverse exists."""
     counts, lost = directions @ directions.T, []
 
     def kept(k: int, pivot: Mat) -> Mat:

@@ -1,4 +1,4 @@
-"""Who hangs on whom, as numbers: the pattern that every Phi_A and Psi_A of a robot shares.
+"""Ancestor pairs of bodies: the sparsity pattern that every Phi_A and Psi_A of a robot shares.
 
     Phi   block (i, j) where j is the parent of i                    Def. 1
     Psi   block (i, j) where j is i or carries it, j <= i            (P3)

@@ -60,7 +60,7 @@ def wrench(
 def virtual_power(
     robot: Robot, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None, loads: ArrayLike = 0.0
 ) -> Array:
-    """What each link adds to the sum of virtual powers, per unit of each rate: (..., nl, nv) N m | N.
+    """Each link's term in the sum of virtual powers, per unit of each rate: (..., nl, nv) N m | N.
 
     Row i is J_S^T (F - p-dot) + J_R^T (M - L-dot) of link i. Constraint forces have no part in the sum over the links,
     which is therefore minus the efforts of the joints.

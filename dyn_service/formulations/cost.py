@@ -1,4 +1,4 @@
-"""What verification and the segments of gait cost, foretold: explicit operators, (6n)^2 to keep and (6n)^3 to solve."""
+"""Predicted cost of verification and of gait segments: dense operators, (6n)^2 memory and (6n)^3 time."""
 
 from __future__ import annotations
 

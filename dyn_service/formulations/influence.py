@@ -79,7 +79,7 @@ class WorldEquations:
         self.tree, self.q, self.v = tree, np.asarray(q, dtype=float), np.asarray(v, dtype=float)
         self._unled = tree.unled
         self.rates = tree.spread @ self.v
-        """(nr,): S v, how fast each joint moves, followers too."""
+        """(nr,): S v, the rate of each joint, followers included."""
         self.gravity = np.asarray(gravity, dtype=float)
         self.wrenches = np.zeros((len(tree), 6)) if wrenches is None else np.asarray(wrenches, dtype=float)
         self.rotation, self.eta = _poses(tree, self.q)
@@ -119,7 +119,7 @@ class WorldEquations:
 
     @cached_property
     def G(self) -> sparse.csr_array:
-        """(6N, nv): times S, which ties the joints that follow to their leaders; 0 for those that are locked."""
+        """(6N, nv): times S, which couples followers to the joints they mimic; 0 for those that are locked."""
         return self.G_all @ sparse.csr_array(self.tree.spread * self.free)
 
     @cached_property
@@ -227,7 +227,7 @@ class WorldEquations:
 
     @cached_property
     def p_all(self) -> Vector:
-        """(nr,): the same at each joint that moves, followers too."""
+        """(nr,): the same at each joint that moves, followers included."""
         own, found = self.tree.passive, np.zeros(self.tree.nr)
         for i in self.tree.movable:
             for k, entry in enumerate(range(self.tree.in_rates[i].start, self.tree.in_rates[i].stop)):

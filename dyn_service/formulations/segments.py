@@ -187,7 +187,7 @@ class _Chain:
         self.spin_load = np.cross(self.w, np.einsum("...nij,...nj->...ni", self.I, self.w))
 
     def by_recursion(self) -> SegmentLoads:
-        """From the first segment up."""
+        """Solves segment by segment, from the ground up."""
         force = (
             self.m[..., None] * (self.a - self.g) - self.push
         )  # each segment's own share, to which the lower ones add
@@ -236,7 +236,7 @@ def _unstacked(loads: Array) -> SegmentLoads:
 
 
 def _for_all(value: ArrayLike, n: int) -> ArrayLike:
-    """One vector stands for n of them."""
+    """Repeats a single vector n times."""
     array = numbers(value)
     return value if array is None or array.shape != (3,) else np.broadcast_to(array, (n, 3))
 

@@ -1,4 +1,4 @@
-"""One question, answered by every formulation there is: how far apart are they?
+"""Residuals between the answers of all formulations to the same query.
 
 Each residual is the largest difference between two answers over the size of what is compared, per state: rounding,
 where all is well. Accelerations are compared as the efforts they need, M (a' - a): a nearly singular mass matrix
@@ -24,8 +24,8 @@ entry of each joint is therefore compared at the size of the efforts plus that s
 | `power` | v . tau with the rate of kinetic and potential energy, and what damping and friction take |
 | `constraint_power` | the power of links' inertia and weight with v . tau, less what joints take: no constraint works |
 
-What joints do by themselves acts in all of them; asked of `Robot.bare`, in none.
-Where a massless branch moves, forward dynamics has no answer, and the residuals that need one are left out.
+Passive efforts act in all of them; with `Robot.bare`, in none.
+Where a massless branch moves, forward dynamics has no solution, and the residuals that need one are omitted.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
 
 
 def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, unit: Array) -> dict[str, Array]:
-    """What the explicit operators say, state by state."""
+    """Results of the explicit operators, state by state."""
     lead = q.shape[:-1]
     names = ["influence_operators", "constraint_power"]
     if robot.massless_joint is None:

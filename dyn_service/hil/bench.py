@@ -25,14 +25,14 @@ from dyn_service.support.shipped import find_robot
 from dyn_service.support.suggestions import did_you_mean
 
 PARTS = ("launch", "arguments", "plant", "controller")
-"""What a test may say of its setup."""
+"""Keys of the marker `hil`."""
 
 
 class Bench(Protocol):
-    """A run in progress, which advances as far as it is told."""
+    """A run in progress. It advances only when a test calls `run_until`."""
 
     ended: str
-    """Why the controller, or all, has ended by itself; empty while it goes on."""
+    """Why the controller, or the whole run, ended by itself; empty while it runs."""
     log: MessageLog
     """Its messages so far."""
 
@@ -46,27 +46,27 @@ class Bench(Protocol):
 
     @property
     def server(self) -> RobotQueries:
-        """What the controller asks."""
+        """The robot that the controller queries."""
 
     def inject(self, fault: Fault) -> None:
-        """From now on this goes wrong too.
+        """Adds a fault, active from now on.
 
         Raises:
             InvalidArgumentError: It does not fit the robot, or has to be there from the start.
         """
 
     def run_until(self, t: float) -> None:
-        """Goes on until the plant's time is t s.
+        """Runs until the plant's time is t s.
 
         Raises:
             DynError: The plant ended.
         """
 
     def record(self) -> Record:
-        """What there was so far."""
+        """Returns the record so far."""
 
     def close(self) -> None:
-        """Ends all that was started."""
+        """Stops everything that the bench started."""
 
 
 class RobotCache:
@@ -76,7 +76,7 @@ class RobotCache:
         self._robots: dict[Any, list[Robot]] = {}
 
     def of(self, setup: ResolvedSetup) -> tuple[Robot, Robot]:
-        """The robot that the controller asks, and the one that the plant's file describes.
+        """Returns the robot that the controller queries, and the one in the plant's file.
 
         Raises:
             DynError: A robot's file is not sound.
@@ -108,8 +108,8 @@ class RobotCache:
 
 @dataclass(frozen=True)
 class Run:
-    """One run, over. record: its signals. check: assertions on them. ended: why it, or its controller, ended by itself.
-    log: its messages. mode, seed, faults: how it was run.
+    """A finished run. record: its signals. check: assertions on them. ended: why the run or its controller
+    ended by itself. log: its messages. mode, seed, faults: how it was run.
     """
 
     record: Record
@@ -141,7 +141,7 @@ def open_bench(
     where = _endpoints(mode, endpoints)
     wrong = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
     if mode == "lockstep":
-        with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that nobody opens
+        with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that are never opened
             resolved = resolve(setup, Path(folder)).carrying(wrong)
             model, robot = cache.of(resolved)
             return Lockstep(resolved, model, robot, faults, seed)
@@ -177,7 +177,7 @@ def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def _check_driver(setup: ResolvedSetup) -> None:
-    """Refuses a plant that is simulated.
+    """Checks that the plant is not simulated.
 
     Raises:
         InvalidArgumentError: It is.
@@ -200,7 +200,7 @@ def robot_of(setup: Setup, cache: RobotCache) -> Robot:
 
 
 def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[Fault]) -> Run:
-    """Lets a bench go on for some seconds of the plant's time, and ends it.
+    """Runs a bench for some seconds of the plant's time, and closes it.
 
     Raises:
         InvalidArgumentError: The time is not positive, or a fault begins when it is over.
@@ -216,7 +216,7 @@ def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence
 
 
 def merged(base: Setup, more: Mapping[str, Any]) -> Setup:
-    """The setup with what a test says of it over it: `launch` in place of its own, the others beside its own.
+    """Returns the setup with a test's marker merged in: `launch` replaces the launch file, the others are merged.
 
     Raises:
         InvalidArgumentError: There is no such part of a setup, or it is no map.
@@ -238,6 +238,6 @@ def merged(base: Setup, more: Mapping[str, Any]) -> Setup:
 
 
 def _stamp(*paths: Path | str) -> tuple[tuple[str, float], ...]:
-    """The files and when they were written: one that is written anew is read anew."""
+    """Paths and modification times of the files: a modified file is read again."""
     files = [Path(path).resolve() for path in paths if path]
     return tuple((str(file), file.stat().st_mtime if file.exists() else 0.0) for file in files)

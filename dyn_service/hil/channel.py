@@ -1,6 +1,6 @@
 """A channel between a plant and its controller, with the faults that are injected into it.
 
-In lockstep both channels lie in one process, in real time in a proxy between processes: a `Channel` serves both.
+In lockstep both channels are in one process; in real time they are in a proxy between processes.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Channel(Generic[M]):
             heapq.heappush(self._under_way, (t, next(self._number), one))
 
     def due(self, now_s: float) -> list[M]:
-        """What has arrived by `now_s` since the last call, in the order of arrival."""
+        """Returns the messages that arrived by `now_s` since the last call, in the order of arrival."""
         arrived = []
         while self._under_way and self._under_way[0][0] <= now_s + _ROUNDING_S:
             arrived.append(heapq.heappop(self._under_way)[2])
         return arrived
 
     def newest(self, now_s: float) -> M | None:
-        """What arrived last: who reads keeps the newest message only."""
+        """Returns the last message that arrived by `now_s`, and drops older ones; None if there is no new one."""
         arrived = self.due(now_s)
         return arrived[-1] if arrived else None
 

@@ -1,4 +1,4 @@
-"""Assertions on a run: what can be measured of it.
+"""Assertions on a run, and the quantities that they judge.
 
     check.tracking("panda_joint3").below(1e-3)
 
@@ -21,22 +21,22 @@ from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict
 from dyn_service.hil.signals import COMMANDED, Array, Record, Signal
 
 ROUNDING = 1e-9
-"""rad | m: a joint so near to a place is there."""
+"""rad | m: a joint within this distance of a position has reached it."""
 AT_REST = 1e-3
-"""rad/s | m/s: what is slower stands still; the brakes of the simulated plant bring joints to exactly 0."""
+"""rad/s | m/s: below this speed a joint is at rest; the brakes of the simulated plant stop joints at exactly 0."""
 
 
 class Check:
     """Assertions on one run. Times are the plant's; without a joint they are about all of them."""
 
     def __init__(self, record: Record, notes: Notes | None = None) -> None:
-        """notes: where verdicts are noted, beside those of other checks; by default a place of its own."""
+        """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`."""
         self.record = record
         self.notes = Notes() if notes is None else notes
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """What was asserted, in order."""
+        """The verdicts, in order."""
         return self.notes.verdicts
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
@@ -197,7 +197,7 @@ class Check:
         )
 
     def stops(self) -> Numbers:
-        """How often the plant stopped."""
+        """Number of safe stops."""
         if not len(self.record.t):
             return Numbers(self.notes, "safe stops", [])
         found = [change for change in self.record.changes if change.mode == STOPPED]
@@ -231,7 +231,7 @@ class Check:
             self.tracking(error.name).at_most(float(bounds.errors(error.unit == "rad", np.array(way))))
 
     def count(self, name: str) -> Numbers:
-        """What the plant or the controller counted, such as `refused`; one that nobody knows does not pass."""
+        """A counter of the plant or the controller, such as `refused`; an unknown name does not pass."""
         known = self.record.counts
         value = float(known[name]) if name in known else math.nan
         detail = "" if name in known else f"counted are {', '.join(known) or 'none'}"
@@ -241,7 +241,7 @@ class Check:
         """How far the reference went, at most, while a joint's measured position did not change by one bit, rad | m.
 
         An encoder that has frozen shows so before the joint itself runs away; one that counts does not, as long as
-        a count is small beside what is allowed.
+        a count is small compared with the bound.
         """
         kind = "measured" if "measured" in self.record.groups else "position"
         values, signals = [], self.record.signals(kind, joint)

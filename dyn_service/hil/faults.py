@@ -54,7 +54,7 @@ class Fault:
             )
 
     def check(self, at: Configuration) -> None:
-        """Refuses what does not fit the robot.
+        """Checks the fault against the robot.
 
         Raises:
             InvalidArgumentError: A joint is not the robot's.
@@ -127,7 +127,7 @@ class Loss(ChannelFault):
             raise InvalidArgumentError(f"Loss: burst is {self.burst}: expected a whole number of at least 1")
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Loses some."""
+        """Drops some messages."""
         begins = self.share / (self.burst - (self.burst - 1) * self.share)  # so that the share of all is lost
         left = 0
 
@@ -146,7 +146,7 @@ class Loss(ChannelFault):
 
 @dataclass(frozen=True)
 class Reorder(ChannelFault):
-    """A share of the messages, 0 to 1, arrives right after the one that was sent next; one that none follows, never."""
+    """A share of the messages, 0 to 1, arrives right after the next message; the last message may never arrive."""
 
     share: float
 
@@ -196,7 +196,7 @@ class WrongPayload(Fault):
 
 @dataclass(frozen=True)
 class Killed(Fault):
-    """A process is killed at `from_s`: the controller, or the server that it asks. It stays away until `until_s`, when
+    """A process is killed at `from_s`: the controller, or its server. It stays away until `until_s`, when
     it is started again; a controller then arms the plant only with `rearm`.
     """
 
@@ -213,7 +213,7 @@ class Killed(Fault):
 
 
 def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
-    """Refuses what would do nothing in a run of so many seconds: a test that passes beside it has shown nothing.
+    """Rejects faults that have no effect within the run's duration: a test that passes with them shows nothing.
 
     Raises:
         InvalidArgumentError: One is no fault, or begins when the run is over; or the run has no time.
@@ -244,7 +244,7 @@ def joint_index(fault: Fault, name: str, at: Configuration) -> int:
 
 
 def check_choice(fault: Fault, name: str, found: str, expected: Sequence[str]) -> None:
-    """Refuses an unknown word: the fault would do nothing.
+    """Rejects an unknown name: the fault would have no effect.
 
     Raises:
         InvalidArgumentError: It is none of them.
@@ -257,7 +257,7 @@ def check_choice(fault: Fault, name: str, found: str, expected: Sequence[str]) -
 
 
 def check_finite(fault: Fault, name: str, value: float) -> None:
-    """Refuses what is no number: `NotANumber` is the fault for that.
+    """Rejects values that are not finite: `NotANumber` is the fault for that.
 
     Raises:
         InvalidArgumentError: It is NaN or infinite.
@@ -267,7 +267,7 @@ def check_finite(fault: Fault, name: str, value: float) -> None:
 
 
 def check_share(fault: Fault, share: float) -> None:
-    """Refuses what is no share.
+    """Checks that a share is from 0 to 1.
 
     Raises:
         InvalidArgumentError: It is not from 0 to 1.
@@ -277,7 +277,7 @@ def check_share(fault: Fault, share: float) -> None:
 
 
 def check_size(fault: Fault, name: str, value: float) -> None:
-    """Refuses what is no magnitude, such as a duration.
+    """Checks a magnitude, such as a duration.
 
     Raises:
         InvalidArgumentError: It is negative or infinite.
@@ -297,7 +297,7 @@ class ValueFault(ChannelFault, ABC):
     joints: Sequence[str] = ()
 
     def check(self, at: Configuration) -> None:
-        """Refuses joints that the robot has not."""
+        """Checks that the robot has these joints."""
         if isinstance(self.joints, str):
             raise InvalidArgumentError(
                 f"{type(self).__name__}: joints is {self.joints!r}: expected a list of names, [{self.joints!r}]"
@@ -306,7 +306,7 @@ class ValueFault(ChannelFault, ABC):
             joint_index(self, name, at)
 
     def entries(self, at: Configuration) -> tuple[list[int], list[int]]:
-        """Where the joints stand in q and in v."""
+        """Indices of the joints in q and in v."""
         of_q: list[int] = []
         of_v: list[int] = []
         for name, in_q, in_v in zip(at.names, at.q_slices, at.v_slices, strict=True):
@@ -323,7 +323,7 @@ class Stale(ValueFault):
     channel: ChannelName = "states"
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Keeps the first positions it sees."""
+        """Holds the first positions."""
         of_q, of_v = self.entries(at)
         kept: list[float] = []
 
@@ -374,7 +374,7 @@ class Bias(ValueFault):
         check_finite(self, "by", self.by)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Adds it."""
+        """Adds the offset."""
         _, of_v = self.entries(at)
         off = np.zeros(at.nv)
         off[of_v] = self.by
@@ -394,7 +394,7 @@ class Noise(ValueFault):
         check_size(self, "rate_deviation", self.rate_deviation)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Adds it, anew for each message."""
+        """Adds noise, drawn for each message."""
         _, of_v = self.entries(at)
 
         def noise(deviation: float) -> Array:
@@ -412,7 +412,7 @@ class Noise(ValueFault):
 
 @dataclass(frozen=True)
 class Saturation(ValueFault):
-    """Efforts are cut to +-limit, N m | N, by a drive that says nothing of it; on states, positions, rad | m."""
+    """Efforts are cut to +-limit, N m | N, by a drive that does not report it; on states, positions, rad | m."""
 
     limit: float
 
@@ -421,7 +421,7 @@ class Saturation(ValueFault):
         check_size(self, "limit", self.limit)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Cuts them."""
+        """Clips the values."""
         of_q, of_v = self.entries(at)
 
         def cut(values: Array, where: list[int]) -> Array:
@@ -444,7 +444,7 @@ class Swapped(ChannelFault):
             raise InvalidArgumentError(f"Swapped: both are {self.one!r}: expected two joints")
 
     def check(self, at: Configuration) -> None:
-        """Refuses joints that the robot has not, or of different sizes."""
+        """Checks that the robot has both joints, and that they have equal sizes."""
         joints = [at.joints[joint_index(self, name, at)] for name in (self.one, self.other)]
         sizes = [(joint.nq, joint.nv) for joint in joints]
         if sizes[0] != sizes[1]:

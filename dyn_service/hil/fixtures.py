@@ -1,7 +1,7 @@
 """The fixtures: `run`, and a run that a test steers itself: `clock`, `plant`, `controller`, `server`, `robot`.
 
 `run(4.0, faults=[..])` is a whole run of its own, from the start, as often as it is called. The others are of one run
-that begins with the test and goes on as far as `clock` is told.
+that begins with the test and advances with `clock`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPORTING = pytest.StashKey[Reporting]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Takes note of verdicts for the reports."""
+    """Registers the recorder of verdicts for the reports."""
     folder = config.getoption("hil_report")
     reporting = config.stash[_REPORTING] = Reporting(
         None if folder is None else Path(folder), is_worker=hasattr(config, "workerinput")
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a test was refused for is one sentence: it is shown without the way through this package to it."""
+    """Shows a rejected setup as its error message, without the traceback inside this package."""
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, DynError):
         places = [entry for entry in call.excinfo.traceback if Path(entry.path) == item.path]
@@ -53,7 +53,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def hil_robot_cache() -> RobotCache:
-    """Robots that are read once for all tests."""
+    """The robots of the session, each read once."""
     from dyn_service.hil.bench import RobotCache
 
     return RobotCache()
@@ -61,7 +61,7 @@ def hil_robot_cache() -> RobotCache:
 
 @pytest.fixture
 def hil_setup(request: pytest.FixtureRequest) -> Setup:
-    """What a test is of: the launch file of the project, with what the test's marker `hil` says over it."""
+    """The setup of a test: the project's launch file, merged with the test's marker `hil`."""
     from dyn_service.hil.bench import merged
     from dyn_service.hil.setup import Setup
 
@@ -88,7 +88,7 @@ def hil_setup(request: pytest.FixtureRequest) -> Setup:
 
 @pytest.fixture
 def hil_benches(request: pytest.FixtureRequest, hil_setup: Setup, hil_robot_cache: RobotCache) -> Callable[..., Bench]:
-    """(faults, seed) -> a bench where `--hil` says."""
+    """Returns (faults, seed) -> a bench of the mode given by `--hil`."""
     config = request.config
     mode = config.getoption("hil")
 
@@ -129,7 +129,7 @@ class Clock:
         return self._bench.now_s
 
     def run(self, seconds: float) -> None:
-        """Goes on for some seconds.
+        """Runs for some seconds.
 
         Raises:
             InvalidArgumentError: It is no positive time.
@@ -137,7 +137,7 @@ class Clock:
         self.run_until(self._bench.now_s + seconds)
 
     def run_until(self, t: float) -> None:
-        """Goes on until the plant's time is t s.
+        """Runs until the plant's time is t s.
 
         Raises:
             InvalidArgumentError: It has passed already, or is no time.
@@ -158,17 +158,17 @@ class PlantHandle:
 
     @property
     def state(self) -> PlantState:
-        """Its newest state."""
+        """The newest state."""
         return self._bench.state
 
     @property
     def record(self) -> Record:
-        """What there was so far."""
+        """The record so far."""
         return self._bench.record()
 
     @property
     def check(self) -> Check:
-        """Assertions on what there was so far."""
+        """Assertions on the record so far."""
         from dyn_service.hil.checks import Check
 
         return Check(self._bench.record(), self._notes)
@@ -180,7 +180,7 @@ class PlantHandle:
         return Run(self._bench.record(), self.check, self._bench.ended, self._bench.log, mode, seed, ())
 
     def inject(self, fault: Fault) -> None:
-        """From now on this goes wrong between the plant and its controller.
+        """Adds a fault between the plant and its controller, active from now on.
 
         Raises:
             InvalidArgumentError: It does not fit the robot, has to be there from the start, or was over before now.
@@ -195,7 +195,7 @@ class PlantHandle:
         self._bench.inject(fault)
 
     def push(self, link: str, force: Sequence[float], duration_s: float) -> None:
-        """Lets a force (3,), N, world axes, act at a link's origin for so many s; in lockstep.
+        """Applies a force (3,), N, world axes, at a link's origin for some seconds; in lockstep only.
 
         Raises:
             UnimplementedError: The plant runs in another process: call its service `push`.
@@ -217,11 +217,11 @@ class ControllerHandle:
 
     @property
     def ended(self) -> str:
-        """Why it has ended by itself; empty while it goes on."""
+        """Why it ended by itself; empty while it runs."""
         return self._bench.ended
 
     def kill(self) -> None:
-        """Kills it."""
+        """Kills the process."""
         from dyn_service.hil.faults import Killed
 
         self._bench.inject(Killed(from_s=self._bench.now_s))
@@ -237,7 +237,7 @@ def hil_bench(request: pytest.FixtureRequest, hil_benches: Callable[..., Bench])
 
 @pytest.fixture
 def clock(hil_bench: Bench) -> Clock:
-    """The time of the test's own run: it goes on as far as it is told."""
+    """The clock of the test's own run; its methods advance the run."""
     return Clock(hil_bench)
 
 
@@ -258,7 +258,7 @@ def controller(hil_bench: Bench) -> ControllerHandle:
 
 @pytest.fixture
 def server(hil_bench: Bench) -> RobotQueries:
-    """What the controller asks: in lockstep the robot in this process, else the server's."""
+    """The robot that the controller queries: in lockstep the one in this process, else the server's."""
     return hil_bench.server
 
 

@@ -1,9 +1,9 @@
-"""A plant and its controller in one process, step by step: the same bits each time, as fast as the machine goes.
+"""A plant and its controller in one process, step by step: bit-identical on each run, as fast as the machine allows.
 
 The loop is `ClosedLoop`; the plant is the one of its node (`make_plant`), the controller the one of its (`Commander`).
-Between them are two `Channel`s, into which faults are injected: of what has arrived by a state's time, the controller
-takes the newest state, and the plant the newest command. A command that nothing delays has come one step
-after its state, as in real time.
+Between them are two `Channel`s, into which faults are injected. At each state's time the
+controller takes the newest state that has arrived, and the plant the newest command. Without delays a command arrives
+one step after its state, as in real time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dyn_service.hil.signals import Record
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 
 SESSION, CONTROLLER = 1, 1
-"""Numbers of the plant's and the controller's run: a run in lockstep is alone, and the same each time."""
+"""Session numbers of the plant and the controller; fixed, since a lockstep run has no other clients."""
 
 
 class Lockstep:
@@ -73,7 +73,7 @@ class Lockstep:
 
     @property
     def server(self) -> RobotQueries:
-        """What the controller asks: in lockstep, the robot in this process."""
+        """The robot that the controller queries: in lockstep, the one in this process."""
         return self._model
 
     @property
@@ -82,7 +82,7 @@ class Lockstep:
         return self.plant.state()
 
     def inject(self, fault: Fault) -> None:
-        """From now on this goes wrong too.
+        """Adds a fault, active from now on.
 
         Raises:
             InvalidArgumentError: It does not fit the robot, or has to be there from the start.
@@ -99,7 +99,7 @@ class Lockstep:
         PlantChanges(self.plant, self._robot, self._setup.plant_parameters()).push(wrench, duration_s)
 
     def run_until(self, t: float) -> None:
-        """Goes on until the plant's time is t s.
+        """Runs until the plant's time is t s.
 
         Raises:
             DynError: The simulation diverged.
@@ -107,7 +107,7 @@ class Lockstep:
         self._loop.run(t - self.now_s)
 
     def record(self) -> Record:
-        """What there was so far."""
+        """Returns the record so far."""
         found = {name: int(value) for name, value in counts(self.plant).items() if isinstance(value, int)}
         if self._controller is not None:
             following = self._controller.following
@@ -115,10 +115,10 @@ class Lockstep:
         return self.log.record(found)
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Does nothing: a lockstep run has no processes."""
 
     def _answer(self, state: PlantState) -> JointCommand | None:
-        """What has come of commands when the plant sends this state out."""
+        """Returns the newest command that arrived by the time of this state."""
         self.log.states.append(state)
         self.log.motions.append((self.plant.motion.q, self.plant.motion.v))
         self._states.send(state, state.stamp)
@@ -126,7 +126,7 @@ class Lockstep:
         return self._commands.newest(state.stamp)
 
     def _control(self, now: float) -> None:
-        """What the controller's node does with what has come by now."""
+        """Runs the controller on the newest state that has arrived."""
         gone = self._gone("controller", now)
         if gone and self._controller is not None:
             self._end("controller: it was killed", now, says_so=False)

@@ -1,4 +1,4 @@
-"""What is measured of a run, held against what is allowed, in sentences that say when and by how much.
+"""Measures of a run, their bounds, and messages that name the time and the excess.
 
 A measure is either one value per time (`OverTime`) or one per joint or run (`Numbers`); its methods hold it against
 what is allowed. What is not a number fails, and so does what is empty: nothing was seen then, which is no good news.
@@ -21,13 +21,13 @@ from dyn_service.graph.report.verdicts import said, sized
 from dyn_service.hil.signals import Array, Signal
 
 _NAMED = 3
-"""So many of the joints that fail beside the worst are named."""
+"""Failing joints named in a message, in addition to the worst."""
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
     """One assertion. subject: the joint that came closest to, or farthest beyond, what is allowed; value: how close, in
-    `unit`. allowed: in words. sentence: what is said of it, passed or failed. signals: what was judged; lower, upper:
+    `unit`. allowed: the bound as text. sentence: the message, passed or failed. signals: what was judged; lower, upper:
     what is allowed of each, where that is a band over time. broken_s: when it was first left. shown: the quantity that
     the signals are, `velocity` for a time to safe stop.
     """
@@ -55,20 +55,20 @@ class _Band(NamedTuple):
     strictly: bool = False
 
     def holds(self, values: Array) -> NDArray[np.bool_]:
-        """Where it is so; never where there is no number, or an infinite one."""
+        """Whether each value is within the band; False for NaN and infinite values."""
         finite = np.isfinite(values)
         if self.strictly:
             return finite & (values > self.lower) & (values < self.upper)
         return finite & (values >= self.lower) & (values <= self.upper)
 
     def excess(self, values: Array) -> Array:
-        """By how much a value is outside; negative inside, by how far."""
+        """How far each value is outside the band; negative inside."""
         with np.errstate(invalid="ignore"):
             return np.maximum(values - self.upper, self.lower - values)
 
 
 class Notes:
-    """Notes of a run. verdicts: its assertions. unjudged: measures of which nothing was asserted or read so far."""
+    """Notes of a run. verdicts: its assertions. unjudged: measures that were neither asserted nor read yet."""
 
     def __init__(self) -> None:
         self.verdicts: list[Verdict] = []
@@ -76,7 +76,7 @@ class Notes:
 
 
 class _Measure:
-    """What all measures have: where their verdicts are noted, and what they are of."""
+    """Base of all measures. notes: where verdicts are recorded; what: the quantity."""
 
     def __init__(self, notes: Notes, what: str, shown: str = "") -> None:
         self._notes, self.what, self.shown = notes, what, shown or what
@@ -99,7 +99,7 @@ class _Measure:
 
 
 class OverTime(_Measure):
-    """One or several signals, each value of which is judged."""
+    """One or several signals; each value is judged."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class OverTime(_Measure):
 
     @property
     def signals(self) -> tuple[Signal, ...]:
-        """The signals themselves, for what no method here asserts."""
+        """The signals, for assertions that have no method here."""
         self._used()
         return self._signals
 
@@ -128,7 +128,7 @@ class OverTime(_Measure):
         """Every value is below the limit.
 
         Raises:
-            AssertionError: One is not, is not a number, or there is none.
+            AssertionError: A value violates the bound or is not finite, or there are no values.
         """
         __tracebackhide__ = True
         self._hold([_Band(-math.inf, limit, f"below {said(limit)}", strictly=True)] * len(self._signals))
@@ -137,7 +137,7 @@ class OverTime(_Measure):
         """No value is above the limit.
 
         Raises:
-            AssertionError: One is, is not a number, or there is none.
+            AssertionError: A value violates the bound or is not finite, or there are no values.
         """
         __tracebackhide__ = True
         self._hold([_Band(-math.inf, limit, f"at most {said(limit)}")] * len(self._signals))
@@ -174,7 +174,7 @@ class OverTime(_Measure):
         """The percentile q (0 to 100) over time, of each signal's magnitude.
 
         Raises:
-            InvalidArgumentError: q is none.
+            InvalidArgumentError: q is not from 0 to 100.
         """
         if not 0.0 <= q <= 100.0:
             raise InvalidArgumentError(f"percentile({q:g}): expected 0 to 100")
@@ -182,7 +182,7 @@ class OverTime(_Measure):
 
     @property
     def rate(self) -> OverTime:
-        """How fast each signal changes."""
+        """The rate of change of each signal."""
         self._used()
         return OverTime(self._notes, f"rate of {self.what}", [one.rate() for one in self._signals])
 
@@ -259,7 +259,7 @@ def _excess(one: Verdict) -> float:
 
 
 class Value(NamedTuple):
-    """One number of a joint, or of the run where `name` is empty. detail: what else is to be said of it."""
+    """One number of a joint, or of the run where `name` is empty. detail: additional text for messages."""
 
     name: str
     value: float
@@ -280,13 +280,13 @@ class Numbers(_Measure):
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All of them."""
+        """All values."""
         self._used()
         return self._values
 
     @property
     def value(self) -> float:
-        """The largest of them; NaN where one is, or where there is none."""
+        """The largest value; NaN if one is NaN, or if there are no values."""
         self._used()
         return float(np.max([one.value for one in self._values])) if self._values else math.nan
 
@@ -294,7 +294,7 @@ class Numbers(_Measure):
         """Each is below the limit.
 
         Raises:
-            AssertionError: One is not, is not a number, or there is none.
+            AssertionError: A value violates the bound or is not finite, or there are no values.
         """
         __tracebackhide__ = True
         self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
@@ -303,7 +303,7 @@ class Numbers(_Measure):
         """None is above the limit.
 
         Raises:
-            AssertionError: One is, is not a number, or there is none.
+            AssertionError: A value violates the bound or is not finite, or there are no values.
         """
         __tracebackhide__ = True
         self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
@@ -312,7 +312,7 @@ class Numbers(_Measure):
         """None is below the limit.
 
         Raises:
-            AssertionError: One is, is not a number, or there is none.
+            AssertionError: A value violates the bound or is not finite, or there are no values.
         """
         __tracebackhide__ = True
         self._hold(_Band(limit, math.inf, f"at least {said(limit)}"))

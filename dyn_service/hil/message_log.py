@@ -1,4 +1,4 @@
-"""The messages of a plant and its controller in one run; a record of signals is made of them at the end."""
+"""The messages of a plant and its controller in one run, from which `record` builds signals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MessageLog:
 
     states: as the plant sent them. motions: where it really was, one (q, v) for each state, where that is known.
     seen: what the controller took of them, where that is known. commands: as they were sent, with their times.
-    followed: the references. notes: what happened beside, with its time.
+    followed: the references. notes: other events, with their times.
     """
 
     at: Configuration
@@ -58,7 +58,7 @@ class MessageLog:
         return cls(at, JointStates.of(robot), bounds, control_s, deadline_s, robot.description.name)
 
     def record(self, counts: Mapping[str, int]) -> Record:
-        """All of it, as signals."""
+        """Returns the messages as signals."""
         at, states = self.at, self.states
         t = np.array([state.stamp for state in states])
         effort = _table([state.effort for state in states], at.nv)
@@ -96,13 +96,13 @@ class MessageLog:
         )  # fmt: skip
 
     def _measured(self, count: int) -> Array:
-        """What the controller had seen last at each row; before the first, that one."""
+        """The last position that the controller had received at each row; the first position before that."""
         rows = np.array([one.row for one in self.seen])
         which = np.maximum(np.searchsorted(rows, np.arange(count), side="right") - 1, 0)
         return _table([one.state.position for one in self.seen], self.at.nq)[which]
 
     def _commanded(self) -> dict[str, Array]:
-        """By each interface that was commanded, what the command in force at each row says; NaN where there is none."""
+        """For each commanded interface, the values of the active command at each row; NaN without a command."""
         names, answers = self.at.velocity_names, {command.state_seq: command for _, command in self.commands}
         found: dict[str, Array] = {}
         for row, state in enumerate(self.states):

@@ -37,7 +37,7 @@ _OUTCOMES = {"passed": "good", "failed": "bad", "error": "bad", "skipped": ""}
 
 
 def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
-    """What a page shows of one run, as plain values. recordings: files beside the page."""
+    """Returns the page's content of one run as plain values. recordings: files in the folder of the page."""
     charts: list[str] = []
     marks = _marks(run)
     verdicts = sorted(run.check.verdicts, key=lambda one: one.passed)
@@ -89,7 +89,7 @@ def session_page(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _matrix(results: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each requirement: what its tests came to."""
+    """A row for each requirement with its tests and their verdict."""
     names = sorted({name for result in results for name in result["requirements"]}, key=_natural)
     if not names:
         return '<section id="requirements"></section>'
@@ -150,7 +150,7 @@ def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
         for title, entries in lists
         if entries
     )
-    beside = ", ".join(f'<a href="{escape(name, quote=True)}">{escape(name)}</a>' for name in run["recordings"])
+    links = ", ".join(f'<a href="{escape(name, quote=True)}">{escape(name)}</a>' for name in run["recordings"])
     said = "".join(
         f'<tr><td class="state{_red(one["passed"])}">{"held" if one["passed"] else "broken"}</td>'
         f"<td>{escape(one['sentence'])}</td></tr>"
@@ -159,13 +159,13 @@ def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
     motion = _shifted(run["motion"], offset)
     more = f'<details class="more"><summary>the motion</summary><div class="cards">{motion}</div></details>'
     return f"""<h3>Run {n + 1}</h3><div class="facts">{shown}</div>
-{f'<p class="soft">Recording: {beside}</p>' if beside else ""}
+{f'<p class="soft">Recording: {links}</p>' if links else ""}
 <div class="halves">{causes}<div><h4>Assertions</h4><table>{said}</table></div></div>
 <div class="cards fill">{_shifted(run["cards"], offset)}</div>{more if motion else ""}"""
 
 
 def _events(record: Record) -> list[tuple[float, str]]:
-    """What happened, with its time: the plant's modes after the first, and the record's notes."""
+    """Events with their times: the plant's modes after the first, and the record's notes."""
     changes = [(change.t, f"the plant is {change.words}") for change in record.changes[1:]]
     return [*changes, *record.notes]
 
@@ -243,7 +243,7 @@ def _marks(run: Run) -> list[Mark]:
 
 
 def _words(fault: Any) -> str:
-    """A fault as it was written, less what it leaves as it is."""
+    """A fault as source text, without arguments that have their defaults."""
     fields = [(field.name, getattr(fault, field.name), field.default) for field in dataclasses.fields(fault)]
     said = [f"{name}={value!r}" for name, value, default in fields if value != default]
     return f"{type(fault).__name__}({', '.join(said)})"

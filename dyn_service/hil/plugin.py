@@ -1,8 +1,8 @@
 """The pytest plug-in: options and markers, and the fixtures where a project asks for them.
 
-pytest loads this module in every run of an environment that has this package, so it brings nothing. A project asks by
-naming its launch file, `hil_launch` in its pytest section, `--hil-launch`, or `@pytest.mark.hil(launch=..)` on a test,
-a class or a module; only then there are fixtures.
+pytest loads this module in every run of an environment that has this package, so it defines no fixtures by itself.
+A project enables them by naming its launch file: `hil_launch` in its pytest section, `--hil-launch`, or
+`@pytest.mark.hil(launch=..)` on a test, a class or a module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MODES = ("lockstep", "real_time", "hardware")
 FIXTURES = "dyn_service.hil.fixtures"
 GIVEN = ("run", "clock", "plant", "controller", "server", "robot")
 MARKERS = (
-    "requirement(*names): the requirements that a test is about; they stand in the reports",
+    "requirement(*names): the requirements that a test verifies, shown in the reports",
     "hil(launch=, arguments=, plant=, controller=): the launch file of a test, its arguments, parameters of its nodes",
 )
 
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of hardware-in-the-loop tests."""
     group = parser.getgroup("hil", "hardware in the loop (dyn_service)")
     group.addoption("--hil", choices=MODES, default=MODES[0], help="where the plant and its controller run")
-    group.addoption("--hil-launch", metavar="FILE", help="the launch file, in place of hil_launch")
+    group.addoption("--hil-launch", metavar="FILE", help="the launch file, instead of hil_launch")
     group.addoption(
         "--hil-endpoint",
         metavar="NAME=ENDPOINT",
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="with --hil=hardware: where the driver's topics are, plant_state=tcp://.. and joint_commands=tcp://..",
     )
-    group.addoption("--hil-seed", metavar="N", type=int, default=0, help="of all chance in faults; by default 0")
+    group.addoption("--hil-seed", metavar="N", type=int, default=0, help="seed of the random faults; by default 0")
     group.addoption(
         "--hil-report", metavar="DIR", help="write an HTML page of all runs there, and a recording of each failure"
     )
@@ -44,7 +44,7 @@ def pytest_exception_interact(
     call: pytest.CallInfo[object],
     report: pytest.TestReport | pytest.CollectReport,
 ) -> None:
-    """Says why there is no such fixture, where a project names no launch file."""
+    """Explains a missing fixture if the project names no launch file."""
     if call.excinfo is None or not isinstance(call.excinfo.value, pytest.FixtureLookupError):
         return
     asked = call.excinfo.value.argname

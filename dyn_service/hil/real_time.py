@@ -36,7 +36,7 @@ from dyn_service.support.arguments import full_name
 CONTROLLER = {"plant_state": STATES, "joint_commands": COMMANDS}
 """Parameters of the controller: it speaks to the proxy."""
 _PATIENCE, _PATIENCE_S = 4.0, 20.0
-"""A run may take so many times as long as it is, and so many seconds more, where the machine is busy."""
+"""A run may take this multiple of its duration plus this many seconds, on a busy machine."""
 _FOR_GOOD_S = 1e6
 
 
@@ -85,7 +85,7 @@ class RealTime:
         self._thread.start()
         try:
             self._ready.wait()
-        except BaseException:  # such as Ctrl-C: nothing is left behind
+        except BaseException:  # such as Ctrl-C: end all processes
             self.close()
             raise
         if self._over.is_set():
@@ -118,7 +118,7 @@ class RealTime:
         return self._client.robot(named or only_robot(self._client.list_robots()))
 
     def inject(self, fault: Fault) -> None:
-        """From now on this goes wrong too.
+        """Adds a fault, active from now on.
 
         Raises:
             InvalidArgumentError: It does not fit the robot, or has to be there from the start.
@@ -151,7 +151,7 @@ class RealTime:
             raise UnavailableError(f"the proxy between plant and controller ended: {proxy.fault}")
 
     def record(self) -> Record:
-        """What there was so far."""
+        """Returns the record so far."""
         begin_s = self._proxy.begin_s or 0.0
         store = self._supervisor.store if self._supervisor is not None else None
         controller = store.nodes.get(self._setup.controller.name) if store is not None else None
@@ -166,7 +166,7 @@ class RealTime:
         """Ends all processes, in the order that the launcher has; what they counted is known then."""
         if self._client is not None:
             self._client.close()
-        self._proxy.writes = False  # how all ends is not the test's
+        self._proxy.writes = False  # the shutdown is not part of the test
         supervisor, loop = self._supervisor, self._loop
         if supervisor is not None and loop is not None and not self._over.is_set():
             loop.call_soon_threadsafe(supervisor.request_stop, "the run is over")
@@ -204,7 +204,7 @@ class RealTime:
 
 
 def _plan(setup: ResolvedSetup, killed: Sequence[Killed], *, without_plant: bool) -> LaunchPlan:
-    """The launch, in which who is killed comes back when it is to, or not before the end."""
+    """The launch, in which a killed process is restarted at the fault's end, or not at all."""
 
     def kept(process: ProcessPlan) -> ProcessPlan:
         named = {"controller": setup.controller.name, "server": setup.server.name if setup.server else ""}

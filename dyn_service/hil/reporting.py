@@ -1,7 +1,7 @@
-"""Takes note of what tests with runs came to, and writes it: JUnit's properties, a page, a recording of each failure.
+"""Records the outcomes of tests with runs and writes them: JUnit's properties, a page, a recording of each failure.
 
     DIR/index.html               the page: requirements, tests, their runs
-    DIR/tests/NAME.json          what of it is one test's; with pytest-xdist each worker writes those of its tests
+    DIR/tests/NAME.json          the part of one test; with pytest-xdist each worker writes those of its tests
     DIR/recordings/NAME.mcap     messages of a run of a test that failed, for anything that reads bags
     DIR/recordings/NAME.npz      the same run's signals, for `Record.load`
 
@@ -41,15 +41,15 @@ class Reporting:
         self._is_worker = is_worker
 
     def expect(self, item: pytest.Item) -> None:
-        """Notes that a test is about runs, whether or not it comes to any."""
+        """Registers a test that uses runs, even if it starts none."""
         item.stash.setdefault(_RUNS, [])
 
     def take(self, item: pytest.Item, run: Callable[[], Run]) -> None:
-        """Notes a run of a test; it is asked for when the test is over."""
+        """Records a run of a test, to be read when the test is over."""
         item.stash.setdefault(_RUNS, []).append(run)
 
     def pytest_sessionstart(self) -> None:
-        """Removes what an earlier session left, so that no part of it is taken for this one's."""
+        """Removes what an earlier session left, so that it is not mixed with this session's."""
         if self._folder is None or self._is_worker:
             return
         try:
@@ -63,7 +63,7 @@ class Reporting:
             (self._folder / "index.html").unlink()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Refuses a marker of requirements that names none: no report would have it."""
+        """Rejects a requirement marker without names."""
         for item in items:
             for mark in item.iter_markers(REQUIREMENT):
                 if not mark.args or mark.kwargs or not all(isinstance(name, str) and name for name in mark.args):
@@ -71,7 +71,7 @@ class Reporting:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        """Fails a test that measured something and held it against nothing: it would pass whatever the run did."""
+        """Fails a test that measured something but asserted nothing: it would pass whatever the run did."""
         yield
         unjudged = [one.what for run in item.stash.get(_RUNS, []) for one in run().check.notes.unjudged]
         if unjudged:
@@ -85,7 +85,7 @@ class Reporting:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Writes what a test came to, when it is over."""
+        """Writes the outcome of a test when it is over."""
         requirements = [str(name) for mark in item.iter_markers(REQUIREMENT) for name in mark.args]
         ours = bool(requirements) or _RUNS in item.stash
         runs: list[Run] = []
@@ -115,7 +115,7 @@ class Reporting:
         (self._folder / "index.html").write_text(session_page(results), "utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Says where the page is."""
+        """Reports the path of the page."""
         if self._folder is not None and not self._is_worker:
             terminalreporter.write_line(f"hil: report in {self._folder / 'index.html'}")
 
@@ -162,7 +162,7 @@ def _property(subject: str, what: str) -> str:
 
 
 def _message(call: pytest.CallInfo[None]) -> str:
-    """What failed, in one line."""
+    """The failure in one line."""
     if call.excinfo is None:
         return ""
     text = str(call.excinfo.value)

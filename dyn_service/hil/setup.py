@@ -1,4 +1,4 @@
-"""What a test is of: the server, the plant and the controller of a launch file, with a few words of the test's own."""
+"""The setup of a test: the server, plant and controller of a launch file, with the test's own parameters."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ResolvedSetup:
         return _typed(self.controller, kind)
 
     def server_settings(self) -> ServerSettings | None:
-        """The server's, or None where there is none."""
+        """The server's settings; None without a server."""
         return None if self.server is None else _typed(self.server, ServerSettings)
 
     def over(self, plant: Mapping[str, Any], controller: Mapping[str, Any]) -> ResolvedSetup:
@@ -79,7 +79,7 @@ class ResolvedSetup:
         return ResolvedSetup(replace(self.plan, processes=processes), first, second, self.server)
 
     def carrying(self, payloads: Sequence[Mapping[str, Any]]) -> ResolvedSetup:
-        """The same with a plant that carries these beside what its own overlay says."""
+        """Returns the setup with these payloads added to the plant's overlay."""
         if not payloads:
             return self
         said = self.plant_parameters().overlay.get("payloads", [])
@@ -91,7 +91,7 @@ def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
     """The launch file's processes, with the parameters that the setup says.
 
     Args:
-        setup: Which launch file, and what is otherwise.
+        setup: The launch file and the changed parameters.
         folder: For sockets, `$(endpoint ..)`.
 
     Raises:

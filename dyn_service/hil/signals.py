@@ -1,4 +1,4 @@
-"""What a run was, as named signals over time.
+"""A run as named signals over time.
 
 A record has groups of signals, one signal per entry of q or v, all of them at the plant's own times:
 
@@ -9,8 +9,8 @@ A record has groups of signals, one signal per entry of q or v, all of them at t
     error                    entries of v, rad | m: `Configuration.error` from the position to the reference
     commanded_effort, commanded_position, commanded_velocity    entries of v, of those that were: as the controller said
 
-`reference` and `error` are NaN where the plant follows no reference, and what is commanded where nobody commands, so
-that nobody takes them for good there.
+`reference` and `error` are NaN where the plant follows no reference, and the commanded signals without a command,
+so that they cannot pass a bound there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Signal:
         return Signal(self.name, self.unit, self.t[chosen], self.values[chosen])
 
     def rate(self) -> Signal:
-        """How fast it changes: the difference from one value to the next over their time, at the later one's time."""
+        """The rate of change: the difference from one value to the next over their time, at the later one's time."""
         with np.errstate(invalid="ignore"):  # between two infinities is no number
             return Signal(self.name, f"{self.unit}/s", self.t[1:], np.diff(self.values) / np.diff(self.t))
 
@@ -85,7 +85,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """What the robot's file allows. lower, upper: by entry of q. velocity, effort: by entry of v. Infinite: none."""
+    """The limits in the robot's file. lower, upper: by entry of q. velocity, effort: by entry of v. Infinite: none."""
 
     lower: Array
     upper: Array
@@ -234,7 +234,7 @@ class Record:
             raise InvalidArgumentError(f"{str(path)!r} is no record of a run: expected a file of `save`") from None
 
     def same_as(self, other: Record) -> str | None:
-        """The first bit in which another run differs, in words; None where there is none."""
+        """Describes the first difference from another run; None if both are bit-identical."""
         if self.t.tobytes() != other.t.tobytes():
             return f"the times differ: {len(self.t)} of them here, {len(other.t)} there"
         if list(self.groups) != list(other.groups):

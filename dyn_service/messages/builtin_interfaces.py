@@ -1,4 +1,4 @@
-"""Times, whole seconds and nanoseconds, and how numbers of seconds become them."""
+"""Times and durations as seconds and nanoseconds, and conversion from seconds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NANOSECONDS = 10**9
 
 
 class _Span(Message, frozen=True):
-    """What a time and a duration have in common: `sec` plus `nanosec`, the latter never negative."""
+    """Base of times and durations: `sec` plus `nanosec`, the latter never negative."""
 
     sec: Int32 = 0
     nanosec: UInt32 = 0
 
     @classmethod
     def from_nanoseconds(cls: type[T], nanoseconds: int) -> T:
-        """So many nanoseconds.
+        """Returns the time of this many nanoseconds.
 
         Raises:
             InvalidArgumentError: The seconds do not fit 32 bits: the time is beyond 2038, or 68 years before 1970.
@@ -34,7 +34,7 @@ class _Span(Message, frozen=True):
 
     @classmethod
     def from_seconds(cls: type[T], seconds: float) -> T:
-        """The nanosecond nearest to so many seconds.
+        """Returns the time nearest to this many seconds.
 
         Raises:
             InvalidArgumentError: It is NaN, infinite, or does not fit 32 bits.
@@ -46,7 +46,7 @@ class _Span(Message, frozen=True):
         return cls.from_nanoseconds((2 * above * NANOSECONDS + below) // (2 * below))
 
     def nanoseconds(self) -> int:
-        """All of it in nanoseconds."""
+        """The time in nanoseconds."""
         return self.sec * NANOSECONDS + self.nanosec
 
     def seconds(self) -> float:
@@ -59,4 +59,4 @@ class Time(_Span, frozen=True):
 
 
 class Duration(_Span, frozen=True):
-    """A time that passes."""
+    """A duration."""

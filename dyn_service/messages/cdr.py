@@ -57,7 +57,7 @@ def rihs01(kind: type[Message]) -> str:
 
 
 def same_definition(kind: type[Message], text: str) -> bool:
-    """Whether a schema of `ros2msg` has the fields of our type, in its order, whatever comments stand in it."""
+    """Whether a schema of `ros2msg` has the fields of our type, in the same order, ignoring comments."""
     name = ros_type(kind)
     try:
         theirs = get_types_from_msg(text, name)
@@ -77,7 +77,7 @@ def _registered(kind: type[Message]) -> str:
 
 @lru_cache(maxsize=256)
 def _with_arrays(kind: type[Message]) -> Callable[[Any], Any]:
-    """What puts arrays in the places of lists of numbers, as rosbags has them."""
+    """Returns the function that replaces lists of numbers by arrays, as rosbags expects."""
     changes: list[tuple[str, Callable[[Any], Any]]] = []
     for field in fields_of(kind):
         if isinstance(field.kind, str):
@@ -97,7 +97,7 @@ def _with_arrays(kind: type[Message]) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=256)
 def _with_lists(kind: type[Message]) -> Callable[[Any], Message]:
-    """What makes a message of one that rosbags read."""
+    """Returns the function that converts a message of rosbags to ours."""
     hints = get_type_hints(kind)
     parts: list[tuple[str, Callable[[Any], Any] | None]] = []
     for field in fields_of(kind):
@@ -125,7 +125,7 @@ _BACK: dict[Any, Callable[[Any], Any]] = {
 
 
 def _plain(kind: type[Message]) -> bool:
-    """Whether rosbags takes a message of this type as it is: it has no list of numbers in it."""
+    """Whether rosbags accepts a message of this type unchanged: it contains no list of numbers."""
     return all(
         _plain(field.kind)
         if not isinstance(field.kind, str)

@@ -50,7 +50,7 @@ def decode(kind: type[M], frame: bytes | memoryview) -> M:
     """The frame as a message of this type.
 
     Raises:
-        InvalidArgumentError: It is none. The sentence names the field, what was found and what was expected.
+        InvalidArgumentError: The frame is not such a message; names the field, the value found and what was expected.
     """
     if len(frame) > MAX_BYTES:
         raise _no(kind, f"it has {len(frame)} bytes, at most {MAX_BYTES} are read")
@@ -70,7 +70,7 @@ def decode(kind: type[M], frame: bytes | memoryview) -> M:
 
 
 def from_builtins(kind: type[M], values: Any) -> M:
-    """The message that has these values by name, as YAML and JSON have them; what is not named is zero or empty.
+    """The message that has these values by name, as YAML and JSON have them; missing fields are zero or empty.
 
     Raises:
         InvalidArgumentError: It names the field, what was found and what was expected.
@@ -82,7 +82,7 @@ def from_builtins(kind: type[M], values: Any) -> M:
 
 
 def check_version(message: Message) -> None:
-    """Refuses a message whose field `v` is not its type's.
+    """Checks the version field `v` of a message.
 
     Raises:
         InvalidArgumentError: It is of another version.
@@ -107,7 +107,7 @@ def _no(kind: type[Message], cause: str) -> InvalidArgumentError:
 
 
 def _unfit(message: Message) -> str:
-    """Which field of the message cannot be written."""
+    """The field of the message that cannot be written."""
     for name in message.__struct_fields__:
         value = getattr(message, name)
         try:

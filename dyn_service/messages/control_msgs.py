@@ -1,4 +1,4 @@
-"""What controllers say of themselves, as ros2_control does."""
+"""States of controllers, as in ros2_control."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class DynamicJointState(Message, frozen=True):
 
 
 class JointTrajectoryControllerState(Message, frozen=True):
-    """Where a controller of joint trajectories is, at the header's stamp: what it wants, what is measured, the
-    difference from this to that, and what it commands. As in Jazzy.
+    """State of a joint trajectory controller at the header's stamp: reference, measured value, error and
+    command. As in Jazzy.
     """
 
     header: Header = Header()

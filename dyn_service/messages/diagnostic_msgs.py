@@ -1,4 +1,4 @@
-"""How parts of a machine are."""
+"""Diagnostics of the parts of a machine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dyn_service.messages.std_msgs import Header
 
 
 class KeyValue(Message, frozen=True):
-    """A value by its name, both texts."""
+    """A key and its value, both text."""
 
     key: str = ""
     value: str = ""
 
 
 class DiagnosticStatus(Message, frozen=True):
-    """How one part is: `level` is one of the constants, `message` one line, `values` what was measured."""
+    """Status of one part: `level` is one of the constants, `message` one line, `values` what was measured."""
 
     OK: ClassVar[Byte] = 0
     WARN: ClassVar[Byte] = 1
@@ -31,7 +31,7 @@ class DiagnosticStatus(Message, frozen=True):
 
 
 class DiagnosticArray(Message, frozen=True):
-    """How several parts are, at the header's time."""
+    """Status of several parts at the header's time."""
 
     header: Header = Header()
     status: list[DiagnosticStatus] = []

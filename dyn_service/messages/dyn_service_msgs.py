@@ -1,7 +1,7 @@
-"""What a plant and its controller say to each other, more than ROS's own messages hold.
+"""Messages between a plant and its controller, with more fields than ROS's own messages.
 
-The plant sends a `PlantState` to all who listen, a controller a `JointCommand` to the plant. Both carry a version; one
-of another version is none. Unknown keys are ignored, so that a later version may add some.
+The plant sends a `PlantState` to all subscribers, a controller a `JointCommand` to the plant. Both carry a version;
+messages of another version are rejected. Unknown keys are ignored, so that a later version may add some.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dyn_service.messages.fields import Int32, Int64, Message, UInt8
 from dyn_service.messages.std_msgs import Header
 
 SCHEMA = 2
-"""Version of both messages; one of another version is none."""
+"""Version of both messages; messages of another version are rejected."""
 
 
 class PlantState(Message, frozen=True, forbid_unknown_fields=False):
@@ -58,7 +58,8 @@ class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
     release: the controller ends and hands the robot over: it brakes, whatever the efforts.
 
     interface: what is commanded, one of `PlantState.interfaces`. effort (N m | N): one per name; for other interfaces
-    beside what the drive makes. position (rad | m): one per name where it is commanded, when the command comes to act.
+    in addition to the drive's own effort. position (rad | m): one per name where it is commanded, at the time
+    the command takes effect.
     velocity (rad/s | m/s): one per name where it is commanded; with which a commanded position goes on, or empty.
     """
 
@@ -80,7 +81,7 @@ class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
 
 
 class GoalStatus(Message, frozen=True):
-    """What became of a goal of a follower of trajectories, at the header's stamp, of the plant's time.
+    """Outcome of a goal of the trajectory controller, at the header's stamp, in the plant's time.
 
     number: of the goal since the robot was taken over, from 1; 0 of one that was never taken. state: accepted,
     executing, succeeded, aborted, canceled or rejected. error_code: as in the result of ROS's

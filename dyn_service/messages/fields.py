@@ -1,4 +1,4 @@
-"""What a ROS message is here: a struct of msgspec whose annotations are its definition.
+"""ROS messages as msgspec structs, defined by their annotations.
 
     class JointState(Message, frozen=True):
         header: Header = Header()
@@ -40,12 +40,12 @@ _NAME = re.compile(r"[a-z](_?[a-z0-9]+)*")
 class Message(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A message with the name, the fields and the order that ROS 2 gives it.
 
-    Keys that a frame lacks have their defaults; keys that the type lacks are a fault, so that no message is taken for
-    one of another type.
+    Keys that a frame lacks have their defaults; keys that the type lacks are an error, so that a message of another
+    type is not accepted.
     """
 
     VERSION: ClassVar[int | None] = None
-    """What the field `v` must say, for types that have one."""
+    """Required value of the field `v`, for types that have one."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Field:
 
     @property
     def text(self) -> str:
-        """The type as it stands in a `.msg` file, `geometry_msgs/Point[]`."""
+        """The type as written in a `.msg` file, `geometry_msgs/Point[]`."""
         kind = self.kind if isinstance(self.kind, str) else ros_type(self.kind).replace("/msg/", "/")
         return kind + ("" if self.length is None else f"[{self.length or ''}]")
 

@@ -1,4 +1,4 @@
-"""Places, motions and forces in three dimensions: m, rad, N and their products, in the axes of a header's frame."""
+"""Poses, velocities and forces in three dimensions: m, rad, N and their products, in the axes of a header's frame."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyn_service.messages.fields import Message
 from dyn_service.messages.std_msgs import Header
 
 Covariance = Annotated[list[float], Meta(min_length=36, max_length=36)]
-"""A matrix of six rows, x, y, z, then rotations about these, row after row; all zero says that it is not known."""
+"""A matrix of six rows, x, y, z, then rotations about these, row after row; all zero means unknown."""
 
 
 def _unknown() -> list[float]:
@@ -18,7 +18,7 @@ def _unknown() -> list[float]:
 
 
 class Vector3(Message, frozen=True):
-    """A direction with a length."""
+    """A vector."""
 
     x: float = 0.0
     y: float = 0.0
@@ -26,7 +26,7 @@ class Vector3(Message, frozen=True):
 
 
 class Point(Message, frozen=True):
-    """A place (m)."""
+    """A position (m)."""
 
     x: float = 0.0
     y: float = 0.0
@@ -43,7 +43,7 @@ class Quaternion(Message, frozen=True):
 
 
 class Pose(Message, frozen=True):
-    """A place and a rotation."""
+    """A position and a rotation."""
 
     position: Point = Point()
     orientation: Quaternion = Quaternion()
@@ -57,7 +57,7 @@ class PoseStamped(Message, frozen=True):
 
 
 class PoseWithCovariance(Message, frozen=True):
-    """A pose, and how well it is known."""
+    """A pose with its covariance."""
 
     pose: Pose = Pose()
     covariance: Covariance = field(default_factory=_unknown)
@@ -93,7 +93,7 @@ class TwistStamped(Message, frozen=True):
 
 
 class TwistWithCovariance(Message, frozen=True):
-    """A twist, and how well it is known."""
+    """A twist with its covariance."""
 
     twist: Twist = Twist()
     covariance: Covariance = field(default_factory=_unknown)

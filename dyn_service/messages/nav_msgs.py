@@ -1,4 +1,4 @@
-"""Where a robot's base is, and how it moves."""
+"""Odometry: pose and velocity of a robot's base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes log."""
+"""Log lines of nodes."""
 
 from __future__ import annotations
 

@@ -7,6 +7,6 @@ from dyn_service.messages.fields import Message
 
 
 class Clock(Message, frozen=True):
-    """The time that all go by who use simulated time, on the topic `/clock`."""
+    """The simulated time, on the topic `/clock`."""
 
     clock: Time = Time()

@@ -1,4 +1,4 @@
-"""What joints and sensors measure."""
+"""Measurements of joints and sensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dyn_service.messages.geometry_msgs import Quaternion, Transform, Twist, Vec
 from dyn_service.messages.std_msgs import Header
 
 Covariance = Annotated[list[float], Meta(min_length=9, max_length=9)]
-"""A matrix of three rows, row after row; all zero says that it is not known, -1 first that the value is not either."""
+"""A matrix of three rows, row after row; all zero means unknown; -1 first means that the value is missing."""
 
 
 def _unknown() -> list[float]:
@@ -19,7 +19,7 @@ def _unknown() -> list[float]:
 
 
 class JointState(Message, frozen=True):
-    """Joints with one way to move: rad, rad/s, N m, or m, m/s, N. A list is empty where nothing is known of it."""
+    """Joints with one way to move: rad, rad/s, N m, or m, m/s, N. A list is empty if its values are unknown."""
 
     header: Header = Header()
     name: list[str] = []

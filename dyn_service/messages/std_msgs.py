@@ -7,7 +7,7 @@ from dyn_service.messages.fields import Message, UInt32
 
 
 class Header(Message, frozen=True):
-    """When something was measured, and in the axes of which frame it is written."""
+    """Time of a measurement, and the frame in whose axes it is expressed."""
 
     stamp: Time = Time()
     frame_id: str = ""
@@ -28,14 +28,14 @@ class MultiArrayDimension(Message, frozen=True):
 
 
 class MultiArrayLayout(Message, frozen=True):
-    """How numbers in a row are an array."""
+    """Layout of an array in a flat list."""
 
     dim: list[MultiArrayDimension] = []
     data_offset: UInt32 = 0
 
 
 class Float64MultiArray(Message, frozen=True):
-    """Numbers in a row, such as commands for ROS 2's forward command controllers."""
+    """A flat list of numbers, such as commands for ROS 2's forward command controllers."""
 
     layout: MultiArrayLayout = MultiArrayLayout()
     data: list[float] = []

@@ -1,4 +1,4 @@
-"""Where frames are."""
+"""Transforms of frames."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from dyn_service.messages.geometry_msgs import TransformStamped
 
 
 class TFMessage(Message, frozen=True):
-    """Frames in their parents, as on the topics `tf` and `tf_static`."""
+    """Transforms from frames to their parents, as on the topics `tf` and `tf_static`."""
 
     transforms: list[TransformStamped] = []

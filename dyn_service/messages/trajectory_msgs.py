@@ -1,4 +1,4 @@
-"""Motions that joints are to follow."""
+"""Joint trajectories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dyn_service.messages.std_msgs import Header
 
 
 class JointTrajectoryPoint(Message, frozen=True):
-    """Where the joints are to be at `time_from_start`; a list is empty where nothing is said, or has one per joint."""
+    """Set point of the joints at `time_from_start`; each list is empty or has one entry per joint."""
 
     positions: list[float] = []
     velocities: list[float] = []
@@ -19,7 +19,7 @@ class JointTrajectoryPoint(Message, frozen=True):
 
 
 class MultiDOFJointTrajectoryPoint(Message, frozen=True):
-    """Where joints with several ways to move are to be at `time_from_start`."""
+    """Set point of multi-DOF joints at `time_from_start`."""
 
     transforms: list[Transform] = []
     velocities: list[Twist] = []

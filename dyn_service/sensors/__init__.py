@@ -1,10 +1,10 @@
-"""What real sensors make of what ideal ones read: bias, noise, filters, saturation, steps, tare, rate and latency.
+"""Models of real sensors: bias, noise, filters, saturation, steps, tare, rate and latency.
 
 The ideal quantities are rows of the table, `force_torque` and `imu`, and the joints' positions. Plain NumPy: it goes
 with a robot in this process and with a remote one alike.
 
     sensors = Sensors.from_file(robot, "config/ur5e_sensors.yaml")
-    readings = sensors.read(t, q, v, a)          # {"wrist": Reading(..), ..}: what their drivers would hand out at t
+    readings = sensors.read(t, q, v, a)          # {"wrist": Reading(..), ..}: what their drivers would report at t
 """
 
 from __future__ import annotations

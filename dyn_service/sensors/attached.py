@@ -1,4 +1,4 @@
-"""The sensors of a robot: the robot says what is true, here or over a socket, and the devices what is read."""
+"""The sensors of a robot: the robot, local or remote, computes the ideal values and the devices the readings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Sensors:
         return cls(robot, settings, seed=seed)
 
     def of(self, robot: RobotQueries) -> None:
-        """From now on this robot says what is true: one of the same links and joints, with another payload, say."""
+        """Replaces the robot that computes the ideal values by one of the same links and joints, say with a payload."""
         self._robot = robot
 
     def reset(self, seed: int | None = None) -> None:
@@ -89,8 +89,8 @@ class Sensors:
     ) -> dict[str, Reading]:
         """The newest reading that has come from each sensor by `t`, s, in the state q (nq,), v, a (nv,).
 
-        Those that are due sample this state: ask at least as often as they do. One that has handed out nothing yet is
-        left out. Nothing is asked of the robot for sensors that are not due.
+        Those that are due sample this state: ask at least as often as they do. Sensors without a
+        reading yet are omitted. The robot is not queried for sensors that are not due.
 
         Raises:
             DynError: What the robot raises; or time went back, and there was no `reset`.
@@ -136,7 +136,7 @@ class Sensors:
     ) -> list[tuple[str, Array]]:
         """What ideal sensors of these names read, (..., channels), in their order; force/torque sensors that are
         mounted alike are asked for at once. All rows are asked for: without a selection and without offsets the robot
-        takes the short way for one state.
+        takes the fast path for one state.
         """
         said, robot = self.settings, self._robot
         found: dict[str, Array] = {}
@@ -164,12 +164,12 @@ class Sensors:
 
 
 def _offset(offset: tuple[float, float, float]) -> tuple[float, float, float] | None:
-    """The offset as the queries take it: None where it is zero."""
+    """The offset as an argument of queries: None if it is zero."""
     return offset if any(offset) else None
 
 
 def misfit(robot: RobotQueries, settings: SensorSettings) -> tuple[tuple[str, ...], str] | None:
-    """Where settings do not fit a robot, and why; None: they do."""
+    """Place and reason of the first setting that does not fit the robot; None if all fit."""
     if settings.robot != robot.name:
         return ("robot",), f"the sensors are for robot '{settings.robot}', the robot is '{robot.name}'"
     single = {

@@ -1,9 +1,9 @@
-"""Real sensors: true values in at any time, readings out at theirs.
+"""Sensor devices: they take true values at any time and produce readings at their own rate.
 
     bias, wandering bias, white noise -> low-pass filter -> range -> counts -> tare -> latency
 
-The filter stands before the converter, so a reading, before it is tared, is within the range and a whole number of
-counts. Samples are taken at multiples of 1 / rate; a value that is offered stands for the sample that was due last. The
+The filter precedes the converter, so a reading, before it is tared, is within the range and a whole number of
+counts. Samples are taken at multiples of 1 / rate; an offered value is used for the sample that was due last. The
 same seed gives the same bits, with the same NumPy, whatever other sensors there are.
 """
 
@@ -35,7 +35,7 @@ _EARLY = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a sensor's driver hands out.
+    """A reading as the sensor's driver reports it.
 
     stamp: s, when the sample was taken. seq: its number since time 0. value: by channel; of force/torque sensors force,
     then torque; of IMUs specific force, then angular velocity; of encoders position, velocity. clipped: the channels
@@ -98,16 +98,16 @@ class Device:
 
     @property
     def channels(self) -> int:
-        """How many true values it takes."""
+        """Number of true values per sample."""
         return len(self._bias)
 
     @property
     def outputs(self) -> int:
-        """How many values a reading of it has."""
+        """Number of values of a reading."""
         return self.channels
 
     def reset(self, seed: int) -> None:
-        """Switches it off and on again, at any time: no samples, no tare, biases drawn anew. The same `seed` gives the
+        """Restarts the sensor: no samples, no tare, new biases. The same `seed` gives the
         same bits.
         """
         self._rng = np.random.default_rng([seed, *self.name.encode()])
@@ -166,7 +166,7 @@ class Device:
         self._on_way.append(Reading(k / self.rate_hz, k, value, clipped))
 
     def read(self, t: float) -> Reading | None:
-        """The newest reading that has come by `t`, s; None where there is none yet."""
+        """Returns the newest reading available at `t`, s; None before the first."""
         while self._on_way and self._on_way[0].stamp + self.latency_s <= t + _EARLY / self.rate_hz:
             self._last = self._on_way.popleft()
         return self._last
@@ -243,7 +243,7 @@ class Encoder(Device):
     def _measured(self, truth: Array, periods: int) -> tuple[Array, NDArray[np.bool_]]:
         position, clipped = super()._measured(truth, periods)
         self._time += periods
-        raw = float(position[0] + self.tared[0])  # a tare is no motion
+        raw = float(position[0] + self.tared[0])  # taring does not change the velocity
         self._positions.append((self._time, raw))
         began, before = self._positions[0]
         velocity = np.array([(raw - before) * self.rate_hz / (self._time - began) if self._time > began else 0.0])
@@ -279,7 +279,7 @@ def sections_of(said: Filter, rate_hz: float) -> Array:
 
 
 class Cascade:
-    """Sections one after the other; before its first sample it has stood at that for ever."""
+    """Second-order sections in series, initialised in steady state at the first sample."""
 
     def __init__(self, sections: Array) -> None:
         self._sections: list[tuple[float, ...]] = [tuple(row) for row in sections.tolist()]
@@ -297,7 +297,7 @@ class Cascade:
         return x
 
     def reset(self) -> None:
-        """Forgets all samples."""
+        """Clears the filter's state."""
         self._state = None
 
     def _settled(self, x: Array) -> list[tuple[Array, Array]]:

@@ -1,4 +1,4 @@
-"""What sensor files say, and what sensors are made from: one struct for each kind.
+"""Settings of sensors, one struct per kind, and the reader of sensor files.
 
 An error of three axes is one number for all, or three. Units are those of the quantity, here u: N, N m, m/s^2, rad/s.
 """
@@ -23,7 +23,7 @@ MAX_SENSORS = 1000
 """Of one robot."""
 
 MAX_LATENCY_SAMPLES = 100_000
-"""Readings that are on their way at once."""
+"""Maximum number of delayed readings in flight."""
 
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 Size = Annotated[float, Meta(ge=0.0, le=LARGEST)]
@@ -46,14 +46,14 @@ def _bounded(name: str, numbers: float | tuple[float, ...], least: float = -LARG
 
 
 class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all have: keys that are not known are faults."""
+    """Base of all settings: unknown keys are errors."""
 
 
 class Filter(_Settings, frozen=True, kw_only=True):
-    """What low-passes the signal before it is cut and rounded: by its cutoff, or section by section.
+    """Low-pass filter applied before clipping and rounding: by its cutoff, or section by section.
 
     cutoff_hz: where a Butterworth filter of `order` 1 or 2 has half the power. sections: b0 b1 b2 a0 a1 a2 of each
-    second-order section, as SciPy's `sos`; in their place.
+    second-order section, as SciPy's `sos`, instead of both.
     """
 
     cutoff_hz: Positive | None = None
@@ -72,7 +72,7 @@ class Filter(_Settings, frozen=True, kw_only=True):
 
 
 class Errors(_Settings, frozen=True, kw_only=True):
-    """What three axes of a sensor do wrong.
+    """Errors of a three-axis sensor.
 
     bias: u, the same in every run. bias_spread: u, standard deviation of a further bias drawn at each reset: that of
     switching on. bias_walk: u/sqrt(s), of a bias that wanders, by that much in the first second, by twice as much in
@@ -206,7 +206,7 @@ def checked(settings: T) -> T:
     """The same settings, made in code, held to what a file of theirs is.
 
     Raises:
-        InvalidArgumentError: A number is none that it may be; `path` names it.
+        InvalidArgumentError: A number is out of range; `path` names it.
     """
     try:
         return convert(msgspec.to_builtins(settings), type(settings))
@@ -232,11 +232,11 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
 
 
 def read_settings(path: str | os.PathLike[str]) -> tuple[SensorSettings, Document]:
-    """What a sensor file says, and the file, for faults to come.
+    """Reads a sensor file; returns the settings and the document, for later error messages.
 
     Raises:
         NotFoundError: There is no such file.
-        ConfigurationError: It is no sensor file, or a number in it is none that a sensor can have; names file, line and
+        ConfigurationError: It is not a sensor file, or a number is out of range; names file, line and
             key.
     """
     document = read_document(Path(path))

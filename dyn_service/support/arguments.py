@@ -25,7 +25,7 @@ COMMAND_LINE = "command line"
 
 @dataclass
 class NodeArguments:
-    """A node's name, namespace, remapped topics and parameters. log_level: None where none was given."""
+    """A node's name, namespace, remapped topics and parameters. log_level: None if not given."""
 
     name: str
     namespace: str = "/"
@@ -46,7 +46,7 @@ def full_name(namespace: str, name: str) -> str:
 
 
 def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
-    """The command line as data.
+    """Parses the command line of a node.
 
     Raises:
         InvalidArgumentError: An option is unknown or lacks its value.
@@ -54,9 +54,9 @@ def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
     """
     rest: list[str] = []
     pairs: list[tuple[str, str]] = []
-    words = iter(argv)
+    tokens = iter(argv)
     inside = False
-    for word in words:
+    for word in tokens:
         if word == "--ros-args":
             inside = True
         elif inside and word == "--":
@@ -67,7 +67,7 @@ def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
             else:
                 rest.append(word)
         elif word in _OPTIONS:
-            value = next(words, None)
+            value = next(tokens, None)
             if value is None:
                 raise InvalidArgumentError(f"option {word!r} lacks its value")
             pairs.append((_OPTIONS[word], value))

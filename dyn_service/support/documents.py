@@ -1,10 +1,10 @@
-"""Launch and parameter files: YAML whose every value knows its line, held against typed structs.
+"""Launch and parameter files: YAML with the line of every value, converted to typed structs.
 
-A fault names the file, the line, the path from the document's root and what was expected:
+An error names the file, the line, the path from the document's root and what was expected:
 
     config/panda_plant.yaml:7: plant.ros__parameters.rate_hz: expected a number, found text
 
-Beyond YAML 1.1 as PyYAML reads it, `1e-3` and `-.5` are numbers, and a key that stands twice is a fault. A
+Beyond YAML 1.1 as PyYAML reads it, `1e-3` and `-.5` are numbers, and duplicate keys are errors. A
 mapping's own keys override those that `<<` merges into it, and the first of several merged mappings those after it.
 """
 
@@ -26,7 +26,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 MAX_FILE_BYTES = 1 << 20
 MAX_NODES = 100_000
-"""Values of a document; an alias counts with all that it stands for."""
+"""Values of a document; an alias counts with all values that it refers to."""
 MAX_NUMBER = 256
 """Characters of a number: PyYAML's time for the sexagesimal ones of YAML 1.1 is quadratic in them."""
 _MERGE = "tag:yaml.org,2002:merge"
@@ -34,7 +34,7 @@ _Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
 
 
 class ConfigurationError(InvalidArgumentError):
-    """A fault in a launch or parameter file. `str()` is `file:line: path: cause`."""
+    """An error in a launch or parameter file. `str()` is `file:line: path: cause`."""
 
     details = ("file", "line")
 
@@ -89,7 +89,7 @@ class Document:
     lines: Mapping[Place, int]
 
     def fault(self, message: str, place: Place = ()) -> ConfigurationError:
-        """The error that says `message` about the value at `place`."""
+        """Returns the error `message` about the value at `place`."""
         known = place
         while known and known not in self.lines:
             known = known[:-1]
@@ -99,7 +99,7 @@ class Document:
         """The value as the struct `kind`.
 
         Raises:
-            ConfigurationError: It names the key, what was found and what was expected.
+            ConfigurationError: Names the key, the value found and what was expected.
         """
         try:
             return convert(value, kind)
@@ -108,7 +108,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """The YAML file at `path`.
+    """Reads the YAML file at `path`.
 
     Raises:
         NotFoundError: There is no such file.
@@ -129,12 +129,12 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, file: str) -> Document:
-    """The YAML text as values; `file` is the name that faults carry."""
+    """The YAML text as values; `file` is the name in errors."""
     try:
         loader = _Loader(text, file)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        cause = f"not YAML: character U+{ord(text[error.position]):04X} is none of it"
+        cause = f"not YAML: character U+{ord(text[error.position]):04X} is not allowed"
         raise ConfigurationError(cause, file=file, line=line) from None
     try:
         root = loader.get_single_node()
@@ -195,7 +195,7 @@ def _pairs(loader: _Loader, node: yaml.MappingNode, place: Place) -> _Pairs:
             raise loader._fault("a key is a list or a map: expected text", _line(key_node), place)
         key = str(_scalar(loader, key_node))
         if key in own:
-            raise loader._fault(f"key {key!r} stands twice", _line(key_node), place)
+            raise loader._fault(f"key {key!r} appears twice", _line(key_node), place)
         own[key] = key_node, value_node
     loader.pairs[id(node)] = merged | own
     return merged | own
@@ -263,7 +263,7 @@ T = TypeVar("T")
 
 
 class MismatchError(Exception):
-    """A value is not of its type. message: what is wrong; place: where in the value. Whoever knows the file says so."""
+    """A value is not of its type. message: what is wrong; place: where in the value. The caller adds the file."""
 
     def __init__(self, message: str, place: Place) -> None:
         super().__init__(message)
@@ -274,7 +274,7 @@ def convert(value: Any, kind: type[T]) -> T:
     """The plain value as the type `kind`, such as a struct.
 
     Raises:
-        MismatchError: It is none.
+        MismatchError: The value is not of this type.
     """
     try:
         return msgspec.convert(value, kind, strict=True)
@@ -300,9 +300,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def explain(error: msgspec.ValidationError, kind: Any, value: Any = _ABSENT) -> tuple[str, Place]:
-    """What is wrong with a value that should be `kind`, in our words, and where in it.
+    """Returns msgspec's error about a value of type `kind` as a plain message, and the place in the value.
 
-    With the value itself the message says what was found where a number, or how many, is out of its range.
+    With `value`, messages about ranges and lengths include the number found.
     """
     place = _AT.search(str(error))
     message = str(error)[: place.start()] if place else str(error)
@@ -320,20 +320,20 @@ def explain(error: msgspec.ValidationError, kind: Any, value: Any = _ABSENT) -> 
         choices = [str(choice) for hint in literals for choice in typing.get_args(hint)]
         near = did_you_mean(chosen.group(1).strip("'"), choices)
         return f"expected one of {', '.join(choices)}, found {chosen.group(1)}{near}", tuple(steps)
-    words = _in_words(message)
-    if ", found " not in words and words.startswith("expected"):
-        words += _found(value, steps)
-    return (f"a key of it: {words}" if place and place.group(1) else words), tuple(steps)
+    text = _plain(message)
+    if ", found " not in text and text.startswith("expected"):
+        text += _found(value, steps)
+    return (f"a key of it: {text}" if place and place.group(1) else text), tuple(steps)
 
 
 def missing_key(message: str) -> str | None:
-    """The name of the key that a message of `explain` says is missing; None where it says something else."""
+    """The name of the key that a message of `explain` says is missing; None for other messages."""
     found = _MISSING.fullmatch(message)
     return found.group(1) if found else None
 
 
-def _in_words(message: str) -> str:
-    """A message of msgspec's without the names that Python and it have for types."""
+def _plain(message: str) -> str:
+    """A message of msgspec's with YAML's names of types instead of Python's."""
     missing = _MISSING_FIELD.fullmatch(message)
     if missing:
         return f"missing key {missing.group(1)!r}"
@@ -345,7 +345,7 @@ def _in_words(message: str) -> str:
 
 
 def _found(value: Any, steps: list[str | int]) -> str:
-    """What stands at `steps` in the value, to end a message with; empty where that is not to be told."""
+    """`, found X` for the value at `steps`, to end a message with; empty if it has no short form."""
     for step in steps:
         try:
             value = value[step]
@@ -359,7 +359,7 @@ def _found(value: Any, steps: list[str | int]) -> str:
 
 
 def _struct_at(kind: Any, steps: list[str | int]) -> type[msgspec.Struct] | None:
-    """The struct type that stands at `steps` below the type `kind`, or None."""
+    """The struct type at `steps` below the type `kind`, or None."""
     found = (hint for hint in _types_at(kind, steps) if isinstance(hint, type) and issubclass(hint, msgspec.Struct))
     return next(found, None)
 

@@ -1,6 +1,6 @@
-"""SIGINT before there is anything to end in good order: a quiet end with status 130, not the traceback of an import.
+"""SIGINT during startup: exit with status 130 instead of the traceback of an import.
 
-A library leaves signals to its program; these are called by what runs as one, first thing.
+Programs call these functions first; the library itself installs no signal handlers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _IMPORTS = "<frozen importlib"
 
 
 def end_at_once() -> None:
-    """From now on SIGINT ends the process at once."""
+    """Makes SIGINT end the process at once."""
     signal.signal(signal.SIGINT, _end)
 
 
 def raise_outside_of_imports() -> None:
-    """From now on SIGINT is a KeyboardInterrupt, but within an import, where it may come out as anything, an end."""
+    """Makes SIGINT raise KeyboardInterrupt, or end the process during an import, which could swallow the exception."""
     signal.signal(signal.SIGINT, _end_or_raise)
 
 

@@ -18,14 +18,14 @@ from typing import Any, Literal, TextIO, get_args
 
 Format = Literal["text", "json"]
 FORMAT = "DYN_LOG_FORMAT"
-"""The variable by which a launcher tells its nodes the format."""
+"""Environment variable with the launcher's format."""
 Level = Literal["debug", "info", "warning", "error"]
 LEVEL = "DYN_LOG_LEVEL"
-"""The variable by which a launcher tells its nodes the level."""
+"""Environment variable with the launcher's level."""
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal would obey, or not show, as JSON's escapes; lines, tabs and spaces stay."""
+    """Escapes control and invisible characters as JSON does; newlines, tabs and spaces stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -35,26 +35,26 @@ def printable(text: str) -> str:
 
 
 def set_up(node: str, form: Format | None = None, stream: TextIO | None = None, *, level: Level | None = None) -> None:
-    """Lets all log lines of this process go to `stream`, by default standard error.
+    """Sends all log lines of this process to `stream`, by default standard error.
 
     Args:
-        node: Who writes them.
-        form: Their form; None is the launcher's, text where there is none.
-        stream: Where they go.
-        level: The least that is written; None is the launcher's, info where there is none.
+        node: Name in the log lines.
+        form: Format; by default the launcher's, else text.
+        stream: Where the lines are written.
+        level: Lowest level that is written; by default the launcher's, else info.
     """
     chosen = form or ("json" if os.environ.get(FORMAT) == "json" else "text")
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter(node) if chosen == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    told = os.environ.get(LEVEL, "")
-    root.setLevel((level or (told if told in get_args(Level) else "info")).upper())
-    logging.raiseExceptions = False  # a log that cannot be written, on a full disk, is no reason to end
+    inherited = os.environ.get(LEVEL, "")
+    root.setLevel((level or (inherited if inherited in get_args(Level) else "info")).upper())
+    logging.raiseExceptions = False  # an unwritable log (full disk) does not stop the process
 
 
 def json_line(node: str, level: str, message: str, **more: Any) -> str:
-    """One log line as JSON, with the time of now."""
+    """One log line as JSON, with the current time."""
     return _object(time.time(), level, node, message, more)
 
 
@@ -76,7 +76,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Log records as text: news as they are, what is worse after its level."""
+    """Log records as text; warnings and errors start with the level."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text."""

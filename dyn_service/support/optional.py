@@ -1,10 +1,9 @@
-"""The optional libraries: which extra installs each, and the one sentence that says so where one is missing.
+"""The optional libraries, the extra that installs each, and the error for a missing one.
 
     the MuJoCo engine needs 'mujoco', which is not installed: pip install 'dyn_service[mujoco]'
 
-`LIBRARIES` repeats pyproject.toml, which an installed package does not have; `tests/support/test_optional.py` holds
-the two
-against each other.
+`LIBRARIES` repeats pyproject.toml, which an installed package does not have; `tests/support/test_optional.py`
+compares the two.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from dyn_service.errors import FailedPreconditionError
 
 
 class MissingLibraryError(FailedPreconditionError):
-    """An optional library is not installed. The message says what brings it."""
+    """An optional library is not installed. The message contains the command that installs it."""
 
 
 class Library(NamedTuple):
-    """What is to be installed for a module. extra: of this package; None: the distribution by itself."""
+    """The distribution of a module. extra: of this package; None: install the distribution itself."""
 
     distribution: str
     extra: str | None
@@ -55,15 +54,15 @@ LIBRARIES: Mapping[str, Library] = {
     "cyclonedds": Library("cyclonedds", "ros2"),
     "pinocchio": Library("pin", None),
 }
-"""By the name that is imported."""
+"""Keys are import names."""
 
 
 def missing(who: str, module: str) -> str:
-    """The sentence for what needs a library that is not installed.
+    """Returns the error message for a library that is not installed.
 
     Args:
         who: What needs it: `dyn view`.
-        module: The name that is imported. One that is not in `LIBRARIES` is named without a command that installs it.
+        module: The name that is imported. For a module outside `LIBRARIES` the message has no install command.
     """
     top = module.partition(".")[0]
     library = LIBRARIES.get(top)
@@ -85,7 +84,7 @@ def require(who: str, *modules: str) -> None:
 
 
 def load(who: str, module: str) -> Any:
-    """The module of an optional library, imported.
+    """Imports and returns the module of an optional library.
 
     Raises:
         MissingLibraryError: It is not installed.

@@ -1,13 +1,13 @@
-"""What a struct of parameters says of itself: names, types, defaults, ranges, a sentence on each, which can be set.
+"""Descriptions of a struct's parameters: name, type, default, range, a sentence, and whether it is settable.
 
     class ThermometerParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         rate_hz: Annotated[float, Meta(gt=0, le=1000)] = 50.0
         ambient_c: Annotated[float, Meta(ge=-50, le=60), settable] = 20.0
 
 A field without the mark is read-only while the node runs. A struct with the mark is settable with all that is in it.
-The sentences are those of the struct's docstring, and of those it is made from: `rate_hz: commands per second.` speaks
-of the field `rate_hz`, `integrator, substeps: ..` of both, up to the next field that is spoken of. So there is one text
-for those who read the source and those who ask `--help`. Types and ranges are those of the annotations.
+The sentences are in the docstrings of the struct and its bases: `rate_hz: commands per second.` describes the field
+`rate_hz`, `integrator, substeps: ..` both fields, up to the next described field. Source and `--help` share this text.
+Types and ranges come from the annotations.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ settable = msgspec.Meta(extra={_SETTABLE: True})
 
 
 class ParameterDescriptor(msgspec.Struct, frozen=True):
-    """A parameter. name: with dots where it is in a struct. type: in words. default: as YAML has it; None where it must
-    be given. range: in words, empty for none. about: its sentence, empty where the struct has none. topic: for one that
-    names a topic what is done there and the type of its messages, `publishes sensor_msgs/msg/JointState`; else empty.
+    """A parameter. name: with dots where it is in a struct. type: as text. default: as in YAML; None if it must be
+    given. range: as text, empty without bounds. about: its sentence, empty if the struct has none. topic: for a topic's
+    name the direction and the message type, `publishes sensor_msgs/msg/JointState`; else empty.
     settable: whether it may be set while the node runs.
     """
 
@@ -55,14 +55,14 @@ def on_topic(does: Literal["publishes", "subscribes"], ros_type: str) -> msgspec
     return msgspec.Meta(extra={_TOPIC: f"{does} {ros_type}"})
 
 
-@functools.cache  # some 3 ms, and nodes are asked while their loops run
+@functools.cache  # takes 3 ms, and nodes answer requests while their loops run
 def described(kind: type[msgspec.Struct]) -> tuple[ParameterDescriptor, ...]:
     """The parameters of a struct in order, those of structs in it as `struct.name`."""
     return tuple(_described(kind, "", False))
 
 
 def sentences(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """What the docstrings of the struct, and of those it is made from, say of each field; those of the nearest win."""
+    """Returns the sentence of each field from the docstrings of the struct and its bases; the most derived one wins."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         if isinstance(one, type) and issubclass(one, msgspec.Struct) and one is not msgspec.Struct:
@@ -72,7 +72,7 @@ def sentences(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def type_in_words(hint: Any, *, many: bool = False) -> str:
-    """A type as the YAML that it takes: `list of numbers`, `one of rk4, euler`."""
+    """Describes a type by the YAML that it accepts: `list of numbers`, `one of rk4, euler`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         if file_sort(hint):
@@ -92,7 +92,7 @@ def type_in_words(hint: Any, *, many: bool = False) -> str:
 
 
 def terminal_width() -> int:
-    """Columns of a line of text on this terminal: no more than a reader likes."""
+    """Width of this terminal in columns, at most `MAX_WIDTH`."""
     return min(shutil.get_terminal_size().columns, MAX_WIDTH)
 
 

@@ -1,13 +1,13 @@
-"""Parameters of a node: ROS 2's parameter files, later ones over earlier ones, held against a typed struct.
+"""Parameters of a node: ROS 2's parameter files, later files override earlier ones; converted to a typed struct.
 
     /**:                      # every node; also /*, /arm/*, /**/plant, plant, /arm/plant, nested namespaces
       ros__parameters:
         rate_hz: 1000.0
         gains: {kp: 900.0}    # the same parameter as gains.kp
 
-In the name of a node `*` stands for one part and `**` for any number of them. A parameter whose type is `FilePath`, or
+In the name of a node `*` matches one part and `**` any number of parts. A parameter whose type is `FilePath`, or
 a list of them, names files: in a parameter file they are taken from that file's own folder, elsewhere from the working
-directory. Those of `InputFile` and `RobotFile` are read, and have to be there; the latter may be the name of a
+directory. Those of `InputFile` and `RobotFile` are read and must exist; the latter may be the name of a
 shipped robot (`shipped.py`).
 """
 
@@ -47,13 +47,13 @@ Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 """Hz of a loop; no period is shorter than a microsecond."""
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 InputFile = Annotated[str, msgspec.Meta(extra={_FILE: "read"})]
-"""One that names a file that is read; empty is none."""
+"""The type of a parameter that names an input file; empty for no file."""
 RobotFile = Annotated[str, msgspec.Meta(extra={_FILE: "robot"})]
-"""One that names a robot's file, or a shipped robot."""
+"""The type of a parameter that names a robot file or a shipped robot."""
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
-    """Of a node that takes none of its own."""
+    """Parameters of a node without its own."""
 
 
 @dataclass
@@ -69,18 +69,18 @@ class Parameters:
         self._merge((), {name: value}, document, place, bare=False)
 
     def merge_file(self, document: Document, node: str) -> bool:
-        """Takes over what a parameter file says to the node with the full name `node`; whether it says anything.
+        """Merges the sections for the node with the full name `node`; returns whether there is one.
 
         Raises:
             ConfigurationError: The file is not a parameter file.
         """
         self.files.append(document)
-        spoken_to = False
+        matched = False
         for pattern, place, values in _sections(document, document.value, (), ()):
             if _matches(pattern, _parts(node)):
                 self._merge((), values, document, place, bare=True)
-                spoken_to = True
-        return spoken_to
+                matched = True
+        return matched
 
     def divide(self, names: Collection[str]) -> tuple[Parameters, Parameters]:
         """The parameters of these names, with those below them, and all others."""
@@ -102,14 +102,14 @@ class Parameters:
         return found
 
     def check_files(self, kind: type, folder: Path | None = None) -> None:
-        """Refuses a parameter of the struct `kind` that names a file to be read which is not there.
+        """Checks that the input files named by parameters of the struct `kind` exist.
 
         Args:
             kind: The struct.
             folder: Where relative paths begin that do not come from a parameter file; None is the working directory.
 
         Raises:
-            ConfigurationError: It names the file, the line, the parameter and the path.
+            ConfigurationError: Names the file, the line, the parameter and the path.
         """
         below = self.below_their_files(kind)
         for name, hint in get_type_hints(kind, include_extras=True).items():
@@ -124,11 +124,10 @@ class Parameters:
                         raise document.fault(f"parameter {name!r}: {fault}", place)
 
     def to(self, kind: type[T]) -> T:
-        """The parameters as the struct `kind`. Their numbers are finite: a range alone lets infinity through, and what
-        has none NaN.
+        """Returns the parameters as the struct `kind`. All numbers must be finite; a range alone would allow infinity.
 
         Raises:
-            ConfigurationError: It names the file, the line, the parameter, what was found and what was expected.
+            ConfigurationError: Names the file, the line, the parameter, what was found and what was expected.
         """
         bad = next(not_finite(self.values), None)
         if bad is not None:
@@ -143,7 +142,7 @@ class Parameters:
             raise self._fault(error.message, error.place) from None
 
     def _fault(self, message: str, at: Place) -> ConfigurationError:
-        """The error that says `message` of the parameter there, with the file and line that it came from, if any."""
+        """Returns the error `message` about a parameter, with the file and line of its value, if any."""
         known = at
         while known and known not in self.origins:
             known = known[:-1]
@@ -193,8 +192,8 @@ def converted(values: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def in_range(parameters: T) -> T:
-    """The parameters, held against the types and ranges of their struct: nobody has, where they were made in Python.
-    An infinite number may stand for no limit; NaN stands for nothing.
+    """Returns the parameters after checking types and ranges, which msgspec does not check for structs made in
+    Python. Infinity may mean no limit; NaN is rejected.
 
     Raises:
         InvalidArgumentError: As `converted`.
@@ -216,7 +215,7 @@ def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:
     if not separator or not name:
         raise ConfigurationError(f"{text!r} is not of the form name:=value", file=origin)
     document = parse_document(value, origin)
-    return name, document.value, Document(origin, document.value, {})  # a command line has no line worth naming
+    return name, document.value, Document(origin, document.value, {})  # a command line has no line numbers
 
 
 def file_sort(hint: Any) -> str:
@@ -228,7 +227,7 @@ def file_sort(hint: Any) -> str:
 
 
 def strangers(document: Document, nodes: Collection[str]) -> list[tuple[str, Place]]:
-    """The sections of a parameter file that are for none of the nodes with these full names, and where they stand."""
+    """Returns the sections of a parameter file that match none of these full names, and their places."""
     return [
         ("/".join(pattern), place)
         for pattern, place, _ in _sections(document, document.value, (), ())
@@ -237,7 +236,7 @@ def strangers(document: Document, nodes: Collection[str]) -> list[tuple[str, Pla
 
 
 def section_names(document: Document) -> str:
-    """For whom the sections of a parameter file are, as text."""
+    """The node names of a parameter file's sections, as text."""
     return ", ".join("/".join(pattern) for pattern, _, _ in _sections(document, document.value, (), ())) or "nobody"
 
 
@@ -246,7 +245,7 @@ def _parts(node: str) -> tuple[str, ...]:
 
 
 def _unreadable(path: Path, robot: str | None) -> str | None:
-    """Why no file can be read there, nor a robot of that name; None where one can."""
+    """Why neither the file nor the robot of that name can be read; None if one can."""
     if path.is_file():
         try:
             require("a xacro file", *(["xacro"] if robot is not None and path.suffix == ".xacro" else []))
@@ -254,7 +253,7 @@ def _unreadable(path: Path, robot: str | None) -> str | None:
             return error.message
         return None
     if path.exists():
-        return f"{str(path)!r} is no file"
+        return f"{str(path)!r} is not a file"
     try:
         found = robot is not None and find_robot(robot).is_file()
     except NotFoundError as error:
@@ -263,8 +262,8 @@ def _unreadable(path: Path, robot: str | None) -> str | None:
 
 
 def _below(folder: Path, value: Any, names: Collection[str] = ()) -> Any:
-    """The path, or the list of them, below the folder. One of these names of which no file is there stays as it is, as
-    does what is neither, or empty.
+    """The path, or the list of paths, relative to the folder. Known names without such a file, empty paths and other
+    values stay unchanged.
     """
     if isinstance(value, list):
         return [_below(folder, item, names) for item in value]
@@ -284,7 +283,7 @@ def _sections(
         if key != _MARK:
             yield from _sections(document, below, (*pattern, *(part for part in key.split("/") if part)), inner)
         elif not pattern:
-            raise document.fault(f"{_MARK!r} stands outside of any node name", inner)
+            raise document.fault(f"{_MARK!r} is outside of any node name", inner)
         elif below is not None:
             if not isinstance(below, dict):
                 raise document.fault(f"expected a map of parameters, got {type(below).__name__}", inner)
@@ -292,7 +291,7 @@ def _sections(
 
 
 def _matches(pattern: Sequence[str], node: Sequence[str]) -> bool:
-    """Whether a node's full name, in parts, matches: `*` stands for one part, `**` for any number."""
+    """Whether a node's full name, in parts, matches: `*` matches one part, `**` any number."""
     if not pattern:
         return not node
     if pattern[0] == "**":
@@ -301,7 +300,7 @@ def _matches(pattern: Sequence[str], node: Sequence[str]) -> bool:
 
 
 def not_finite(value: Any, place: Place = ()) -> Iterator[tuple[Place, float]]:
-    """Numbers within that are NaN or infinite, and where they stand."""
+    """Yields the NaN and infinite numbers in the value, and their places."""
     if isinstance(value, float) and not math.isfinite(value):
         yield place, value
     elif isinstance(value, dict | list):

@@ -1,11 +1,11 @@
-"""How a process may be set apart from the others on its machine: the `realtime:` block of a parameter file.
+"""Real-time settings of a process: the `realtime:` block of a parameter file.
 
     plant:
       ros__parameters:
         realtime: {policy: fifo, priority: 50, affinity: [1], lock_memory: true, freeze_collector: true}
 
-Each part is off unless it is written down. What the system does not allow is refused with its reason, or, with
-`required: false`, said in a warning and gone without; nothing is left out in silence.
+Each part is off unless given. A part that the system does not allow is an error with the system's reason, or, with
+`required: false`, a warning.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _CAP_IPC_LOCK = 14
 
 
 class Realtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a process asks of the system.
+    """Real-time settings of a process.
 
     policy: the scheduling class of its threads; None leaves it. priority: 1 to 99 in the classes `fifo` and `rr`.
     affinity: the processors it may run on; empty leaves it. lock_memory: whether its memory stays in RAM.
-    freeze_collector: whether Python's garbage collector rests for good: circles made later are not freed.
-    busy_poll_us: so long before a deadline, or for a message, a loop polls instead of sleeping. required: whether a
+    freeze_collector: whether Python's garbage collector is disabled: reference cycles made later are not freed.
+    busy_poll_us: how long a loop polls instead of sleeping before a deadline or for a message. required: whether a
     part that the system refuses is an error.
     """
 
@@ -72,18 +72,18 @@ class Realtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def apply(settings: Realtime, warn: Callable[[str], None], *, polls: bool) -> str:
-    """Sets this process, all threads it has now, apart as the settings say; what was done, in one line.
+    """Applies the settings to all current threads of this process; returns what was done, in one line.
 
-    Call it when what is slow and done once, such as compiling, is behind. Threads and processes that are made later are
-    in the ordinary class, but keep the affinity. The line is empty where nothing was asked for.
+    Call it after slow initialisation such as compiling. Later threads and processes are in the ordinary scheduling
+    class, but keep the affinity. The line is empty if no setting was given.
 
     Args:
-        settings: What is asked for.
+        settings: The settings.
         warn: Takes a line for each part that the system refuses and that is not required.
         polls: Whether this process has a loop that polls as `busy_poll_us` says.
 
     Raises:
-        PermissionDeniedError: The system refuses a part that is required; it names the part and the system's reason.
+        PermissionDeniedError: The system refuses a part that is required; names the part and the system's reason.
     """
     done = []
     for name, _, part in _parts(settings, polls):
@@ -97,10 +97,10 @@ def apply(settings: Realtime, warn: Callable[[str], None], *, polls: bool) -> st
 
 
 def check(settings: Realtime, *, polls: bool) -> None:
-    """Refuses now what `apply` would refuse when what is slow is behind; this process stays as it is.
+    """Checks in advance what `apply` would refuse; this process is not changed.
 
     Args:
-        settings: What is asked for.
+        settings: The settings.
         polls: Whether this process has, or may have, a loop that polls.
 
     Raises:
@@ -124,7 +124,7 @@ def _refusal(name: str, error: OSError | AttributeError) -> str:
 
 
 def _parts(settings: Realtime, polls: bool) -> Iterator[tuple[str, Callable[[], object], Callable[[], str]]]:
-    """What is asked for: its name, what tries it, what does it. The class comes last, so that nothing slow is in it."""
+    """Yields for each setting its name, its check and its action. The scheduling class comes last, after slow steps."""
     if settings.affinity:
         cpus = settings.affinity
         yield "affinity", lambda: _check_affinity(set(cpus)), lambda: _set_affinity(cpus)
@@ -155,7 +155,7 @@ def _set_affinity(cpus: list[int]) -> str:
 
 
 def _try_policy(policy: str, priority: int) -> None:
-    """Has a thread of its own, which ends, be in that class."""
+    """Tries the scheduling class in a temporary thread."""
     faults: list[OSError | AttributeError] = []
 
     def enter() -> None:
@@ -173,11 +173,11 @@ def _try_policy(policy: str, priority: int) -> None:
 
 def _set_policy(policy: str, priority: int) -> str:
     number = getattr(os, _POLICIES[policy])
-    reset = os.SCHED_RESET_ON_FORK if policy != "other" else 0  # a compiler or worker made later is an ordinary one
+    reset = os.SCHED_RESET_ON_FORK if policy != "other" else 0  # later compilers and workers are in the ordinary class
 
     def change(thread: int) -> None:
-        # Of the transport's threads the flag is kept: one that only begins reads its class back, flag and all, to set
-        # it once more, which the system refuses, and then ends the process.
+        # Not for the transport's threads: a starting thread reads its class with the flag and sets it again, which
+        # the system refuses, and then ends the process.
         os.sched_setscheduler(thread, number | (0 if thread else reset), os.sched_param(priority))
 
     _of_all_threads(change)
@@ -185,13 +185,13 @@ def _set_policy(policy: str, priority: int) -> str:
 
 
 def _of_all_threads(change: Callable[[int], None]) -> None:
-    """Changes all threads of this process, this one last: those of the transport are as urgent as its loop."""
+    """Changes all threads of this process, this one last; the transport's threads are as urgent as the loop."""
     own, found = threading.get_native_id(), []
-    with suppress(OSError):  # elsewhere than on Linux: this thread only
+    with suppress(OSError):  # not on Linux: this thread only
         found = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
     for thread in found:
         if thread != own:
-            with suppress(ProcessLookupError):  # it has ended meanwhile
+            with suppress(ProcessLookupError):  # the thread has ended
                 change(thread)
     change(0)
 

@@ -1,7 +1,7 @@
 """The shipped robots, parameter files and launch files: found in a checkout and in an installed package alike.
 
-In a checkout they stand in `urdf/`, `config/` and `launch/`, at the top; an installed package has them in `share/`,
-side by side as there, so that paths from one to another hold in both. Names stand for files where no such file is:
+In a checkout they are in `urdf/`, `config/` and `launch/`, at the top; an installed package has the same folders in
+`share/`, so that relative paths between them are valid in both. A name is resolved if no such file exists:
 `panda` for `urdf/panda.urdf`, `panda_computed_torque` for `launch/panda_computed_torque.launch.yaml`.
 
 Other packages have a folder of the same kind: `share/` in the package, the package itself, the checkout around it, or
@@ -20,7 +20,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.support.suggestions import did_you_mean
 
 FOLDERS = ("launch", "config", "urdf")
-"""What a package's folder has, or some of it."""
+"""Folders of shipped files; a package has at least one."""
 PACKAGE = "dyn_service"
 LAUNCH_SUFFIXES = (".launch.yaml", ".launch.yml", ".yaml", ".yml")
 
@@ -58,7 +58,7 @@ def launch_files(package: str = PACKAGE) -> Mapping[str, Path]:
 
 
 def find_robot(given: str | Path) -> Path:
-    """The file itself, or where there is no such file the shipped robot of that name.
+    """Returns the file itself, or if it does not exist the shipped robot of that name.
 
     Raises:
         NotFoundError: It is neither a file nor looks like one; the message names the shipped robots.
@@ -75,7 +75,7 @@ def find_robot(given: str | Path) -> Path:
 
 
 def find_parameter_file(given: str | Path) -> Path:
-    """The file itself, or where there is none the shipped one of `config/`: `config/server.yaml`, `server`."""
+    """Returns the file itself, or if it does not exist the shipped one of `config/`: `config/server.yaml`, `server`."""
     path = Path(given)
     if not path.exists() and path.parent in (Path(), Path("config")):
         for name in (path.name, f"{path.name}.yaml"):
@@ -91,7 +91,7 @@ def find_launch_file(given: str | Path, package: str | None = None) -> Path:
     With a package it is that package's, wherever the working directory is.
 
     Raises:
-        NotFoundError: There is neither; it names the shipped ones.
+        NotFoundError: Neither exists; names the shipped launch files.
         InvalidArgumentError: There is no such package, or it ships no files.
     """
     if package is None and Path(given).exists():
@@ -125,7 +125,7 @@ def _candidates(package: str) -> Iterator[Path]:
         yield home / "share"
         yield home
         if any((home.parent / name).is_file() for name in ("pyproject.toml", "setup.py")):
-            yield home.parent  # a checkout; beside an installed package stand others, whatever their names
+            yield home.parent  # a checkout; next to an installed package are other packages
     yield Path(sysconfig.get_path("data")) / "share" / package
     for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep):
         if prefix:

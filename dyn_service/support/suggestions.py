@@ -1,4 +1,4 @@
-"""'Did you mean': the known name that is nearest to one that does not exist, in one wording for every message.
+"""'Did you mean': the known name that is nearest to one that does not exist, for every error message.
 
 A message that says 'there is no X' ends with what this module returns. The likeness of two names is difflib's ratio
 2 M / T (M characters in matching blocks of T in both), without regard to case.
@@ -16,11 +16,11 @@ SHORTEST = 3
 LONGEST = 64
 """Characters of a name that is compared; real ones have up to 60, and comparing costs the product of two lengths."""
 MOST = 256
-"""Known names that are compared. Names come from strangers: a wrong one must not hold up a server (at most 0.1 s)."""
+"""Known names that are compared. Names are untrusted: a wrong one must not block a server (at most 0.1 s)."""
 
 
 def closest(name: object, known: Iterable[str], likeness: float = LIKENESS) -> str | None:
-    """The known name nearest to `name`; None where none is near, or `name` is no text."""
+    """The known name nearest to `name`; None if no name is close, or `name` is not text."""
     if not isinstance(name, str) or not SHORTEST <= len(name) <= LONGEST:
         return None
     names: dict[str, str] = {}

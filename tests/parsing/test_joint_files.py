@@ -116,7 +116,7 @@ FAULTS = [
      "expected an armature or a rotor_inertia, found both"),
     ("beyond all", "  hinge: {rotor_inertia: 1, gear_ratio: 1.0e+200}", 3, "joints.hinge.rotor_inertia",
      "behind a gear of 1e+200 it makes an armature of inf, expected a finite one"),
-    ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", "key 'hinge' stands twice"),
+    ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", "key 'hinge' appears twice"),
 ]  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, p
         ("joints: {}\n", "missing key 'robot'"),
         ("- robot\n", "expected a map, found a list"),
         ("robot: [\n", "not YAML"),
-        ("robot: arm\njoints:\n  \0: {}\n", "not YAML: character U\\+0000 is none of it"),
+        ("robot: arm\njoints:\n  \0: {}\n", "not YAML: character U\\+0000 is not allowed"),
         ("robot: 2001-06-31\n", "not YAML: no timestamp can be made of it: day is out of range"),
         ("? 0b_\n: arm\n", "not YAML: no int can be made of it"),
         ("robot: !!bool maybe\n", "not YAML: no bool can be made of it"),

@@ -61,7 +61,7 @@ def test_numbers_as_in_yaml_1_2() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ros__parameters: {a: 1}", "p.yaml:1: ros__parameters: 'ros__parameters' stands outside of any node name"),
+        ("ros__parameters: {a: 1}", "p.yaml:1: ros__parameters: 'ros__parameters' is outside of any node name"),
         ("plant: 5", "p.yaml:1: plant: expected a map that leads to 'ros__parameters', got int"),
         ("plant: {ros__parameters: [1]}", "p.yaml:1: plant.ros__parameters: expected a map of parameters, got list"),
         ("n: {ros__parameters: {a.: 1}}", "p.yaml:1: n.ros__parameters.a.: parameter name 'a.' has an empty part"),
@@ -174,7 +174,7 @@ def test_own_keys_override_merged_ones_and_the_first_of_several_those_after_it()
         ("a: &a\n  <<: *a", "p.yaml:1: a: a mapping is merged into itself"),
         ("<<: [{a: 1}, 2]", "p.yaml:1: not YAML: << merges a mapping or a list of mappings"),
         ("? [a]\n: 1", "p.yaml:1: a key is a list or a map: expected text"),
-        ("a:\n  b: 1\n  b: 2", "p.yaml:3: a: key 'b' stands twice"),
+        ("a:\n  b: 1\n  b: 2", "p.yaml:3: a: key 'b' appears twice"),
         ("a: 1" + ":1" * 500_000, "p.yaml:1: a number has 1000001 characters: expected at most 256"),
         ("- &a [" + "1," * 1000 + "]\n" + "- *a\n" * 200, "p.yaml:1: more than 100000 values"),
         (

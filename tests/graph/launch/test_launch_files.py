@@ -219,7 +219,7 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
          "test.launch.yaml:2: launch[0].include.let[0]: test.launch.yaml declares no argument 'a'; known here: b"),
         ("launch:\n  - include: {file: test.launch.yaml}",
          "test.launch.yaml:1: launch files include each other more than 16 deep"),
-        ("launch:\n  - arg: {name: a, name: b}", "test.launch.yaml:2: launch[0].arg: key 'name' stands twice"),
+        ("launch:\n  - arg: {name: a, name: b}", "test.launch.yaml:2: launch[0].arg: key 'name' appears twice"),
         ("launch: [", "test.launch.yaml:1: not YAML: expected the node content, but found '<stream end>'"),
     ],
 )  # fmt: skip

@@ -73,7 +73,7 @@ def test_files_that_fit_are_taken(folder: Path) -> None:
         (
             "plant.yaml",
             f"plant:\n{SECTION}    joints: .\n",
-            "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': '{folder}' is no file",
+            "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': '{folder}' is not a file",
         ),
         (
             "both.yaml",
