@@ -34,13 +34,13 @@ def armed(*, rearm: bool, restarted: bool = False) -> Arming:
 @pytest.mark.parametrize("rearm", [False, True])
 def test_a_plant_that_was_started_anew_is_armed_again_only_with_rearm(rearm: bool) -> None:
     """Its process died under the command and is there again: a person has to know, as of any other stop."""
-    one, anew = armed(rearm=rearm), changed(FRESH, session=8)
+    one, restarted = armed(rearm=rearm), changed(FRESH, session=8)
     if rearm:
-        assert one.may_command(anew)
-        assert one.command(anew, Command(np.array([0.5]))).session == 8
+        assert one.may_command(restarted)
+        assert one.command(restarted, Command(np.array([0.5]))).session == 8
     else:
         with pytest.raises(FailedPreconditionError, match="the plant was restarted under this controller, and rearm"):
-            one.may_command(anew)
+            one.may_command(restarted)
 
 
 def test_a_plant_that_another_has_taken_over_since_is_left_alone() -> None:

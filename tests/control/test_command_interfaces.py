@@ -219,7 +219,7 @@ def test_a_set_point_that_turns_stays_within_the_limits() -> None:
 
 
 def test_a_ramp_is_followed_without_error(odd: Robot) -> None:
-    """With its velocity beside it, and by a command every fourth cycle: the set point goes on in between."""
+    """With the position's velocity, and a command every fourth cycle: the set point moves on in between."""
     plant = made(odd, control_rate_hz=250.0)
     rate = np.array([0.1, -3.0, 0.3])
     begun = opened(plant, "position", START)
@@ -327,7 +327,7 @@ def test_a_set_point_waits_for_motors_at_their_limits_and_goes_slowly_to_what_is
 
 
 def test_a_velocity_neither_passes_a_limit_nor_jumps_back_to_one() -> None:
-    """Taken over beyond a limit, as after a stop: it stands there, and may go back at the velocity of its command."""
+    """Armed beyond a limit, as after a stop: the set point stays there, and may move back as commanded."""
     no, still = np.zeros(3, dtype=np.bool_), np.zeros(3)
     points = SetPoints(T, -np.ones(3), np.ones(3), np.full(3, 2.0))
     begun = np.array([1.3, -1.3, 1.0])
@@ -486,7 +486,7 @@ def test_what_was_commanded_stands_beside_what_it_did() -> None:
 
 
 class Positions(Law):
-    """Says what it is told to."""
+    """Returns the given command."""
 
     name = "positions"
     interface = "position"

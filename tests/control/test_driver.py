@@ -22,7 +22,7 @@ NAN = np.array([0.0, 0.0, np.nan, 0.0, 0.0, 0.0])
 
 
 class Scripted:
-    """A robot that reads what it is told from its fifth reading on."""
+    """A robot whose readings are the given ones from the fifth on."""
 
     simulated = False
     configuration = AT
@@ -102,7 +102,7 @@ def test_no_number_right_after_the_first_reading_leaves_that_one_standing() -> N
 
 @pytest.mark.parametrize("policy", ["brake", "damping", "zero"])
 def test_a_robot_that_is_no_longer_seen_is_stopped_by_its_brakes_under_any_policy(policy: str) -> None:
-    """Efforts -D v of a speed that nobody has measured are none; that it stopped is counted once."""
+    """Without a measured speed there are no efforts -D v; the stop is counted once."""
     robot = Scripted(lambda: Reading(STILL, STILL, fresh=False))
     plant = under_command(robot, 12, stale_cycles=3, safe_stop=policy)
     assert (plant.safety.mode, plant.safety.cause, plant.safety.counters.stops["driver"]) == ("stopped", "driver", 1)

@@ -67,7 +67,7 @@ def jumps(motion: Piecewise) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def is_one_motion(motion: Piecewise) -> None:
-    """Its velocity and acceleration are the rates of what stands before them, by differences of 1e-4 s."""
+    """Velocity and acceleration are the derivatives of position and velocity, by differences of 1e-4 s."""
     t = np.linspace(0.01, motion.duration_s - 0.01, 57)
     t = t[np.abs(t[:, None] - motion.knots).min(axis=1) > 2e-4]
     later, earlier, here = motion.sample(t + 1e-4), motion.sample(t - 1e-4), motion.sample(t)
@@ -425,7 +425,7 @@ def test_what_becomes_of_goals_goes_out_in_ros_words(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, -0.2]]))
     dry_run(law, arm, 1.5)
     told = law.events()
-    # the first is told anew at each state at which the robot is armed: once before, once at the first of the run
+    # the first goal is reported at each state at which the robot is armed: once before, once at the first of the run
     assert [(one.number, one.state) for one in told][-3:] == [(1, "accepted"), (1, "executing"), (1, "succeeded")]
     assert {one.error_code for one in told} == {GoalStatus.SUCCESSFUL}
     took_s = told[-1].header.stamp.seconds() - told[-2].header.stamp.seconds()
@@ -437,7 +437,7 @@ def test_what_becomes_of_goals_goes_out_in_ros_words(arm: Robot) -> None:
         law.offer(goal(arm.joint_names, []))
     with pytest.raises(GoalError, match="its limits are -3 and 3"):
         law.offer(goal(arm.joint_names, [[9.0, 0.0]]))
-    rehearse_on(law, arm)
+    dry_run_on(law, arm)
     assert [(one.number, one.state, one.error_code) for one in law.events()] == [
         (0, "rejected", GoalStatus.INVALID_JOINTS),
         (0, "rejected", GoalStatus.INVALID_GOAL),
@@ -446,14 +446,14 @@ def test_what_becomes_of_goals_goes_out_in_ros_words(arm: Robot) -> None:
     law._settled = False  # as after the plant was taken over: from where it begins is not known yet
     law.offer(goal(arm.joint_names, [[9.0, 0.0]]))
     for _ in range(2):
-        rehearse_on(law, arm)
+        dry_run_on(law, arm)
     assert [(one.number, one.state, one.error_code) for one in law.events()] == [
         (2, "accepted", GoalStatus.SUCCESSFUL),
         (2, "aborted", GoalStatus.INVALID_GOAL),
     ]
 
 
-def rehearse_on(law: TrajectoryFollowing, arm: Robot) -> None:
+def dry_run_on(law: TrajectoryFollowing, arm: Robot) -> None:
     """One more update, where it stands."""
     motion, begun_s = law._motion
     here = motion.sample(10.0)

@@ -1,4 +1,4 @@
-"""Joint states as ROS has them: which joint stands where, in which axes, held against our own kinematics."""
+"""Joint states as ROS messages: order of joints and axes, compared with our own kinematics."""
 
 from __future__ import annotations
 

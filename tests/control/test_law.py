@@ -28,7 +28,7 @@ REFERENCE = Reference(np.zeros(2), np.zeros(2), np.zeros(2))
 
 
 class Scripted(Law):
-    """Does what it is told, and keeps what it was given."""
+    """Returns the given answer, and keeps its inputs."""
 
     name = "scripted"
 
@@ -196,7 +196,7 @@ def test_the_measured_state_is_beside_the_foretold_one(pendulum: Robot, compensa
     assert (found.q[0] > 0.1, found is not found.measured) == (compensate, compensate)
 
 
-def test_a_rehearsal_tracks_as_the_loop_does(pendulum: Robot) -> None:
+def test_a_dry_run_tracks_as_the_loop_does(pendulum: Robot) -> None:
     """And under what pushes: at rest e = -push / (M kp), so the push, the gains and the mass are all in it."""
     kp, kd = gains(20.0, 0.9, 1)
     assert (kp.tolist(), kd.tolist()) == ([400.0], [36.0])
@@ -214,7 +214,7 @@ def test_a_rehearsal_tracks_as_the_loop_does(pendulum: Robot) -> None:
         dry_run(law, pendulum, 0.1, q=[0.0, 0.0])
 
 
-def test_a_rehearsal_gives_the_law_and_the_push_the_state_of_the_plant(pendulum: Robot) -> None:
+def test_a_dry_run_gives_the_law_and_the_push_the_state_of_the_plant(pendulum: Robot) -> None:
     law = Scripted(np.array([0.2]))
     pushes: list[tuple[float, float, float]] = []
     run = dry_run(law, pendulum, 0.01, q=[0.3], v=[-0.5], push=lambda t, q, v: pushes.append((t, *q, *v)) or [0.0])
@@ -287,7 +287,7 @@ def test_two_controllers_share_the_panels_of_all_controllers() -> None:
 def test_states_that_do_not_come_at_the_laws_rate_are_said_once(
     pendulum: Robot, period_s: float, rate_hz: float, said: str
 ) -> None:
-    """A law for 500 Hz ran at 200 without a word. Every third state is lost, and some come twice: that is no news."""
+    """A law for 500 Hz at 200 Hz is warned of. Lost and repeated states cause no warning."""
     at = pendulum.configuration
     following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), rate_hz)
     stamps = [10.0, *(k * period_s for k in range(200) if k % 3), *([0.999] * 3)]  # first one of an earlier run

@@ -46,7 +46,7 @@ def test_gravity_compensation_floats_and_slows_down_as_it_says(arm: Robot) -> No
     law, c = GravityCompensation(arm, 1.5), 1.5
     run = dry_run(law, arm, 0.6, q=[0.9, -1.3], v=[1.2, -2.0])
     energy = arm.energy(run.q, run.v).kinetic
-    # the state is foretold for 2 ms as if nothing accelerated, and the arm does, at some 10 rad/s^2
+    # the state is predicted for 2 ms as if nothing accelerated, and the arm does, at some 10 rad/s^2
     np.testing.assert_allclose(energy[::50], energy[0] * np.exp(-2.0 * c * run.t[::50]), rtol=1.5e-2)
     assert np.abs(run.q[-1] - run.q[0]).max() > 0.3
     still = dry_run(GravityCompensation(arm, 0.0), arm, 0.2, q=[0.9, -1.3])
@@ -81,7 +81,7 @@ def test_joint_impedance_comes_back_critically_damped(arm: Robot) -> None:
     squares, modes = np.linalg.eig(np.linalg.solve(arm.mass_matrix(there), np.diag(stiffness)))
     w = np.sqrt(squares)
     expected = [modes @ ((1.0 + w * t) * np.exp(-w * t) * np.linalg.solve(modes, off)) for t in run.t[::100]]
-    # foretold as if at the reference's acceleration, it is some ms late: of the faster mode's 30/s a percent
+    # predicted as if at the reference's acceleration, it is some ms late: of the faster mode's 30/s a percent
     np.testing.assert_allclose(-run.error[::100], expected, atol=1.5e-2 * 1e-4)
 
 
@@ -272,7 +272,7 @@ def test_admittance_gives_way_as_the_mass_that_was_asked_for(arm: Robot) -> None
         poles, modes = np.linalg.eig(system)
         rest = np.linalg.solve(system, -np.array([0.0, 0.0, 60.0 * PUSH[k]]))
         expected = [(rest + modes @ (np.exp(poles * t) * np.linalg.solve(modes, -rest))).real[0] for t in run.t[::60]]
-        # the step backwards is of first order in 1 ms beside 0.2 s; what the push does to the law inside comes on top
+        # implicit Euler is of first order in 1 ms compared with 0.2 s; the push's effect on the inner law is added
         np.testing.assert_allclose(-run.error[::60, k], expected, atol=0.02 * abs(rest[0]))
     np.testing.assert_allclose(run.signals["given_way"][-1], -run.error[-1], atol=0.005)
 

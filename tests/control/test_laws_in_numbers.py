@@ -1,6 +1,6 @@
-"""Each law's equation at one state: every term by another query of the model, so that each is there, once, of its sign.
+"""Each law's equation at one state: every term by another query of the model, so that each occurs once with its sign.
 
-The state is foretold, and differs from the measured one; the reference moves. Robots whose joints have several ways to
+The state is predicted, and differs from the measured one; the reference moves. Robots whose joints have several ways to
 move are among them: there the difference of positions is no subtraction.
 """
 
@@ -39,7 +39,7 @@ def hull() -> Robot:
 
 
 def somewhere(robot: Robot) -> tuple[RobotState, Reference]:
-    """A state, foretold from another one, and a reference near it."""
+    """A state, predicted from another one, and a reference near it."""
     at, rng = robot.configuration, np.random.default_rng(4)
     q = robot.random_configuration(seed=4)
     draw = lambda size: size * rng.normal(size=at.nv)
@@ -107,7 +107,7 @@ def test_what_is_commanded_beside_positions_and_velocities(arm: Robot) -> None:
 
 @pytest.mark.parametrize(("wrist", "lost"), [(-1.3, 0), (0.002, 1)])
 def test_cartesian_impedance(wrist: float, lost: int) -> None:
-    """A UR5e's tool; all terms of the page, with a posture's spring beside. Where its wrist is all but stretched, the
+    """A UR5e's tool; all terms of the page, including the posture's spring. Where its wrist is all but stretched, the
     one direction in which the tool hardly moves is inverted as far as the floor says: a share of the largest, turns and
     shifts each by the measure of their kind.
     """
@@ -130,10 +130,10 @@ def test_cartesian_impedance(wrist: float, lost: int) -> None:
     wrench = stiffness * law.signals()["off"]  # the way itself is held in test_cartesian_impedance.py
     wrench = wrench + damped(Lambda, np.diag(stiffness), 0.7) @ (there.velocity - here.velocity)
     posture = w * w * (to.q - q) + 2.0 * w * (to.v - state.v)
-    beside = mass @ posture - J.T @ Lambda @ J @ posture
+    null_space = mass @ posture - J.T @ Lambda @ J @ posture
     forward = mass @ to.a + robot.bias_forces(q, to.v)
     # efforts of 1e2, by mobilities of a condition number of 1e5
-    np.testing.assert_allclose(tau, forward + J.T @ wrench + beside, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(tau, forward + J.T @ wrench + null_space, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(law.signals()["wrench"], wrench, rtol=1e-7, atol=1e-7)
 
 

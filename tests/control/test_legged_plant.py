@@ -78,7 +78,7 @@ def test_efforts_on_the_base_are_ignored_and_not_counted_as_cut(solo: Robot) -> 
 
 
 def test_sensors_in_all_feet_cost_less_than_the_step(solo: Robot, tmp_path: Path) -> None:
-    """Four force/torque sensors and an IMU, each sampled in each step of 1 ms: 1100 calls before the short way."""
+    """Four force/torque sensors and an IMU, each sampled in each step of 1 ms: 1100 calls before the fast path."""
     legs = "".join(f"  {leg}: {{joint: {leg}_ankle, rate_hz: 1000.0}}\n" for leg in ("FL", "FR", "HL", "HR"))
     path = tmp_path / "sensors.yaml"
     path.write_text(f"robot: solo12\nforce_torque:\n{legs}imus:\n  trunk: {{link: base_link, rate_hz: 1000.0}}\n")

@@ -1,4 +1,4 @@
-"""What stands between commands and motors: every refusal, the watchdog, stops that hold, limits under any commands."""
+"""The safety supervisor: every refusal, the watchdog, latched stops, limits under any commands."""
 
 import math
 
@@ -181,7 +181,7 @@ def test_a_wrong_command_is_refused_by_its_reason_and_changes_nothing(reason: st
 
 @pytest.mark.parametrize("reason", [reason for reason in REFUSALS if reason not in ("epoch", "not_armed", "moving")])
 def test_wrong_commands_do_not_feed_the_watchdog(reason: str) -> None:
-    """One in every cycle: the stop comes as if there were none, and a right one then arms the robot."""
+    """A bad command in every cycle: the stop comes as without commands, and a good one then arms the robot."""
     rig = running()
     for _ in range(CYCLES):
         changes = WRONG[reason]

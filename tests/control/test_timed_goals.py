@@ -132,7 +132,7 @@ def test_one_look_at_a_motion_of_many_points_is_as_small_as_at_one(arm: Robot) -
 
 
 def test_a_planners_goal_for_the_arm_alone_is_followed_at_1_khz() -> None:
-    """500 points of seven of the Panda's joints, the first at time 0, where the robot stands but for 2 mrad."""
+    """500 points of seven of the Panda's joints, the first at time 0, 2 mrad from the robot's position."""
     panda = Robot.from_urdf(URDF / "panda.urdf")
     there = {"panda_joint4": -1.2, "panda_joint6": 1.6}
     names = [name for name in panda.joint_names if "finger" not in name]

@@ -1,4 +1,4 @@
-"""Discovery by files: who is there, who is dead, and what else may lie in the folder."""
+"""Discovery by files: living nodes, dead nodes, and other files in the folder."""
 
 import os
 import signal
@@ -71,7 +71,7 @@ def test_a_nodes_file_is_its_owners_alone_and_none_before_it_is_whole(folder: Pa
 
 
 def test_what_has_not_changed_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that looks pays one stat; what is known of a node is not decoded anew when another one changes."""
+    """A loop that polls the graph costs one stat; a node's entry is not decoded again when another one changes."""
     seen, reads, decoded = Graph(folder), [], []
     read, decode = Graph.read, graph._read
     monkeypatch.setattr(Graph, "read", lambda self: reads.append(1) or read(self))
@@ -159,7 +159,7 @@ def test_what_is_no_nodes_file_is_passed_over(folder: Path) -> None:
     (inside / "dir.node").mkdir()
     os.mkfifo(inside / "fifo.node")
     (inside / "notes.txt").write_text("mine")
-    (inside / ".begun.node").write_text("")  # by one who is about to lock it
+    (inside / ".begun.node").write_text("")  # by a process that is about to lock it
     open_to_all = inside / "open.node"
     open_to_all.write_bytes(msgspec.json.encode(entry("/open")))
     open_to_all.chmod(0o666)

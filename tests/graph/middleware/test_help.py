@@ -89,12 +89,12 @@ def test_help_of_every_node(name: str, kind: NodeKind[msgspec.Struct], capsys: p
     assert kind.run(["--help"]) == 0
     said, err = capsys.readouterr()
     assert err == ""
-    words = " ".join(said.split())
-    assert re.match(rf"{name}: .+ usage: ", words)
+    text = " ".join(said.split())
+    assert re.match(rf"{name}: .+ usage: ", text)
     for one in [*described(kind.parameters), *described(CommonParameters)]:
-        assert f"{one.name} (" in words
-        assert " ".join(one.about.split()) in words
-        assert not one.topic or f"{one.name} {one.topic}" in words
+        assert f"{one.name} (" in text
+        assert " ".join(one.about.split()) in text
+        assert not one.topic or f"{one.name} {one.topic}" in text
 
 
 def test_parameters_and_levels_on_a_command_line(tmp_path: Path) -> None:

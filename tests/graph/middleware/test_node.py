@@ -303,7 +303,7 @@ def test_a_set_that_is_refused_changes_nothing(
 
 
 class Talker(Node[Parameters]):
-    """Says each of its transitions, and fails where it is told to."""
+    """Records each of its transitions, and fails in a given one."""
 
     fails = ""
 

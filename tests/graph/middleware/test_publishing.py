@@ -55,7 +55,7 @@ def test_publishers_come_and_go_and_several_are_heard(nodes: Nodes) -> None:
         heard.socket.disconnect(outs["/first"].end.endpoint)
     again = nodes.make("/first")
     out = again.create_publisher(String, "said")
-    nodes.until(lambda: out.publish(String("anew")) and "anew" in got)
+    nodes.until(lambda: out.publish(String("again")) and "again" in got)
     assert heard.publishers == 2
 
 
@@ -154,11 +154,11 @@ def test_endpoints_that_are_written_down(nodes: Nodes) -> None:
     orders = plant.create_subscription(String, commands, name="joint_commands", binds=True)
     seen = controller.create_subscription(JointState, states)
     order = controller.create_publisher(String, commands, name="joint_commands", binds=False)
-    beside = local.create_subscription(JointState, "joint_states")
+    second = local.create_subscription(JointState, "joint_states")
     also = local.create_subscription(String, "joint_commands")
     nodes.until(lambda: out.publish(state(1.0)) and seen.take())
     nodes.until(lambda: order.publish(String("go")) and orders.take())
-    nodes.until(lambda: out.publish(state(1.0)) and beside.take())
+    nodes.until(lambda: out.publish(state(1.0)) and second.take())
     nodes.until(lambda: order.publish(String("go")) and also.take())
     with pytest.raises(InvalidArgumentError, match=rf"topic '/joint_commands' at '{commands}': Address already in use"):
         local.create_subscription(String, commands, name="joint_commands", binds=True)
@@ -187,7 +187,7 @@ def test_who_comes_late_gets_what_is_latched_once(nodes: Nodes) -> None:
 
 
 def test_subscribers_are_counted(nodes: Nodes) -> None:
-    """Of every publisher, also where the node itself listens to nothing; nothing is sent again to who comes late."""
+    """Subscribers are counted for every publisher, also in a node without subscriptions; only latched ones repeat."""
     out = nodes.make("/plant").create_publisher(String, "said")
     out.publish(String("old"))
     late = [nodes.make(f"/late{k}") for k in range(2)]

@@ -1,4 +1,4 @@
-"""The controller beside a real plant and a real server: which model it obeys, what ends it, what it takes over."""
+"""The controller with a real plant and a real server: models, errors that end it, and arming."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Lab:
         self.start("dyn_service", "serve", str(robot), "--bind", self.endpoint, "--allow-load", "--no-prepare")
 
     def plant(self, *parameters: str) -> subprocess.Popen[str]:
-        seen = f"plant_state:=ipc://{self.folder}/seen"  # beside the one that the controller finds
+        seen = f"plant_state:=ipc://{self.folder}/seen"  # in addition to the one that the controller finds
         return self.node("plant.node", f"robot:={PENDULUM}", "control_rate_hz:=100.0", seen, *parameters)
 
     def controller(self, *parameters: str) -> subprocess.Popen[str]:
@@ -143,7 +143,7 @@ def test_a_robot_changed_under_its_name_ends_the_controller_and_the_next_one_too
 
 @pytest.mark.parametrize("rearm", [False, True])
 def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
-    """Suspended for a while: by itself it takes over anew only where that was asked for; a next one does so."""
+    """Suspended for a while, it arms the plant again only with `rearm`; a new controller does so without."""
     lab.serve()
     lab.plant()
     controller = lab.controller(f"rearm:={str(rearm).lower()}")

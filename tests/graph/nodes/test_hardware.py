@@ -90,7 +90,7 @@ def test_a_robot_behind_udp_is_held_up(pendulum: Robot) -> None:
 
 @pytest.mark.parametrize("interface", ["position", "velocity"])
 def test_positions_and_velocities_go_to_the_robots_own_drives(pendulum: Robot, interface: str) -> None:
-    """It goes to where, or as fast as, it is told; the efforts are its drives', and it says which."""
+    """Tracks the commanded positions or velocities with its own drives, whose efforts it measures."""
     w, cycles = 60.0, 300
     reached = []
 

@@ -186,7 +186,7 @@ def test_two_launches_in_lockstep_record_the_same_bits(tmp_path: Path) -> None:
             assert launch.wait() == 0, launch.text
         recording = np.load(folder / "recording.npz")
         table, columns = recording["plant.plant"], list(recording["plant.plant.columns"])
-        under = np.flatnonzero(table[:, columns.index("mode")] == 1.0)  # until the controller was told to end
+        under = np.flatnonzero(table[:, columns.index("mode")] == 1.0)  # until the controller was asked to stop
         tables.append(np.delete(table[: under[-1] + 1], columns.index("session"), axis=1))
     common = min(map(len, tables))
     assert common > 100

@@ -29,7 +29,7 @@ EFFORT = [0.3, -0.2]
 
 
 class Plant:
-    """A plant's node and one who asks it, in turns."""
+    """A plant's node and a client node, which spin in turns."""
 
     def __init__(self, nodes: Nodes, robot: Robot, **changes) -> None:
         p = PlantParameters(robot="-", **changes)
@@ -165,7 +165,7 @@ def test_a_reset_puts_the_payload_down(nodes: Nodes, arm: Robot) -> None:
 
 
 def test_mujoco_carries_and_is_pushed_as_well(nodes: Nodes, arm: Robot) -> None:
-    """As ours does, but for how a push is held through a step: of first order in it."""
+    """Equal to our engine, except that a push is held through a step: a difference of first order in it."""
     ends = []
     for engine in ("own", "mujoco"):
         plant = Plant(nodes, arm, engine=engine)

@@ -180,7 +180,7 @@ def test_states_become_frames(nodes: Nodes, robot: Robot, caplog: pytest.LogCapt
     other.create_subscription(TFMessage, "/arm/tf", moving.append)
     states = other.create_publisher(JointState, "/arm/joint_states")
     nodes.turns(3)
-    # who comes late is told what was said once
+    # late subscribers get the latched messages
     other.create_subscription(TFMessage, "/arm/tf_static", fixed.append)
     other.create_subscription(String, "/arm/robot_description", text.append)
     nodes.until(lambda: fixed and text)

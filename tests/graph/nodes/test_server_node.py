@@ -1,4 +1,4 @@
-"""A server is told the same in the same words, by `dyn serve --config` and by a launch file, and does so."""
+"""A server has the same settings and errors with `dyn serve --config` and in a launch file."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_a_node_that_cannot_serve_says_why(tmp_path: Path) -> None:
         fault = telemetry.decode(launcher.recv())
         assert isinstance(fault, telemetry.Fault)
         assert fault.message == "there is nothing to serve: name a robot's file"
-        assert process.wait(WAIT_S) == 2  # what it was told is wrong: a launcher does not start it again
+        assert process.wait(WAIT_S) == 2  # invalid settings: a launcher does not restart it
     finally:
         process.kill()
         process.communicate()

@@ -1,4 +1,4 @@
-"""Gains that are set while a controller runs: the law is made anew, the reference and the plant go on."""
+"""Gains that are set while a controller runs: the law is made again, the reference and the plant go on."""
 
 from collections.abc import Iterator
 from pathlib import Path
