@@ -188,7 +188,7 @@ def mend(bag: _Bag) -> None:
 
     done = mended(bag)
     what = (
-        "its summary is made anew from its messages"
+        "its summary is rebuilt from its messages"
         if done.ended
         else f"{done.lost} bytes of a chunk that was not finished were taken away"
     )

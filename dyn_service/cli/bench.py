@@ -1,4 +1,4 @@
-"""How fast this machine answers, beside the engine a user could pick instead.
+"""Measures speed on this machine, next to Pinocchio.
 
 Every figure is the processor's time per state, of all threads, so that what else runs on a machine does not count.
 Where Pinocchio is installed (`pip install pin`), each round times us and it in turn, so that both meet the same noise;
@@ -38,7 +38,7 @@ _THEIRS = {"inverse_dynamics": "rnea", "forward_dynamics": "aba", "mass_matrix":
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. against: the peer's function, empty where there is none. Times are microseconds per state,
+    """One comparison. against: the peer's function, empty if it has none. Times are microseconds per state,
     medians over rounds; the ratio is theirs / ours.
     """
 

@@ -97,14 +97,14 @@ def ask(
 
     Args:
         endpoint: Where the server listens.
-        query: A query of the table, or beside it.
+        query: A query of the table, or a query about the server.
         robot: The robot's name; None is the server's only one.
         values: Inputs and options.
         timeout_s: The time limit.
         compile_wait_s: How long, beyond it, to wait while the server compiles.
         on_wait: Told what the server compiles.
         keys: The key file, for a server that asks for keys.
-        server_key: The server's public key, where it does not stand in that file.
+        server_key: The server's public key, if it is not in that file.
 
     Raises:
         DynError: What the client raises.
@@ -182,7 +182,7 @@ def _computation(client: Client, row: Computation, robot: str | None, values: Ma
 
 
 def _options(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options among these values; one name stands for a list of it."""
+    """Returns the options among these values; one name counts as a list."""
     given = {name: value for name, value in values.items() if name in row.options}
     return {n: [x] if row.options[n].type == "names" and isinstance(x, str) else x for n, x in given.items()}
 
@@ -209,7 +209,7 @@ def _inputs(row: Row) -> dict[str, Spec | str]:
 
 
 def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a query beside the table, asked as it is declared."""
+    """Returns the answer to a query about the server."""
     if not entry.names_robot:
         _refuse_robot(entry.name, robot)
     _check_names(entry.name, values, entry.inputs, entry.options, entry.required)
@@ -274,7 +274,7 @@ def _json(text: str) -> Any:
 
 
 def _meaning(declared: Spec | Option | str) -> str:
-    """An input or option in words, as far as it is described."""
+    """Returns a description of an input or option."""
     if isinstance(declared, Spec) and declared.kind in ("payload", "overlay"):
         return f"map, {declared.text}"
     if isinstance(declared, Spec) and declared.kind in ("wrenches", "contacts"):

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from dyn_service.graph.middleware.discovery import Discovery
 
 _LISTENS_S = 0.2
-"""In which who listens on this machine takes a connection."""
+"""Seconds in which a process on this machine accepts a connection."""
 
 
 def find_server(said: str | None) -> str:
-    """The endpoint that was said, else that of the one server that there is; the usual one where there is none.
+    """Returns the given endpoint, else that of the only running server, else the default.
 
     Raises:
         FailedPreconditionError: There are several.
@@ -90,7 +90,7 @@ def transitions(incomplete: str) -> list[str]:
 
 
 def parameters(context: Context, incomplete: str) -> list[str]:
-    """Names of the parameters of the node that stands before."""
+    """Returns the parameter names of the node given before."""
     from dyn_service.graph.middleware.discovery import full
     from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 

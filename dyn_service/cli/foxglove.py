@@ -28,7 +28,9 @@ def foxglove(
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC", help="Full names, or patterns: '/arm/*'. (default: all)")
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; whoever can connect sees all messages.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; all clients that can connect see all messages.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8765,
     origin: Annotated[
         list[str] | None, typer.Option(metavar="URL", help="A web page that may connect; may be repeated.")
@@ -144,7 +146,7 @@ class FramesAlong:
         return any(fnmatch.fnmatchcase(f"{key.namespace}/tf", each) for each in self._topics)
 
     def _parameters(self, key: _Key, found: Found) -> RobotStatePublisherParameters | None:
-        """What the plant was told; None where it does not answer yet, or has no such parameters."""
+        """Returns the plant's parameters; None if it does not answer yet or has no such parameters."""
         service = f"{key.plant}/get_parameters"
         try:
             answer = self._discovery.call(service, GetParametersRequest(list(_TAKEN)), GetParametersResponse, _ANSWER_S)
@@ -190,6 +192,6 @@ def _has_frames(key: _Key, nodes: Sequence[Found]) -> bool:
 
 
 def _from_its_folder(file: str, pid: int) -> str:
-    """A file as the process that was told it sees it; the name of a robot that comes along stays one."""
+    """Returns a path as seen by the process that has it as a parameter; names of shipped robots are unchanged."""
     there = Path(f"/proc/{pid}/cwd") / file
     return str(there.resolve()) if file and there.is_file() else file

@@ -1,4 +1,4 @@
-"""`dyn keys`: who may ask a server that other machines reach."""
+"""`dyn keys`: keys of clients that may use a server from other machines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def new(
     role: Annotated[str, typer.Option(help="What it may do: query, load or admin.")] = "query",
     server: Annotated[bool, typer.Option("--server", help="Make the server's own key pair.")] = False,
     public: Annotated[
-        str, typer.Option(metavar="KEY", help="The public key of a holder who has made the key pair.")
+        str, typer.Option(metavar="KEY", help="The public key, if the client created the key pair.")
     ] = "",
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the key. (default: in DIR)")

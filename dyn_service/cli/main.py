@@ -272,7 +272,7 @@ def call(
         said: set[str] = set()
 
         def waits(text: str) -> None:
-            if text not in said:  # it is told each second
+            if text not in said:  # reported each second
                 tell(f"waiting: {text}")
                 said.add(text)
 

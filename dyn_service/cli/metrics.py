@@ -88,10 +88,10 @@ def serve_metrics(endpoint: str, listen: str, keys: Path | None = None, server_k
         endpoint: Where the server listens.
         listen: `HOST:PORT`.
         keys: The key file, for a server that asks for keys; `stats` needs the role `admin`.
-        server_key: The server's public key, where it does not stand in that file.
+        server_key: The server's public key, if it is not in that file.
 
     Raises:
-        InvalidArgumentError: `listen` is none.
+        InvalidArgumentError: `listen` is not HOST:PORT.
         UnavailableError: It is taken.
     """
     host, _, port = listen.rpartition(":")

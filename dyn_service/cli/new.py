@@ -73,7 +73,7 @@ def new_package(template: str, name: str, folder: Path) -> list[Path]:
         The files that were written.
 
     Raises:
-        InvalidArgumentError: The name is none, or another module has it; a package is there already; or the folder is
+        InvalidArgumentError: The name is invalid or in use, the package exists, or the folder is
             not there.
     """
     check_name(name)

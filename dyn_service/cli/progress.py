@@ -71,7 +71,7 @@ def assigned(arguments: list[str] | None) -> dict[str, str]:
 
 
 def taken(given: Path, tell: Callable[[str], None]) -> Path:
-    """The robot's file, or the shipped one of that name; `tell` is told which, where it is the latter."""
+    """Returns the robot's file, or the shipped one of that name; `tell` is called with the path of the latter."""
     found = shipped.find_robot(given)
     if found != given:
         tell(f"{given}: {found}")

@@ -1,4 +1,4 @@
-"""`dyn topic`: which topics there are, what goes over them, how often; and messages of one's own."""
+"""`dyn topic`: lists topics, shows their messages and rates, and publishes messages."""
 
 from __future__ import annotations
 

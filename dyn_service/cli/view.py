@@ -52,7 +52,7 @@ def view(
     ] = None,
     root: Annotated[str | None, typer.Option(help="How the root link can move: fixed, planar or floating.")] = None,
     host: Annotated[
-        str, typer.Option(help="Where to serve the page; whoever can connect can move the sliders.")
+        str, typer.Option(help="The address to serve the page on; all clients that can connect can move the sliders.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the page; 0 takes a free one.")] = 8080,
     origin: Annotated[
@@ -88,7 +88,7 @@ def view(
     scene = Scene(model, ground)
     if motion is None:
         first, floor = scene.still(scene.position_of(scene.start())), scene.floor
-    else:  # where it stood stands in the recording
+    else:  # the contacts are in the recording
         first = scene.moving(motion.q[0], motion.v[0], motion.tau[0])
         floor = 0.0 if ground is None else ground.height
     with ExitStack() as stack:

@@ -41,7 +41,7 @@ def edited(text: str, file: str, values: Mapping[Place, Any]) -> str:
     """The text with other values at these places and all else as it was: comments, order, spaces.
 
     Raises:
-        ConfigurationError: A value cannot be changed by itself, such as one that is merged, or stands for an alias too.
+        ConfigurationError: A value cannot be changed alone, because it is merged or has an alias.
     """
     wanted, root, spans = parse_document(text, file).value, yaml.compose(text, Loader=yaml.SafeLoader), []
     for place, value in values.items():
@@ -61,7 +61,7 @@ def edited(text: str, file: str, values: Mapping[Place, Any]) -> str:
 
 
 def _spans(node: Any, value: Any) -> Iterator[tuple[int, int, str]]:
-    """Where the value stands in the text, from and to, and what is to stand there; nothing where that is not known."""
+    """Returns start and end of the value in the text, and its replacement; nothing if unknown."""
     if isinstance(node, yaml.SequenceNode) and isinstance(value, list) and len(value) == len(node.value):
         for below, item in zip(node.value, value, strict=True):
             yield from _spans(below, item)

@@ -59,7 +59,8 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
 
 
 def refuse_large(graph: Graph, tree: Tree) -> None:
-    """Refuses a kernel by the operations of its graph: of one made from the tree as given nothing was foretold.
+    """Refuses a kernel by the number of operations of its graph, for kernels from the tree as given, which have no
+    prediction.
 
     Raises:
         ResourceExhaustedError: The kernel is too large.

@@ -2,7 +2,7 @@
 
 Frames, lumps, regrouped sums and fused products are exact on paper. Whether a robot's numbers leave them exact enough
 is seen here: at several states, large and small, the kernel's answers are compared with those of the same function of
-`dynamics/` traced on the tree as given. A difference that rounding explains is none:
+`dynamics/` traced on the tree as given. A difference within rounding does not count:
 
     |kernel - given| <= 3 spread + 6 eps scale        for each entry of each output
 
@@ -164,7 +164,7 @@ def drawn_numbers(links: Tree) -> Iterator[Tree]:
 
 
 def _solid(tree: Tree) -> Tree:
-    """The robot with mass and inertia in every body: of a ball of 0.1 m about its centre of mass beside its own."""
+    """Returns the robot with mass and inertia in every body: those of a ball of 0.1 m are added."""
     most = max([float(body.mass) for body in tree.inertia], default=0.0) or 1.0
     masses = [float(body.mass) or most for body in tree.inertia]
     bodies = [
@@ -317,7 +317,9 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
 
 
 def _by_row(sizes: Array, operand: Operand) -> Array:
-    """The largest size in each entry's row: an entry that is zero beside its body's others may be their rounding."""
+    """Returns the largest absolute value in each entry's row: a zero entry may be rounding of the others of its
+    body.
+    """
     rows = sizes.reshape(operand.shape[0], -1) if len(operand.shape) > 1 else sizes[:, None]
     return np.broadcast_to(rows.max(axis=1, keepdims=True), rows.shape).reshape(-1)
 
@@ -332,7 +334,7 @@ def _beyond(apart: Array, spread: Array, scale: Array) -> float:
 
 
 def _on_scale_of(own: Array, answer: Array) -> Array:
-    """What rounding counts beside, (states, entries): each entry's own size times the answer's size in these units."""
+    """Returns the scale of rounding, (states, entries): each entry's size times the size of the answer."""
     own = np.broadcast_to(own, answer.shape)
     ratios = np.divide(np.abs(answer), own, out=np.zeros_like(answer), where=own > 0.0)
     return np.asarray(own * ratios.max(axis=-1, keepdims=True, initial=0.0))

@@ -68,7 +68,7 @@ class _UFuncHead(ctypes.Structure):
 def _own(ufunc: np.ufunc, owned: object) -> None:
     """Lets the ufunc hold a reference, in the slot where `numpy.frompyfunc` keeps its function.
 
-    NumPy itself lets go of what stands there when the ufunc is freed, and shows it to the collector of cycles.
+    NumPy releases this object when the ufunc is freed, and reports it to the garbage collector.
     """
     head = _UFuncHead.from_address(id(ufunc))
     if head.obj is not None or not _slot_is_known():
@@ -92,7 +92,7 @@ _KEPT: list[object] = []
 def make_gufunc(signature: Signature, code: LoadedCode, entry: str) -> np.ufunc:
     """The generalised ufunc whose inner loop is `entry` in `code`. It owns the code: both go together.
 
-    Whoever calls it holds it, so no code is freed that still runs.
+    A caller holds a reference, so running code is never freed.
     """
     loops = (ctypes.c_void_p * 1)(code.address(entry))
     data = (ctypes.c_void_p * 1)(None)

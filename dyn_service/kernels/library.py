@@ -94,7 +94,7 @@ class KernelLibrary:
     def single_state(self, signature: Signature) -> SingleStateCall | None:
         """A faster way into the same kernel for one state: its answer, or None where the kernel has to be asked.
 
-        None at once where there is no such way: see `kernels.single`. Made anew at each call, so worth keeping.
+        Returns None if there is no such call: see `kernels.single`. Created at each call, so callers should keep it.
         """
         return self._single_state(signature)
 

@@ -241,7 +241,7 @@ def _transposed(b: ir.IRBuilder, tile: list[Any]) -> list[Any]:
 
 
 def _cell(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
-    """Where the vector of an entry stands in a block's buffer."""
+    """Returns the address of an entry's vector in a block's buffer."""
     return at(b, buffer, b.mul(entry, integer(8 * vector.count)))
 
 

@@ -1,4 +1,4 @@
-"""Who waits for a kernel can be told so: whoever listens in a thread hears of each kernel that is made in it.
+"""Notifications of compilations: a listener in a thread is called for each kernel compiled in that thread.
 
 Made means read from disk or compiled, and the wait for another thread that makes one of the same robot counts too.
 """

@@ -71,7 +71,7 @@ _NUMPY: Mapping[str, tuple[str, int, ir.FunctionType]] = {
     "PyArray_EquivTypes": ("_ARRAY_API", 182, function(ir.IntType(8), POINTER, POINTER)),
     "PyUFunc_getfperr": ("_UFUNC_API", 28, function(I32)),  # the status flags, which it clears
 }
-"""Where they stand in NumPy's C API tables, part of its stable ABI; and what they take."""
+"""Their indices in NumPy's C API tables, part of its stable ABI, and their argument types."""
 
 _TYPES: Mapping[str, Any] = {
     "ndarray": np.ndarray,

@@ -1,9 +1,9 @@
 """What a kernel is made by: a digest of the code that shapes it, and of nothing else.
 
-A kernel kept on disk is good as long as the code that would make it anew is the same. That is the module of its
+A kernel on disk is valid as long as the code that compiles it is the same. That is the module of its
 function under `dynamics/` and `COMPILER`, with all that these import from the folders named below: read as bytecode,
 without docstrings and line numbers. So a comment, a sentence, another query or another formulation leaves every kernel
-where it is. What the table says of a row is in the kernel's signature, which is part of the key beside this.
+where it is. What the table says of a row is in the kernel's signature, which is also part of the key.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _module(name: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 def _place(name: str) -> Path:
-    """Where a package stands, or a module but for the end of its file's name."""
+    """Returns the folder of a package, or the path of a module without suffix."""
     return _ROOT.joinpath(*name.split(".")[1:])
 
 

@@ -145,7 +145,7 @@ def single_state_call(
     with _LOADING:
         method, made = _method()
     if pushed is not None and (len(pushed.places) > MOST_LINKS or pushed.poses.size >= HELD_BYTES):
-        return None  # work for the general way, which lets others run meanwhile
+        return None  # the slow path releases the GIL
     plan = _plan(signature, code, entry, pushed)
     plan.owned += (method, made)
     call: SingleStateCall = _builtin()(ctypes.addressof(method), plan, None)

@@ -1,13 +1,13 @@
 """Compiled kernels on disk, in a folder that only its owner can write.
 
 Loading object code is running it, so a folder or file that another user owns or can write is refused, not used. A file
-holds a digest and the code: a truncated or altered one is compiled anew. The name is a digest of everything the code
+holds a digest and the code: a truncated or altered one is compiled again. The name is a digest of everything the code
 depends on: the robot, the kernel, what makes it (see `provenance`) and the processor.
 
 The folder is `$DYN_SERVICE_CACHE` if set, else `dyn_service` under the user's cache folder; an empty value switches the
 store off. It holds at most `$DYN_SERVICE_CACHE_BYTES`, else `MOST_BYTES`; what was used least recently goes first.
 
-Without a store, or with a full disk or a folder that cannot be written, kernels are made anew in each process: only
+Without a store, or with a full disk or a folder that cannot be written, kernels are compiled in each process: only
 time is lost.
 """
 
@@ -94,7 +94,7 @@ def load(name: str) -> bytes | None:
         content = file.read()
     digest, code = content[:32], content[32:]
     if hashlib.sha256(code).digest() != digest:
-        _LOG.warning("kernel file %s is damaged; it is compiled anew", path)
+        _LOG.warning("kernel file %s is damaged; it is compiled again", path)
         return None
     with contextlib.suppress(OSError):
         os.utime(path)

@@ -11,7 +11,7 @@ it is r near pi/4: half a unit each of 1 - u/2 and of the last step, 0.35 of r, 
 carry what r, u and 1 - u/2 lose would halve that, and cost 6 operations more for each 28.
 
 Beyond 2^45 rad (3.5e13) neighbouring doubles lie nearly a hundredth of a radian apart, and the result is NaN, as it is
-for infinities and NaN. The wire says so in words (INVALID_ARGUMENT, with the joint); in this process NaN is the answer.
+for infinities and NaN. A server reports INVALID_ARGUMENT with the joint; in this process the answer is NaN.
 
 Why not the C library's vector functions: they exist on few platforms, differ in the last bits between them, and a call
 spills every vector register in the middle of a kernel.

@@ -19,10 +19,10 @@ from dyn_service.graph.nodes.controllers.parameters import MotionParameters
 
 
 class LawNameParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
-    """Parameters of the law, beside those of every controller and of its reference motion.
+    """Parameters of the law, in addition to those of every controller and of its reference motion.
 
     natural_frequency: w, rad/s. damping_ratio: d; 1 is critical. Both may be set while the controller runs
-    (`settable`): the law is then made anew.
+    (`settable`): the law is then created again.
     """
 
     natural_frequency: Annotated[float, settable] = 15.0
