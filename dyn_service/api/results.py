@@ -483,7 +483,7 @@ class Trajectory:
     ] = None
     stop_efforts: Annotated[
         Array | None,
-        Spec(("K", "nv"), "N m | N", "of stops and brakes, mean over that step; None where there are none"),
+        Spec(("K", "nv"), "N m | N", "of stops and brakes, mean over that step; None without stops and brakes"),
     ] = None
     clamped: Annotated[
         Array | None,
@@ -537,7 +537,7 @@ class GroundReactions(NamedTuple):
     """What acts while a robot moves as given: its joints' efforts, and the forces at its contacts."""
 
     tau: Annotated[
-        Array, Spec(("nv",), "N m | N", "joint efforts; of joints that nothing drives what is left, 0 but for rounding")
+        Array, Spec(("nv",), "N m | N", "joint efforts; for undriven joints the residual, 0 except for rounding")
     ]
     forces: Annotated[Array, Spec(("nc", 3), "N", "on the robot at each contact, world axes")]
     residual: Annotated[

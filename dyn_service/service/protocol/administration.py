@@ -57,7 +57,7 @@ _DESCRIPTION = {
     "joints": "every joint in the order of `all_joint_names`: `name`, `type`, `parent` and `child` link (nil is the "
     "world), `axis` in the joint frame and `pitch` in m per turn of types that have them; `mimic` of one that follows "
     "another: its position is `multiplier` times that of `joint`, which has an entry in `q`, plus `offset`",
-    "limits": "`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil where there is none",
+    "limits": "`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil if absent",
     "gravity": "m/s^2, world axes: what a request without `gravity` means",
     "passive": "what its joints do by themselves: of `damping`, `friction`, `armature`, `springs`",
     "conventions": "what numbers mean where users differ: quaternions, axes of velocities, order of spatial vectors",
@@ -100,7 +100,7 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 changes=True,
                 role=Role.LOAD,
                 inputs={
-                    "overlay": "what of the robot is otherwise, as in the inputs of its queries, of one robot",
+                    "overlay": "changed numbers of the robot, as in the inputs of its queries, without leading axes",
                     "name": "what it is called, in at most 256 characters",
                 },
                 options={"expires_s": "unused for so many seconds it is unloaded; nil, the default: never"},
