@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 
 from dyn_service.cli.progress import UsageError
-from dyn_service.support.documents import ConfigurationError, Place, dotted, parse_document
+from dyn_service.support.documents import ConfigurationError, parse_document
+from dyn_service.support.validation import Place, dotted
 
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
 from dyn_service.messages.fields import Message, ros_type
-from dyn_service.support.documents import dotted, explain
+from dyn_service.support.validation import dotted, explain
 
 M = TypeVar("M", bound=Message)
 

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.support.documents import Document, MismatchError, convert, dotted, read_document
+from dyn_service.support.documents import Document, read_document
+from dyn_service.support.validation import MismatchError, convert, dotted
 
 LARGEST = 1e300
 """Numbers in sensor files are finite."""

@@ -22,19 +22,11 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.support.documents import (
-    ConfigurationError,
-    Document,
-    MismatchError,
-    Place,
-    convert,
-    dotted,
-    missing_key,
-    parse_document,
-)
+from dyn_service.support.documents import ConfigurationError, Document, parse_document
 from dyn_service.support.optional import MissingLibraryError, require
 from dyn_service.support.shipped import find_robot, robots
 from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.validation import MismatchError, Place, convert, dotted, missing_key
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MARK = "ros__parameters"

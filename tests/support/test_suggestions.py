@@ -28,8 +28,8 @@ from dyn_service.simulation.integrators.explicit import integrator
 from dyn_service.simulation.rheonomic.systems import RheonomicRobot
 from dyn_service.simulation.simulate import simulate
 from dyn_service.support.arguments import parse_arguments
-from dyn_service.support.documents import suggestion
 from dyn_service.support.suggestions import LONGEST, MOST, closest, did_you_mean
+from dyn_service.support.validation import suggestion
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from dyn_service.support.documents import dotted, explain
+from dyn_service.support.validation import dotted, explain
 from tests.phrases import in_our_words
 
 

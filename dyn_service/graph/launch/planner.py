@@ -26,10 +26,11 @@ from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.runtime import typed
 from dyn_service.graph.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.support.arguments import full_name
-from dyn_service.support.documents import Document, Place, dotted, parse_document, read_document, suggestion
+from dyn_service.support.documents import Document, parse_document, read_document
 from dyn_service.support.parameters import Parameters, section_names, strangers
 from dyn_service.support.shipped import find_parameter_file
 from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.validation import Place, dotted, suggestion
 
 _MAX_INCLUDES = 16
 SERVER_ENDPOINT = "DYN_SERVER_ENDPOINT"

@@ -22,7 +22,8 @@ from typing import Any
 
 import msgspec
 
-from dyn_service.support.documents import Document, Place, read_document, suggestion
+from dyn_service.support.documents import Document, read_document
+from dyn_service.support.validation import Place, suggestion
 
 Text = str | int | float | bool
 """Text that may contain substitutions; YAML numbers and booleans are kept as written."""

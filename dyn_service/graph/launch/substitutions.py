@@ -26,8 +26,9 @@ from dyn_service.graph.launch import schema
 from dyn_service.graph.launch.schema import Arg, Group, Include, LaunchFile, Text, inner_actions, read_launch_file
 from dyn_service.graph.middleware import topics
 from dyn_service.support.arguments import full_name
-from dyn_service.support.documents import ConfigurationError, Document, Place, parse_document, suggestion
+from dyn_service.support.documents import ConfigurationError, Document, parse_document
 from dyn_service.support.shipped import package_share
+from dyn_service.support.validation import Place, suggestion
 
 _BLANKS = " \t\n"
 _MAX_DEPTH = 32

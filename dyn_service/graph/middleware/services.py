@@ -30,8 +30,8 @@ from dyn_service.errors import (
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.graph import End
 from dyn_service.service.protocol.sockets import is_readable
-from dyn_service.support.documents import dotted, explain
 from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.validation import dotted, explain
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 R = TypeVar("R")
