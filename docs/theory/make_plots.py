@@ -3,7 +3,7 @@
     python -m docs.theory.make_plots [figure ...]      # all of it without names; `energy`, `scaling` take minutes
     python -m docs.theory.make_plots numbers           # only what `docs/theory/numbers.py` counts: half a minute
 
-A page's numbers stand between `<!-- made: NAME -->` and `<!-- end -->`; tests/docs says when the quick ones are stale.
+A page's numbers are between `<!-- made: NAME -->` and `<!-- end -->`; tests/docs fails when the quick ones are stale.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def numbers() -> None:
 
 
 def energy() -> None:
-    """Energy over a million coarse steps: implicit midpoint in (q, p) beside RK4 in (q, v)."""
+    """Energy over a million coarse steps: implicit midpoint in (q, p) and RK4 in (q, v)."""
     lines = ["| | largest energy error, first tenth | last tenth | at the end | time |", "|---|---|---|---|---|"]
     pendulum, start, dt, steps = robot("double_pendulum"), (np.array([0.6, 0.9]), np.zeros(2)), 0.02, 1_000_000
     lowest = pendulum.energy(np.zeros(2), np.zeros(2)).total
