@@ -1,4 +1,4 @@
-"""`NodeKind`: a node's declaration in its module: name, parameters, work, and its part of a launch's display and report.
+"""`NodeKind`: a node's declaration in its module: name, parameters, work, and its part of displays and reports.
 
     NODE = NodeKind("thermometer", ThermometerParameters, main, panels=(Panel("temperature", temperature),))
 
