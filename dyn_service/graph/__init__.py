@@ -50,5 +50,5 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module 'dyn_service.nodes' has no attribute '{name}'")
+        raise AttributeError(f"module 'dyn_service.graph' has no attribute '{name}'")
     return getattr(importlib.import_module(home), name)

@@ -270,7 +270,7 @@ def test_another_goal_takes_over_without_a_jump(arm: Robot) -> None:
     law.coming = goal(arm.joint_names, [[-0.2, 0.3]])
     run = dry_run(law, arm, 2.5)
     assert [one.state for one in law.goals] == ["preempted", "preempted", "succeeded"]
-    assert law.notes() == [*(f"goal {k} preempted: another goal came" for k in (1, 2)), "goal 3 succeeded"]
+    assert law.notes() == [*(f"goal {k} preempted: another goal arrived" for k in (1, 2)), "goal 3 succeeded"]
     np.testing.assert_allclose(run.q[-1], [-0.2, 0.3], atol=1e-4)
     # in 1 ms positions move by velocity, velocities by acceleration, no more
     steps = np.diff(run.reference, axis=0)
@@ -478,7 +478,7 @@ def test_canceled_goals_end_and_the_robot_comes_to_rest_under_command(arm: Robot
     run = dry_run(law, arm, 2.0)
     assert law.ended == [1, 2]
     assert [one.state for one in law.goals] == ["canceled", "canceled"]
-    assert law.notes()[-2:] == ["goal 1 canceled: it was asked to", "goal 2 canceled: it was asked to"]
+    assert law.notes()[-2:] == ["goal 1 canceled: requested", "goal 2 canceled: requested"]
     moving = run.v[np.searchsorted(run.t, 0.3)]
     assert np.abs(moving).max() > 0.1
     assert np.abs(run.v[-1]).max() < 1e-3

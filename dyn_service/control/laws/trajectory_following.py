@@ -182,7 +182,7 @@ class TrajectoryFollowing(Law):
             self._events.append(goal_status(self._now_s, 0, "refused", str(error), code))
             raise
         if self._newer is not None:
-            self._end(self._newer, "preempted", "another goal came")
+            self._end(self._newer, "preempted", "another goal arrived")
         self._newer = self._taken(trajectory, tolerances)
         return self._newer
 
@@ -191,7 +191,7 @@ class TrajectoryFollowing(Law):
         ended = [goal for goal in self.goals if not goal.over]
         self._canceled = self._goal is not None
         for goal in ended:
-            self._end(goal, "canceled", "it was asked to")
+            self._end(goal, "canceled", "requested")
         self._newer = None
         self._waiting.clear()
         return [goal.number for goal in ended]
@@ -303,7 +303,7 @@ class TrajectoryFollowing(Law):
             return
         if goal.number > len(self.first):  # it was offered
             for other in (*([] if self._goal is None else [self._goal]), *self._waiting):
-                self._end(other, "preempted", "another goal came")
+                self._end(other, "preempted", "another goal arrived")
             self._waiting.clear()
         self._motion = motion, here.t
         self._goal, self._kept = goal, kept

@@ -1,14 +1,12 @@
-"""What a node says of itself when it is asked for `--help`: made from the struct of its parameters.
-
-What a node's module declares: its name, its parameters, what it does, and what a launcher shows of it.
+"""`NodeKind`: a node's declaration in its module: name, parameters, work, and its part of displays and reports.
 
     NODE = NodeKind("thermometer", ThermometerParameters, main, panels=(Panel("temperature", temperature),))
 
     if __name__ == "__main__":
         raise SystemExit(NODE.run())
 
-A launcher imports the module to hold parameters against their types before anything is started, and to make the report.
-So the module stays light: `main` imports what takes long, such as an engine, when it is called.
+A launcher imports the module to check parameters before anything starts, and to make the report. The module must be
+light: `main` imports slow modules, such as an engine, when it is called.
 """
 
 from __future__ import annotations

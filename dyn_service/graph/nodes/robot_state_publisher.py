@@ -123,10 +123,10 @@ def _transform(rotation: Array, position: Array) -> Transform:
 
 
 class RobotStatePublisher(Node[RobotStatePublisherParameters]):
-    """See the module."""
+    """The node; see the module."""
 
     def on_configure(self) -> None:
-        """Loads the robot, says its description and what is fixed, and listens."""
+        """Loads the robot, and creates topics and the timer."""
         from dyn_service.engine.robot import Robot
         from dyn_service.parsing.conversion import urdf_of
         from dyn_service.sensors import Sensors

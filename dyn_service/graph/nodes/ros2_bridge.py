@@ -58,7 +58,7 @@ class Ros2BridgeParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=T
 
 
 class Ros2Bridge(Node[Ros2BridgeParameters]):
-    """See the module."""
+    """The node; see the module."""
 
     def on_configure(self) -> None:
         """Joins the DDS domain."""

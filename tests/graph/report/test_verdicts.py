@@ -161,7 +161,7 @@ def test_what_was_not_judged_is_said(tmp_path: Path) -> None:
         found, _, _ = judged(tmp_path, store)
         return found["clean"], [one["sentence"] for one in found["verdicts"] if one["passed"] is None]
 
-    late = "in lockstep nothing comes late"
+    late = "nothing is late in lockstep"
     assert unjudged(run(clock="lockstep", plant={"late_p99_9_us": 9e9}, asked={"deadline_misses": 900})) == (
         True,
         [f"late answers not judged ({late})", f"lateness not judged ({late})", f"time lost not judged ({late})"],

@@ -162,7 +162,7 @@ def _verdict(requests: Mapping[str, Any], controller: NodeTelemetry, store: Tele
     """Verdict on the share of late and lost responses; not applicable in lockstep."""
     clocks = {clock for node in store.nodes.values() if (clock := node.fact("clock")) is not None}
     share, late, sent = controller.fact("late_share"), requests["deadline_misses"] + requests["lost"], requests["sent"]
-    why_not = "in lockstep nothing comes late" if clocks == {"lockstep"} else "" if sent else "nothing was asked"
+    why_not = "nothing is late in lockstep" if clocks == {"lockstep"} else "" if sent else "nothing was asked"
     bound = math.inf if share is None else 100.0 * share
     return Verdict("late answers", None if why_not else 100.0 * late / sent, bound, "%", why_not)
 

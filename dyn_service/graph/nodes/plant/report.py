@@ -332,7 +332,7 @@ def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: Telemetry
     """Verdicts on the plant's counters."""
     bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
     steps, slipped = content["steps"], content["slipped"]
-    untimed = "in lockstep nothing comes late" if plant.fact("clock") == "lockstep" else ""
+    untimed = "nothing is late in lockstep" if plant.fact("clock") == "lockstep" else ""
     p99_9, longest = (1e-3 * (plant.fact("speed") or 1.0) * float(content[name] or 0.0) for name in LATE[2:])
     late, lost = (None, None) if untimed else (p99_9, 100.0 * slipped / max(1, slipped + steps))
     how_late = untimed or f"99.9 % of the periods; the latest {sized(longest, 'ms')}"
@@ -378,7 +378,9 @@ def _late_lines(plant: Mapping[str, Any]) -> list[str]:
     late = [plant[name] for name in LATE]
     if not plant["steps"] or not all(late):  # in lockstep nothing can be late
         return []
-    return ["plant's periods came late by: p50 {:.0f} us, p99 {:.0f} us, p99.9 {:.0f} us, max {:.0f} us".format(*late)]
+    return [
+        "lateness of the plant's periods: p50 {:.0f} us, p99 {:.0f} us, p99.9 {:.0f} us, max {:.0f} us".format(*late)
+    ]
 
 
 def _difference_lines(plant: Mapping[str, Any]) -> list[str]:
@@ -422,7 +424,7 @@ def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Fin
     by_joint = {kind: of for kind, of in plant["by_joint"].items() if recording is None or kind != "out_of_range"}
     found += [Finding(line) for line in limit_lines(by_joint)]
     if plant["slipped"]:
-        found.append(Finding(f"the plant came too late and fell behind wall time, steps: {plant['slipped']}"))
+        found.append(Finding(f"steps by which the plant fell behind wall time: {plant['slipped']}"))
     if plant["malformed"]:
         found.append(Finding(f"commands that could not be read: {plant['malformed']}", grave=True))
     return found
