@@ -2,6 +2,7 @@
 
 arguments.py               command line of a node, as in ROS 2
 documents.py               YAML with line numbers, converted to typed structs
+validation.py              checks of values against typed structs
 interrupts.py              SIGINT during startup
 logs.py                    log lines as text or JSON
 optional.py                optional libraries and the extras that install them
