@@ -18,7 +18,7 @@ import numpy as np
 import zmq
 
 from dyn_service.control.plant.safety import RUNNING
-from dyn_service.graph.middleware.pubsub import split
+from dyn_service.graph.middleware.pubsub import split_trailer
 from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 
@@ -55,7 +55,7 @@ def main(states_at: str, commands_at: str, law: str) -> None:
             does = told[-1]
         if not states.poll(50):
             continue
-        state = decode(PlantState, split(states.recv())[0])
+        state = decode(PlantState, split_trailer(states.recv())[0])
         arm = state.mode not in RUNNING
         if arm and not state.armable:
             continue

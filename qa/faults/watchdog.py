@@ -30,7 +30,7 @@ from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.middleware import telemetry
-from dyn_service.graph.middleware.pubsub import split
+from dyn_service.graph.middleware.pubsub import split_trailer
 from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.graph.nodes.plant.parameters import PlantParameters, initial_position, safety_settings
 from dyn_service.messages import decode
@@ -129,7 +129,7 @@ class Rig:
         """The next state, held against the one before."""
         if not self.states.poll(1e3 * PATIENCE_S):
             raise TimeoutError(f"no state came for {PATIENCE_S:g} s; the plant's status is {self.plant.poll()}")
-        state = decode(PlantState, split(self.states.recv())[0])
+        state = decode(PlantState, split_trailer(self.states.recv())[0])
         self._check(state)
         self.last = state
         self._listen()
