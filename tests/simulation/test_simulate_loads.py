@@ -455,7 +455,7 @@ def test_adaptive_steps_are_limited(arm: Robot, monkeypatch: pytest.MonkeyPatch)
         arm.simulate(*start(arm), dt=20.0, steps=2, integrator="adaptive")
     assert str(caught.value).startswith("the simulation diverged in step 1 (t = ")
     assert "it needs more than 300 evaluations between two times of the grid" in str(caught.value)
-    assert "or dt = 20 s is too long for so fast a motion" in str(caught.value)
+    assert "or dt = 20 s is too long for" in str(caught.value)
 
 
 @pytest.mark.parametrize(("tau", "found"), [("fast", "str 'fast'"), (1.0, "shape ()"), ([[["x"]]], "list")])
