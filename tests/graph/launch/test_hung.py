@@ -354,7 +354,7 @@ signal.pause()
         task = Path(f"/proc/{launch.process.pid}/task/{launch.process.pid}/children")
         mine = {int(pid): Path(f"/proc/{pid}") for pid in task.read_text().split()}
         assert len(mine) == 4
-        (guard,) = [pid for pid, path in mine.items() if b"reaper.py" in (path / "cmdline").read_bytes()]
+        (guard,) = [pid for pid, path in mine.items() if b"orphan_cleanup.py" in (path / "cmdline").read_bytes()]
         (folder,) = [
             Path(one.removeprefix(b"DYN_RUNTIME_DIR=").decode())
             for one in (mine[launch.nodes()["moody"]] / "environ").read_bytes().split(b"\0")

@@ -181,8 +181,8 @@ def test_nodes_that_are_killed_come_back(endpoint: str, tmp_path: Path) -> None:
         assert said[0].startswith("[server] panda: 9 kernels for control in ")
         assert said[1] == "[launch] ready: 3 processes\n"
         first = children(launcher.pid)
-        assert sorted(first) == ["controller", "plant", "server"]
-        for name in ("server", "controller"):
+        assert sorted(first) == ["computed_torque", "node", "server"]
+        for name in ("server", "computed_torque"):
             os.kill(first[name], signal.SIGKILL)
             while children(launcher.pid).get(name, first[name]) == first[name]:
                 assert time.monotonic() < deadline, f"{name} did not come back"

@@ -124,7 +124,7 @@ def test_a_controller_that_was_started_again_takes_over_only_with_rearm(tmp_path
         launch.wait_line("server ready")
         os.kill(launch.nodes()["controller"], signal.SIGKILL)
         assert launch.wait() == 1
-    refusal = "the plant is stopped (missed), and rearm is off: a controller that the launcher has started again"
+    refusal = "the plant is stopped (missed), and rearm is off: a controller that the launcher has restarted"
     assert any(refusal in line for line in launch.lines), launch.text
     assert "armed 1 times" in launch.lines[-1]
 

@@ -247,7 +247,7 @@ def test_a_law_that_returns_no_number_ends_with_its_name_and_the_plant_is_releas
 def test_a_goal_on_the_topic_is_followed_and_one_that_is_none_refused(lab: Lab) -> None:
     lab.serve()
     lab.plant(PATIENT)
-    node = lab.node("trajectory_following", f"endpoint:={lab.endpoint}", "loads_rate_hz:=0.0")
+    node = lab.node("controllers.trajectory_following", f"endpoint:={lab.endpoint}", "loads_rate_hz:=0.0")
     lab.wait_for(lambda state: state.mode == "active")
     topic = ("/joint_trajectory", "trajectory_msgs/msg/JointTrajectory")
     for joint in ("elbow", "hinge"):
