@@ -289,6 +289,10 @@ class AsyncClient(Connection, AsyncGaitQueries):
         self._reader = self._loop.create_task(self._read(self._channel))
         return self._channel
 
+    def _renew(self) -> None:
+        if self._channel is not None:
+            self._channel.renew()
+
     async def _disconnect(self) -> None:
         tasks, channel = (self._reader, self._watcher), self._channel
         self._reader = self._watcher = self._channel = None

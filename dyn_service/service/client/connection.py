@@ -206,6 +206,10 @@ class Connection:
             cause = "; one that asks for keys is silent to a client without: give it one by keys= or --key"
         return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s{cause}")
 
+    def _renew(self) -> None:
+        """Replaces the connection."""
+        raise NotImplementedError
+
     def _may_ask_for_keys(self) -> bool:
         """Whether a server there may ask for keys: then it tells a client without one nothing, not even that it is."""
         scheme, _, file = self._endpoint.partition("://")
@@ -245,7 +249,9 @@ class Connection:
         return DeadlineExceededError(f"{query}: no answer from {self._endpoint} within {timeout_s:g} s ({known})")
 
     def _lost(self, query: str, cause: Cause, now_s: float, tries: int) -> UnavailableError:
-        """The error of a call that can be answered no more."""
+        """Returns the error of a call that cannot be answered; replaces the connection to a silent server."""
+        if cause is Cause.SILENT:
+            self._renew()
         happened = {
             Cause.GONE: f"the server at {self._endpoint} went away before it answered",
             Cause.RESTARTED: f"the server at {self._endpoint} was lost and is back, but not with an answer",

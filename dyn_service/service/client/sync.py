@@ -382,6 +382,9 @@ class Client(Connection, GaitQueries):
         self._open()
         former.close()
 
+    def _renew(self) -> None:
+        self._channel.renew()
+
     def _open(self) -> None:
         context = self._given_context if self._given_in == forks() else None  # a parent's did not come along
         self._channel: Channel = open_channel(self._endpoint, context, self._keys)

@@ -149,6 +149,9 @@ class SimulatedChannel:
         self._world.run_until(self._world.now_s + timeout_s, lambda: self._world.up)
         return self._world.up
 
+    def renew(self) -> None:
+        """Messages in flight still arrive, as the late and doubled ones of this network do."""
+
     def close(self) -> None:
         pass
 
@@ -179,6 +182,9 @@ class SimulatedAsyncChannel:
         while not self._world.up and self._world.now_s < until_s:
             await asyncio.sleep(1e-3)
         return self._world.up
+
+    def renew(self) -> None:
+        """Messages in flight still arrive, as the late and doubled ones of this network do."""
 
     def close(self) -> None:
         pass
