@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import Server
+from dyn_service import Client, Server
 from dyn_service.errors import UnavailableError
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.service import Service
@@ -90,6 +90,26 @@ def test_a_request_that_two_fork_servers_exit_during_is_refused(bare: Any) -> No
         assert error["code"] == "RESOURCE_EXHAUSTED"
         assert error["message"].startswith("2 workers were lost during simulate: ")
         assert peer.ask(BATCH)["ok"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_fork_server_killed_before_its_first_worker_is_ready_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = ForkServer.start
+
+    def start_and_kill_the_first(self: ForkServer) -> None:
+        start(self)
+        assert self._process is not None
+        started.append(self._process)
+        if len(started) == 1:
+            self._process.send_signal(number)
+
+    monkeypatch.setattr(ForkServer, "start", start_and_kill_the_first)
+    with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_MS / 1e3) as client:
+        assert client.health()["ready"]
+    assert [process.returncode for process in started] == [-number, 0]
 
 
 def test_a_worker_exits_if_its_fork_server_exited_first() -> None:

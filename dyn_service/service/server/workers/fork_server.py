@@ -79,6 +79,12 @@ class ForkServer:
         except OSError:
             return True
 
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status of the last process, negative for a signal; None while it is not known."""
+        last = self._process or (self._dropped[-1] if self._dropped else None)
+        return None if last is None else last.poll()
+
     def make(self) -> tuple[socket.socket, int]:
         """Orders a worker; returns its pipe and number. Does not block; data written to the pipe is read when the
         worker runs.

@@ -11,6 +11,7 @@ import logging
 import math
 import pickle
 import selectors
+import signal
 import socket
 import threading
 import time
@@ -392,6 +393,9 @@ _START_S = 60.0
 
 _FORK_SERVER_ENDED = "the fork server has exited"
 
+_KILLED = (None, -signal.SIGKILL, -signal.SIGTERM)
+"""Exit statuses of a fork server that did not end by itself, so that another one is started; None: not known yet."""
+
 
 class Pool:
     """The workers and the tasks that wait for them. All calls come from the server's thread.
@@ -451,7 +455,7 @@ class Pool:
         Raises:
             UnavailableError: No worker started in time, or none will.
         """
-        if self._fork_server.ended:
+        if self._fork_server.ended and self._fork_server.exit_status not in _KILLED:
             raise UnavailableError("the server's worker processes do not start; see their output")
         if time.monotonic() > self._start_until_s + self._fork_server.starved_ns / 1e9:
             raise UnavailableError(f"no worker process started within {_START_S:g} s")
