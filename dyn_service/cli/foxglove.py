@@ -39,7 +39,6 @@ def foxglove(
 ) -> int:
     """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
     require("dyn foxglove", "foxglove", "rosbags")
-    from dyn_service.cli.foxglove import FramesAlong
     from dyn_service.graph.middleware.graph import runtime_folders
     from dyn_service.graph.middleware.stop import stopping
     from dyn_service.view.foxglove import FoxgloveServer

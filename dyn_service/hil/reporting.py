@@ -128,7 +128,6 @@ class Reporting:
         runs: list[Run],
     ) -> None:
         from dyn_service.hil.page import run_content
-        from dyn_service.hil.reporting import keep
 
         assert self._folder is not None
         name = file_name(item.nodeid)

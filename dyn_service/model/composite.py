@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dyn_service.model import composite
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import BodyInertia, combine
 from dyn_service.model.joints import NUMBERS, summed
@@ -104,7 +103,7 @@ def _left(bodies: Tree, q: Array) -> Array:
     if that is not finite.
     """
     order = list(bodies.entries_outward)
-    M = composite.mass_matrix(bodies, q)[..., order, :][..., order]
+    M = mass_matrix(bodies, q)[..., order, :][..., order]
     held = np.abs(np.diagonal(M, axis1=-2, axis2=-1))
     left, share = np.array(M), np.zeros(held.shape)
     for k in range(bodies.nv - 1, -1, -1):

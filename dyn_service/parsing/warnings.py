@@ -47,7 +47,7 @@ from dyn_service.parsing.places import Place, counted, listed, named, quoted
 MOMENTS = 1e-3
 """Tolerance of the inertia conditions relative to the largest principal moment: files have moments with 3 digits."""
 LIGHTEST_KG = 1e-6
-HEAVIEST_KG = 1e5
+HEAVIEST_LINK_KG = 1e5
 FARTHEST_COM_M = 10.0
 
 
@@ -93,8 +93,8 @@ def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
         return
     if 0.0 < mass < LIGHTEST_KG:
         yield f"mass {mass:g} kg is less than {LIGHTEST_KG:g} kg"
-    if plausible and mass > HEAVIEST_KG:
-        yield f"mass {mass:g} kg is more than {HEAVIEST_KG:g} kg"
+    if plausible and mass > HEAVIEST_LINK_KG:
+        yield f"mass {mass:g} kg is more than {HEAVIEST_LINK_KG:g} kg"
     distance = math.hypot(*inertial.com)
     if plausible and mass > 0.0 and distance > FARTHEST_COM_M:
         yield f"the centre of mass is {distance:g} m from the link's origin"

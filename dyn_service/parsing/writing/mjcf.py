@@ -77,7 +77,9 @@ class _Writer:
             if joint.mimic is not None and {joint.name, joint.mimic.joint} <= single:
                 followers.append(joint)
             elif joint.mimic is not None:
-                self._tell("dropped", joint, f"follows '{joint.mimic.joint}', which has not one degree of freedom")
+                self._tell(
+                    "dropped", joint, f"follows '{joint.mimic.joint}', which does not have one degree of freedom"
+                )
         if followers:
             couplings = root.add("equality")
             for joint in followers:
@@ -158,12 +160,14 @@ class _Writer:
             a, b, c = np.linalg.eigvalsh(own.inertia)
             if a + b < c or (a < 1e-14 and np.count_nonzero(own.inertia - np.diag(np.diag(own.inertia)))):
                 text = f"no body has the principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2: "
-                stands = link.name not in self._moving
+                is_fixed = link.name not in self._moving
                 kind, end = (
-                    ("dropped", "left out, since it stands") if stands else ("doubted", "MuJoCo does not take them")
+                    ("dropped", "left out, since the body does not move")
+                    if is_fixed
+                    else ("doubted", "MuJoCo rejects them")
                 )
                 self._notes.append(Note(kind, said, text + end))  # type: ignore[arg-type]
-                own = None if stands else own
+                own = None if is_fixed else own
         if own is not None:
             tag.children.append(_inertial(own))
         return tag

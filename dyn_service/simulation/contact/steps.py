@@ -37,7 +37,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
-from dyn_service.simulation.contact import steps
 from dyn_service.simulation.contact.supports import Pushing, Supported, Supports, heavy
 from dyn_service.simulation.divergence import diverged
 from dyn_service.simulation.integrators.explicit import INTEGRATORS
@@ -140,7 +139,7 @@ class StickSlipSteps:
         soft = supports.forces(found.pushed[..., supports.joints :], found.rubbed)
         return supports.in_order(soft / dt, found.held / dt)
 
-    def _least(self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported) -> steps.Found | None:
+    def _least(self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported) -> Found | None:
         """Returns the velocities of one state, with exactly zero for sticking joints; None if the iteration fails.
 
         Friction is bounded by normal forces, which are part of the solution: the step is solved repeatedly with the
@@ -153,8 +152,8 @@ class StickSlipSteps:
         pairs[np.arange(len(rubbing)), 0, rubbing] = 1.0
         rows = np.concatenate([pairs, on.tangents[index]])
         pushing = Pushing(*(x[index] for x in on.pushing))
-        pushers = steps.Pushers(pushing.rows, dt * pushing.load, dt * (pushing.damping + dt * pushing.stiffness))
-        held = steps.HeldRows(
+        pushers = Pushers(pushing.rows, dt * pushing.load, dt * (pushing.damping + dt * pushing.stiffness))
+        held = HeldRows(
             on.held.J[index].reshape(3 * len(supports.rigid), nv),
             np.ravel(-on.held.gap[index][:, None] / supports.time * supports.rigid.normal),
         )
@@ -162,9 +161,7 @@ class StickSlipSteps:
         bound = supports.bound(dt * pushing.forces(pushing.rows @ start))
         for _ in range(_MOST_PASSES):
             limits = np.concatenate([dt * friction[rubbing], bound])
-            found = steps.velocities(
-                equation.A[index], equation.r[index], start, pushers, steps.Rubbing(rows, limits), held
-            )
+            found = velocities(equation.A[index], equation.r[index], start, pushers, Rubbing(rows, limits), held)
             if found is None:
                 return None
             before, bound, start = bound, supports.bound(found.pushing), found.v
