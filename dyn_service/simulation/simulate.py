@@ -11,19 +11,16 @@ external wrenches, which act on rotated links at later stages, the step's formul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.queries import (
-    STOP_DAMPING,
     Array,
-    Contact,
     EffortFunction,
-    Integrator,
-    Method,
     RobotQueries,
     Wrench,
 )
@@ -35,7 +32,7 @@ from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.integrators.explicit import INTEGRATORS
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import Sticking
-from dyn_service.simulation.task import Task, Wrenches, checked
+from dyn_service.simulation.task import Task, checked
 
 
 def simulate(
@@ -44,56 +41,30 @@ def simulate(
     v0: ArrayLike,
     tau: ArrayLike | EffortFunction | None = None,
     *,
-    dt: float,
-    steps: int,
-    method: Method = "articulated",
-    integrator: Integrator = "rk4",
-    gravity: ArrayLike | None = None,
-    wrenches: Wrenches = None,
-    every: int = 1,
-    p0: ArrayLike | None = None,
-    first_step: int = 0,
-    contacts: Contact | Sequence[Contact] | None = None,
-    position_limits: bool = False,
-    effort_limits: bool = False,
-    velocity_limits: bool = False,
-    stop_time: float = 0.0,
-    stop_damping: float = STOP_DAMPING,
     progress: Callable[[float], None] | None = None,
+    **arguments: Any,
 ) -> Trajectory:
     """Simulates a robot, local or remote; see `RobotQueries.simulate`. Payloads are handled by the caller.
+
+    Args:
+        robot: The robot.
+        q0: (..., nq) initial positions.
+        v0: (..., nv) initial velocities.
+        tau: Efforts.
+        progress: Called repeatedly with the completed fraction.
+        **arguments: The other arguments of `task.checked`.
 
     Raises:
         FailedPreconditionError: The motion diverges, or the iteration for an implicit midpoint does not converge.
         InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
     """
-    task = checked(
-        robot.configuration,
-        q0,
-        v0,
-        tau,
-        dt=dt,
-        steps=steps,
-        method=method,
-        integrator=integrator,
-        gravity=gravity,
-        wrenches=wrenches,
-        every=every,
-        p0=p0,
-        first_step=first_step,
-        contacts=contacts,
-        position_limits=position_limits,
-        effort_limits=effort_limits,
-        velocity_limits=velocity_limits,
-        stop_time=stop_time,
-        stop_damping=stop_damping,
-    )
+    task = checked(robot.configuration, q0, v0, tau, **arguments)
     task.q = task.at.unit(task.q, "q0")
     run = _Run(robot, task, progress)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
-        if integrator == "adaptive":
+        if task.integrator == "adaptive":
             return run.adaptive()
-        if integrator == "implicit_midpoint":
+        if task.integrator == "implicit_midpoint":
             return run.implicit_midpoint()
         return run.explicit()
 

@@ -39,16 +39,10 @@ def simulate(
     v0: ArrayLike,
     tau: ArrayLike | EffortFunction | None,
     *,
-    dt: float,
-    steps: int,
-    t0: float = 0.0,
-    first_step: int = 0,
-    every: int = 1,
-    gravity: ArrayLike | None = None,
-    wrenches: Any = None,
     overlay: Overlay | None = None,
     passive: bool = True,
     progress: Callable[[float], None] | None = None,
+    **arguments: Any,
 ) -> Generator[Asking, Mapping[str, Array], RheonomicTrajectory]:
     """Yields the requests of a motion; the caller sends the outputs of each back in. Returns the motion.
 
@@ -58,35 +52,16 @@ def simulate(
         q0: Initial positions of the free joints.
         v0: Initial velocities.
         tau: Efforts. A function is called in this process, with one request per step.
-        dt: s, the length of a step.
-        steps: The number of steps.
-        t0: s.
-        first_step: The number of steps before these.
-        every: Record every `every` steps.
-        gravity: m/s^2.
-        wrenches: Constant during the motion.
         overlay: Constant during the motion; its leading axes are those of the states.
         passive: Whether passive joint forces act.
         progress: Called after each part with the completed fraction.
+        **arguments: The other arguments of `sampled.checked`.
 
     Raises:
         NotFoundError: There is no movable joint of a prescribed one's name.
         InvalidArgumentError: An argument has the wrong shape or value; names it.
     """
-    task = checked(
-        at,
-        prescribed,
-        spread(q0, overlay_lead(overlay)),
-        v0,
-        tau,
-        dt=dt,
-        steps=steps,
-        t0=t0,
-        first_step=first_step,
-        every=every,
-        gravity=gravity,
-        wrenches=wrenches,
-    )
+    task = checked(at, prescribed, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
     dt, steps, every, first_step, t0 = task.grid
     q, v, by_function = task.q, task.v, task.efforts.function is not None
     states = max(1, q.size // max(task.parts.free.nq, 1), v.size // max(task.parts.free.nv, 1))

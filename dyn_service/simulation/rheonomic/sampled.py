@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,14 +40,8 @@ def simulate_rheonomic(
     v0: ArrayLike,
     tau: ArrayLike | EffortFunction | None = None,
     *,
-    dt: float,
-    steps: int,
-    t0: float = 0.0,
-    first_step: int = 0,
-    every: int = 1,
-    gravity: ArrayLike | None = None,
-    wrenches: Wrench | Sequence[Wrench] | None = None,
     progress: Callable[[float], None] | None = None,
+    **arguments: Any,
 ) -> RheonomicTrajectory:
     """Simulates the free joints while the prescribed ones move as given, by `steps` RK4 steps of `dt`.
 
@@ -58,14 +53,8 @@ def simulate_rheonomic(
         v0: (..., nf) initial velocities.
         tau: Efforts of the free joints, held through each step: None (zero), (nf,) or (..., 1, nf) constant,
             (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the start of the step.
-        dt: s.
-        steps: The number of steps.
-        t0: s, the time of step 0.
-        first_step: The number of steps before these, if this is a part of a longer motion.
-        every: Record every `every` steps; the initial state and these are returned.
-        gravity: (..., 3) m/s^2, world axes; None is the default.
-        wrenches: External wrenches on links, vectors (..., 3), constant during the motion.
         progress: Called after each step with the completed fraction.
+        **arguments: The other arguments of `checked`.
 
     Returns:
         `steps // every + 1` states of all joints; the last one under the efforts of the last step.
@@ -76,20 +65,7 @@ def simulate_rheonomic(
         FailedPreconditionError: The accelerations are no longer finite (names step and time), or the mass matrix of the
             free joints is singular.
     """
-    task = checked(
-        robot.configuration,
-        prescribed,
-        q0,
-        v0,
-        tau,
-        dt=dt,
-        steps=steps,
-        t0=t0,
-        first_step=first_step,
-        every=every,
-        gravity=gravity,
-        wrenches=wrenches,
-    )
+    task = checked(robot.configuration, prescribed, q0, v0, tau, **arguments)
     grid, parts, rows = task.grid, task.parts, task.rows
     q, v = parts.free.unit(task.q, "q0"), task.v
     free = parts.free_v
@@ -169,6 +145,20 @@ def checked(
 ) -> RheonomicTask:
     """Checks the arguments of `simulate_rheonomic`.
 
+    Args:
+        at: The robot's movable joints.
+        prescribed: As in `simulate_rheonomic`, like the next three.
+        q0: Initial positions of the free joints.
+        v0: Initial velocities.
+        tau: Efforts.
+        dt: s.
+        steps: The number of steps.
+        t0: s, the time of step 0.
+        first_step: The number of steps before these, if this is a part of a longer motion.
+        every: Record every `every` steps; the initial state and these are returned.
+        gravity: (..., 3) m/s^2, world axes; None is the default.
+        wrenches: External wrenches on links, vectors (..., 3), constant during the motion.
+
     Raises:
         NotFoundError: A prescribed joint is not a movable joint.
         InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
@@ -203,7 +193,7 @@ def sampled(
 
     Args:
         prescribed: See `GivenMotion`. The caller ensures that velocities and accelerations are derivatives of
-        positions.
+            positions.
         dt: s, the length of a step.
         steps: The number of steps.
         t0: s, the time of step 0.
@@ -211,8 +201,7 @@ def sampled(
 
     Raises:
         InvalidArgumentError: The samples of a joint are not (..., rows, 3) finite numbers with one of the two numbers
-        of
-            rows, or the grid is invalid.
+            of rows, or the grid is invalid.
     """
     grid = check_grid(dt, steps, first_step=first_step, t0=t0)
     if not isinstance(prescribed, Mapping):
