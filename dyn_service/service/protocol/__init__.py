@@ -1,1 +1,1 @@
-"""The wire, version 1: what a request and a reply are in bytes. See `docs/protocol.md`."""
+"""The wire protocol, version 1: requests and replies as bytes. `docs/protocol.md` specifies it."""

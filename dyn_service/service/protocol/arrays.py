@@ -1,7 +1,7 @@
 """Arrays in a message: `{"dtype": "<f8", "shape": [..], "data": bin}`, or nested lists of numbers.
 
-The bytes are in C order, little-endian. A reader turns every accepted type into float64; a writer only writes `<f8`.
-NaN and infinity are refused here, once, so that no kernel and no robot ever acts on one that came over a socket.
+The bytes are little-endian, in C order. A reader converts every accepted type to float64; a writer writes `<f8` only.
+`unpack_array` rejects NaN and infinity, so that no kernel receives one from a socket.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
 from dyn_service.service.protocol.limits import MAX_DIMENSIONS, MAX_LIST, MAX_MESSAGE_BYTES
 
 DTYPES = ("<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
-"""The element types a reader takes, in NumPy's spelling."""
+"""Accepted element types, in NumPy's notation."""
 
 _DTYPES = {name: np.dtype(name) for name in DTYPES}
 _F8 = _DTYPES["<f8"]
-_FEW = 64
-"""Up to so many numbers, adding them up in Python beats starting a NumPy loop."""
+_MAX_PYTHON_SUM = 64
+"""Largest number of entries that Python's `sum` adds faster than NumPy."""
 
-_SHORT = 4096
-"""Up to so many bytes, copying is faster than lending."""
+_MAX_COPIED_BYTES = 4096
+"""Largest array for which a copy of the bytes is faster than a view."""
 
 
 class WireArray(msgspec.Struct, frozen=True, gc=False):
-    """An array as it stands in a message."""
+    """An array in a message."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -39,35 +39,35 @@ class WireArray(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplyArray(msgspec.Struct, gc=False):
-    """An array in a reply as a client reads it: its bytes stay writable, and so does the array that is made of them."""
+    """An array in a reply. Its bytes are writable, so the array that `value` returns is writable too."""
 
     dtype: Literal["<f8"]
     shape: tuple[int, ...]
     data: bytearray
 
     def value(self) -> Any:
-        """The array, or the number where it has no axes.
+        """Returns the array, or a number if the shape is empty.
 
         Raises:
-            ValueError: The bytes are not those of the shape.
+            ValueError: The shape does not match the number of bytes, or has a negative entry.
         """
         array = np.frombuffer(self.data)
         if array.shape == self.shape:
             return array
-        if self.shape and min(self.shape) < 0:  # NumPy would choose it
+        if self.shape and min(self.shape) < 0:  # NumPy would infer this axis
             raise ValueError(f"its shape is {self.shape}")
         return array.reshape(self.shape)[()]
 
 
 def pack_array(value: ArrayLike, path: str) -> WireArray | float:
-    """The value as a message carries it; a number stays a number.
+    """Encodes an array; a float is returned unchanged.
 
     Args:
         value: Anything NumPy reads as an array of real numbers.
-        path: Where it stands in the request, for the error.
+        path: Path of the value in the request, for the error.
 
     Raises:
-        InvalidArgumentError: The value is no array of real numbers.
+        InvalidArgumentError: The value is not an array of real numbers.
     """
     if type(value) is float:
         return value
@@ -76,20 +76,21 @@ def pack_array(value: ArrayLike, path: str) -> WireArray | float:
 
 
 def unpack_array(value: Any, path: str) -> Array:
-    """The array that a message holds: float64, finite, read-only.
+    """Decodes an array to float64, finite and read-only.
 
     Args:
-        value: A map with `dtype`, `shape` and `data`, a list of numbers or of such lists, or one number.
-        path: Where it stands in the request, for the error.
+        value: A map with `dtype`, `shape` and `data`, nested lists of numbers, or one number.
+        path: Path of the value in the request, for the error.
 
     Raises:
-        InvalidArgumentError: Not an array, of an unknown type, of a wrong length, or not finite.
-        ResourceExhaustedError: Too many dimensions, or entries.
+        InvalidArgumentError: The value is not an array, its type is unknown, its length is wrong, or an entry is not
+            finite.
+        ResourceExhaustedError: The array has too many dimensions or entries.
     """
     if type(value) is dict:
         array = _from_binary(value, path)
     elif type(value) is float and isfinite(value):
-        return np.float64(value)  # type: ignore[return-value]  # has what is used of an array without axes
+        return np.float64(value)  # type: ignore[return-value]  # has the attributes of an array without axes
     else:
         array = _from_lists(value, path)
     if not is_finite(array):
@@ -100,43 +101,43 @@ def unpack_array(value: Any, path: str) -> Array:
 
 
 def not_finite_at(array: Array) -> tuple[int, ...]:
-    """The place of the first entry that is not finite, where there is one."""
+    """Returns the index of the first entry that is not finite. The array must have such an entry."""
     return tuple(int(k) for k in np.unravel_index(np.argmin(np.isfinite(array)), array.shape))
 
 
 def is_finite(array: Array) -> bool:
     """Whether all entries are finite numbers."""
-    if array.size <= _FEW and isfinite(sum(array.data if array.ndim == 1 else array.ravel().data)):
+    if array.size <= _MAX_PYTHON_SUM and isfinite(sum(array.data if array.ndim == 1 else array.ravel().data)):
         return True
-    # A sum of finite numbers may overflow: only an entry that is not finite is a fault.
+    # A sum of finite numbers may overflow, so an infinite sum is not yet an error.
     return bool(np.isfinite(array).all())
 
 
 def may_be_infinite(data: bytes | bytearray) -> bool:
-    """Whether numbers, as `<f8`, may hold one that is not finite: quick, and never wrong where it says no.
+    """Whether `<f8` data may contain a number that is not finite. A fast test: False is certain, True is not.
 
-    Infinity, NaN, and finite numbers from 5e303 on have this byte in front, up to their sign.
+    The highest byte of infinity, NaN and finite numbers of magnitude 5e303 and more is 0x7F or 0xFF.
     """
     high = data[7::8]
     return 0x7F in high or 0xFF in high
 
 
 def pack_output(value: Any) -> Any:
-    """An output of a robot as a message carries it: an array, or a tuple of names as it is."""
+    """Encodes an output of a robot; a tuple of names is returned unchanged."""
     if isinstance(value, tuple):
         return value
-    if value.nbytes <= _SHORT:
+    if value.nbytes <= _MAX_COPIED_BYTES:
         return WireArray("<f8", value.shape, value.tobytes())
     return WireArray("<f8", value.shape, np.ascontiguousarray(value, _F8).data)
 
 
 def describe_value(value: Any) -> str:
-    """What a decoded value is, in the words of MessagePack, for error messages."""
+    """Returns the MessagePack type of a decoded value, for error messages."""
     names: dict[type, str] = {
-        bool: "a truth value",
+        bool: "a boolean",
         int: "an integer",
         float: "a float",
-        str: "a text",
+        str: "a string",
         bytes: "binary data",
     }
     names |= {dict: "a map", list: "a list", type(None): "nil"}
@@ -144,7 +145,7 @@ def describe_value(value: Any) -> str:
 
 
 def show_value(value: Any) -> str:
-    """A decoded value as text, cut short, for error messages."""
+    """Returns the `repr` of a decoded value, at most 60 characters, for error messages."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -165,7 +166,7 @@ def _from_binary(value: dict[Any, Any], path: str) -> Array:
         and len(shape) == 1
         and type(shape[0]) is int
         and shape[0] * 8 == len(data)
-    ):  # one state, as clients write it
+    ):  # fast path: one state, as the clients of this package write it
         return np.frombuffer(data, _F8)
     for key, part in (("dtype", dtype), ("shape", shape), ("data", data)):
         if part is None:
@@ -183,9 +184,9 @@ def _from_binary(value: dict[Any, Any], path: str) -> Array:
         raise _fault(
             path, f"must have {expected} bytes of data for shape {show_value(shape)} of {dtype}, found {len(data)}"
         )
-    if prod(size for size in shape if size) > MAX_MESSAGE_BYTES:  # no entries, yet too large to be an array
+    if prod(size for size in shape if size) > MAX_MESSAGE_BYTES:  # empty, but NumPy cannot represent the shape
         raise _fault(path, f"must have a shape of at most {MAX_MESSAGE_BYTES} entries, found {show_value(shape)}")
-    if prod(shape) * _F8.itemsize > MAX_MESSAGE_BYTES:  # small integers grow
+    if prod(shape) * _F8.itemsize > MAX_MESSAGE_BYTES:  # smaller types grow when converted
         message = f"{_name(path)} takes {prod(shape) * _F8.itemsize} bytes as doubles, the limit is {MAX_MESSAGE_BYTES}"
         raise ResourceExhaustedError(message, path=path)
     array: NDArray[Any] = np.frombuffer(data, kind).reshape(shape)
@@ -211,7 +212,7 @@ def _from_lists(value: Any, path: str) -> Array:
         for part in flat:
             if type(part) is not list or len(part) != size:
                 found = f"a list of {len(part)}" if type(part) is list else describe_value(part)
-                raise _fault(path, f"must be rectangular, found {found} beside a list of {size}")
+                raise _fault(path, f"must be rectangular, found {found} next to a list of {size}")
         flat = [entry for part in flat for entry in part]
     for entry in flat:
         if type(entry) is not float and type(entry) is not int:

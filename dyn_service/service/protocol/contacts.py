@@ -21,33 +21,33 @@ _DEFAULTS = {each.name: each.default for each in fields(Contact) if each.default
 
 
 def pack_contacts(value: Any, path: str) -> list[dict[str, Any]]:
-    """The contacts as a message carries them, without what stands at its default.
+    """Encodes contacts, without the fields that have their default value.
 
     Args:
         value: A `Contact` or a sequence of them.
-        path: Where they stand in the request, for the error.
+        path: Path of the value in the request, for the error.
 
     Raises:
-        InvalidArgumentError: Something else than a `Contact`, or a field that no message can carry.
+        InvalidArgumentError: An entry is not a `Contact`, or a field cannot be encoded.
     """
     packed = []
     for contact, place in each_of(value, Contact, path):
         entry = {name: getattr(contact, name) for name in _KEYS}
-        said = {name: x for name, x in entry.items() if x is not _DEFAULTS.get(name, MISSING)}
-        packed.append({n: pack_array(x, f"{place}.{n}") if n in _VECTORS else _plain(x) for n, x in said.items()})
+        given = {name: x for name, x in entry.items() if x is not _DEFAULTS.get(name, MISSING)}
+        packed.append({n: pack_array(x, f"{place}.{n}") if n in _VECTORS else _plain(x) for n, x in given.items()})
     return packed
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's. What else it may be is for the server to refuse."""
+    """Converts a NumPy number to a Python number. The server validates all other values."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def unpack_contacts(value: Any, path: str) -> list[Contact]:
-    """The contacts that a message holds; what their numbers may be is for the motion to say.
+    """Decodes contacts. The simulation validates their numbers.
 
     Raises:
-        InvalidArgumentError: A field that is missing, unknown or of the wrong type, or an array that is not finite.
+        InvalidArgumentError: A field is missing, unknown or of the wrong type, or an array is not finite.
     """
     return [_unpack_contact(entry, place) for entry, place in entries(value, path)]
 

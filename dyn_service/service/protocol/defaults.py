@@ -1,23 +1,23 @@
-"""What both sides of the wire state, each figure once. Imports nothing, so that a command's help is quick."""
+"""Default values that clients, servers and commands share. It imports nothing, to keep `--help` fast."""
 
 from __future__ import annotations
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5755"
-"""Loopback: nothing outside this machine reaches a server that was not told otherwise."""
+"""Loopback: by default, other machines cannot reach a server."""
 
 NOTICE_PERIOD_MS = 1000.0
-"""How often a request that waits for a compiler is told so."""
+"""Interval between the notices to a request that waits for a compilation."""
 
 DEFAULT_COMPILE_WAIT_S = 120.0
-"""How long a client waits, beyond its time limit, while the server compiles: several times what a large robot takes."""
+"""Additional time a client waits while the server compiles: several times the compilation of a large robot."""
 
 DEFAULT_TIMEOUT_S = 1.0
-"""How long a call waits for its answer."""
+"""Time limit of a call."""
 
 DEFAULT_RETRIES = 3
-"""So often a query that changes nothing is sent again over a connection that stands."""
+"""Number of retries of a query that changes nothing, over an open connection."""
 
 DEFAULT_RETRY_AFTER_S = 0.1
-"""Silence before a request is sent again: far more than a single state takes, and more than the time limits of control
-loops, which are therefore never sent twice.
+"""Time without a reply before a retry: far longer than the computation of one state, and longer than the time limits of
+control loops, whose requests are therefore never retried.
 """

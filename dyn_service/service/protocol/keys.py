@@ -1,12 +1,12 @@
-"""CURVE keys in files: who a client is, and which server it means.
+"""CURVE key files: the identity of a client, and the public key of its server.
 
-    name = "panda-arm"        # a key file, TOML; nobody but its owner may read it
-    public = "..."            # 40 characters of Z85, as all keys
+    name = "panda-arm"        # TOML; readable by its owner only
+    public = "..."            # every key has 40 characters of Z85
     secret = "..."
-    server = "..."            # the public key of the server that it is for; not in the server's own file
+    server = "..."            # public key of the server; absent in the server's own file
 
-Whoever has the file may ask in its name. So it is made readable to its owner alone from its first byte on, and a file
-that others can read is refused with the command that mends it.
+A process that can read the file can send requests under its name. So the file is created with mode 600, and a file that
+other users can read is refused; the error names the `chmod` command that fixes it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from dyn_service.errors import (
 )
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-"""What a key may be called: it becomes a file name, and a word of a line."""
+"""Valid names of keys. The name becomes a file name and a word in the list of allowed keys."""
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-"""What a file's mode grants to others than its owner."""
+"""Mode bits of the group and of other users."""
 
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
-_MOST_BYTES = 1 << 20
-"""Longest file of keys: some ten thousand of them."""
+_MAX_BYTES = 1 << 20
+"""Longest file of keys: about ten thousand keys."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """A key pair. server: the public key of the server that a client means; empty in the server's own."""
+    """A key pair. server: public key of the client's server; empty in a server's own keys."""
 
     name: str
     public: str
@@ -51,31 +51,35 @@ class Keys:
 
 
 KeySource = str | os.PathLike[str] | Keys
-"""Where a client's keys come from: the path of a key file, or what was read from one."""
+"""A client's keys: the path of a key file, or its content."""
 
 
 def make_keys(name: str, server: str = "") -> Keys:
-    """A new key pair.
+    """Generates a key pair.
 
     Raises:
-        InvalidArgumentError: The name cannot be one.
-        UnimplementedError: This ZeroMQ was built without encryption.
+        InvalidArgumentError: The name does not match `NAME`.
+        UnimplementedError: The ZeroMQ library was built without encryption.
     """
     if not NAME.fullmatch(name):
         raise InvalidArgumentError(
             f"the name of a key must be up to 64 letters, digits, '.', '_' and '-', found '{name}'", path="name"
         )
     if not zmq.has("curve"):
-        raise UnimplementedError("this ZeroMQ library was built without CURVE, so there can be no keys")
+        raise UnimplementedError("the ZeroMQ library was built without CURVE, so keys cannot be generated")
     public, secret = zmq.curve_keypair()
     return Keys(name, public.decode(), secret.decode(), server)
 
 
 def check_public(text: Any, path: str) -> str:
-    """The public key, if it looks like one.
+    """Returns the public key if its format is valid.
+
+    Args:
+        text: The key.
+        path: Name of the parameter or field that contains it, for the error.
 
     Raises:
-        InvalidArgumentError: It does not; `path` says where it stands.
+        InvalidArgumentError: It is not 40 characters of Z85.
     """
     if not isinstance(text, str) or not _Z85.fullmatch(text):
         raise InvalidArgumentError(f"{path} must be a public key, 40 characters of Z85, found {text!r}", path=path)
@@ -83,21 +87,21 @@ def check_public(text: Any, path: str) -> str:
 
 
 def write_keys(file: Path, keys: Keys) -> None:
-    """Writes a key file that its owner alone may read.
+    """Writes a key file with mode 600.
 
     Raises:
-        FailedPreconditionError: There is such a file already; it is left alone.
+        FailedPreconditionError: The file already exists; it is not changed.
     """
     lines = [("name", keys.name), ("public", keys.public), ("secret", keys.secret), ("server", keys.server)]
-    text = "# A secret key: whoever can read this file may ask in its name.\n"
-    text += "".join(f"{name} = '{value}'\n" for name, value in lines if value)  # Z85 has no quotes of this kind
+    text = "# A secret key: a process that can read this file can send requests under its name.\n"
+    text += "".join(f"{name} = '{value}'\n" for name, value in lines if value)  # Z85 has no single quotes
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise FailedPreconditionError(f"{file} already exists, and a key is never overwritten", path="keys") from None
+        raise FailedPreconditionError(f"{file} already exists; keys are never overwritten", path="keys") from None
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as writing:
-            os.fchmod(writing.fileno(), 0o600)  # whatever an odd umask took away
+            os.fchmod(writing.fileno(), 0o600)  # the umask may have removed bits
             writing.write(text)
             writing.flush()
             os.fsync(writing.fileno())
@@ -107,12 +111,12 @@ def write_keys(file: Path, keys: Keys) -> None:
 
 
 def read_keys(file: str | os.PathLike[str]) -> Keys:
-    """The keys in a file.
+    """Reads a key file.
 
     Raises:
-        NotFoundError: There is no such file.
-        PermissionDeniedError: Others may read it, or it is another user's.
-        InvalidArgumentError: It is no key file.
+        NotFoundError: The file does not exist.
+        PermissionDeniedError: Other users can read it, or it belongs to another user.
+        InvalidArgumentError: It is not a key file.
     """
     content = read_guarded(Path(file), OTHERS, "chmod 600")
     try:
@@ -121,28 +125,28 @@ def read_keys(file: str | os.PathLike[str]) -> Keys:
         sound = bool(NAME.fullmatch(keys.name)) and zmq.curve_public(keys.secret.encode()).decode() == keys.public
         if keys.server:
             check_public(keys.server, "server")
-    except (TypeError, ValueError):  # whose message may hold the secret
+    except (TypeError, ValueError):  # whose message may contain the secret
         sound = False
     if not sound:
-        raise InvalidArgumentError(f"{os.fspath(file)} is no key file: make one with dyn keys new", path="keys")
+        raise InvalidArgumentError(f"{os.fspath(file)} is not a key file: make one with dyn keys new", path="keys")
     return keys
 
 
 def read_guarded(file: Path, forbidden: int, remedy: str) -> bytes:
-    """The content of a file that is this user's (or root's), and not open to others.
+    """Returns the content of a file that belongs to this user or root and is protected from other users.
 
     Args:
-        file: Which.
-        forbidden: The bits of its mode that may not be set.
-        remedy: The command that takes them away.
+        file: Path of the file.
+        forbidden: Mode bits that must not be set.
+        remedy: Command that clears them, without the path.
 
     Raises:
-        NotFoundError: There is no such file.
-        PermissionDeniedError: It is not guarded, or cannot be read.
-        InvalidArgumentError: It is no regular file, or too long.
+        NotFoundError: The file does not exist.
+        PermissionDeniedError: It is not protected, or cannot be read.
+        InvalidArgumentError: It is not a regular file, or too long.
     """
     try:
-        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for its writer
+        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would block
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {file}", path="keys") from None
     except OSError as fault:
@@ -153,28 +157,28 @@ def read_guarded(file: Path, forbidden: int, remedy: str) -> bytes:
         os.close(descriptor)
         raise
     with os.fdopen(descriptor, "rb") as reading:
-        content = reading.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise InvalidArgumentError(f"{file} is longer than {_MOST_BYTES} bytes", path="keys")
+        content = reading.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise InvalidArgumentError(f"{file} is longer than {_MAX_BYTES} bytes", path="keys")
     return content
 
 
 def check_guarded(file: Path, status: os.stat_result, forbidden: int, remedy: str, path: str) -> None:
-    """Sees to it that a file is a regular one of this user (or root), and not open to others.
+    """Checks that a file is regular, belongs to this user or root, and is protected from other users.
 
     Args:
-        file: Which.
-        status: Of the open file.
-        forbidden: The bits of its mode that may not be set.
-        remedy: The command that takes them away.
-        path: Which parameter names it.
+        file: Path of the file, for the error.
+        status: Status of the open file.
+        forbidden: Mode bits that must not be set.
+        remedy: Command that clears them, without the path.
+        path: Name of the parameter that specifies the file, for the error.
 
     Raises:
-        PermissionDeniedError: It is open to others, or another user's.
-        InvalidArgumentError: It is no regular file.
+        PermissionDeniedError: It is open to other users, or belongs to one.
+        InvalidArgumentError: It is not a regular file.
     """
     if not stat.S_ISREG(status.st_mode):
-        raise InvalidArgumentError(f"{file} is no regular file", path=path)
+        raise InvalidArgumentError(f"{file} is not a regular file", path=path)
     check_owner(file, status, path)
     if status.st_mode & forbidden:
         mode = stat.S_IMODE(status.st_mode)
@@ -182,40 +186,39 @@ def check_guarded(file: Path, status: os.stat_result, forbidden: int, remedy: st
 
 
 def check_owner(file: Path, status: os.stat_result, path: str) -> None:
-    """Sees to it that a file or folder belongs to this user, or to root.
+    """Checks that a file or folder belongs to this user or root.
 
     Raises:
-        PermissionDeniedError: It does not.
+        PermissionDeniedError: It belongs to another user.
     """
     if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
         raise PermissionDeniedError(f"{file} belongs to user {status.st_uid}, expected {os.geteuid()}", path=path)
 
 
 def client_keys(keys: KeySource, server_key: str | None = None) -> Keys:
-    """What a client needs to speak to a server with keys.
+    """Returns a client's keys with the public key of its server.
 
     Args:
-        keys: The client's key file, or what was read from one.
+        keys: The client's key file, or its content.
         server_key: The server's public key; None: it is in the file.
 
     Raises:
-        InvalidArgumentError: Nothing says which server is meant, or the file is no key file.
-        NotFoundError: There is no such file.
-        PermissionDeniedError: Others may read it.
+        InvalidArgumentError: The server's key is missing or invalid, or the file is not a key file.
+        NotFoundError: The file does not exist.
+        PermissionDeniedError: Other users can read it.
     """
     found = keys if isinstance(keys, Keys) else read_keys(keys)
     server = check_public(server_key, "server_key") if server_key is not None else found.server
     if not server:
         raise InvalidArgumentError(
-            f"the key '{found.name}' does not say which server it is for: give the server's public key, by server_key "
-            "or --server-key",
+            f"the key '{found.name}' names no server: specify the server's public key by server_key or --server-key",
             path="server_key",
         )
     return Keys(found.name, found.public, found.secret, server)
 
 
 def use_keys(socket: zmq.Socket[Any], keys: Keys) -> None:
-    """Has a client's socket prove who it is, and speak to the server with this key alone; before it connects."""
+    """Sets the CURVE options of a client's socket. Call it before the socket connects."""
     socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())

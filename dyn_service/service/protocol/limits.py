@@ -1,8 +1,8 @@
-"""What a message may hold: the limits of the wire, and the decoder that keeps them.
+"""Limits of messages and servers, and the decoder that enforces those of messages.
 
-A few bytes of MessagePack can announce millions of entries (a mebibyte of empty maps is 76 MB of Python objects), so
-every count is capped before it is allocated. Bulk numbers travel as binary data, which these caps do not touch; nested
-lists are for small messages written by hand.
+A few bytes of MessagePack can announce millions of entries (a mebibyte of empty maps becomes 76 MB of Python objects),
+so each count is checked before memory is allocated. Large arrays are binary data, to which these limits do not apply;
+nested lists are for small messages written by hand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from dyn_service.errors import InvalidArgumentError, ResourceExhaustedError
 
 MAX_MESSAGE_BYTES = 64 << 20
-"""Longest request or reply, unless the server is told otherwise."""
+"""Default length of the longest request and reply."""
 
 MAX_LIST = 4096
 """Entries of one list."""
@@ -25,57 +25,57 @@ MAX_MAP = 256
 """Entries of one map."""
 
 MAX_TEXT = 8 << 20
-"""Bytes of one text, which may be a robot description."""
+"""Bytes of one string, which may be a robot description."""
 
 MAX_ENTRIES = 65536
-"""Entries of all lists and maps of a message together."""
+"""Total entries of all lists and maps in a message."""
 
 MAX_DIMENSIONS = 16
 """Dimensions of one array."""
 
 MAX_NESTING = 64
-"""Lists and maps inside each other."""
+"""Nesting depth of lists and maps."""
 
 _OVER = re.compile(r"(\d+) exceeds max_(\w+)_len\((\d+)\)")
 _KINDS = {
     "array": "a list of {} entries is over the limit of {}",
     "map": "a map of {} entries is over the limit of {}",
-    "str": "a text of {} bytes is over the limit of {}",
-    "bin": "binary data of {} bytes are over the limit of {}",
+    "str": "a string of {} bytes is over the limit of {}",
+    "bin": "binary data of {} bytes is over the limit of {}",
 }
 
 
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits a server can set for itself. In process nothing of this is limited.
+    """The configurable limits of a server. Calls in the same process have no limits.
 
-    Of messages and those who send them:
+    Messages and queues:
 
-    max_message_bytes: longest request; the transport closes a connection that announces more.
-    max_reply_bytes: longest reply; a request whose answer would be longer is refused before it is computed.
-    max_entries: of all lists and maps of a request together. max_nesting: lists and maps inside each other.
-    max_waiting: requests that may wait for a worker, max_waiting_per_client: of one connection. max_waiting_bytes:
-    their bytes together.
+    max_message_bytes: longest request; the transport closes a connection that announces a longer one.
+    max_reply_bytes: longest reply; a request with a longer answer is refused before it is computed.
+    max_entries: total entries of all lists and maps in a request. max_nesting: nesting depth of lists and maps.
+    max_waiting: queued requests in total, max_waiting_per_client: of one connection, max_waiting_bytes: their total
+    size.
 
-    Of one request, foretold before any of it is spent (see `api.cost`):
+    One request, estimated before it is computed (see `api.cost`):
 
-    max_work_s: seconds of one core; what cannot be foretold is stopped when it has taken so long.
-    max_memory_bytes: for its inputs, its answer and what lives in between.
-    max_states: of a batch. max_steps: of a motion. max_wrenches: external ones. max_contacts: points that
-    meet planes. max_segments: of a gait chain.
+    max_work_s: seconds on one core; work that cannot be estimated is stopped after this time.
+    max_memory_bytes: memory for inputs, answer and intermediate results.
+    max_states: states in a batch. max_steps: steps of a simulation. max_wrenches: external wrenches.
+    max_contacts: contact points. max_segments: segments of a gait chain.
 
-    Of robots:
+    Robots:
 
-    max_robots: served at a time. max_links, max_joints: of one that is loaded. max_urdf_bytes: of its description.
-    max_xml_elements (with comments), max_xml_nesting: of that.
+    max_robots: loaded robots. max_links, max_joints: of one robot. max_urdf_bytes: length of its description.
+    max_xml_elements (comments included), max_xml_nesting: of its XML.
 
-    Of connections, over all together:
+    All connections together:
 
-    max_connections: peers at a time, fewer where the system allows fewer open files. max_unfinished_bytes: of messages
-    that have not ended. max_unread_bytes: of replies that are not read.
+    max_connections: open connections; fewer if the system allows fewer open files. max_unfinished_bytes: bytes of
+    incomplete messages. max_unread_bytes: bytes of replies that clients have not read.
 
-    Of worker processes:
+    Worker processes:
 
-    max_worker_s: how long one may be at a request, kernels that it has to make included. max_worker_bytes: its memory.
+    max_worker_s: time for one request, including compilation. max_worker_bytes: memory of a worker.
     """
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -107,20 +107,22 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if not getattr(self, name) > 0:
-                raise InvalidArgumentError(f"the limit {name} is {getattr(self, name)}, must be positive")
+                raise InvalidArgumentError(f"the limit {name} must be positive, found {getattr(self, name)}")
         for name, most in (("max_entries", MAX_ENTRIES), ("max_nesting", MAX_NESTING), ("max_urdf_bytes", MAX_TEXT)):
             if getattr(self, name) > most:
-                raise InvalidArgumentError(f"the limit {name} is {getattr(self, name)}, the wire takes at most {most}")
+                raise InvalidArgumentError(
+                    f"the limit {name} is {getattr(self, name)}, the protocol allows at most {most}"
+                )
 
 
 def unpack(payload: bytes | memoryview, limits: RequestLimits) -> Any:
-    """The one object that the payload holds.
+    """Decodes a payload of one MessagePack object.
 
     Raises:
         InvalidArgumentError: The payload is not one MessagePack object.
-        ResourceExhaustedError: It is over one of the limits of this module, or of `limits`.
+        ResourceExhaustedError: It exceeds a limit of this module or of `limits`.
     """
-    # Each entry takes at least a byte, so that only longer payloads can hold too many: the others need no counting.
+    # Each entry takes at least one byte, so a payload of at most max_entries bytes needs no counting.
     counter = _Counter(limits.max_entries) if len(payload) > limits.max_entries else None
     try:
         return msgpack.unpackb(
@@ -139,10 +141,10 @@ def unpack(payload: bytes | memoryview, limits: RequestLimits) -> Any:
 
 
 def check_nesting(value: Any, limits: RequestLimits) -> None:
-    """Refuses lists and maps that stand too deep inside each other.
+    """Checks the nesting depth of lists and maps.
 
     Raises:
-        ResourceExhaustedError: They do.
+        ResourceExhaustedError: The depth exceeds `limits.max_nesting`.
     """
     level = [value]
     for _ in range(limits.max_nesting):
@@ -158,7 +160,7 @@ def _too_deep(limits: RequestLimits) -> ResourceExhaustedError:
 
 
 class _Counter:
-    """Adds up the entries of the lists and maps that are decoded."""
+    """Counts the entries of the lists and maps while they are decoded."""
 
     def __init__(self, most: int) -> None:
         self._entries = 0
@@ -167,7 +169,7 @@ class _Counter:
     def count(self, container: Any) -> Any:
         self._entries += len(container)
         if self._entries > self._most:
-            raise ResourceExhaustedError(f"the message's lists and maps hold more than {self._most} entries together")
+            raise ResourceExhaustedError(f"the message's lists and maps have more than {self._most} entries in total")
         return container
 
 
@@ -175,12 +177,12 @@ def _explain(fault: Exception, payload: bytes | memoryview) -> InvalidArgumentEr
     if not len(payload):
         return InvalidArgumentError("the message is empty, expected a MessagePack map")
     if isinstance(fault, msgpack.ExtraData):
-        return InvalidArgumentError(f"the message goes on for {len(fault.extra)} bytes after its MessagePack map")
+        return InvalidArgumentError(f"the message has {len(fault.extra)} extra bytes after its MessagePack object")
     over = _OVER.match(str(fault))
     if over is None:
-        cause = str(fault) or "a byte that starts no object"
+        cause = str(fault) or "invalid first byte of an object"
         return InvalidArgumentError(f"the message is not MessagePack: {cause.removeprefix('Unpack failed: ')}")
     found, kind, limit = over.groups()
     if kind == "ext":
-        return InvalidArgumentError("the message holds a MessagePack extension type, none is used here")
+        return InvalidArgumentError("the message contains a MessagePack extension type, which is not supported")
     return ResourceExhaustedError(_KINDS[kind].format(found, limit))

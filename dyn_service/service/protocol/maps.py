@@ -1,6 +1,6 @@
-"""Maps in a message that stand for a struct of ours: wrenches, contacts, payloads, overlays.
+"""Maps in a message that encode a `Wrench`, `Contact`, `Payload` or `Overlay`.
 
-A key that is none of its fields is refused: ignoring a misspelt `torque` would change the answer in silence.
+Unknown keys are an error: ignoring a misspelled `torque` would change the answer silently.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _T = TypeVar("_T")
 
 
 def fault(path: str, what: str) -> InvalidArgumentError:
-    """The error for what stands at a path of the request."""
+    """Returns the error for the value at a path of the request."""
     return InvalidArgumentError(f"{path.removeprefix('inputs.')} {what}", path=path)
 
 
 def each_of(value: Any, kind: type[_T], path: str) -> Iterator[tuple[_T, str]]:
-    """The structs of a kind that a caller gave, one or a list of them, each with its path.
+    """Yields each struct of a value, one struct or a sequence of them, with its path.
 
     Raises:
-        InvalidArgumentError: Something else than such a struct.
+        InvalidArgumentError: An entry is not a `kind`.
     """
     entries = [value] if isinstance(value, kind) else value
     if isinstance(entries, str) or not isinstance(entries, Sequence):
@@ -37,7 +37,7 @@ def each_of(value: Any, kind: type[_T], path: str) -> Iterator[tuple[_T, str]]:
 
 
 def entries(value: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """What a message has where one map or a list of them may stand, each with its path."""
+    """Yields each entry of a decoded value, one map or a list of them, with its path."""
     if type(value) is list:
         for index, entry in enumerate(value):
             yield entry, f"{path}[{index}]"
@@ -46,10 +46,10 @@ def entries(value: Any, path: str) -> Iterator[tuple[Any, str]]:
 
 
 def read_map(value: Any, path: str, known: Sequence[str], what: str = "a map") -> dict[str, Any]:
-    """A map with some of the known keys, but for what is nil, which was left out.
+    """Returns a map's entries except those that are nil.
 
     Raises:
-        InvalidArgumentError: It is none, or has another key.
+        InvalidArgumentError: The value is not a map, or has an unknown key.
     """
     if type(value) is not dict:
         raise fault(path, f"must be {what}, found {describe_value(value)}")
@@ -61,10 +61,10 @@ def read_map(value: Any, path: str, known: Sequence[str], what: str = "a map") -
 
 
 def check_name(given: dict[str, Any], key: str, path: str) -> None:
-    """Refuses what is no text.
+    """Checks that an entry is a string.
 
     Raises:
-        InvalidArgumentError: It is missing or something else.
+        InvalidArgumentError: The entry is missing or not a string.
     """
     if type(given.get(key)) is not str:
         raise fault(f"{path}.{key}", f"must be a name, found {describe_value(given.get(key))}")

@@ -1,4 +1,4 @@
-"""Requests and replies, version 1: each message declared once, written from here, read from here.
+"""The messages of the protocol, version 1: requests, replies, notices and cancels.
 
     request  {"v": 1, "id": uint, "query": text, "robot": text, "inputs": map, "options": map?, "model": text?,
               "deadline_ms": number?, "compile_wait_ms": number?, "retry": uint?}
@@ -10,10 +10,10 @@
               "again_ms": number}}
     cancel   {"v": 1, "id": of a request, "query": "cancel"}
 
-Notices come before the reply, and only to requests with `compile_wait_ms`. A cancel has no reply of its own.
+Notices precede the reply and are sent only for requests with `compile_wait_ms`. A cancel has no reply.
 
-A reader ignores keys of a request, reply or array that it does not know. The version is looked at before all else, so
-that a request of a version to come gets a reply that says so.
+A reader ignores unknown keys of a request, reply or array. It checks the version first, so that a request of a later
+version gets an error that names the version.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ from dyn_service.service.protocol.limits import RequestLimits, check_nesting, un
 from dyn_service.service.protocol.skim import MOST_OBJECTS, fields
 
 VERSION = 1
-"""The version of the wire that is spoken here."""
+"""The protocol version of this package."""
 
 EPOCH_BITS = 53
 
 CANCEL: Final = "cancel"
-"""What stands in the place of a query."""
+"""The query name of a cancel."""
 
 MAX_ERROR_TEXT = 8192
-"""Characters of a message or path in a refusal."""
+"""Characters of a message or path in an error reply."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """A question. `inputs` and `options` are as they came: the query's row says what they must be.
+    """A request. `inputs` and `options` are not yet validated against the table of queries.
 
-    compile_wait_ms: how long, beyond `deadline_ms`, the asker waits for kernels to be made, and wants to hear of it.
-    retry: how often it was sent before, under the same id; left out at first. What waits still is not begun anew.
+    compile_wait_ms: time beyond `deadline_ms` that the client waits for a compilation; it then receives notices.
+    retry: number of earlier transmissions with the same id; absent in the first. The server does not queue a request
+    again while it waits.
     """
 
     v: int
@@ -64,17 +65,17 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
-    """Where the server's time went: from receipt to the start of the computation, and the computation itself."""
+    """Times in the server: from receipt to the start of the computation, and of the computation."""
 
     queue_us: float
     compute_us: float
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """An answer. `residuals`, where they were asked for: by formulation, a number, or nested lists for a batch.
+    """A successful reply.
 
-    epoch: which life of the server gave it, see `new_epoch`. late: whether the computation ended after the deadline;
-    left out where it did not.
+    residuals: if requested, by formulation: a number, or nested lists for a batch. epoch: see `new_epoch`. late: true
+    if the computation ended after the deadline, else absent.
     """
 
     v: int
@@ -88,7 +89,7 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, gc=False):
-    """A refusal. `id` is None where the request's could not be read."""
+    """An error reply. `id` is None if the id of the request could not be read."""
 
     v: int
     id: int | None
@@ -98,9 +99,10 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """Why a reply is not there yet. `state` is `compiling`; more may come. `text` is for people.
+    """Progress of a request.
 
-    elapsed_ms: since the kernel that is being made was begun. again_ms: how often there is more news while it goes on.
+    state: `compiling`; later versions may add states. text: description for users. elapsed_ms: time since the
+    compilation of the current kernel began. again_ms: interval between notices.
     """
 
     state: str
@@ -110,7 +112,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):
-    """News of a request that waits: its reply is still to come."""
+    """The progress of a request whose reply is not ready yet."""
 
     v: int
     id: int
@@ -118,7 +120,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
-    """Whoever sent the request of this id, over this connection, waits no more: work for it may stop."""
+    """The client no longer waits for the request with this id on this connection; the server may stop its work."""
 
     v: Literal[1]
     id: Annotated[int, Meta(ge=0)]
@@ -126,7 +128,7 @@ class Cancel(msgspec.Struct, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """As much of a request as it takes to refuse it, to say that it waits, or to know how long it may take."""
+    """The fields of a request that the server needs for error replies, notices and deadlines."""
 
     id: int | None = None
     query: str = ""
@@ -137,9 +139,9 @@ class Head(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplyHead(msgspec.Struct, frozen=True, gc=False):
-    """A reply of either kind as a client first reads it: `outputs` stay bytes until they are wanted.
+    """A reply of either kind, whose `outputs` are not decoded yet.
 
-    epoch: UNSET from servers that know none.
+    epoch: UNSET from servers without epochs.
     """
 
     v: int
@@ -154,7 +156,7 @@ class ReplyHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestRefusedError(Exception):
-    """A request that cannot be read: the fault, and as much of its head as could be read."""
+    """A request that cannot be read. head: its readable fields. error: the error to reply with."""
 
     def __init__(self, head: Head, error: DynError) -> None:
         super().__init__(head, error)
@@ -163,37 +165,37 @@ class RequestRefusedError(Exception):
 
 
 encode = msgspec.msgpack.Encoder().encode
-"""Any of the messages above as bytes."""
+"""Encodes any of the messages above."""
 
 decode_reply_head = msgspec.msgpack.Decoder(ReplyHead).decode
-"""The first step of reading a reply; raises `msgspec.MsgspecError` for what is none."""
+"""Decodes a reply without its outputs; raises `msgspec.MsgspecError` if the bytes are not a reply."""
 
 
 decode_notice = msgspec.msgpack.Decoder(Notice).decode
-"""A notice; raises `msgspec.MsgspecError` for what is none."""
+"""Decodes a notice; raises `msgspec.MsgspecError` if the bytes are not a notice."""
 
 
 def new_epoch() -> int:
-    """A number for one life of a server, at random: another one in a reply shows that the server was restarted.
+    """Returns a random number that identifies one run of a server; a different one in a reply shows a restart.
 
-    It has 53 bits, so that languages whose numbers are doubles can hold it; never 0.
+    It has 53 bits, so that a double represents it exactly, and is never 0.
     """
     return secrets.randbits(EPOCH_BITS) or 1
 
 
 def error_reply(request_id: int | None, error: DynError, epoch: int | UnsetType = UNSET) -> bytes:
-    """The refusal that carries the error; texts of a request that it repeats do not make it long."""
+    """Encodes an error reply. Strings of more than `MAX_ERROR_TEXT` characters are shortened."""
     wire = {name: _cut(value) if type(value) is str else value for name, value in error.to_wire().items()}
     return encode(ErrorReply(VERSION, request_id, False, wire, epoch))
 
 
 def cancel(request_id: int) -> bytes:
-    """The message of a client that waits no more for the reply to this request."""
+    """Encodes the message that cancels this request."""
     return encode(Cancel(1, request_id, CANCEL))
 
 
 def read_cancel(payload: bytes | memoryview) -> int | None:
-    """The id of the request that this message cancels; None if it is something else."""
+    """Returns the id of the request that this message cancels; None if it is not a cancel."""
     try:
         return _decode_cancel(payload).id
     except (msgspec.MsgspecError, RecursionError, ValueError):
@@ -206,20 +208,20 @@ def _cut(text: str) -> str:
 
 
 def read_request(payload: bytes | memoryview, limits: RequestLimits | None = None) -> Request:
-    """The request that the payload holds.
+    """Decodes a request.
 
     Raises:
-        RequestRefusedError: It holds none, one of another version, or one over the limits.
+        RequestRefusedError: The payload is not a request, is of another version, or exceeds the limits.
     """
     limits = limits or _LIMITS
-    if len(payload) <= limits.max_entries:  # too short to hold too much
+    if len(payload) <= limits.max_entries:  # too short to contain more entries
         try:
             request = _decode_request(payload)
             if request.v == VERSION:
                 _check_nesting(request, payload, limits)
                 return request
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            pass  # below, with the cause
+            pass  # _read_carefully finds the cause
     request = _read_carefully(payload, limits)
     _check_nesting(request, payload, limits)
     return request
@@ -233,11 +235,11 @@ def _check_nesting(request: Request, payload: bytes | memoryview, limits: Reques
 
 
 def peek(payload: bytes | memoryview, most: int = MOST_OBJECTS) -> Head:
-    """The head of a request, without reading the rest: as much of it as can be read, whatever is wrong elsewhere.
+    """Reads the head of a request that may be damaged or over the limits. Unreadable fields have their defaults.
 
     Args:
         payload: The message.
-        most: How many objects are stepped over at most, some 0.2 us each.
+        most: Maximum number of objects to scan, about 0.2 us each.
     """
     found = fields(payload, frozenset(Head.__struct_fields__), most)
     request_id, query, robot, retry = map(found.get, ("id", "query", "robot", "retry"))
@@ -290,19 +292,19 @@ _EXPECTED = {
     "model": "the fingerprint of a robot",
     "deadline_ms": "a positive, finite number of milliseconds",
     "compile_wait_ms": "a positive, finite number of milliseconds",
-    "retry": "a count from 1 on",
+    "retry": "an integer of at least 1",
 }
 
 
 def _explain(fault: str, message: dict[Any, Any]) -> DynError:
-    """What is wrong with a request, from where msgspec stumbled over it."""
+    """Returns the error for msgspec's message about a request."""
     missing = _MISSING.match(fault)
     if missing:
         return InvalidArgumentError(f"the request must have {missing[1]!r}", path=missing[1])
     place = _PLACE.search(fault)
     path = place[2] if place else ""
     if place and place[1]:
-        return InvalidArgumentError(f"the keys of {path or 'the request'} must be texts", path=path or None)
+        return InvalidArgumentError(f"the keys of {path or 'the request'} must be strings", path=path or None)
     found = message.get(path)
     shown = show_value(found) if type(found) in (int, float, str) else describe_value(found)
     return InvalidArgumentError(f"{path} must be {_EXPECTED.get(path, fault)}, found {shown}", path=path or None)

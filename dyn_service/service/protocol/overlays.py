@@ -1,4 +1,4 @@
-"""An overlay in a message: one map with the fields of `Overlay`, all of which may be left out.
+"""An overlay in a message: one map with the fields of `Overlay`, all optional.
 
 {"payloads": payload or list of them, see `payloads.py`,
 "links": {link: {"mass": array?, "com": array?, "inertia": array?}},
@@ -25,14 +25,14 @@ _E = TypeVar("_E", Inertial, JointNumbers)
 
 
 def pack_overlay(value: Any, path: str) -> dict[str, Any]:
-    """The overlay as a message carries it, without what it leaves out.
+    """Encodes an overlay, without its empty fields.
 
     Args:
         value: An `Overlay`.
-        path: Where it stands in the request, for the error.
+        path: Path of the value in the request, for the error.
 
     Raises:
-        InvalidArgumentError: Something else than an `Overlay`, or a field that no message can carry.
+        InvalidArgumentError: The value is not an `Overlay`, or a field cannot be encoded.
     """
     if not isinstance(value, Overlay):
         raise fault(path, f"must be an Overlay, found {type(value).__name__}")
@@ -41,12 +41,12 @@ def pack_overlay(value: Any, path: str) -> dict[str, Any]:
     if carried:
         packed["payloads"] = carried
     for part, kind in (("links", Inertial), ("joints", JointNumbers)):
-        said = getattr(value, part)
-        if not isinstance(said, Mapping):
-            raise fault(f"{path}.{part}", f"must be a map from names, found {type(said).__name__}")
-        for name, entry in said.items():
+        changes = getattr(value, part)
+        if not isinstance(changes, Mapping):
+            raise fault(f"{path}.{part}", f"must be a map from names, found {type(changes).__name__}")
+        for name, entry in changes.items():
             if not isinstance(entry, kind):
-                raise fault(f"{path}.{part}.{name}", f"must be of {kind.__name__}, found {type(entry).__name__}")
+                raise fault(f"{path}.{part}.{name}", f"must be {kind.__name__}, found {type(entry).__name__}")
             given = {each.name: getattr(entry, each.name) for each in fields(kind)}
             packed.setdefault(part, {})[name] = {
                 key: pack_array(x, f"{path}.{part}.{name}.{key}") for key, x in given.items() if x is not None
@@ -61,10 +61,10 @@ def pack_overlay(value: Any, path: str) -> dict[str, Any]:
 
 
 def unpack_overlay(value: Any, path: str) -> Overlay:
-    """The overlay that a message holds; what its names and numbers may be is for the robot to say.
+    """Decodes an overlay. The robot validates its names and numbers.
 
     Raises:
-        InvalidArgumentError: A field that is unknown or of the wrong type, or an array that is not finite.
+        InvalidArgumentError: A field is unknown or of the wrong type, or an array is not finite.
     """
     given = read_map(value, path, _KEYS)
     carried = [unpack_payload(*each) for each in entries(given.get("payloads", []), f"{path}.payloads")]
@@ -86,9 +86,9 @@ def _entries(value: Any, path: str, kind: type[_E]) -> dict[str, _E]:
         raise fault(path, f"must be a map from names, found {describe_value(value)}")
     known = tuple(each.name for each in fields(kind))
     found = {}
-    for name, said in value.items():
+    for name, changes in value.items():
         if type(name) is not str:
-            raise fault(path, f"must be a map from names, found {show_value(name)} among its keys")
-        entry = read_map(said, f"{path}.{name}", known)
+            raise fault(path, f"must be a map from names, found the key {show_value(name)}")
+        entry = read_map(changes, f"{path}.{name}", known)
         found[name] = kind(**{key: unpack_array(x, f"{path}.{name}.{key}") for key, x in entry.items()})
     return found

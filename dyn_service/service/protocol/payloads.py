@@ -16,14 +16,14 @@ _KEYS = ("link", *_ARRAYS)
 
 
 def pack_payload(value: Any, path: str) -> dict[str, Any]:
-    """The payload as a message carries it.
+    """Encodes a payload.
 
     Args:
         value: A `Payload`.
-        path: Where it stands in the request, for the error.
+        path: Path of the value in the request, for the error.
 
     Raises:
-        InvalidArgumentError: Something else than a `Payload`, or a field that is no array of numbers.
+        InvalidArgumentError: The value is not a `Payload`, or a field is not an array of numbers.
     """
     if not isinstance(value, Payload):
         raise fault(path, f"must be a Payload, found {type(value).__name__}")
@@ -32,10 +32,10 @@ def pack_payload(value: Any, path: str) -> dict[str, Any]:
 
 
 def unpack_payload(value: Any, path: str) -> Payload:
-    """The payload that a message holds; what its numbers may be is for the robot to say.
+    """Decodes a payload. The robot validates its numbers.
 
     Raises:
-        InvalidArgumentError: A field that is missing, unknown or of the wrong type, or an array that is not finite.
+        InvalidArgumentError: A field is missing, unknown or of the wrong type, or an array is not finite.
     """
     given = read_map(value, path, _KEYS, "a map with link and mass")
     check_name(given, "link", path)

@@ -1,9 +1,9 @@
-"""Who asks, read from the bytes of a message that may be damaged, cut short, too deep or too long.
+"""Scanner for single fields of a message that may be damaged, truncated, too deep or too long.
 
-A refusal should carry the id of the request that it refuses. So the message's own map is walked key by key, and values
-are stepped over without being made: an object is its first byte and a count of objects inside it, so that no stack is
-needed, however deep they stand, and texts and binary data are jumped over, however long. What is wrong ends the walk,
-and what was read until then counts. Cost: linear in the objects that are stepped over, which are bounded.
+An error reply needs the id of its request. So the scanner reads the keys of the outermost map and skips the other
+values without decoding them: it counts the objects still to skip, so nesting needs no stack, and it jumps over strings
+and binary data. It stops at the first error and keeps the fields read so far. Cost: linear in the number of skipped
+objects, which is bounded.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 
 MOST_OBJECTS = 1 << 17
-"""So many objects are stepped over, in some tens of milliseconds; what stands behind them is not read."""
+"""Default limit of scanned objects, some tens of milliseconds; later fields are not read."""
 
 _LONGEST_KEY = 32
-"""Bytes of a key that may be one that is looked for."""
+"""Length in bytes of the longest key that is decoded."""
 
-# By first byte: how many bytes follow that say a length, the length itself where none do, objects inside per length.
+# By first byte. _FIXED: bytes that follow. _SIZED: width of the length, extra bytes. _HOLDING: width of the length,
+# contained objects per unit of length.
 _FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 _FIXED |= {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}
 _SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
@@ -29,20 +30,20 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 class _EndsError(Exception):
-    """The message ends here, or is no MessagePack from here on, or goes on for too long."""
+    """The message is truncated, is not MessagePack, or has too many objects."""
 
 
 class _CrowdedError(_EndsError):
-    """It goes on for too long."""
+    """The message has too many objects."""
 
 
 def fields(payload: bytes | memoryview, wanted: frozenset[str], most: int = MOST_OBJECTS) -> dict[str, Any]:
-    """The plain values (numbers, texts, nil, truth values) that the message's map has under these keys.
+    """Returns the scalar values (number, string, nil, boolean) of these keys in the message's map.
 
     Args:
-        payload: The message, or what there is of one.
-        wanted: The keys. Of one that comes twice the last counts, as for other readers.
-        most: How many objects are stepped over at most.
+        payload: The message, possibly damaged.
+        wanted: The keys. The last value of a repeated key counts, as in other readers.
+        most: Maximum number of objects to scan.
     """
     found: dict[str, Any] = {}
     walk = _Walk(payload, most)
@@ -60,7 +61,7 @@ def fields(payload: bytes | memoryview, wanted: frozenset[str], most: int = MOST
 
 
 def is_crowded(payload: bytes | memoryview, most: int) -> bool:
-    """Whether more objects than these stand in a message, before it ends or is damaged."""
+    """Whether a message has more than `most` objects before its end or its first error."""
     try:
         _Walk(payload, most).skip(1)
     except _CrowdedError:
@@ -71,7 +72,7 @@ def is_crowded(payload: bytes | memoryview, most: int) -> bool:
 
 
 class _Walk:
-    """A place in a message that only goes forward."""
+    """A position in a message that moves forward."""
 
     def __init__(self, payload: bytes | memoryview, most: int) -> None:
         self._bytes = payload
@@ -79,7 +80,7 @@ class _Walk:
         self._left = most
 
     def entries(self) -> int:
-        """Steps into the map that begins here: how many entries it announces."""
+        """Enters the map at this position and returns its announced number of entries."""
         first = self._first()
         if 0x80 <= first <= 0x8F:
             self._at += 1
@@ -92,7 +93,7 @@ class _Walk:
         raise _EndsError
 
     def plain(self, longest: int) -> Any:
-        """The value that begins here, None if it is no plain one of at most so many bytes; then it is behind."""
+        """Returns the scalar at this position and moves past it; None for a container or a value that is too long."""
         first, begin = self._first(), self._at
         if self._holds(first):
             self.skip(1)
@@ -106,7 +107,7 @@ class _Walk:
             return None
 
     def skip(self, objects: int) -> None:
-        """Goes behind so many objects and all that is inside them."""
+        """Moves past this number of objects and their content."""
         data, at, left, end = self._bytes, self._at, self._left, len(self._bytes)
         while objects:
             if at >= end:
@@ -139,7 +140,7 @@ class _Walk:
         self._at, self._left = at, left
 
     def _sized(self, first: int) -> tuple[int, int]:
-        """Behind an object that says its length, or behind the head of one that holds others, and their number."""
+        """Returns the position after an object with a length (of a container: after its header) and its entry count."""
         if first in _SIZED:
             width, more = _SIZED[first]
             return self._at + 1 + width + more + self._length(width), 0

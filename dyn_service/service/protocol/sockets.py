@@ -1,4 +1,4 @@
-"""What the sockets of both sides share."""
+"""ZeroMQ helpers that clients, servers and nodes share."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import zmq
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 
 SCHEMES = ("tcp://", "ipc://", "inproc://")
-"""The transports that endpoints may name."""
+"""Supported transports."""
 
 MAX_PORT = 65535
-"""ZeroMQ takes larger ones without a word, and counts them from 0 again."""
+"""ZeroMQ accepts larger ports silently, modulo 65536."""
 
 
 def check_port(endpoint: str, path: str) -> str:
-    """The endpoint, unless it is one of tcp with a port that there cannot be.
+    """Returns the endpoint if its TCP port is valid; other transports are not checked.
 
     Args:
-        endpoint: Any.
-        path: Which parameter names it.
+        endpoint: The endpoint.
+        path: Name of the parameter that specifies it, for the error.
 
     Raises:
-        InvalidArgumentError: The port is beyond `MAX_PORT`.
+        InvalidArgumentError: The port exceeds `MAX_PORT`.
     """
     port = endpoint.rpartition(":")[2]
     if endpoint.startswith("tcp://") and port.isdecimal() and int(port[:9]) > MAX_PORT:
@@ -38,10 +38,10 @@ def check_port(endpoint: str, path: str) -> str:
 
 @contextmanager
 def own_context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    """A ZeroMQ context for a command; at the end it closes its sockets and terminates.
+    """Yields a ZeroMQ context for a command, then closes its sockets and terminates it.
 
-    After Ctrl-C it does neither: an interrupt inside pyzmq can leave a socket that is never closed, and the termination
-    of a context waits for all of its sockets. They end with the process.
+    After Ctrl-C it does neither: an interrupt inside pyzmq can leave a socket open, and the termination of a context
+    waits for all of its sockets. They end with the process.
     """
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
@@ -55,22 +55,22 @@ def own_context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 
 def tells_owner(endpoint: str) -> bool:
-    """Whether each message from this endpoint carries the user id of the process that sent it: ipc, on Linux."""
+    """Whether each message from this endpoint carries the user id of its sender: ipc on Linux."""
     return endpoint.startswith("ipc://") and hasattr(socket, "SO_PEERCRED")
 
 
 def check_owner(frame: zmq.Frame, endpoint: str) -> bytes:
-    """The bytes of a message from an ipc endpoint, if its sender runs as this process's user or as root.
+    """Returns the bytes of a message from an ipc endpoint if its sender runs as this process's user or as root.
 
-    libzmq reads SO_PEERCRED when a connection is made and attaches the result to each message that comes over it, so
-    the check also holds after a reconnect. A peer of ZMTP 1 or 2 gets no such property and is refused.
+    libzmq reads SO_PEERCRED for each connection and attaches the result to each of its messages, so the check also
+    holds after a reconnect. Messages of ZMTP 1 and 2 lack this property and are refused.
 
     Args:
         frame: The message, received with `copy=False`.
-        endpoint: One for which `tells_owner`.
+        endpoint: An endpoint for which `tells_owner` is true.
 
     Raises:
-        PermissionDeniedError: The sender runs as another user, or is unknown.
+        PermissionDeniedError: The sender runs as another user, or its user is unknown.
     """
     try:
         uid = _uid_in(cast(str, frame.get("Peer-Address")))
@@ -86,9 +86,9 @@ def check_owner(frame: zmq.Frame, endpoint: str) -> bytes:
     return frame.bytes
 
 
-@lru_cache(maxsize=64)  # of each peer for each of its messages
+@lru_cache(maxsize=64)
 def _uid_in(address: str) -> int | None:
-    """The user id in a `Peer-Address`, `localhost:UID:GID:PID`."""
+    """Returns the user id in a `Peer-Address`, `localhost:UID:GID:PID`."""
     try:
         return int(address.split(":")[-3])
     except (IndexError, ValueError):
@@ -96,11 +96,11 @@ def _uid_in(address: str) -> int | None:
 
 
 def receive_checked(socket: zmq.Socket[bytes], endpoint: str, flags: int = 0) -> bytes:
-    """The next message from this endpoint.
+    """Receives the next message, checking its sender where the endpoint carries user ids.
 
     Raises:
-        PermissionDeniedError: As `check_owner`, if `tells_owner`.
-        zmq.ZMQError: As `recv`.
+        PermissionDeniedError: See `check_owner`.
+        zmq.ZMQError: See `recv`.
     """
     if not tells_owner(endpoint):
         return socket.recv(flags)
@@ -108,22 +108,22 @@ def receive_checked(socket: zmq.Socket[bytes], endpoint: str, flags: int = 0) ->
 
 
 def plain_send(socket: zmq.Socket[bytes]) -> Callable[..., Any]:
-    """The socket's `send` without pyzmq's wrapper for drafts of ZeroMQ, a third of the cost of a small message."""
+    """Returns the socket's `send` without pyzmq's wrapper for draft sockets, a third of the cost of a small message."""
     return cast(Callable[..., Any], super(zmq.Socket, socket).send)
 
 
 def file_descriptor(socket: zmq.Socket[bytes]) -> int:
-    """What a selector may watch: readable when the socket has news, told once until its events are looked at."""
+    """Returns the descriptor for a selector. It is edge-triggered: read the socket's events after each wake-up."""
     return cast(int, socket.getsockopt(zmq.FD))
 
 
 def is_readable(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message waits, asked without an exception."""
+    """Whether a message can be received without blocking."""
     return bool(cast(int, socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
 
 def is_writable(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a peer is connected that has room for a message."""
+    """Whether a message can be sent without blocking."""
     return bool(cast(int, socket.getsockopt(zmq.EVENTS)) & _POLLOUT)
 
 

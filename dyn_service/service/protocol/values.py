@@ -1,4 +1,4 @@
-"""Inputs in a message, by their kind: arrays, external wrenches, payloads, overlays, contacts, names."""
+"""Encoding and decoding of a query's inputs: arrays, external wrenches, payloads, overlays, contacts, names."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _FORMS: Mapping[str, tuple[_Codec, _Codec]] = {
     "contacts": (pack_contacts, unpack_contacts),
     **{kind: (partial(names_of, kind), partial(names_of, kind)) for kind in BY_NAME},
 }
-"""How inputs are written and read that are no arrays."""
+"""Encoder and decoder of each kind of input that is not an array."""
 
 
 def pack(kind: Kind, value: Any, path: str) -> Any:
-    """An input of that kind as a message carries it.
+    """Encodes an input.
 
     Args:
-        kind: What the table says of it.
-        value: As the method took it.
-        path: Where it stands in the request, for the error.
+        kind: Kind of the input, from the table of queries.
+        value: The argument of the method.
+        path: Path of the input in the request, for the error.
 
     Raises:
-        InvalidArgumentError: It is no such input.
+        InvalidArgumentError: The value is not of this kind.
     """
     return _FORMS[kind][0](value, path) if kind in _FORMS else pack_array(value, path)
 
 
 def unpack(kind: Kind, value: Any, path: str) -> Any:
-    """An input of that kind as it is in a message; the inverse of `pack`.
+    """Decodes an input; the inverse of `pack`.
 
     Raises:
-        InvalidArgumentError: It is no such input, or not finite.
-        ResourceExhaustedError: Too many dimensions.
+        InvalidArgumentError: The value is not of this kind, or not finite.
+        ResourceExhaustedError: An array has too many dimensions.
     """
     return _FORMS[kind][1](value, path) if kind in _FORMS else unpack_array(value, path)

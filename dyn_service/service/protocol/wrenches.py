@@ -14,19 +14,19 @@ from dyn_service.service.protocol.maps import check_name, each_of, entries, faul
 _VECTORS = ("torque", "force", "point")
 _KEYS = ("link", *_VECTORS, "frame")
 _ZEROS = Wrench("").torque
-"""What a vector is that was left out."""
+"""Default of the vectors."""
 _PACKED_ZEROS = pack_array(_ZEROS, "")
 
 
 def pack_wrenches(value: Any, path: str) -> list[dict[str, Any]]:
-    """The wrenches as a message carries them.
+    """Encodes external wrenches.
 
     Args:
         value: A `Wrench` or a sequence of them.
-        path: Where it stands in the request, for the error.
+        path: Path of the value in the request, for the error.
 
     Raises:
-        InvalidArgumentError: Something else than a `Wrench`, or a field that is no array of numbers.
+        InvalidArgumentError: An entry is not a `Wrench`, or a field is not an array of numbers.
     """
     packed = []
     for wrench, place in each_of(value, Wrench, path):
@@ -42,10 +42,10 @@ def pack_wrenches(value: Any, path: str) -> list[dict[str, Any]]:
 
 
 def unpack_wrenches(value: Any, path: str) -> list[Wrench]:
-    """The wrenches that a message holds.
+    """Decodes external wrenches.
 
     Raises:
-        InvalidArgumentError: A field that is missing, unknown or of the wrong type, or an array that is not finite.
+        InvalidArgumentError: A field is missing, unknown or of the wrong type, or an array is not finite.
     """
     return [_unpack_wrench(entry, place) for entry, place in entries(value, path)]
 

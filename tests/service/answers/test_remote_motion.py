@@ -240,7 +240,7 @@ BARE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         {"payload": {"link": "quill", "mass": "1"}},
         {},
         "inputs.payload.mass",
-        "payload.mass must be real numbers, found a text",
+        "payload.mass must be real numbers, found a string",
     ),
 ]
 

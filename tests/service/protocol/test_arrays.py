@@ -1,4 +1,4 @@
-"""Arrays to bytes and back."""
+"""Encoding and decoding of arrays and wrenches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def over_the_wire(value: Any) -> Any:
 
 
 @given(hnp.arrays(np.float64, shapes, elements=finite))
-def test_arrays_come_back_to_the_last_bit(array: np.ndarray) -> None:
+def test_arrays_round_trip_bit_for_bit(array: np.ndarray) -> None:
     for written in (array, np.asfortranarray(array), array[::-1] if array.ndim else array):
         for pack in (lambda value: pack_array(value, "inputs.q"), pack_output):
             found = unpack_array(over_the_wire(pack(written)), "inputs.q")
@@ -35,7 +35,7 @@ def test_arrays_come_back_to_the_last_bit(array: np.ndarray) -> None:
 
 
 @given(hnp.arrays(np.float64, shapes, elements=st.floats()))
-def test_one_number_that_is_not_finite_is_enough(array: np.ndarray) -> None:
+def test_an_array_with_a_number_that_is_not_finite_is_refused(array: np.ndarray) -> None:
     message = over_the_wire(pack_array(array, "inputs.q"))
     if np.isfinite(array).all():
         assert unpack_array(message, "inputs.q").tobytes() == array.tobytes()
@@ -45,7 +45,7 @@ def test_one_number_that_is_not_finite_is_enough(array: np.ndarray) -> None:
 
 
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=1, max_dims=4, max_side=4), elements=finite))
-def test_lists_mean_the_same_as_arrays(array: np.ndarray) -> None:
+def test_lists_decode_to_the_same_bits_as_arrays(array: np.ndarray) -> None:
     found = unpack_array(over_the_wire(array.tolist()), "inputs.q")
     assert found.shape == array.shape
     assert found.tobytes() == array.tobytes()
@@ -63,12 +63,12 @@ def test_sums_that_overflow_are_finite() -> None:
     assert unpack_array(over_the_wire(pack_array(array, "q")), "q").tolist() == array.tolist()
 
 
-def test_big_endian_arrays_are_turned() -> None:
+def test_big_endian_arrays_are_converted() -> None:
     array = np.array([1.0, 2.0], dtype=">f8")
     assert unpack_array(over_the_wire(pack_array(array, "q")), "q").tolist() == [1.0, 2.0]
 
 
-def test_long_outputs_are_lent_not_copied() -> None:
+def test_large_outputs_are_not_copied() -> None:
     array = np.arange(10_000.0).reshape(100, 100)
     assert isinstance(pack_output(array).data, memoryview)
     assert unpack_array(over_the_wire(pack_output(array)), "q").tolist() == array.tolist()
@@ -79,13 +79,13 @@ def test_long_outputs_are_lent_not_copied() -> None:
     ["x", [True], np.array([1j]), [[1], [1, 2]], [None], object(), b"abc"],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_no_array_of_numbers(value: Any) -> None:
+def test_values_that_are_not_arrays_of_numbers_are_refused(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="q must be") as found:
         pack_array(value, "inputs.q")
     assert found.value.path == "inputs.q"
 
 
-def test_wrenches_come_back() -> None:
+def test_wrenches_round_trip() -> None:
     wrenches = [
         Wrench("hand", force=(1.0, 2.0, 3.0)),
         Wrench("arm", torque=np.ones((4, 3)), point=[0.0, 0.1, 0.2], frame="arm"),
@@ -110,7 +110,7 @@ def test_wrenches_come_back() -> None:
         (Wrench("a", force="x"), "inputs.wrenches[0].force", r"wrenches\[0\].force must be real numbers, found str"),
     ],
 )
-def test_what_is_no_wrench(value: Any, path: str, message: str) -> None:
+def test_values_that_are_not_wrenches_are_refused(value: Any, path: str, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message) as found:
         pack_wrenches(value, "inputs.wrenches")
     assert found.value.path == path

@@ -1,4 +1,4 @@
-"""A request with unknown fields, however many and wherever they stand, is answered as the same request without."""
+"""Unknown fields in a request, of any number, size and position, do not change its reply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "long": {"x": b"y" * (SLOW_BYTES + 1)},
     "long and crowded": {"x": [[None] * 1000] * 3, "y": b"y" * SLOW_BYTES},
 }
-MOVING = ("timing", "epoch")
+VARYING = ("timing", "epoch")
 RECORDING = {"dt": 1e-3, "steps": 3}
 INPUTS: dict[str, dict[str, Any]] = {
     "verify": {name: [0.5] for name in ("q", "v", "a")},
@@ -35,14 +35,14 @@ INPUTS: dict[str, dict[str, Any]] = {
 
 
 def written(message: dict[str, Any], form: str, *, first: bool) -> bytes:
-    """The request in that form, with what is unknown before all else, or behind it."""
+    """The encoded request with the unknown fields of that form, before or after the known ones."""
     more = FORMS[form]
     return msgpack.packb({**more, **message} if first else {**message, **more})
 
 
-def told(reply: dict[str, Any]) -> dict[str, Any]:
-    """What of a reply may not depend on the request's form."""
-    reply = {key: value for key, value in reply.items() if key not in MOVING}
+def comparable(reply: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a reply that must not depend on the request's form."""
+    reply = {key: value for key, value in reply.items() if key not in VARYING}
     outputs = reply.get("outputs", {})
     return {**reply, "outputs": {key: value for key, value in outputs.items() if key != "uptime_s"}}
 
@@ -96,7 +96,7 @@ def test_every_form_gets_the_same_reply(server: Server, peer: Bare, query: str) 
     for form in FORMS:
         for first in (True, False):
             before = counted(server)
-            assert told(peer.ask(written(plain, form, first=first))) == told(expected), (form, first)
+            assert comparable(peer.ask(written(plain, form, first=first))) == comparable(expected), (form, first)
             after = counted(server)
             changed = {name for name in after if after[name] != before.get(name, (0, 0))}
             assert changed == ({query} if query != "unknown" else set()), (form, first)
@@ -115,14 +115,14 @@ def test_unload_in_every_form(
         assert "on the moon" not in server.service.robots
         again = peer.ask(written(request("unload_robot", "on the moon", inputs=...), form, first=first))
     plain = peer.ask(request("unload_robot", "on the moon", inputs=...))
-    assert told(again) == told(plain)
+    assert comparable(again) == comparable(plain)
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "dyn.audit"]
     assert (lines[0]["query"], lines[0]["outcome"]) == ("unload_robot", "ok")
-    assert [line["outcome"] for line in lines[1:]] in ([], ["NOT_FOUND"])  # one refusal a second, whoever read it
+    assert [line["outcome"] for line in lines[1:]] in ([], ["NOT_FOUND"])  # one refusal a second, in whichever process
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_stats_are_those_of_the_server(server: Server, peer: Bare, form: str) -> None:
+def test_stats_in_every_form(server: Server, peer: Bare, form: str) -> None:
     peer.ask(request("stats", inputs=...))
     plain = peer.ask(request("stats", inputs=...))["outputs"]
     found = peer.ask(written(request("stats", inputs=...), form, first=True))["outputs"]
@@ -135,17 +135,17 @@ def test_stats_are_those_of_the_server(server: Server, peer: Bare, form: str) ->
 
 @pytest.mark.parametrize("query", ["list_robots", "health", "inverse_dynamics", "unload_robot", "overlay_robot"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_name_of_no_robot_in_every_form(server: Server, peer: Bare, form: str, query: str) -> None:
-    """Where it matters the robots that there are are named, and where it does not nobody looks at it."""
+def test_an_unknown_robot_in_every_form(server: Server, peer: Bare, form: str, query: str) -> None:
+    """Queries on a robot reply with the names of the loaded robots; other queries ignore `robot`."""
     plain = {**asked(server.service.robots["pendulum"], query), "robot": "pendulun"}
-    expected = told(peer.ask(plain))
+    expected = comparable(peer.ask(plain))
     for first in (True, False):
-        assert told(peer.ask(written(plain, form, first=first))) == expected
+        assert comparable(peer.ask(written(plain, form, first=first))) == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_cancel_in_every_form(server: Server, peer: Bare, form: str) -> None:
-    """It has no reply, and what it is about is stopped."""
+    """A cancel has no reply and stops the request that it names."""
     peer.send(simulate(1))
     eventually(lambda: any(worker.task is not None for worker in server._worker._workers))  # type: ignore[union-attr]
     peer.send(written({"v": 1, "id": 1, "query": "cancel"}, form, first=False))
@@ -154,7 +154,7 @@ def test_a_cancel_in_every_form(server: Server, peer: Bare, form: str) -> None:
     assert peer.ask(request("health", id=2, inputs=...))["id"] == 2
 
 
-def test_one_more_try_of_a_long_request_is_no_more_work(server: Server, peer: Bare) -> None:
+def test_a_retry_of_a_long_request_adds_no_work(server: Server, peer: Bare) -> None:
     motion = {"q": array(np.full((20_000, 1), 0.5)), "v": array(np.zeros((20_000, 1)))}
     asked = request("simulate", id=1, inputs=motion, options={"dt": 1e-6, "steps": 250, "every": 250})
     before = counted(server).get("simulate", (0, 0))[0]
@@ -174,7 +174,7 @@ def test_one_more_try_of_a_long_request_is_no_more_work(server: Server, peer: Ba
 def test_unknown_inputs_and_options_of_administration(
     server: Server, peer: Bare, part: str, query: str, form: str
 ) -> None:
-    """Refused as those of other queries are, whichever process reads the request; nothing is changed."""
+    """They are refused like those of other queries, in whichever process reads the request, and change nothing."""
     message = asked(server.service.robots["pendulum"], query)
     place, row = f"{part}s", ADMINISTRATION[query]
     message[place] = {**message.get(place, {}), "rooot": "floating"}

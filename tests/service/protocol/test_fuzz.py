@@ -1,4 +1,4 @@
-"""Whatever comes in, a well-formed reply goes out and the server lives on."""
+"""Every payload, valid or not, gets a well-formed reply, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def service(pendulum: Robot) -> Service:
 
 
 def check(service: Service, payload: bytes) -> dict[str, Any]:
-    """The reply, which is one, whatever the payload is."""
+    """Returns the reply after checking that it is well-formed."""
     with np.errstate(all="ignore"):
         short = service.answer_single_state(payload, perf_counter_ns()) if len(payload) <= SLOW_BYTES else None
         data = short or service.handle(payload, perf_counter_ns())
@@ -107,7 +107,7 @@ def test_requests(service: Service, message: dict[str, Any]) -> None:
 @WIRE
 @given(st.data())
 def test_damaged_requests(service: Service, data: st.DataObject) -> None:
-    """A valid request with some of its bytes changed, left out, or doubled."""
+    """A valid request with some bytes changed, removed or duplicated."""
     query = data.draw(st.sampled_from(["gravity_forces", "computed_torque"]))
     q = array([0.5])
     more = {"v": q, "q_ref": q, "v_ref": q, "a_ref": q, "kp": 2.0, "kd": 1.0} if query == "computed_torque" else {}
@@ -142,9 +142,9 @@ def test_noise_over_a_socket(tcp_server: Server, pendulum: Robot, bare: Any) -> 
 
 
 def test_bombs_do_not_grow_the_server(service: Service) -> None:
-    """A mebibyte of empty maps, lists that announce thousands, texts that announce gibibytes: nothing of them is kept.
+    """A mebibyte of empty maps, long lists, strings with lengths of gibibytes: the server keeps no memory of them.
 
-    What Python has allocated is counted, not what the process holds, which is a matter of luck once much was freed.
+    The test counts Python's allocations, since the resident memory of a process need not shrink after a release.
     """
     bombs = [
         msgpack.packb(request(x=[[{}] * 4000] * 262)),
@@ -167,4 +167,4 @@ def test_bombs_do_not_grow_the_server(service: Service) -> None:
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept < 100_000  # the smallest of those that are taken apart, kept, would be a million
+    assert kept < 100_000  # the smallest decoded bomb would take a million bytes

@@ -1,4 +1,4 @@
-"""The bytes on the wire, held fast: a change here is a change of the protocol."""
+"""Golden bytes of the messages: a change here is a change of the protocol."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FAULT = InvalidArgumentError("q has shape (2,), expected (..., 1) (1 movable joi
 
 
 def golden(name: str) -> bytes:
-    """The bytes of a hex dump: an offset, the bytes, and what of them is text."""
+    """Reads a hex dump with columns for offset, bytes and ASCII characters."""
     lines = (GOLDEN / f"{name}.hex").read_text().splitlines()
     return b"".join(bytes.fromhex(line[6:53]) for line in lines)
 
@@ -50,8 +50,8 @@ def test_request_is_written_as_ever() -> None:
     assert pack_request(7, "gravity_forces", "pendulum", inputs, UNSET, UNSET, 1000.0) == golden("request")
 
 
-def test_another_try_is_written_as_ever() -> None:
-    """The same id, what is left of the time, and how manieth it is."""
+def test_a_retry_is_written_as_ever() -> None:
+    """A retry has the same id, the remaining time, and the index of the retry."""
     inputs = pack_inputs({"q": np.array([0.5])}, QUERIES["gravity_forces"])
     assert pack_request(7, "gravity_forces", "pendulum", inputs, UNSET, UNSET, 800.0, retry=2) == golden("retry")
     request = read_request(golden("retry"))
@@ -62,7 +62,7 @@ def test_a_cancel_is_written_and_read_as_ever() -> None:
     assert cancel(7) == golden("cancel")
     assert read_cancel(golden("cancel")) == 7
     assert read_cancel(golden("request")) is None
-    assert read_request(golden("cancel")).query == "cancel"  # to a server that does not know it, a query like any other
+    assert read_request(golden("cancel")).query == "cancel"  # servers without cancels read an unknown query
 
 
 def test_request_is_read_as_ever() -> None:
@@ -81,7 +81,7 @@ def test_replies_are_written_as_ever() -> None:
 
 
 def asked(row: Query, shape: tuple[int, ...] = (1,)) -> Ask:
-    """A request whose required inputs are all of that shape."""
+    """A request whose required inputs all have that shape."""
     return Ask(row.name, inputs=dict.fromkeys(row.required, pack_array(np.zeros(shape), "")))
 
 
@@ -97,8 +97,8 @@ def test_replies_are_read_as_ever() -> None:
         assert (head.id, head.ok, head.timing) == (7, True, Timing(11.0, 2.5))
         assert (head.epoch, head.late) == (epoch, late)
         assert read_outputs(head, row, asked(row), None)["forces"].tolist() == [4.7032]
-        quick = array_reader(row.name)(golden(name))
-        assert (quick.id, quick.epoch, isinstance(quick, ReplyHead)) == (7, epoch, late is True)
+        fast = array_reader(row.name)(golden(name))
+        assert (fast.id, fast.epoch, isinstance(fast, ReplyHead)) == (7, epoch, late is True)
     head = read_head(golden("error_reply"))
     assert head is not None
     with pytest.raises(InvalidArgumentError) as found:
@@ -115,10 +115,10 @@ def test_golden_request_is_answered(pendulum: Robot) -> None:
 
 @pytest.mark.parametrize("query", [name for name, row in QUERIES.items() if row.result_type is None])
 @pytest.mark.parametrize("lead", [(), (4,), (0,), (2, 1, 3)], ids=str)
-def test_the_quick_reader_reads_the_same(query: str, lead: tuple[int, ...]) -> None:
+def test_the_fast_reader_reads_the_same(query: str, lead: tuple[int, ...]) -> None:
     row = QUERIES[query]
     if not row.required and lead:
-        pytest.skip("nothing that it takes has leading axes")
+        pytest.skip("the query has no input with leading axes")
     (spec,) = row.outputs.values()
     shape = lead + (9,) * len(spec.shape)
     values = np.random.default_rng(0).normal(size=shape)
@@ -134,13 +134,13 @@ def test_the_quick_reader_reads_the_same(query: str, lead: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize("odd", ["error_reply", "reply"])
-def test_the_quick_reader_leaves_the_rest(odd: str) -> None:
-    """Errors, and answers with another output than the row's, are read the general way."""
+def test_the_fast_reader_leaves_other_replies(odd: str) -> None:
+    """Errors, and answers with an output of another query, are left to the general reader."""
     found = array_reader("mass_matrix")(golden(odd))
     assert found == read_head(golden(odd))
 
 
-def test_bytes_that_are_not_of_their_shape_are_the_servers_fault() -> None:
+def test_bytes_that_do_not_match_their_shape_are_an_internal_error() -> None:
     row = QUERIES["gravity_forces"]
     wrong = {"dtype": "<f8", "shape": [3], "data": bytes(16)}
     reply = msgpack.packb({"v": 1, "id": 7, "ok": True, "outputs": {"forces": wrong}, "timing": {}})

@@ -1,4 +1,4 @@
-"""Nearly one test per way to get a request wrong: the code, the path and the message of each refusal."""
+"""Error replies to malformed requests: code, path and message of each."""
 
 from __future__ import annotations
 
@@ -44,35 +44,41 @@ def nested(depth: int) -> Any:
 
 
 QUERIES_TEXT = "<queries>"
-"""Stands in messages for the list of all queries."""
+"""Placeholder in messages for the list of all queries."""
 
 # name: payload or message, id in the reply, code, path, message
 CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
-    # The message as a whole
+    # Whole messages
     "empty": (b"", None, INVALID, None, "the message is empty, expected a MessagePack map"),
-    "no MessagePack": (b"\xc1", None, INVALID, None, "the message is not MessagePack: a byte that starts no object"),
-    "cut short": (
+    "not MessagePack": (
+        b"\xc1",
+        None,
+        INVALID,
+        None,
+        "the message is not MessagePack: invalid first byte of an object",
+    ),
+    "truncated": (
         msgpack.packb(request())[:-1],
         7,
         INVALID,
         None,
         "the message is not MessagePack: incomplete input",
     ),
-    "goes on": (
+    "extra bytes": (
         msgpack.packb(request()) + b"\x00\x00",
         7,
         INVALID,
         None,
-        "the message goes on for 2 bytes after its MessagePack map",
+        "the message has 2 extra bytes after its MessagePack object",
     ),
-    "text that is not UTF-8": (
+    "string that is not UTF-8": (
         b"\x81\xa1v\xa2\xff\xfe",
         None,
         INVALID,
         None,
         "the message is not MessagePack: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
     ),
-    "JSON": (b'{"v": 1}', None, INVALID, None, "the message goes on for 7 bytes after its MessagePack map"),
+    "JSON": (b'{"v": 1}', None, INVALID, None, "the message has 7 extra bytes after its MessagePack object"),
     "a list": ([1, 2], None, INVALID, None, "the message must be a map, found a list"),
     "an integer": (7, None, INVALID, None, "the message must be a map, found an integer"),
     "nil": (None, None, INVALID, None, "the message must be a map, found nil"),
@@ -83,7 +89,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         None,
         "the message is not MessagePack: int is not allowed for map key when strict_map_key=True",
     ),
-    "a key that is bytes": ({**request(), b"q": 1}, 7, INVALID, None, "the keys of the request must be texts"),
+    "a key that is bytes": ({**request(), b"q": 1}, 7, INVALID, None, "the keys of the request must be strings"),
     "too deep": (
         b"\x91" * 2000 + b"\x01",
         None,
@@ -91,14 +97,14 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         None,
         "lists and maps are nested deeper than 64 levels",
     ),
-    "a list that announces too much": (
+    "a list with too large a length": (
         b"\x81\xa1v\xdd\xff\xff\xff\xff",
         None,
         EXHAUSTED,
         None,
         "a list of 4294967295 entries is over the limit of 4096",
     ),
-    "a map that announces too much": (
+    "a map with too large a length": (
         b"\xdf\xff\xff\xff\xff",
         None,
         EXHAUSTED,
@@ -110,25 +116,25 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         7,
         EXHAUSTED,
         None,
-        "the message's lists and maps hold more than 65536 entries together",
+        "the message's lists and maps have more than 65536 entries in total",
     ),
     # Version and id
     "no version": (request(v=...), 7, INVALID, "v", "the request must have 'v'"),
     "version 2": (request(v=2), 7, "UNIMPLEMENTED", "v", "v must be 1, found version 2"),
     "version 0": (request(v=0), 7, "UNIMPLEMENTED", "v", "v must be 1, found version 0"),
-    "version before all else": (
+    "version before other errors": (
         {"v": 3, "id": 9, "query": 5, "robot": []},
         9,
         "UNIMPLEMENTED",
         "v",
         "v must be 1, found version 3",
     ),
-    "version as a text": (request(v="1"), 7, INVALID, "v", "v must be the integer 1, found a text"),
-    "version as a truth value": (request(v=True), 7, INVALID, "v", "v must be the integer 1, found a truth value"),
+    "version as a string": (request(v="1"), 7, INVALID, "v", "v must be the integer 1, found a string"),
+    "version as a boolean": (request(v=True), 7, INVALID, "v", "v must be the integer 1, found a boolean"),
     "version as a float": (request(v=1.0), 7, INVALID, "v", "v must be the integer 1, found a float"),
     "no id": (request(id=...), None, INVALID, "id", "the request must have 'id'"),
     "negative id": (request(id=-1), None, INVALID, "id", "id must be an unsigned integer, found -1"),
-    "id as a text": (request(id="a"), None, INVALID, "id", "id must be an unsigned integer, found 'a'"),
+    "id as a string": (request(id="a"), None, INVALID, "id", "id must be an unsigned integer, found 'a'"),
     "id as a float": (request(id=1.5), None, INVALID, "id", "id must be an unsigned integer, found 1.5"),
     "id as nil": (request(id=None), None, INVALID, "id", "id must be an unsigned integer, found nil"),
     # Query and robot
@@ -180,7 +186,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
             (float("nan"), "nan"),
             (float("inf"), "inf"),
             ("soon", "'soon'"),
-            (True, "a truth value"),
+            (True, "a boolean"),
         ]
     },
     # Inputs
@@ -196,7 +202,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         7,
         INVALID,
         "inputs",
-        "the keys of inputs must be texts",
+        "the keys of inputs must be strings",
     ),
     "no inputs": (request(inputs=...), 7, INVALID, "inputs.q", "gravity_forces needs the input 'q'"),
     "input as nil": (q(None), 7, INVALID, "inputs.q", "gravity_forces needs the input 'q'"),
@@ -282,7 +288,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "inputs.q",
         "q must have a list of lengths as shape, found [1.0]",
     ),
-    "shape of truth values": (
+    "shape of booleans": (
         q({"dtype": "<f8", "shape": [True], "data": bytes(8)}),
         7,
         INVALID,
@@ -296,12 +302,12 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "inputs.q",
         "q must have at most 16 dimensions, found 17 or more",
     ),
-    "data as a text": (
+    "data as a string": (
         q({"dtype": "<f8", "shape": [1], "data": "abcdefgh"}),
         7,
         INVALID,
         "inputs.q",
-        "q must have binary data, found a text",
+        "q must have binary data, found a string",
     ),
     "data too short": (
         q({"dtype": "<f8", "shape": [1], "data": bytes(7)}),
@@ -348,11 +354,11 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "q must be finite, found inf at [0]",
     ),
     # Arrays as lists
-    "list of texts": (q(["0.5"]), 7, INVALID, "inputs.q", "q must be real numbers, found a text"),
+    "list of strings": (q(["0.5"]), 7, INVALID, "inputs.q", "q must be real numbers, found a string"),
     "list with nil": (q([None]), 7, INVALID, "inputs.q", "q must be real numbers, found nil"),
-    "list of truth values": (q([True]), 7, INVALID, "inputs.q", "q must be real numbers, found a truth value"),
+    "list of booleans": (q([True]), 7, INVALID, "inputs.q", "q must be real numbers, found a boolean"),
     "list of maps": (q([{}]), 7, INVALID, "inputs.q", "q must be real numbers, found a map"),
-    "a text": (q("0.5"), 7, INVALID, "inputs.q", "q must be real numbers, found a text"),
+    "a string": (q("0.5"), 7, INVALID, "inputs.q", "q must be real numbers, found a string"),
     "bytes": (q(bytes(8)), 7, INVALID, "inputs.q", "q must be real numbers, found binary data"),
     "extension type": (
         q(msgpack.ExtType(5, b"abc")),
@@ -368,14 +374,14 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         7,
         INVALID,
         "inputs.q",
-        "q must be rectangular, found a list of 2 beside a list of 1",
+        "q must be rectangular, found a list of 2 next to a list of 1",
     ),
-    "list beside a number": (
+    "list next to a number": (
         q([[1.0], 2.0]),
         7,
         INVALID,
         "inputs.q",
-        "q must be rectangular, found a float beside a list of 1",
+        "q must be rectangular, found a float next to a list of 1",
     ),
     "list of 17 levels": (
         q(nested(17)),
@@ -434,7 +440,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "options.frame",
         "frame must be 'joint' or 'world', found {'a': 1}",
     ),
-    "names as a text": (
+    "names as a string": (
         constraint(joints="pivot"),
         7,
         INVALID,
@@ -463,12 +469,12 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "inputs.wrenches",
         "wrenches must be a map with link, torque and force, found an integer",
     ),
-    "wrench as a text": (
+    "wrench as a string": (
         wrench(["rod"]),
         7,
         INVALID,
         "inputs.wrenches[0]",
-        "wrenches[0] must be a map with link, torque and force, found a text",
+        "wrenches[0] must be a map with link, torque and force, found a string",
     ),
     "wrench without link": (
         wrench([{"force": [0, 0, 1]}]),
@@ -526,8 +532,8 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "inputs.wrenches.point",
         "wrenches.point must be finite, found inf at [1]",
     ),
-    # Too much
-    "an answer that would be too long": (
+    # Answers over the limit
+    "an answer that is too long": (
         request("mass_matrix", "panda", inputs={"q": array(np.zeros((1700, 9)))}),
         7,
         EXHAUSTED,
@@ -555,8 +561,8 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "constraint_forces asks for 20 states: the answer takes 8320000 bytes, the limit is 1048576: at most 2 states "
         "fit into one request",
     ),
-    # The server itself
-    "load_robot without text": (
+    # Queries about the server
+    "load_robot without urdf": (
         {"v": 1, "id": 7, "query": "load_robot"},
         7,
         INVALID,
@@ -577,7 +583,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         None,
         "<urdf fault>",
     ),
-    "unload_robot that is not there": (
+    "unload_robot of an unknown robot": (
         {"v": 1, "id": 7, "query": "unload_robot", "robot": "r2d2"},
         7,
         "NOT_FOUND",
@@ -647,7 +653,7 @@ def test_refusals_over_a_socket_leave_the_server_well(tcp_server: Server, pendul
 
 
 def test_what_may_be_left_out_or_added(service: Service) -> None:
-    """Keys that are unknown or nil change nothing, in a request and in an array."""
+    """Unknown keys and keys that are nil change nothing, in a request and in an array."""
     plain = msgpack.unpackb(service.handle(msgpack.packb(request()), perf_counter_ns()))["outputs"]
     odd = {**array([0.5]), "unit": "rad"}
     for message in (

@@ -1,7 +1,7 @@
-"""Clients in C++ and JavaScript, written from docs/protocol.md alone, ask a real server.
+"""Example clients in C++ and JavaScript, written from docs/protocol.md alone, call a real server.
 
-They are built and run where their toolchains are: g++ with libzmq's and msgpack-cxx's headers (Debian: libzmq3-dev,
-libmsgpack-cxx-dev), and node with npm, which fetches two packages.
+The tests need g++ with the headers of libzmq and msgpack-cxx (Debian: libzmq3-dev, libmsgpack-cxx-dev), and node with
+npm, which downloads two packages. They are skipped without these tools.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dyn_service.support.shipped import find_robot
 
 CLIENTS = Path(__file__).parents[3] / "examples" / "clients"
 STATE = 0.1
-"""rad | m, of every joint, as both examples ask."""
+"""rad | m, position of every joint in both examples."""
 
 pytestmark = pytest.mark.slow  # compilers and a package manager, some seconds each
 
@@ -39,7 +39,7 @@ def endpoint(robot: Robot) -> Iterator[str]:
 
 
 def built(source: Path, program: Path, *includes: Path) -> list[str]:
-    """The program, compiled; the test is skipped where what it is built with is not there."""
+    """Compiles the program and returns its command; skips the test without compiler or headers."""
     if shutil.which("g++") is None:
         pytest.skip("no g++")
     for header in ("zmq.h", "msgpack.hpp"):
@@ -75,7 +75,7 @@ def javascript(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("language", ["cpp", "javascript"])
-def test_its_torques_are_ours_and_its_faults_are_told(
+def test_torques_agree_and_errors_are_reported(
     language: str, robot: Robot, endpoint: str, request: pytest.FixtureRequest
 ) -> None:
     command = request.getfixturevalue(language)
@@ -105,7 +105,7 @@ def take_over(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 PATIENT = {"control_rate_hz": "1.0"}
-"""It misses a controller after 20 s: however busy the machine, only a release ends it."""
+"""The plant detects a missing controller only after 20 s, so that only a release ends control on a busy machine."""
 SOLO = {
     "robot": find_robot("solo12"),
     "root": "floating",
@@ -113,7 +113,7 @@ SOLO = {
     "initial_position": '{"HR_KFE": 0.25}',
     **PATIENT,
 }
-"""Its base has a position more than velocities, and stands before the legs."""
+"""Its floating base has one more position than velocities, and precedes the legs in `q` and `v`."""
 PENDULUM = {"robot": find_robot("pendulum"), "initial_position": "[0.2]", **PATIENT}
 
 
@@ -121,7 +121,7 @@ PENDULUM = {"robot": find_robot("pendulum"), "initial_position": "[0.2]", **PATI
     ("interface", "parameters", "said"),
     [
         ("effort", SOLO, r"HR_KFE at 0\.250000, moving at -?0\.000: active, commanded\nbraked \(released\)\n"),
-        # in a second the drives (60 rad/s) leave nothing of the step, or of the difference of speeds
+        # the drives (60 rad/s) settle within a second
         ("position", PENDULUM, r"hinge at 0\.210000, moving at -?0\.000: active, commanded\nbraked \(released\)\n"),
         ("velocity", PENDULUM, r"hinge at \d\.\d+, moving at 0\.100: active, commanded\nbraked \(released\)\n"),
         ("position", SOLO, r"not commanded by position\n"),
@@ -130,7 +130,7 @@ PENDULUM = {"robot": find_robot("pendulum"), "initial_position": "[0.2]", **PATI
 def test_a_plant_is_taken_over_and_released(
     take_over: list[str], tmp_path: Path, interface: str, parameters: dict[str, str], said: str
 ) -> None:
-    """What the ros2_control component does, less ROS."""
+    """The sequence of the ros2_control component, without ROS."""
     states, commands = (f"ipc://{tmp_path}/{name}" for name in ("states", "commands"))
     parameters = {**parameters, "plant_state": states, "joint_commands": commands}
     given = [word for name, value in parameters.items() for word in ("-p", f"{name}:={value}")]

@@ -1,4 +1,4 @@
-"""`docs/protocol.md` tells the truth: its client works, its bytes are the golden ones, its reference is fresh."""
+"""The client, golden bytes, figures and reference section of `docs/protocol.md` agree with the code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tools.protocol_reference import update
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 
 
-def test_reference_is_fresh() -> None:
+def test_reference_is_up_to_date() -> None:
     assert update(PAGE) == PAGE, "run python -m tools.protocol_reference docs/protocol.md"
 
 
@@ -67,7 +67,7 @@ def test_figures_are_those_of_the_code() -> None:
         assert text in PAGE, text
 
 
-def test_every_limit_stands_there_with_its_default() -> None:
+def test_every_limit_is_listed_with_its_default() -> None:
     rows = re.findall(r"^\| (`max_[^|]*) \|[^|]*\| ([^|]*) \|$", PAGE, re.MULTILINE)
     listed = {}
     for names, defaults in rows:

@@ -1,4 +1,4 @@
-"""A refusal carries the id of the request that it refuses, wherever in the bytes it stands and whatever is wrong."""
+"""An error reply has the id of its request, wherever the id is in the message and whatever is wrong with the rest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def head(*values_of: tuple[str, Any]) -> tuple[tuple[str, bytes], ...]:
 
 @settings(max_examples=60, deadline=None)
 @given(messages)
-def test_what_another_reader_finds_is_found(message: dict[str, Any]) -> None:
+def test_fields_agree_with_another_decoder(message: dict[str, Any]) -> None:
     plain = {key: value for key, value in message.items() if key in HEAD}
     expected = {key: None if isinstance(value, (list, dict)) else value for key, value in plain.items()}
     assert fields(msgpack.packb(message), HEAD) == expected
@@ -63,7 +63,7 @@ def test_what_another_reader_finds_is_found(message: dict[str, Any]) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(messages, st.data())
-def test_cut_short_anywhere_the_id_before_it_is_read(message: dict[str, Any], data: st.DataObject) -> None:
+def test_the_id_of_a_truncated_message_is_read(message: dict[str, Any], data: st.DataObject) -> None:
     number = data.draw(st.integers(0, 2**64 - 1))
     whole = {"id": number, **{key: x for key, x in message.items() if key != "id"}}
     payload = msgpack.packb(whole)
@@ -74,7 +74,7 @@ def test_cut_short_anywhere_the_id_before_it_is_read(message: dict[str, Any], da
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
-def test_noise_ends_the_walk(noise: bytes) -> None:
+def test_noise_ends_the_scan(noise: bytes) -> None:
     peek(noise)
     assert peek(b"\x82\xa2id\x07" + noise).id is not None or b"\xa2id" in noise
 
@@ -82,13 +82,13 @@ def test_noise_ends_the_walk(noise: bytes) -> None:
 OVER = {
     "a list over the limit": struct.pack(">BI", 0xDD, 5000) + b"\xc0" * 5000,
     "a map over the limit": struct.pack(">BI", 0xDF, 300) + b"\xa1a\xc0" * 300,
-    "a text over the limit": struct.pack(">BI", 0xDB, 9 << 20) + b"<" * (9 << 20),
+    "a string over the limit": struct.pack(">BI", 0xDB, 9 << 20) + b"<" * (9 << 20),
     "too many entries": msgpack.packb([[{}] * 4000] * 30),
     "nested too deep": DEEP,
     "nested maps": b"\x81\xa1a" * 3000 + b"\xc0",
     "an extension type": msgpack.packb(msgpack.ExtType(5, b"abc")),
     "a time": msgpack.packb(msgpack.Timestamp(5)),
-    "a text that is not UTF-8": b"\xa2\xff\xfe",
+    "a string that is not UTF-8": b"\xa2\xff\xfe",
     "a key that is a number": b"\x81\x05\x06",
 }
 
@@ -105,7 +105,7 @@ def test_the_id_is_in_the_refusal(service: Service, wrong: str, order: str) -> N
 
 
 @pytest.mark.parametrize("order", ["first", "last"])
-def test_the_id_beside_other_faults(service: Service, order: str) -> None:
+def test_the_id_of_requests_with_other_faults(service: Service, order: str) -> None:
     faults = [{"v": 2}, {"v": "1"}, {"v": 1, "query": 3}, {"v": 1, "query": "x", "robot": 5}, {"v": 1, "query": "x"}]
     faults += [{"v": 1, "query": "simulate", "inputs": [1]}, {"v": 1, "query": "verify", "deadline_ms": -1}, {}]
     for fault in faults:
@@ -114,24 +114,24 @@ def test_the_id_beside_other_faults(service: Service, order: str) -> None:
 
 
 def test_a_long_urdf_is_refused_at_once_with_the_limit(service: Service) -> None:
-    """Nine mebibytes are over what a text may be; the refusal says so, and whose it is."""
+    """A string of 9 MiB exceeds the limit; the error names the limit and has the id of the request."""
     text = "<robot name='x'>" + " " * (9 << 20) + "</robot>"
     message = {"v": 1, "query": "load_robot", "inputs": {"urdf": text}, "id": 12}
     began = thread_time()
     reply = refusal(service, msgpack.packb(message))
-    assert thread_time() - began < 5.0  # processor seconds: some milliseconds, it used to take the client's time limit
+    assert thread_time() - began < 5.0  # CPU seconds; it takes some milliseconds
     assert reply["id"] == 12
     assert reply["error"]["code"] == "RESOURCE_EXHAUSTED"
     assert f"over the limit of {8 << 20}" in reply["error"]["message"]
 
 
-def test_an_id_behind_too_many_objects_is_not_looked_for() -> None:
+def test_an_id_after_too_many_objects_is_not_read() -> None:
     payload = b"\x82\xa1x" + struct.pack(">BI", 0xDD, MOST_OBJECTS) + b"\xc0" * MOST_OBJECTS + b"\xa2id\x07"
     assert peek(payload).id is None
     assert peek(b"\x82\xa2id\x07" + payload[1:]).id == 7
 
 
-def test_what_is_no_id() -> None:
+def test_values_that_are_not_ids() -> None:
     for value in (-1, 1.5, "a", None, True, [1], {"id": 5}, 2.0, b"7"):
         assert peek(msgpack.packb({"id": value})).id is None
     assert peek(msgpack.packb({b"id": 5})).id is None
@@ -139,7 +139,7 @@ def test_what_is_no_id() -> None:
     assert peek(b"\x82\xa2id\x05\xa2id\x06").id == 6
 
 
-def test_what_else_is_read() -> None:
+def test_the_other_fields_of_the_head() -> None:
     found = peek(msgpack.packb(request(compile_wait_ms=5, inputs={"q": array([0.1])})))
     assert (found.id, found.query, found.compile_wait_ms) == (7, "gravity_forces", 5.0)
     assert peek(msgpack.packb({"query": 5, "compile_wait_ms": -1})).query == ""

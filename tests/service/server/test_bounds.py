@@ -315,9 +315,9 @@ def test_each_limit_alone_refuses(scara: Robot, name: str) -> None:
 
 def test_limits_beyond_what_the_wire_takes_are_refused() -> None:
     for name in ("max_entries", "max_nesting", "max_urdf_bytes"):
-        with pytest.raises(ValueError, match=f"the limit {name} is .*, the wire takes at most "):
+        with pytest.raises(ValueError, match=f"the limit {name} is .*, the protocol allows at most "):
             RequestLimits(**{name: getattr(RequestLimits(), name) + 1})
-    with pytest.raises(ValueError, match="max_work_s is nan, must be positive"):
+    with pytest.raises(ValueError, match="max_work_s must be positive, found nan"):
         RequestLimits(max_work_s=float("nan"))
 
 

@@ -113,16 +113,16 @@ def test_invalid_key_files_are_refused_without_their_text(tmp_path: Path) -> Non
         "\x00\xff" * 10,
     ):
         file.write_text(spoilt)
-        with pytest.raises(InvalidArgumentError, match="is no key file: make one with dyn keys new") as error:
+        with pytest.raises(InvalidArgumentError, match="is not a key file: make one with dyn keys new") as error:
             read_keys(file)
         assert secret[:-1] not in str(error.value)
         assert error.value.__cause__ is None
     with pytest.raises(NotFoundError):
         read_keys(tmp_path / "nothing")
-    with pytest.raises(InvalidArgumentError, match="no regular file"):
+    with pytest.raises(InvalidArgumentError, match="not a regular file"):
         read_keys(tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(InvalidArgumentError, match="no regular file"):
+    with pytest.raises(InvalidArgumentError, match="not a regular file"):
         read_keys(tmp_path / "pipe")  # and does not wait for a writer
 
 

@@ -365,7 +365,7 @@ def test_a_refused_client_is_admitted_once_listed(folder: KeyFolder, serve: Call
 
 def test_clients_report_missing_keys(folder: KeyFolder) -> None:
     good = new(folder, "good")
-    with pytest.raises(InvalidArgumentError, match="does not say which server"):
+    with pytest.raises(InvalidArgumentError, match="names no server"):
         Client("tcp://127.0.0.1:9", keys=replace(good, server=""))
     with pytest.raises(InvalidArgumentError, match="server_key needs keys"):
         Client("tcp://127.0.0.1:9", server_key=good.server)
@@ -544,8 +544,8 @@ SPOILT = pytest.mark.parametrize(
         (lambda file: file.chmod(0o666), "has mode 0666, open to others: chmod go-w"),
         (lambda file: file.unlink(), "there is no file"),
         (lambda file: file.write_bytes(b"\xff\x00" * 100), "allowed:1: expected role"),
-        (lambda file: (file.unlink(), file.mkdir()), "is no regular file"),
-        (lambda file: (file.unlink(), os.mkfifo(file, 0o600)), "is no regular file"),
+        (lambda file: (file.unlink(), file.mkdir()), "is not a regular file"),
+        (lambda file: (file.unlink(), os.mkfifo(file, 0o600)), "is not a regular file"),
         (lambda file: file.parent.chmod(0o777), "others can write"),
         (lambda file: file.write_bytes(b"#" * (2 << 20)), "is longer than"),
     ],

@@ -150,7 +150,7 @@ def test_wrenches_count_towards_the_answer(pendulum: Robot) -> None:
 @pytest.mark.parametrize("name", RequestLimits.__struct_fields__)
 @pytest.mark.parametrize("value", [0, -1])
 def test_limits_are_positive(name: str, value: int) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"the limit {name} is {value}, must be positive"):
+    with pytest.raises(InvalidArgumentError, match=f"the limit {name} must be positive, found {value}"):
         RequestLimits(**{name: value})
 
 

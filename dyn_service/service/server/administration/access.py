@@ -341,7 +341,7 @@ class KeyFolder:
             if file is not None and file.exists():
                 revoked = " (it was revoked)" if name in entries else ""
                 raise FailedPreconditionError(
-                    f"{file} already exists, and a key is never overwritten: delete it{revoked} or name another "
+                    f"{file} already exists; keys are never overwritten: delete it{revoked} or name another "
                     "file by --output",
                     path="keys",
                 )
