@@ -34,11 +34,8 @@ from dyn_service.service.client.core import (
 from dyn_service.service.client.sync import Client
 from dyn_service.service.client.timeouts import OnWait
 from dyn_service.service.protocol.administration import ADMINISTRATION, Administration
-from dyn_service.service.protocol.contacts import unpack_contacts
+from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay, unpack_payload, unpack_wrenches
 from dyn_service.service.protocol.keys import KeySource
-from dyn_service.service.protocol.overlays import unpack_overlay
-from dyn_service.service.protocol.payloads import unpack_payload
-from dyn_service.service.protocol.wrenches import unpack_wrenches
 from dyn_service.support.suggestions import did_you_mean
 
 _UNPACKED: Mapping[str, Callable[[Any, str], Any]] = {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.parsing.pose import quaternion_of
-from dyn_service.service.protocol.contacts import unpack_contacts
+from dyn_service.service.protocol.inputs import unpack_contacts
 from dyn_service.simulation.contact.supports import SupportedDynamics
 from dyn_service.simulation.task import checked
 

@@ -127,7 +127,7 @@ def test_at_rest_the_error_is_what_the_drive_does_not_know(odd: Robot, gains, in
 
 
 def make_real(robot: Robot, overlay: dict) -> Robot:
-    from dyn_service.service.protocol.overlays import unpack_overlay
+    from dyn_service.service.protocol.inputs import unpack_overlay
 
     return robot.overlaid(unpack_overlay(overlay, "overlay"))
 

@@ -18,9 +18,9 @@ from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
 from dyn_service.graph.nodes.plant.parameters import initial_position
 from dyn_service.model.configuration import Limits
+from dyn_service.service.protocol.inputs import unpack_wrenches
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Request
-from dyn_service.service.protocol.wrenches import unpack_wrenches
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.registry import Registry, Served
 from dyn_service.service.server.answering.service import Service, compute

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.service.protocol.contacts import unpack_contacts
+from dyn_service.service.protocol.inputs import unpack_contacts
 from dyn_service.simulation.contact.supports import SupportedDynamics
 from dyn_service.simulation.task import checked
 from dyn_service.view.scene import Ground, Scene

@@ -33,6 +33,7 @@ from dyn_service.model.description import RootType
 from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.administration import ADMINISTRATION
 from dyn_service.service.protocol.arrays import ReplyArray, WireArray
+from dyn_service.service.protocol.inputs import pack, pack_overlay
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.service.protocol.messages import (
     VERSION,
@@ -43,8 +44,6 @@ from dyn_service.service.protocol.messages import (
     decode_reply_head,
     encode,
 )
-from dyn_service.service.protocol.overlays import pack_overlay
-from dyn_service.service.protocol.values import pack
 
 T = TypeVar("T")
 

@@ -96,7 +96,7 @@ def unpack_array(value: Any, path: str) -> Array:
     if not is_finite(array):
         index = not_finite_at(array)
         place = f" at {list(index)}" if index else ""
-        raise InvalidArgumentError(f"{_name(path)} must be finite, found {array[index]}{place}", path=path)
+        raise invalid_argument(path, f"must be finite, found {array[index]}{place}")
     return array
 
 
@@ -150,10 +150,15 @@ def show_value(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def invalid_argument(path: str, fault: str) -> InvalidArgumentError:
+    """Returns the error for the value at a path of the request."""
+    return InvalidArgumentError(f"{_name(path)} {fault}", path=path)
+
+
 def _real_array(value: Any, path: str) -> Array:
     array = numbers(value)
     if array is None:
-        raise _fault(path, f"must be real numbers, found {found(value)}")
+        raise invalid_argument(path, f"must be real numbers, found {found(value)}")
     return array
 
 
@@ -170,22 +175,24 @@ def _from_binary(value: dict[Any, Any], path: str) -> Array:
         return np.frombuffer(data, _F8)
     for key, part in (("dtype", dtype), ("shape", shape), ("data", data)):
         if part is None:
-            raise _fault(path, f"must have dtype, shape and data, found no {key!r}")
+            raise invalid_argument(path, f"must have dtype, shape and data, found no {key!r}")
     if type(dtype) is not str or dtype not in _DTYPES:
-        raise _fault(path, f"must have a dtype of {', '.join(DTYPES)}, found {show_value(dtype)}")
+        raise invalid_argument(path, f"must have a dtype of {', '.join(DTYPES)}, found {show_value(dtype)}")
     if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape):
-        raise _fault(path, f"must have a list of lengths as shape, found {show_value(shape)}")
+        raise invalid_argument(path, f"must have a list of lengths as shape, found {show_value(shape)}")
     _check_dimensions(len(shape), path)
     if type(data) is not bytes:
-        raise _fault(path, f"must have binary data, found {describe_value(data)}")
+        raise invalid_argument(path, f"must have binary data, found {describe_value(data)}")
     kind = _DTYPES[dtype]
     expected = prod(shape) * kind.itemsize  # Python integers: no overflow
     if expected != len(data):
-        raise _fault(
+        raise invalid_argument(
             path, f"must have {expected} bytes of data for shape {show_value(shape)} of {dtype}, found {len(data)}"
         )
     if prod(size for size in shape if size) > MAX_MESSAGE_BYTES:  # empty, but NumPy cannot represent the shape
-        raise _fault(path, f"must have a shape of at most {MAX_MESSAGE_BYTES} entries, found {show_value(shape)}")
+        raise invalid_argument(
+            path, f"must have a shape of at most {MAX_MESSAGE_BYTES} entries, found {show_value(shape)}"
+        )
     if prod(shape) * _F8.itemsize > MAX_MESSAGE_BYTES:  # smaller types grow when converted
         message = f"{_name(path)} takes {prod(shape) * _F8.itemsize} bytes as doubles, the limit is {MAX_MESSAGE_BYTES}"
         raise ResourceExhaustedError(message, path=path)
@@ -212,11 +219,11 @@ def _from_lists(value: Any, path: str) -> Array:
         for part in flat:
             if type(part) is not list or len(part) != size:
                 found = f"a list of {len(part)}" if type(part) is list else describe_value(part)
-                raise _fault(path, f"must be rectangular, found {found} next to a list of {size}")
+                raise invalid_argument(path, f"must be rectangular, found {found} next to a list of {size}")
         flat = [entry for part in flat for entry in part]
     for entry in flat:
         if type(entry) is not float and type(entry) is not int:
-            raise _fault(path, f"must be real numbers, found {describe_value(entry)}")
+            raise invalid_argument(path, f"must be real numbers, found {describe_value(entry)}")
     return np.array(flat, dtype=np.float64).reshape(shape)
 
 
@@ -224,10 +231,6 @@ def _check_dimensions(count: int, path: str) -> None:
     if count > MAX_DIMENSIONS:
         message = f"{_name(path)} must have at most {MAX_DIMENSIONS} dimensions, found {count} or more"
         raise ResourceExhaustedError(message, path=path)
-
-
-def _fault(path: str, found: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{_name(path)} {found}", path=path)
 
 
 def _name(path: str) -> str:

@@ -16,7 +16,7 @@ from dyn_service.api.inputs import checked_options
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.service.protocol.values import pack, unpack
+from dyn_service.service.protocol.inputs import pack, unpack
 from dyn_service.service.server.answering.bounds import predict_cost
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF

@@ -26,8 +26,8 @@ from dyn_service.errors import (
     PermissionDeniedError,
     ResourceExhaustedError,
 )
+from dyn_service.service.protocol.inputs import pack_overlay, unpack_overlay
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.protocol.overlays import pack_overlay, unpack_overlay
 from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.registry import Registry, Served

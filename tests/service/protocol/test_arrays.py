@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from dyn_service import InvalidArgumentError, Wrench
 from dyn_service.service.protocol.arrays import pack_array, pack_output, unpack_array
+from dyn_service.service.protocol.inputs import pack_wrenches, unpack_wrenches
 from dyn_service.service.protocol.messages import encode
-from dyn_service.service.protocol.wrenches import pack_wrenches, unpack_wrenches
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 shapes = hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=5)

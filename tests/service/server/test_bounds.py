@@ -18,8 +18,8 @@ from dyn_service.api.cost import Cost, leading
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Integrator, Row
 from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError
+from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.protocol.values import unpack
 from dyn_service.service.server.answering.bounds import check_cost, meter, predict_cost
 from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.service import Service

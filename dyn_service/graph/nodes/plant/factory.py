@@ -40,8 +40,7 @@ from dyn_service.graph.nodes.plant.parameters import (
 from dyn_service.graph.nodes.registry import run_file
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.sensors import Sensors
-from dyn_service.service.protocol.contacts import unpack_contacts
-from dyn_service.service.protocol.overlays import unpack_overlay
+from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
 from dyn_service.simulation.integrators.explicit import ForwardDynamics
 from dyn_service.simulation.stepping import Engine, OwnEngine, StickSlipEngine, unstable

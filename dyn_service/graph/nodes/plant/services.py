@@ -34,7 +34,7 @@ from dyn_service.graph.nodes.plant.srvs import (
     StepRequest,
     Values,
 )
-from dyn_service.service.protocol.overlays import unpack_overlay
+from dyn_service.service.protocol.inputs import unpack_overlay
 
 MAX_PUSHES = 32
 """Largest number of simultaneous pushes."""

@@ -30,8 +30,8 @@ from dyn_service.formulations.cost import of_states
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.order import NAMES, Order, Orders
 from dyn_service.service.protocol.arrays import WireArray, may_be_infinite, pack_output
+from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.protocol.values import unpack
 from dyn_service.service.server.administration.metrics import Durations
 from dyn_service.service.server.answering.bounds import check_cost, predict_cost
 from dyn_service.service.server.answering.finite import Diagnosis, NotFinite, first_not_finite

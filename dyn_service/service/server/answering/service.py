@@ -34,6 +34,7 @@ from dyn_service.kernels.making import KernelMissingError
 from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.service.protocol.arrays import describe_value, pack_output
+from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import (
     VERSION,
@@ -48,7 +49,6 @@ from dyn_service.service.protocol.messages import (
     peek,
     read_request,
 )
-from dyn_service.service.protocol.values import unpack
 from dyn_service.service.server.administration.access import AccessList, Caller
 from dyn_service.service.server.administration.audit import record_done
 from dyn_service.service.server.administration.metrics import Metrics

@@ -1,0 +1,274 @@
+"""Encoding and decoding of a query's inputs by their kind; `pack` and `unpack` choose the functions.
+
+    array     see `arrays.py`
+    wrenches  one map or a list of {"link": string, "torque": array?, "force": array?, "point": array?,
+              "frame": string?}
+    contacts  one map or a list of {"link": string, "point": array?, "radius": number?, "plane": array?,
+              "normal": array?, "friction": number?, "stiffness": number?, "damping": number?, "width": number?,
+              "rigid": bool?}
+    payload   {"link": string, "mass": array, "com": array?, "inertia": array?}
+    overlay   {"payloads": payload or a list of them,
+               "links": {link: {"mass": array?, "com": array?, "inertia": array?}},
+               "joints": {joint: {"damping": array?, "friction": array?, "friction_width": array?,
+                          "armature": array?, "stiffness": array?, "rest": array?}},
+               "locked": [joint, ..],
+               "gravity": array}, all optional
+    names     a string, or nested lists of strings
+
+Unknown keys are an error: ignoring a misspelled `torque` would change the answer silently. A key that is nil counts as
+absent. Decoding checks types and finiteness; the robot or the simulation checks names and numbers.
+
+All functions take the path of the value in the request, for the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dyn_service.api.named import names_of
+from dyn_service.api.queries import Contact, Inertial, JointNumbers, Overlay, Payload, Wrench
+from dyn_service.api.spec import BY_NAME, Kind
+from dyn_service.service.protocol.arrays import describe_value, invalid_argument, pack_array, show_value, unpack_array
+from dyn_service.support.suggestions import did_you_mean
+
+_T = TypeVar("_T")
+_Codec = Callable[[Any, str], Any]
+
+_WRENCH_VECTORS = ("torque", "force", "point")
+_WRENCH_KEYS = ("link", *_WRENCH_VECTORS, "frame")
+_ZEROS = Wrench("").torque
+"""Default of a wrench's vectors."""
+_PACKED_ZEROS = pack_array(_ZEROS, "")
+_CONTACT_VECTORS = ("point", "plane", "normal")
+_CONTACT_KEYS = tuple(each.name for each in fields(Contact))
+_CONTACT_DEFAULTS = {each.name: each.default for each in fields(Contact) if each.default is not MISSING}
+_PAYLOAD_ARRAYS = ("mass", "com", "inertia")
+_OVERLAY_KEYS = tuple(each.name for each in fields(Overlay))
+
+
+def pack(kind: Kind, value: Any, path: str) -> Any:
+    """Encodes an input.
+
+    Args:
+        kind: Kind of the input, from the table of queries.
+        value: The argument of the method.
+        path: Path of the input in the request, for the error.
+
+    Raises:
+        InvalidArgumentError: The value is not of this kind, or cannot be encoded.
+    """
+    return _CODECS[kind][0](value, path) if kind in _CODECS else pack_array(value, path)
+
+
+def unpack(kind: Kind, value: Any, path: str) -> Any:
+    """Decodes an input; the inverse of `pack`.
+
+    Raises:
+        InvalidArgumentError: The value is not of this kind, a field is missing, unknown or of the wrong type, or a
+            number is not finite.
+        ResourceExhaustedError: An array has too many dimensions or entries.
+    """
+    return _CODECS[kind][1](value, path) if kind in _CODECS else unpack_array(value, path)
+
+
+def pack_wrenches(value: Any, path: str) -> list[dict[str, Any]]:
+    """Encodes a `Wrench` or a sequence of them; errors as in `pack`."""
+    packed = []
+    for wrench, place in _structs(value, Wrench, path):
+        entry: dict[str, Any] = {"link": wrench.link, "frame": wrench.frame}
+        for name, text in entry.items():
+            if not isinstance(text, str):
+                raise invalid_argument(f"{place}.{name}", f"must be a name, found {type(text).__name__}")
+        for name in _WRENCH_VECTORS:
+            vector = getattr(wrench, name)
+            entry[name] = _PACKED_ZEROS if vector is _ZEROS else pack_array(vector, f"{place}.{name}")
+        packed.append(entry)
+    return packed
+
+
+def unpack_wrenches(value: Any, path: str) -> list[Wrench]:
+    """Decodes external wrenches; errors as in `unpack`."""
+    return [_unpack_wrench(entry, place) for entry, place in _entries(value, path)]
+
+
+def _unpack_wrench(value: Any, path: str) -> Wrench:
+    given = _read_map(value, path, _WRENCH_KEYS, "a map with link, torque and force")
+    if "link" not in given:
+        raise invalid_argument(path, "needs the link it acts on")
+    for name in ("link", "frame"):
+        if name in given:
+            _check_name(given, name, path)
+    return Wrench(**_unpack_arrays(given, _WRENCH_VECTORS, path))
+
+
+def pack_contacts(value: Any, path: str) -> list[dict[str, Any]]:
+    """Encodes a `Contact` or a sequence of them, without fields that have their default; errors as in `pack`."""
+    packed = []
+    for contact, place in _structs(value, Contact, path):
+        entry = {name: getattr(contact, name) for name in _CONTACT_KEYS}
+        given = {name: x for name, x in entry.items() if x is not _CONTACT_DEFAULTS.get(name, MISSING)}
+        packed.append(
+            {
+                name: pack_array(x, f"{place}.{name}") if name in _CONTACT_VECTORS else _plain(x)
+                for name, x in given.items()
+            }
+        )
+    return packed
+
+
+def _plain(value: Any) -> Any:
+    """Converts a NumPy number to a Python number. The server validates all other values."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def unpack_contacts(value: Any, path: str) -> list[Contact]:
+    """Decodes contacts; errors as in `unpack`."""
+    return [_unpack_contact(entry, place) for entry, place in _entries(value, path)]
+
+
+def _unpack_contact(value: Any, path: str) -> Contact:
+    given = _read_map(value, path, _CONTACT_KEYS, "a map with link")
+    _check_name(given, "link", path)
+    return Contact(**_unpack_arrays(given, _CONTACT_VECTORS, path))
+
+
+def pack_payload(value: Any, path: str) -> dict[str, Any]:
+    """Encodes a `Payload`; errors as in `pack`."""
+    if not isinstance(value, Payload):
+        raise invalid_argument(path, f"must be a Payload, found {type(value).__name__}")
+    arrays = {name: pack_array(getattr(value, name), f"{path}.{name}") for name in _PAYLOAD_ARRAYS}
+    return {"link": value.link, **arrays}
+
+
+def unpack_payload(value: Any, path: str) -> Payload:
+    """Decodes a payload; errors as in `unpack`."""
+    given = _read_map(value, path, ("link", *_PAYLOAD_ARRAYS), "a map with link and mass")
+    _check_name(given, "link", path)
+    if "mass" not in given:
+        raise invalid_argument(f"{path}.mass", "must be numbers, found nil")
+    return Payload(**_unpack_arrays(given, _PAYLOAD_ARRAYS, path))
+
+
+def pack_overlay(value: Any, path: str) -> dict[str, Any]:
+    """Encodes an `Overlay` without its empty fields; errors as in `pack`."""
+    if not isinstance(value, Overlay):
+        raise invalid_argument(path, f"must be an Overlay, found {type(value).__name__}")
+    packed: dict[str, Any] = {}
+    payloads = [pack_payload(each, place) for each, place in _structs(value.payloads, Payload, f"{path}.payloads")]
+    if payloads:
+        packed["payloads"] = payloads
+    for part, kind in (("links", Inertial), ("joints", JointNumbers)):
+        changes = getattr(value, part)
+        if not isinstance(changes, Mapping):
+            raise invalid_argument(f"{path}.{part}", f"must be a map from names, found {type(changes).__name__}")
+        for name, entry in changes.items():
+            if not isinstance(entry, kind):
+                raise invalid_argument(
+                    f"{path}.{part}.{name}", f"must be {kind.__name__}, found {type(entry).__name__}"
+                )
+            given = {each.name: getattr(entry, each.name) for each in fields(kind)}
+            packed.setdefault(part, {})[name] = {
+                key: pack_array(x, f"{path}.{part}.{name}.{key}") for key, x in given.items() if x is not None
+            }
+    if isinstance(value.locked, str) or not isinstance(value.locked, Sequence):
+        raise invalid_argument(
+            f"{path}.locked", f"must be a list of joints' names, found {type(value.locked).__name__}"
+        )
+    if value.locked:
+        packed["locked"] = list(value.locked)
+    if value.gravity is not None:
+        packed["gravity"] = pack_array(value.gravity, f"{path}.gravity")
+    return packed
+
+
+def unpack_overlay(value: Any, path: str) -> Overlay:
+    """Decodes an overlay; errors as in `unpack`."""
+    given = _read_map(value, path, _OVERLAY_KEYS)
+    payloads = [unpack_payload(*each) for each in _entries(given.get("payloads", []), f"{path}.payloads")]
+    locked = given.get("locked", [])
+    if type(locked) is not list or not all(type(name) is str for name in locked):
+        raise invalid_argument(f"{path}.locked", f"must be a list of joints' names, found {show_value(locked)}")
+    gravity = given.get("gravity")
+    return Overlay(
+        payloads,
+        _unpack_changes(given.get("links", {}), f"{path}.links", Inertial),
+        _unpack_changes(given.get("joints", {}), f"{path}.joints", JointNumbers),
+        locked,
+        None if gravity is None else unpack_array(gravity, f"{path}.gravity"),
+    )
+
+
+_Change = TypeVar("_Change", Inertial, JointNumbers)
+
+
+def _unpack_changes(value: Any, path: str, kind: type[_Change]) -> dict[str, _Change]:
+    if type(value) is not dict:
+        raise invalid_argument(path, f"must be a map from names, found {describe_value(value)}")
+    keys = tuple(each.name for each in fields(kind))
+    changes = {}
+    for name, entry in value.items():
+        if type(name) is not str:
+            raise invalid_argument(path, f"must be a map from names, found the key {show_value(name)}")
+        given = _read_map(entry, f"{path}.{name}", keys)
+        changes[name] = kind(**_unpack_arrays(given, keys, f"{path}.{name}"))
+    return changes
+
+
+_CODECS: Mapping[str, tuple[_Codec, _Codec]] = {
+    "wrenches": (pack_wrenches, unpack_wrenches),
+    "payload": (pack_payload, unpack_payload),
+    "overlay": (pack_overlay, unpack_overlay),
+    "contacts": (pack_contacts, unpack_contacts),
+    **{kind: (partial(names_of, kind), partial(names_of, kind)) for kind in BY_NAME},
+}
+"""Encoder and decoder of each kind of input that is not an array."""
+
+
+def _structs(value: Any, kind: type[_T], path: str) -> Iterator[tuple[_T, str]]:
+    """Yields each struct of a value, one struct or a sequence of them, with its path."""
+    entries = [value] if isinstance(value, kind) else value
+    if isinstance(entries, str) or not isinstance(entries, Sequence):
+        raise invalid_argument(path, f"must be a {kind.__name__} or a list of them, found {type(value).__name__}")
+    for index, entry in enumerate(entries):
+        place = f"{path}[{index}]"
+        if not isinstance(entry, kind):
+            raise invalid_argument(place, f"must be a {kind.__name__}, found {type(entry).__name__}")
+        yield entry, place
+
+
+def _entries(value: Any, path: str) -> Iterator[tuple[Any, str]]:
+    """Yields each entry of a decoded value, one map or a list of them, with its path."""
+    if type(value) is list:
+        for index, entry in enumerate(value):
+            yield entry, f"{path}[{index}]"
+    else:
+        yield value, path
+
+
+def _read_map(value: Any, path: str, known: Sequence[str], expected: str = "a map") -> dict[str, Any]:
+    """Returns a map's entries except those that are nil."""
+    if type(value) is not dict:
+        raise invalid_argument(path, f"must be {expected}, found {describe_value(value)}")
+    for key in value:
+        if key not in known:
+            near = did_you_mean(key, known)
+            raise invalid_argument(path, f"has no {show_value(key)}; its keys are {', '.join(known)}{near}")
+    return {key: each for key, each in value.items() if each is not None}
+
+
+def _unpack_arrays(given: dict[str, Any], arrays: Sequence[str], path: str) -> dict[str, Any]:
+    """Decodes the arrays of a map in place and returns the map."""
+    for name in arrays:
+        if name in given:
+            given[name] = unpack_array(given[name], f"{path}.{name}")
+    return given
+
+
+def _check_name(given: dict[str, Any], key: str, path: str) -> None:
+    if type(given.get(key)) is not str:
+        raise invalid_argument(f"{path}.{key}", f"must be a name, found {describe_value(given.get(key))}")
