@@ -94,13 +94,13 @@ def unpack_array(value: Any, path: str) -> Array:
     else:
         array = _from_lists(value, path)
     if not is_finite(array):
-        index = not_finite_at(array)
+        index = index_of_non_finite(array)
         place = f" at {list(index)}" if index else ""
         raise invalid_argument(path, f"must be finite, found {array[index]}{place}")
     return array
 
 
-def not_finite_at(array: Array) -> tuple[int, ...]:
+def index_of_non_finite(array: Array) -> tuple[int, ...]:
     """Returns the index of the first entry that is not finite. The array must have such an entry."""
     return tuple(int(k) for k in np.unravel_index(np.argmin(np.isfinite(array)), array.shape))
 

@@ -32,7 +32,7 @@ from dyn_service.errors import (
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Valid names of keys. The name becomes a file name and a word in the list of allowed keys."""
 
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
+GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 """Mode bits of the group and of other users."""
 
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
@@ -118,7 +118,7 @@ def read_keys(file: str | os.PathLike[str]) -> Keys:
         PermissionDeniedError: Other users can read it, or it belongs to another user.
         InvalidArgumentError: It is not a key file.
     """
-    content = read_guarded(Path(file), OTHERS, "chmod 600")
+    content = read_protected(Path(file), GROUP_AND_OTHERS, "chmod 600")
     try:
         keys = Keys(**tomllib.loads(content.decode()))
         check_public(keys.secret, "secret")
@@ -132,7 +132,7 @@ def read_keys(file: str | os.PathLike[str]) -> Keys:
     return keys
 
 
-def read_guarded(file: Path, forbidden: int, remedy: str) -> bytes:
+def read_protected(file: Path, forbidden: int, remedy: str) -> bytes:
     """Returns the content of a file that belongs to this user or root and is protected from other users.
 
     Args:
@@ -152,7 +152,7 @@ def read_guarded(file: Path, forbidden: int, remedy: str) -> bytes:
     except OSError as fault:
         raise PermissionDeniedError(f"{file} cannot be read: {fault.strerror}", path="keys") from None
     try:
-        check_guarded(file, os.fstat(descriptor), forbidden, remedy, "keys")
+        check_protected(file, os.fstat(descriptor), forbidden, remedy, "keys")
     except BaseException:
         os.close(descriptor)
         raise
@@ -163,7 +163,7 @@ def read_guarded(file: Path, forbidden: int, remedy: str) -> bytes:
     return content
 
 
-def check_guarded(file: Path, status: os.stat_result, forbidden: int, remedy: str, path: str) -> None:
+def check_protected(file: Path, status: os.stat_result, forbidden: int, remedy: str, path: str) -> None:
     """Checks that a file is regular, belongs to this user or root, and is protected from other users.
 
     Args:
@@ -179,13 +179,13 @@ def check_guarded(file: Path, status: os.stat_result, forbidden: int, remedy: st
     """
     if not stat.S_ISREG(status.st_mode):
         raise InvalidArgumentError(f"{file} is not a regular file", path=path)
-    check_owner(file, status, path)
+    check_file_owner(file, status, path)
     if status.st_mode & forbidden:
         mode = stat.S_IMODE(status.st_mode)
         raise PermissionDeniedError(f"{file} has mode {mode:04o}, open to others: {remedy} {file}", path=path)
 
 
-def check_owner(file: Path, status: os.stat_result, path: str) -> None:
+def check_file_owner(file: Path, status: os.stat_result, path: str) -> None:
     """Checks that a file or folder belongs to this user or root.
 
     Raises:

@@ -115,7 +115,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 )
 
 
-def unpack(payload: bytes | memoryview, limits: RequestLimits) -> Any:
+def decode_message(payload: bytes | memoryview, limits: RequestLimits) -> Any:
     """Decodes a payload of one MessagePack object.
 
     Raises:

@@ -1,12 +1,12 @@
 """The messages of the protocol, version 1: requests, replies, notices and cancels.
 
-    request  {"v": 1, "id": uint, "query": text, "robot": text, "inputs": map, "options": map?, "model": text?,
+    request  {"v": 1, "id": uint, "query": string, "robot": string, "inputs": map, "options": map?, "model": string?,
               "deadline_ms": number?, "compile_wait_ms": number?, "retry": uint?}
     reply    {"v": 1, "id": same, "ok": true, "outputs": map, "timing": {"queue_us": number, "compute_us": number},
               "epoch": uint, "late": true?}
-             {"v": 1, "id": same or nil, "ok": false, "error": {"code": text, "message": text, "path": text?, ..},
+             {"v": 1, "id": same or nil, "ok": false, "error": {"code": string, "message": string, "path": string?, ..},
               "epoch": uint}
-    notice   {"v": 1, "id": same, "notice": {"state": "compiling", "text": text, "elapsed_ms": number,
+    notice   {"v": 1, "id": same, "notice": {"state": "compiling", "text": string, "elapsed_ms": number,
               "again_ms": number}}
     cancel   {"v": 1, "id": of a request, "query": "cancel"}
 
@@ -14,6 +14,11 @@ Notices precede the reply and are sent only for requests with `compile_wait_ms`.
 
 A reader ignores unknown keys of a request, reply or array. It checks the version first, so that a request of a later
 version gets an error that names the version.
+
+An error reply needs the id of its request even if the request is damaged, truncated or over the limits. So `peek` scans
+the keys of the outermost map and skips the other values without decoding them: it counts the objects still to skip, so
+nesting needs no stack, and it jumps over strings and binary data. It stops at the first error and keeps the fields read
+so far. Cost: linear in the number of skipped objects, which is bounded.
 """
 
 from __future__ import annotations
@@ -29,8 +34,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
 from dyn_service.service.protocol.arrays import describe_value, show_value
-from dyn_service.service.protocol.limits import RequestLimits, check_nesting, unpack
-from dyn_service.service.protocol.skim import MOST_OBJECTS, fields
+from dyn_service.service.protocol.limits import RequestLimits, check_nesting, decode_message
 
 VERSION = 1
 """The protocol version of this package."""
@@ -98,7 +102,7 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
     epoch: int | UnsetType = UNSET
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class Progress(msgspec.Struct, frozen=True, gc=False):
     """Progress of a request.
 
     state: `compiling`; later versions may add states. text: description for users. elapsed_ms: time since the
@@ -116,7 +120,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
     v: int
     id: int
-    notice: Waiting
+    notice: Progress
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
@@ -127,7 +131,7 @@ class Cancel(msgspec.Struct, frozen=True, gc=False):
     query: Literal["cancel"]
 
 
-class Head(msgspec.Struct, frozen=True, gc=False):
+class RequestHead(msgspec.Struct, frozen=True, gc=False):
     """The fields of a request that the server needs for error replies, notices and deadlines."""
 
     id: int | None = None
@@ -158,7 +162,7 @@ class ReplyHead(msgspec.Struct, frozen=True, gc=False):
 class RequestRefusedError(Exception):
     """A request that cannot be read. head: its readable fields. error: the error to reply with."""
 
-    def __init__(self, head: Head, error: DynError) -> None:
+    def __init__(self, head: RequestHead, error: DynError) -> None:
         super().__init__(head, error)
         self.head = head
         self.error = error
@@ -234,33 +238,9 @@ def _check_nesting(request: Request, payload: bytes | memoryview, limits: Reques
         raise RequestRefusedError(peek(payload), error) from None
 
 
-def peek(payload: bytes | memoryview, most: int = MOST_OBJECTS) -> Head:
-    """Reads the head of a request that may be damaged or over the limits. Unreadable fields have their defaults.
-
-    Args:
-        payload: The message.
-        most: Maximum number of objects to scan, about 0.2 us each.
-    """
-    found = fields(payload, frozenset(Head.__struct_fields__), most)
-    request_id, query, robot, retry = map(found.get, ("id", "query", "robot", "retry"))
-    return Head(
-        request_id if type(request_id) is int and request_id >= 0 else None,
-        query if type(query) is str else "",
-        _milliseconds(found.get("compile_wait_ms")),
-        _milliseconds(found.get("deadline_ms")),
-        robot if type(robot) is str else UNSET,
-        retry if type(retry) is int and retry > 0 else UNSET,
-    )
-
-
-def _milliseconds(value: Any) -> float | UnsetType:
-    is_time = type(value) in (int, float) and 0 < value <= sys.float_info.max
-    return float(value) if is_time else UNSET
-
-
 def _read_carefully(payload: bytes | memoryview, limits: RequestLimits) -> Request:
     try:
-        message = unpack(payload, limits)
+        message = decode_message(payload, limits)
         if type(message) is not dict:
             raise InvalidArgumentError(f"the message must be a map, found {describe_value(message)}")
         if "v" in message:
@@ -308,3 +288,180 @@ def _explain(fault: str, message: dict[Any, Any]) -> DynError:
     found = message.get(path)
     shown = show_value(found) if type(found) in (int, float, str) else describe_value(found)
     return InvalidArgumentError(f"{path} must be {_EXPECTED.get(path, fault)}, found {shown}", path=path or None)
+
+
+MAX_SCANNED_OBJECTS = 1 << 17
+"""Default limit of scanned objects, some tens of milliseconds; later fields are not read."""
+
+_MAX_KEY_BYTES = 32
+"""Length in bytes of the longest key that is decoded."""
+
+# By first byte. _FIXED: bytes that follow. _SIZED: width of the length, extra bytes. _CONTAINERS: width of the length,
+# contained objects per unit of length.
+_FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_FIXED |= {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}
+_SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
+_SIZED |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
+_CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+
+_decode_scalar = msgspec.msgpack.Decoder().decode
+
+
+def peek(payload: bytes | memoryview, most: int = MAX_SCANNED_OBJECTS) -> RequestHead:
+    """Reads the head of a request that may be damaged or over the limits. Unreadable fields have their defaults.
+
+    Args:
+        payload: The message.
+        most: Maximum number of objects to scan, about 0.2 us each.
+    """
+    found = scan_fields(payload, frozenset(RequestHead.__struct_fields__), most)
+    request_id, query, robot, retry = map(found.get, ("id", "query", "robot", "retry"))
+    return RequestHead(
+        request_id if type(request_id) is int and request_id >= 0 else None,
+        query if type(query) is str else "",
+        _milliseconds(found.get("compile_wait_ms")),
+        _milliseconds(found.get("deadline_ms")),
+        robot if type(robot) is str else UNSET,
+        retry if type(retry) is int and retry > 0 else UNSET,
+    )
+
+
+def _milliseconds(value: Any) -> float | UnsetType:
+    is_time = type(value) in (int, float) and 0 < value <= sys.float_info.max
+    return float(value) if is_time else UNSET
+
+
+def has_more_objects(payload: bytes | memoryview, most: int) -> bool:
+    """Whether a message has more than `most` objects before its end or its first error."""
+    try:
+        _Scanner(payload, most).skip(1)
+    except _TooManyObjectsError:
+        return True
+    except _ScanError:
+        pass
+    return False
+
+
+def scan_fields(payload: bytes | memoryview, wanted: frozenset[str], most: int = MAX_SCANNED_OBJECTS) -> dict[str, Any]:
+    """Returns the scalar values (number, string, nil, boolean) of these keys in the message's map.
+
+    Args:
+        payload: The message, possibly damaged.
+        wanted: The keys. The last value of a repeated key counts, as in other readers.
+        most: Maximum number of objects to scan.
+    """
+    found: dict[str, Any] = {}
+    scanner = _Scanner(payload, most)
+    try:
+        for _ in range(scanner.enter_map()):
+            key = scanner.scalar(_MAX_KEY_BYTES)
+            if type(key) is str and key in wanted:
+                found[key] = None
+                found[key] = scanner.scalar(len(payload))
+            else:
+                scanner.skip(1)
+    except _ScanError:
+        pass
+    return found
+
+
+class _ScanError(Exception):
+    """The message is truncated, is not MessagePack, or has too many objects."""
+
+
+class _TooManyObjectsError(_ScanError):
+    """The message has too many objects."""
+
+
+class _Scanner:
+    """A position in a message that moves forward."""
+
+    def __init__(self, payload: bytes | memoryview, most: int) -> None:
+        self._bytes = payload
+        self._position = 0
+        self._remaining = most
+
+    def enter_map(self) -> int:
+        """Enters the map at this position and returns its announced number of entries."""
+        first = self._first_byte()
+        if 0x80 <= first <= 0x8F:
+            self._position += 1
+            return first & 0x0F
+        if first in (0xDE, 0xDF):
+            width, _ = _CONTAINERS[first]
+            count = self._length(width)
+            self._position += 1 + width
+            return count
+        raise _ScanError
+
+    def scalar(self, longest: int) -> Any:
+        """Returns the scalar at this position and moves past it; None for a container or a value that is too long."""
+        first, begin = self._first_byte(), self._position
+        if self._is_container(first):
+            self.skip(1)
+            return None
+        self.skip(1)
+        if self._position - begin > longest + 5:
+            return None
+        try:
+            return _decode_scalar(self._bytes[begin : self._position])
+        except (msgspec.MsgspecError, ValueError, OverflowError):
+            return None
+
+    def skip(self, objects: int) -> None:
+        """Moves past this number of objects and their content."""
+        data, at, left, end = self._bytes, self._position, self._remaining, len(self._bytes)
+        while objects:
+            if at >= end:
+                raise _ScanError
+            if not left:
+                raise _TooManyObjectsError
+            left -= 1
+            first = data[at]
+            if first <= 0x7F or first >= 0xE0:
+                at += 1
+                objects -= 1
+            elif first <= 0x8F:
+                at += 1
+                objects += 2 * (first & 0x0F) - 1
+            elif first <= 0x9F:
+                at += 1
+                objects += (first & 0x0F) - 1
+            elif first <= 0xBF:
+                at += 1 + (first & 0x1F)
+                objects -= 1
+            elif first in _FIXED:
+                at += 1 + _FIXED[first]
+                objects -= 1
+            else:
+                self._position = at
+                at, more = self._after(first)
+                objects += more - 1
+        if at > end:
+            raise _ScanError
+        self._position, self._remaining = at, left
+
+    def _after(self, first: int) -> tuple[int, int]:
+        """Returns the position after an object with a length (of a container: after its header) and its entry count."""
+        if first in _SIZED:
+            width, more = _SIZED[first]
+            return self._position + 1 + width + more + self._length(width), 0
+        if first in _CONTAINERS:
+            width, each = _CONTAINERS[first]
+            return self._position + 1 + width, each * self._length(width)
+        raise _ScanError
+
+    def _first_byte(self) -> int:
+        if self._position >= len(self._bytes):
+            raise _ScanError
+        return self._bytes[self._position]
+
+    def _length(self, width: int) -> int:
+        data = self._bytes[self._position + 1 : self._position + 1 + width]
+        if len(data) < width:
+            raise _ScanError
+        return int.from_bytes(data, "big")
+
+    @staticmethod
+    def _is_container(first: int) -> bool:
+        return 0x80 <= first <= 0x9F or first in _CONTAINERS

@@ -26,8 +26,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from dyn_service.service.protocol.messages import CANCEL, Head, Request, peek, read_cancel
-from dyn_service.service.protocol.skim import is_crowded
+from dyn_service.service.protocol.messages import CANCEL, Request, RequestHead, has_more_objects, peek, read_cancel
 from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.answering.jobs import Envelope, Task, due_notices
 from dyn_service.service.server.answering.plan import SLOW_BYTES
@@ -104,7 +103,7 @@ class Dispatcher:
             if cancelled is not None:
                 self._cancel(envelope, cancelled)
                 return None
-            if len(payload) > _MANY_OBJECTS and is_crowded(payload, _MANY_OBJECTS):
+            if len(payload) > _MANY_OBJECTS and has_more_objects(payload, _MANY_OBJECTS):
                 return self._hand_over_unread(envelope, payload, received_ns, caller)
             job = service.accept(payload, received_ns, caller=caller)
             if isinstance(job, bytes):
@@ -140,7 +139,7 @@ class Dispatcher:
     def refuse_frames(self, count: int) -> bytes:
         """Returns the refusal of a message with an invalid number of frames."""
         found = f"a message must be one frame, or an empty one and one more, found {count}"
-        return self._service.refuse(Head(), InvalidArgumentError(found))
+        return self._service.refuse(RequestHead(), InvalidArgumentError(found))
 
     def gone(self, peer: Any) -> None:
         """Drops or stops the requests of a peer whose connection has ended."""
@@ -175,7 +174,7 @@ class Dispatcher:
             self._forget(task)
         return [(task.envelope, self._service.refuse_task(task, _shutting_down())) for task in left]
 
-    def _is_waiting(self, envelope: Envelope, request: Request | Head) -> bool:
+    def _is_waiting(self, envelope: Envelope, request: Request | RequestHead) -> bool:
         """Returns whether this is a retry of a waiting request, whose reply answers both."""
         return bool(request.retry) and any(self._waiting(envelope, request.id))
 

@@ -32,7 +32,7 @@ from dyn_service.service.client.retries import (
     Step,
 )
 from dyn_service.service.client.timeouts import TimeoutExtension
-from dyn_service.service.protocol.messages import Notice, Waiting, read_cancel
+from dyn_service.service.protocol.messages import Notice, Progress, read_cancel
 from dyn_service.simulation import parts
 from tests.conftest import URDF
 from tests.service.client.simulated_network import (
@@ -347,7 +347,7 @@ def test_the_time_of_kernels_is_no_part_of_a_calls_limit() -> None:
     """Parts that come after a notice have the limit anew, and with it the time in which no more news was due."""
     extension = TimeoutExtension("simulate", 100.0, 2.0, 30.0, lambda text: None)
     assert extension.left_s(101.5) == 0.5
-    notice = Notice(1, 7, Waiting("compiling", "a kernel is being compiled", 0.0, 1000.0))
+    notice = Notice(1, 7, Progress("compiling", "a kernel is being compiled", 0.0, 1000.0))
     assert extension.until_s(notice, 101.8) == 111.8
     assert extension.left_s(102.0) == pytest.approx(2.8)
     assert extension.until_s(notice, 131.0) == 132.0  # the limit, and what is allowed for compilers

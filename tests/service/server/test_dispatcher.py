@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dyn_service import Robot
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.protocol.messages import Head
+from dyn_service.service.protocol.messages import RequestHead
 from dyn_service.service.server.answering.jobs import Task
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from dyn_service.service.server.answering.service import Service
@@ -238,7 +238,9 @@ def test_a_message_of_many_frames_is_refused(rig: Rig, count: int) -> None:
 def test_the_worker_rings_from_its_thread_and_ends_after_the_task_it_is_at() -> None:
     rung, begun, gate = threading.Semaphore(0), threading.Event(), threading.Event()
     names: list[str] = []
-    tasks = [Task((("transport", b"peer"), False), asked(id=number), perf_counter_ns(), Head()) for number in range(3)]
+    tasks = [
+        Task((("transport", b"peer"), False), asked(id=number), perf_counter_ns(), RequestHead()) for number in range(3)
+    ]
 
     class Gated(Service):
         """Waits within the second task."""

@@ -24,7 +24,7 @@ from dyn_service import QUERIES, Client, Overlay, Robot, Server, Wrench
 from dyn_service.api.spec import PUSHED
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.protocol.messages import Head
+from dyn_service.service.protocol.messages import RequestHead
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.jobs import Task
 from dyn_service.service.server.answering.registry import Registry
@@ -443,7 +443,7 @@ def test_a_worker_removes_robots_before_it_adds_others(pendulum: Robot, panda: R
     worker.known = {name: served.robot.fingerprint for name, served in registry.served.items()}
     registry.remove("panda")
     registry.add(pendulum.overlaid(Overlay(), name="third"))
-    worker.send_task(Task((None, False), b"", 0, Head(robot="third")), registry.served)
+    worker.send_task(Task((None, False), b"", 0, RequestHead(robot="third")), registry.served)
     pipe: Pipe[ToWorker] = Pipe(theirs, ToWorker, waits=True)  # type: ignore[arg-type]  # a union
     said = [type(words) for words, _ in islice(pipe.read(), 3)]
     assert said == [RemoveRobot, AddRobot, Work]

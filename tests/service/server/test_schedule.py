@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.protocol.messages import Head, decode_reply_head
+from dyn_service.service.protocol.messages import RequestHead, decode_reply_head
 from dyn_service.service.server.answering.jobs import CompileClock, DueTimes, Schedule, Task, due_ns
 from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.workers.pool import Pool
@@ -28,7 +28,7 @@ class Peer:
 
 
 def task(peer: Any, *, long: bool = False, received_ns: int = 0, **head: Any) -> Task:
-    return Task((("transport", peer), False), b"?", received_ns, Head(**head), long=long)
+    return Task((("transport", peer), False), b"?", received_ns, RequestHead(**head), long=long)
 
 
 def taken(schedule: Schedule, *, long: bool = True) -> Iterator[Task]:
@@ -172,12 +172,12 @@ def test_due_times_of_finished_tasks_are_not_kept() -> None:
 
 
 def test_only_the_allowed_compile_time_is_excused() -> None:
-    head = Head(deadline_ms=10.0, compile_wait_ms=5.0)
+    head = RequestHead(deadline_ms=10.0, compile_wait_ms=5.0)
     assert due_ns(head, 7, 0) == 7 + 10 * MS
     assert due_ns(head, 7, 2 * MS) == 7 + 12 * MS
     assert due_ns(head, 7, 50 * MS) == 7 + 15 * MS
-    assert due_ns(Head(deadline_ms=10.0), 7, 50 * MS) == 7 + 10 * MS
-    assert due_ns(Head(compile_wait_ms=5.0), 7, 0) is None
+    assert due_ns(RequestHead(deadline_ms=10.0), 7, 50 * MS) == 7 + 10 * MS
+    assert due_ns(RequestHead(compile_wait_ms=5.0), 7, 0) is None
 
 
 def test_simultaneous_compilations_count_once(monkeypatch: pytest.MonkeyPatch) -> None:

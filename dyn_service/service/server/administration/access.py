@@ -39,11 +39,11 @@ from dyn_service.service.protocol.administration import Role, required_role
 from dyn_service.service.protocol.keys import (
     NAME,
     Keys,
-    check_owner,
+    check_file_owner,
     check_public,
     make_keys,
-    read_guarded,
     read_keys,
+    read_protected,
     write_keys,
 )
 from dyn_service.support.suggestions import did_you_mean
@@ -120,9 +120,9 @@ def format_list(keys: Iterable[AllowedKey]) -> str:
 
 
 def _read(file: Path) -> bytes:
-    content = read_guarded(file, stat.S_IWGRP | stat.S_IWOTH, "chmod go-w")
+    content = read_protected(file, stat.S_IWGRP | stat.S_IWOTH, "chmod go-w")
     folder = os.stat(file.parent)
-    check_owner(file.parent, folder, "keys")
+    check_file_owner(file.parent, folder, "keys")
     if folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not folder.st_mode & stat.S_ISVTX:
         raise PermissionDeniedError(f"others can write {file.parent}: chmod go-w {file.parent}", path="keys")
     return content

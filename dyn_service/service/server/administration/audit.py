@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from dyn_service.errors import DynError, InternalError, InvalidArgumentError, PermissionDeniedError
-from dyn_service.service.protocol.keys import OTHERS, check_guarded
+from dyn_service.service.protocol.keys import GROUP_AND_OTHERS, check_protected
 from dyn_service.service.server.administration.access import Caller
 
 AUDIT = logging.getLogger("dyn.audit")
@@ -147,7 +147,7 @@ class _AuditFile(logging.Handler):
         except OSError as fault:
             raise PermissionDeniedError(f"{file} cannot be written: {fault.strerror}", path="audit") from None
         try:
-            check_guarded(file, status, OTHERS, "chmod 600", "audit")
+            check_protected(file, status, GROUP_AND_OTHERS, "chmod 600", "audit")
         except (PermissionDeniedError, InvalidArgumentError):
             self.close()
             raise

@@ -25,7 +25,7 @@ from dyn_service.api.named import lead_of
 from dyn_service.api.queries import Array, Computation, Query, Wrench
 from dyn_service.api.spec import BY_NAME
 from dyn_service.errors import DynError, FailedPreconditionError, InternalError, InvalidArgumentError
-from dyn_service.service.protocol.arrays import WireArray, is_finite, not_finite_at
+from dyn_service.service.protocol.arrays import WireArray, index_of_non_finite, is_finite
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -77,7 +77,7 @@ def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
         return None
     if is_finite(array):
         return None
-    index = not_finite_at(array)
+    index = index_of_non_finite(array)
     return NotFinite(name, index, float(array[index]))
 
 

@@ -17,7 +17,7 @@ import msgspec
 from dyn_service.errors import DeadlineExceededError
 from dyn_service.model.order import Order
 from dyn_service.service.protocol.defaults import NOTICE_PERIOD_MS
-from dyn_service.service.protocol.messages import VERSION, Head, Notice, Request, Waiting, encode
+from dyn_service.service.protocol.messages import VERSION, Notice, Progress, Request, RequestHead, encode
 from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.answering.finite import NotFinite
 from dyn_service.service.server.answering.plan import Plan
@@ -71,7 +71,7 @@ class Task:
     envelope: Envelope
     payload: bytes | memoryview
     received_ns: int
-    head: Head
+    head: RequestHead
     job: Job | None = None
     long: bool = False
     caller: Caller | None = None
@@ -97,7 +97,7 @@ class Task:
 _MS = 1_000_000
 
 
-def due_ns(request: Request | Head, received_ns: int, excused_ns: float) -> float | None:
+def due_ns(request: Request | RequestHead, received_ns: int, excused_ns: float) -> float | None:
     """Returns the time of a request's deadline, on the clock of its receipt; None if it has no deadline.
 
     Args:
@@ -151,7 +151,7 @@ class DueTimes:
                 yield task
 
 
-def not_started_error(request: Request | Head, waited_ns: float) -> DeadlineExceededError:
+def not_started_error(request: Request | RequestHead, waited_ns: float) -> DeadlineExceededError:
     """Returns the error for a deadline that passed before the computation started."""
     return DeadlineExceededError(
         f"{request.query} must start within {request.deadline_ms:g} ms of its receipt, but waited "
@@ -160,7 +160,7 @@ def not_started_error(request: Request | Head, waited_ns: float) -> DeadlineExce
     )
 
 
-def stopped_error(request: Request | Head, ran_ns: float) -> DeadlineExceededError:
+def stopped_error(request: Request | RequestHead, ran_ns: float) -> DeadlineExceededError:
     """Returns the error for a computation stopped at its deadline."""
     return DeadlineExceededError(
         f"{request.query} must end within {request.deadline_ms:g} ms of its receipt, and was stopped after "
@@ -342,5 +342,5 @@ def due_notices(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iter
             task.next_notice_ns = sys.maxsize
             continue
         task.next_notice_ns = now_ns + int(NOTICE_PERIOD_MS * 1e6)
-        waiting = Waiting("compiling", f"{kernel} is being compiled", (now_ns - since_ns) / 1e6, NOTICE_PERIOD_MS)
+        waiting = Progress("compiling", f"{kernel} is being compiled", (now_ns - since_ns) / 1e6, NOTICE_PERIOD_MS)
         yield task, encode(Notice(VERSION, head.id, waiting))

@@ -38,9 +38,9 @@ from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import (
     VERSION,
-    Head,
     Reply,
     Request,
+    RequestHead,
     RequestRefusedError,
     Timing,
     encode,
@@ -360,7 +360,7 @@ class Service:
         plan = job.plan
         return plan is None or plan.has_kernel(job.inputs, job.options)
 
-    def refuse(self, request: Request | Head, error: DynError) -> bytes:
+    def refuse(self, request: Request | RequestHead, error: DynError) -> bytes:
         """Returns the refusal of a request, and counts it."""
         self.metrics.refused(request.query if is_query(request.query) else None, error.code)
         return error_reply(request.id, error, self.epoch)
@@ -484,4 +484,4 @@ class Service:
             query = request.query if request is not None else "a request"
             _LOG.error("%s failed", query, exc_info=error, extra={"request": request and request.id})
             error = InternalError(f"the server failed to answer {query}; see its log")
-        return self.refuse(request or Head(), error)
+        return self.refuse(request or RequestHead(), error)

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyn_service import Robot
-from dyn_service.service.protocol.messages import peek
-from dyn_service.service.protocol.skim import MOST_OBJECTS, fields
+from dyn_service.service.protocol.messages import MAX_SCANNED_OBJECTS, peek, scan_fields
 from dyn_service.service.server.answering.service import Service
 from tests.service.conftest import array, request
 
@@ -57,8 +56,8 @@ def head(*values_of: tuple[str, Any]) -> tuple[tuple[str, bytes], ...]:
 def test_fields_agree_with_another_decoder(message: dict[str, Any]) -> None:
     plain = {key: value for key, value in message.items() if key in HEAD}
     expected = {key: None if isinstance(value, (list, dict)) else value for key, value in plain.items()}
-    assert fields(msgpack.packb(message), HEAD) == expected
-    assert fields(memoryview(msgpack.packb(message)), HEAD) == expected
+    assert scan_fields(msgpack.packb(message), HEAD) == expected
+    assert scan_fields(memoryview(msgpack.packb(message)), HEAD) == expected
 
 
 @settings(max_examples=50, deadline=None)
@@ -126,7 +125,9 @@ def test_a_long_urdf_is_refused_at_once_with_the_limit(service: Service) -> None
 
 
 def test_an_id_after_too_many_objects_is_not_read() -> None:
-    payload = b"\x82\xa1x" + struct.pack(">BI", 0xDD, MOST_OBJECTS) + b"\xc0" * MOST_OBJECTS + b"\xa2id\x07"
+    payload = (
+        b"\x82\xa1x" + struct.pack(">BI", 0xDD, MAX_SCANNED_OBJECTS) + b"\xc0" * MAX_SCANNED_OBJECTS + b"\xa2id\x07"
+    )
     assert peek(payload).id is None
     assert peek(b"\x82\xa2id\x07" + payload[1:]).id == 7
 
