@@ -70,8 +70,8 @@ class Cost(NamedTuple):
         """How many states the batch has; an axis of none counts as one, so that no product is hidden by it."""
         return count(self.lead)
 
-    def beside(self, other: Cost) -> Cost:
-        """This one with another that has to be paid for the same request."""
+    def plus(self, other: Cost) -> Cost:
+        """Returns this cost with the work and memory of another part of the same request added."""
         return self._replace(work_s=self.work_s + other.work_s, bytes=self.bytes + other.bytes)
 
 

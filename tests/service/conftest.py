@@ -46,7 +46,7 @@ def server(request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, new_en
 
 
 class Bare:
-    """A socket that sends what it is told."""
+    """A socket that sends arbitrary messages."""
 
     def __init__(self, endpoint: str, kind: int = zmq.DEALER) -> None:
         self.socket = zmq.Context.instance().socket(kind)

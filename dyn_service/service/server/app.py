@@ -451,9 +451,9 @@ def open_server(settings: ServerSettings, report: Callable[[str], None], watch: 
             report(f"{path}: {file}")
     robots = _robots(settings, files)
     for path, robot in zip(settings.robots, robots, strict=True):
-        doubted = len(robot.receipt.of_kind("doubted"))
-        if doubted:
-            report(f"{robot.name}: {doubted} warnings about its file, see dyn check {path}")
+        warnings = len(robot.receipt.of_kind("doubted"))
+        if warnings:
+            report(f"{robot.name}: {warnings} warnings about its file, see dyn check {path}")
     server = Server(
         robots,
         endpoints=settings.endpoints,

@@ -107,7 +107,7 @@ def test_a_contact_comes_back_as_it_went() -> None:
         Contact("c", np.ones((2, 3)), np.array(0.5), friction=np.float64(0.3), stiffness=np.float32(0.5), damping=1),  # type: ignore[arg-type]
     ]
     packed = pack("contacts", given, "inputs.contacts")
-    assert packed[0] == {"link": "a"}  # a server that knows no more than it is told
+    assert packed[0] == {"link": "a"}  # defaults are not sent
     back = unpack("contacts", msgpack.unpackb(msgpack.packb([_plain(entry) for entry in packed])), "inputs.contacts")
     for one, other in zip(given, back, strict=True):
         for field in fields(Contact):
@@ -156,7 +156,7 @@ def test_of_no_steps_there_are_no_contacts(solo: Robot) -> None:
 @pytest.mark.parametrize("states", [1, 30])
 @pytest.mark.parametrize("contacts", [1, 16])
 def test_predicted_cost_is_actual_cost(solo: Robot, integrator: str, states: int, contacts: int) -> None:
-    """Within a factor, as of other rows; memory is foretold to be enough."""
+    """The estimated time is right within a factor, as of other rows; the estimated memory suffices."""
     service, row = Service([solo]), COMPUTATIONS["simulate"]
     q, v = standing(solo, states)
     touching = [{"link": FEET[k % 4].link, "radius": 0.016, "rigid": k == 1} for k in range(contacts)]

@@ -27,7 +27,7 @@ TEXTS = {"mjcf": MODELS["several joints"], "sdf": WAYS["in the parent"], "urdf":
 
 @pytest.fixture
 def paths(tmp_path: Path) -> dict[str, Path]:
-    """Files whose names say nothing: what they are stands in them."""
+    """Files without a known suffix: the content determines the format."""
     found = {name: tmp_path / f"a_robot_of_{name}" for name in TEXTS}
     for name, path in found.items():
         path.write_text(TEXTS[name])

@@ -276,7 +276,7 @@ class Clock:
 
 
 def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -> None:
-    """On a clock that the test moves: any use keeps it, the short way too; the log of changes says that it went."""
+    """On a clock that the test moves: any use keeps the overlay, also on the fast path; the audit log has its end."""
     service, clock = Service([robot], allow_load=True), Clock()
     service.registry._clock = clock
     light = {"payloads": [{"link": robot.link_names[-1], "mass": 1.0}]}
@@ -291,7 +291,7 @@ def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -
     plan = service.registry.plans["other", "gravity_forces"]
     assert plan.fast_path is not None
     clock.s += 9.0
-    plan.fast_path.used_ns = clock()  # as the short way does
+    plan.fast_path.used_ns = clock()  # as the fast path does
     clock.s += 9.0
     service.expire(clock())
     assert "other" in service.registry.served
@@ -309,7 +309,7 @@ def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -
     assert ask(service, asked)["ok"]
     clock.s += 1e6
     service.expire(clock())
-    assert "other" in service.registry.served  # loaded anew, it stays
+    assert "other" in service.registry.served  # loading it again keeps it
 
 
 def test_who_expires_is_looked_for_when_one_may() -> None:
@@ -356,7 +356,7 @@ def test_who_is_worked_on_is_used(robot: Robot) -> None:
     dispatcher = Dispatcher(service, worker)
     q = np.zeros(robot.nv).tolist()
     motion = request("simulate", "other", inputs={"q": q, "v": q}, options={"dt": 1e-3, "steps": 1})
-    assert dispatcher.answer(((None, "asker"), False), msgpack.packb(motion), perf_counter_ns()) is None
+    assert dispatcher.answer(((None, "peer"), False), msgpack.packb(motion), perf_counter_ns()) is None
     for _ in range(3):
         clock.s += 9.0
         service.expire(clock(), dispatcher.robots_in_use)
@@ -432,7 +432,7 @@ def test_what_is_wrong_is_refused(robot: Robot, payload: bytes, code: str, path:
 
 
 def test_limits_and_rights(robot: Robot) -> None:
-    """They count among the robots; who may not load may not overlay."""
+    """Overlays count among the robots; a caller that may not load may not overlay."""
     service = Service([robot], allow_load=True, limits=RequestLimits(max_robots=2))
     assert ask(service, overlaying({}, "a"))["ok"]
     assert ask(service, overlaying({}, "b"))["error"]["code"] == ResourceExhaustedError.code

@@ -280,7 +280,7 @@ def test_no_steps_are_accelerations(scara: Robot, server: Server, bare: Callable
 
 
 class Enough(Exception):
-    """What a caller raises who has seen enough."""
+    """Raised by a caller to stop a simulation."""
 
 
 def enough(share: float) -> None:
@@ -311,7 +311,7 @@ def test_what_progress_raises_ends_the_motion(scara: Robot, client: Client, wher
 
 
 def test_adaptive_motion_of_quaternions_by_a_function() -> None:
-    """Stages stand off the unit quaternions, which no server takes: who is asked meets unit ones, here and remote."""
+    """Stages of a step have quaternions off the unit sphere; a control law receives unit ones, locally and remotely."""
     robot = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
     q, v, seen = robot.neutral(), np.full(robot.nv, 1.5), []
 

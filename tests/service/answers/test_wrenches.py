@@ -1,4 +1,4 @@
-"""External wrenches over the wire: few of them go the short way, at once, with the bits of the general way."""
+"""External wrenches over the wire: few of them take the fast path, with the same bits as the slow path."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def asking(robot: Robot, query: str, wrenches: Any, more: Mapping[str, Any] | No
 
 
 def short(service: Service, payload: bytes) -> Any:
-    """The outputs by the short way, or None."""
+    """The outputs by the fast path, or None."""
     reply = service.answer_single_state(payload, perf_counter_ns())
     return None if reply is None else msgpack.unpackb(reply)["outputs"]
 
 
 def general(service: Service, payload: bytes) -> Any:
-    """The reply by the general way."""
+    """The reply by the slow path."""
     return msgpack.unpackb(service.handle(payload, perf_counter_ns()))
 
 

@@ -567,14 +567,14 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         7,
         INVALID,
         "inputs.urdf",
-        "urdf must be the text of a robot, found nil",
+        "urdf must be the content of a robot's file, found nil",
     ),
     "load_robot with a path": (
         {"v": 1, "id": 7, "query": "load_robot", "inputs": {"urdf": "/etc/passwd"}},
         7,
         INVALID,
         "inputs.urdf",
-        "urdf must be the text of a robot, found no XML",
+        "urdf must be the content of a robot's file, found no XML",
     ),
     "load_robot with another document": (
         {"v": 1, "id": 7, "query": "load_robot", "inputs": {"urdf": "<html/>"}},

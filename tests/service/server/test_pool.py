@@ -266,7 +266,7 @@ def test_workers_that_never_read_are_not_restarted_forever(
     pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if a robot that is sent first took too much memory."""
-    monkeypatch.setattr("dyn_service.service.server.workers.pool._UNREAD", 2)
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._MAX_UNREAD", 2)
     monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
     peer: Bare = bare(pooled.endpoints[0])
     stop_workers(pooled)

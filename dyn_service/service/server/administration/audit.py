@@ -45,7 +45,7 @@ class _Refusals:
         self._last: dict[str, tuple[float, int]] = {}
         self._turn = threading.Lock()
 
-    def left_out(self, who: str) -> int | None:
+    def skipped(self, who: str) -> int | None:
         """Returns the number of refusals skipped before this one, or None if this one is skipped too."""
         now = time.monotonic()
         with self._turn:
@@ -97,12 +97,12 @@ def record_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> 
 
 def write(change: Change) -> None:
     """Writes an entry, but at most one refusal per caller and second."""
-    left_out = 0 if change.outcome == "ok" else _refusals.left_out(change.who)
-    if left_out is None:
+    skipped = 0 if change.outcome == "ok" else _refusals.skipped(change.who)
+    if skipped is None:
         return
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
     fields = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
-    AUDIT.info(json.dumps({"time": when, **fields, **({"left_out": left_out} if left_out else {})}))
+    AUDIT.info(json.dumps({"time": when, **fields, **({"left_out": skipped} if skipped else {})}))
 
 
 record: Callable[[Change], None] = write

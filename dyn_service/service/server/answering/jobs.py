@@ -63,7 +63,7 @@ class Task:
     envelope: where its reply goes. payload: its bytes. received_ns: its arrival. head: its id, query and robot. job:
     the request as read; None if reading it takes too long for the server's thread. long: whether it may take seconds,
     because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: the kernel it needs, if
-    known. next_notice_ns: earliest time of its next notice. tries: workers lost while computing it. unread: workers
+    known. next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread: workers
     lost before they read it. waits_for_kernel: whether it may wait for a kernel being compiled. cancelled: whether the
     client no longer waits. answered: whether it was refused at its deadline while its worker still compiles a kernel.
     """
@@ -77,7 +77,7 @@ class Task:
     caller: Caller | None = None
     kernel: tuple[str, Variant, bool] | None = None
     next_notice_ns: int = 0
-    tries: int = 0
+    losses: int = 0
     unread: int = 0
     waits_for_kernel: bool = True
     cancelled: bool = False
@@ -271,7 +271,7 @@ _NOTICE_AFTER_NS = 20_000_000
 
 
 class CompileClock:
-    """Which kernels are being compiled since when, and when others were. Compilers write it, any thread may read it."""
+    """Times of current and past compilations of kernels. Compilers write it, any thread may read it."""
 
     def __init__(self) -> None:
         self._making: dict[int, tuple[str, int]] = {}

@@ -313,7 +313,7 @@ class Plan:
         """
         cost = predict_cost(self._row, self._sizes, inputs, options)
         if verify:
-            cost = cost.beside(of_states(self._sizes, cost.lead))
+            cost = cost.plus(of_states(self._sizes, cost.lead))
         check_cost(self._row, cost, limits)
         return cost
 

@@ -90,10 +90,10 @@ class Served:
             plan.refresh()
 
 
-def other_model(robot: Any, fingerprint: str, asked: Any) -> FailedPreconditionError:
+def other_model(robot: Any, fingerprint: str, expected: Any) -> FailedPreconditionError:
     """Returns the error for a request made for another model than the one served."""
     return FailedPreconditionError(
-        f"robot '{robot}' has fingerprint {fingerprint}, the request was made for {asked}", path="model"
+        f"robot '{robot}' has fingerprint {fingerprint}, the request was made for {expected}", path="model"
     )
 
 
@@ -314,9 +314,11 @@ class Administrator:
         path = "inputs.urdf"
         text = (request.inputs or {}).get("urdf")
         if type(text) is not str:
-            raise InvalidArgumentError(f"urdf must be the text of a robot, found {describe_value(text)}", path=path)
+            raise InvalidArgumentError(
+                f"urdf must be the content of a robot's file, found {describe_value(text)}", path=path
+            )
         if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # a path would be read from the server's files
-            raise InvalidArgumentError("urdf must be the text of a robot, found no XML", path=path)
+            raise InvalidArgumentError("urdf must be the content of a robot's file, found no XML", path=path)
         from dyn_service.engine.robot import Robot  # here, because it imports the compiler
 
         limits = read_limits(self._limits)
@@ -343,7 +345,7 @@ class Administrator:
         name, expires_s = inputs.get("name"), (request.options or {}).get("expires_s")
         if type(name) is not str or not name:
             found = describe_value(name) if name != "" else "none"
-            raise InvalidArgumentError(f"name must be a text that is not empty, found {found}", path="inputs.name")
+            raise InvalidArgumentError(f"name must be a non-empty string, found {found}", path="inputs.name")
         if len(name) > LONGEST_NAME:
             raise InvalidArgumentError(
                 f"name has {len(name)} characters, expected at most {LONGEST_NAME}", path="inputs.name"

@@ -323,7 +323,7 @@ class Service:
             return self._check(request, len(payload), received_ns, excused_ns, caller)
         except RequestRefusedError as refusal:
             return self.refuse(refusal.head, refusal.error)
-        except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
+        except Exception as error:  # noqa: BLE001  # any failure becomes an error reply
             return self._fail(request, error)
 
     def answer(self, job: Job) -> bytes:
@@ -333,7 +333,7 @@ class Service:
             return reply
         try:
             cause: Exception = self._why_not_finite(job)
-        except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
+        except Exception as error:  # noqa: BLE001  # any failure becomes an error reply
             cause = error
         return self._fail(job.request, cause)
 
@@ -350,7 +350,7 @@ class Service:
                 return None
         except KernelMissingError:
             return None
-        except Exception as error:  # noqa: BLE001  # whatever a request brings about, the server lives on
+        except Exception as error:  # noqa: BLE001  # any failure becomes an error reply
             return self._fail(request, error)
         self.metrics.answered(request.query, perf_counter_ns() - job.received_ns)
         return reply

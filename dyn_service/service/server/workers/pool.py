@@ -381,10 +381,10 @@ _STOPPED_CHECKS = 3
 """A worker is replaced after so many consecutive checks; counted, not timed, because this process may be suspended too.
 """
 
-_TRIES = 2
+_MAX_LOSSES = 2
 """A request is refused after so many workers were lost computing it."""
 
-_UNREAD = 8
+_MAX_UNREAD = 8
 """A request is refused after so many workers were lost before they read it, perhaps because of the robots sent first.
 """
 
@@ -642,7 +642,7 @@ class Pool:
         task, worker.task = worker.task, None
         if task is not None:
             task.unread += 1
-            self._wait_again(task, task.unread, _UNREAD, f"{how} {task.head.query}")
+            self._wait_again(task, task.unread, _MAX_UNREAD, f"{how} {task.head.query}")
         self._lost(worker, "it had exited before")
 
     def _lose_stopped(self) -> None:
@@ -678,8 +678,8 @@ class Pool:
 
     def _try_again(self, task: Task, why: str) -> None:
         """Queues a task again whose worker was lost, or refuses it after several."""
-        task.tries += 1
-        self._wait_again(task, task.tries, _TRIES, f"lost during {task.head.query}: {why}")
+        task.losses += 1
+        self._wait_again(task, task.losses, _MAX_LOSSES, f"lost during {task.head.query}: {why}")
 
     def _wait_again(self, task: Task, lost: int, most: int, how: str) -> None:
         """Queues a task again, unless `lost` has reached `most`."""
