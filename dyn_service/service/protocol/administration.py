@@ -48,7 +48,7 @@ _DESCRIPTION = {
     "fingerprint": "changes with anything that an answer depends on: send it as `model`",
     "nq": "length of `q`",
     "nv": "length of `v`, `a`, `tau`",
-    "sizes": "the value of each dimension symbol in the shapes on this page",
+    "sizes": "the value of each dimension symbol in the shapes of inputs and outputs",
     "joint_names": "joints with entries in `q`, in their order: movable joints that mimic no other joint",
     "joint_types": "joint types, in the order of `joint_names`",
     "all_joint_names": "every URDF joint, fixed ones too: the rows of `constraint_forces`",
