@@ -1,10 +1,10 @@
-"""The client for asyncio: the same calls as `Client`, awaited, as many at a time as you like over one connection.
+"""The asyncio client: the calls of `Client`, awaited, any number of them at a time over one connection.
 
     async with AsyncClient("tcp://127.0.0.1:5755") as client:
         panda = await client.robot("panda")
         tau, M = await asyncio.gather(panda.inverse_dynamics(q, v, a), panda.mass_matrix(q))
 
-Replies find their calls by id, in whatever order they come. One task looks after all calls that wait: see `tries`.
+Replies are matched to calls by id, in any order. One task handles the retries of all waiting calls; see `retries`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class AsyncClient(Connection, AsyncGaitQueries):
     """A connection to one server. It belongs to the event loop in which it is first used.
 
     Args:
-        endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
-        timeout_s: The time limit of each call, unless the robot has its own.
-        compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
-        on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
-        retries: How often a request that changes nothing is sent again within its time limit; 0: never.
-        retry_after_s: The silence after which it is; after each time longer, by chance.
-        context: The ZeroMQ context; None is the process's own.
-        keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
+        endpoint: The server's endpoint: `tcp://host:port`, `ipc:///path` or `inproc://name`.
+        timeout_s: The time limit of each call; robots may have their own.
+        compile_wait_s: How much longer a call waits while the server reports that it compiles; 0: no longer.
+        on_wait: Called about once a second with what the server compiles; None: the call logs one warning.
+        retries: Maximum number of retries of a query within its time limit; 0: none.
+        retry_after_s: Time without a reply before the first retry, s; later pauses are longer and random.
+        context: The ZeroMQ context; None: the process's default.
+        keys: The client's key file or its contents, for a server with keys; None: the server has no keys.
         server_key: The server's public key; None: it is in the key file.
     """
 
@@ -84,7 +84,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         """Closes the connection; calls in flight and later ones fail. May be called twice.
 
         Raises:
-            FailedPreconditionError: Another event loop uses the client, and still runs.
+            FailedPreconditionError: The client belongs to another event loop that still runs.
         """
         if not self._closed:
             self._check_loop(closing=True)
@@ -97,23 +97,23 @@ class AsyncClient(Connection, AsyncGaitQueries):
     async def robot(
         self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None
     ) -> AsyncRemoteRobot:
-        """A robot of the server, with the methods of `Robot` to be awaited.
+        """Returns a robot on the server, with the methods of `Robot`, awaited.
 
         Args:
             name: The robot's name on the server.
-            timeout_s: The time limit of its calls; None is the client's.
-            names: All its movable joints, in the order in which the entries of q, v, tau.. are to stand, in calls and
-                in answers; None is the server's order. Each stands for all of its joint's entries, in their order.
+            timeout_s: The time limit of its calls; None: the client's.
+            names: All movable joints, in the order of the entries of q, v, tau in arguments and results; None: the
+                server's order. A joint with several entries keeps their order.
 
         Raises:
-            NotFoundError: The server has no robot of that name, or the robot no joint of one of the names.
-            InvalidArgumentError: A joint is named twice or not at all.
+            NotFoundError: The server has no robot of that name, or the robot has no joint of one of the names.
+            InvalidArgumentError: A joint is named twice or missing.
         """
         description = await self.run(core.describe_robot(name))
         return AsyncRemoteRobot(self, description, timeout_s=timeout_s, names=names)
 
     async def list_robots(self) -> list[str]:
-        """The names of the robots that the server has."""
+        """Returns the names of the robots on the server."""
         return await self.run(core.list_robots())
 
     async def load_robot(
@@ -124,18 +124,18 @@ class AsyncClient(Connection, AsyncGaitQueries):
         mimic: bool = True,
         timeout_s: float | None = None,
     ) -> AsyncRemoteRobot:
-        """Makes the server serve one more robot.
+        """Loads a robot into the server.
 
         Args:
-            urdf: The text of a robot's file (URDF, MJCF, SDFormat), or the path of one on this side; one of xacro is
-                expanded on this side, too.
+            urdf: The text of a robot file (URDF, MJCF, SDFormat), or the path of a local file. Xacro files are expanded
+                in this process.
             root: How the root link moves in the world: "fixed", "planar" or "floating".
-            mimic: Whether joints that mimic others follow them; False: each moves by itself.
-            timeout_s: The time limit of this call; None is the client's.
+            mimic: Whether mimic joints follow others; False: each joint is independent.
+            timeout_s: The time limit of this call; None: the client's.
 
         Raises:
-            PermissionDeniedError: The server does not let clients load robots.
-            UrdfError: The description is malformed.
+            PermissionDeniedError: The client may not load robots.
+            UrdfError: The file is invalid.
         """
         return AsyncRemoteRobot(self, await self.run(core.load_robot(urdf, root, mimic), timeout_s))
 
@@ -148,48 +148,48 @@ class AsyncClient(Connection, AsyncGaitQueries):
         expires_s: float | None = None,
         timeout_s: float | None = None,
     ) -> AsyncRemoteRobot:
-        """Makes the server serve one of its robots once more, otherwise than it was loaded: for a session, say.
+        """Adds a copy of one of the server's robots with an overlay, for example for a session.
 
         Args:
-            robot: The name of the robot that it has.
+            robot: The name of the existing robot.
             overlay: The changed numbers, without leading axes.
-            name: What the new one is called.
-            expires_s: Unused for so many seconds it is unloaded; None: it stays.
-            timeout_s: The time limit of this call; None is the client's.
+            name: The name of the copy.
+            expires_s: Time without use after which the copy is unloaded, s; None: never.
+            timeout_s: The time limit of this call; None: the client's.
 
         Raises:
-            NotFoundError: The server has no robot of that name, or the robot no link or joint of one.
-            InvalidArgumentError: A number is wrong, or contradicts another; `path` names it.
-            FailedPreconditionError: Another robot has that name.
-            PermissionDeniedError: The server does not let clients load robots.
-            ResourceExhaustedError: There are too many.
+            NotFoundError: The server has no robot of that name, or the robot has no such link or joint.
+            InvalidArgumentError: A number is invalid or contradicts another one; `path` names it.
+            FailedPreconditionError: A different robot has that name.
+            PermissionDeniedError: The client may not load robots.
+            ResourceExhaustedError: The server has too many robots.
         """
         found = await self.run(core.overlay_robot(robot, overlay, name, expires_s), timeout_s)
         return AsyncRemoteRobot(self, found)
 
     async def unload_robot(self, name: str) -> None:
-        """Makes the server stop serving a robot.
+        """Removes a robot from the server.
 
         Raises:
             NotFoundError: The server has no robot of that name.
-            PermissionDeniedError: The server does not let clients unload robots.
+            PermissionDeniedError: The client may not unload robots.
         """
         await self.run(core.unload_robot(name))
 
     async def health(self) -> dict[str, Any]:
-        """Whether the server answers, its version and how long it runs."""
+        """Returns the server's status, version and uptime."""
         return await self.run(core.plain("health"))
 
     async def stats(self) -> dict[str, Any]:
-        """What the server has done since it started: requests, errors, times."""
+        """Returns the server's statistics since its start: requests, errors, durations."""
         return await self.run(core.plain("stats"))
 
     async def run(self, flow: Flow[T], timeout_s: float | None = None) -> T:
-        """Sends the requests of a flow, one after the other, and gives its answer.
+        """Sends the requests of a flow in order; returns its result.
 
         Args:
             flow: See `client.core`.
-            timeout_s: The time limit of all of them together; None is the client's.
+            timeout_s: The time limit of all requests together; None: the client's.
         """
         if timeout_s is None:
             timeout_s = self._timeout_s
@@ -211,13 +211,13 @@ class AsyncClient(Connection, AsyncGaitQueries):
         """Sends one request and waits for its reply, which may carry an error.
 
         Args:
-            request: What is asked; see `client.core.Ask`.
-            timeout_s: The time limit; None is the client's.
-            extension: The wait of the call that the request is one of; None: it is the only one.
+            request: The request.
+            timeout_s: The time limit; None: the client's.
+            extension: The timeout extension of the call that contains this request; None: it is the only request.
 
         Raises:
-            DeadlineExceededError: No reply in time.
-            UnavailableError: No server.
+            DeadlineExceededError: There was no reply in time.
+            UnavailableError: There is no server.
             FailedPreconditionError: The client is closed, or belongs to another event loop.
         """
         if self._closed:
@@ -239,7 +239,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
             async with asyncio.timeout(left_s) as limit:
                 channel = await self._reaching()
                 while not channel.send(payload):
-                    await asyncio.sleep(0)  # the time limit strikes in between
+                    await asyncio.sleep(0)  # the time limit is checked here
                     await channel.reaches(left_s)
                     left = begun + left_s - loop.time()
                     payload = self._packed(request_id, request, max(left, LEAST_S))
@@ -251,25 +251,27 @@ class AsyncClient(Connection, AsyncGaitQueries):
         except BaseException as fault:
             if call is None:
                 if isinstance(fault, TimeoutError):
-                    raise self._unreached(timeout_s) from None
+                    raise self._unreachable(timeout_s) from None
                 raise
             self._cancel(request_id)
             if not (isinstance(fault, TimeoutError) and limit.expired()):
                 raise
             reaches = self._channel is not None and await self._channel.reaches()
-            told, count = extension if call.told else None, call.retry_state.count if call.retry_state else 1
-            raise self._unanswered(query, timeout_s, begun, loop.time(), told, count, reaches=reaches) from None
+            notified, count = extension if call.notified else None, call.retry_state.count if call.retry_state else 1
+            raise self._unanswered(query, timeout_s, begun, loop.time(), notified, count, reaches=reaches) from None
         finally:
             self._pending.pop(request_id, None)
-        if head.late and not call.told:
-            raise self._came_late(query, timeout_s)
+        if head.late and not call.notified:
+            raise self._late_answer(query, timeout_s)
         return head
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
         return await self.run(core.computation(COMPUTATIONS[row], arguments))
 
     def _check_loop(self, *, closing: bool = False) -> None:
-        """Refuses an event loop that is not the one of the connection; one that has ended leaves it to be closed."""
+        """Checks that the connection belongs to the running event loop; `closing` also allows one whose loop is
+        closed.
+        """
         loop = self._loop
         if loop is not None and loop is not asyncio.get_running_loop() and not (closing and loop.is_closed()):
             raise FailedPreconditionError(
@@ -296,16 +298,18 @@ class AsyncClient(Connection, AsyncGaitQueries):
     async def _disconnect(self) -> None:
         tasks, channel = (self._reader, self._watcher), self._channel
         self._reader = self._watcher = self._channel = None
-        ending = [task for task in tasks if task is not None and not task.done()]  # they are where their loop has ended
+        ending = [
+            task for task in tasks if task is not None and not task.done()
+        ]  # they are done if their loop has ended
         for task in ending:
             task.cancel()
         if channel is not None:
             channel.close()
         if ending:
-            await asyncio.wait(ending)  # last, since who closes may be cancelled here
+            await asyncio.wait(ending)  # last, because this task may be cancelled here
 
     async def _read(self, channel: AsyncChannel) -> None:
-        """Hands each reply to the call that waits for it; drops those for which none does."""
+        """Passes each reply to the call that waits for it; handles the others."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -319,19 +323,19 @@ class AsyncClient(Connection, AsyncGaitQueries):
             self._heard_s = now = loop.time()
             call = None if head is None or head.id is None else self._pending.get(head.id)
             if call is None or head is None or call.reply.done():
-                self._put_aside(head, now)
-                await asyncio.sleep(0)  # however many come, the event loop turns
+                self._handle_unexpected(head, now)
+                await asyncio.sleep(0)  # lets other tasks run during a flood of replies
             elif isinstance(head, ReplyHead):
-                if head.epoch == self._epoch or self._meets(head.epoch, call.asked_in, now):
+                if head.epoch == self._epoch or self._accepts(head.epoch, call.asked_in, now):
                     call.reply.set_result(head)
             else:
                 try:
                     call.wait_on(head)
-                except Exception as fault:  # noqa: BLE001  # of the caller's `on_wait`: it ends that call, and no other
+                except Exception as fault:  # noqa: BLE001  # from the caller's `on_wait`: it ends only that call
                     call.reply.set_exception(fault)
 
     async def _watch(self, channel: AsyncChannel) -> None:
-        """Does for the calls that wait what is to be done while they hear nothing; ends when none waits."""
+        """Retries and probes for all waiting calls; ends when no call waits."""
         loop = asyncio.get_running_loop()
         looked = loop.time()
         while self._pending:
@@ -348,7 +352,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
                     tries = call.retry_state = self._retry_state(
                         call.request.query, call.size, call.begun, call.asked_in
                     )
-                    tries.told = call.told
+                    tries.notified = call.notified
                 step = tries.look(now, reaches=reaches, epoch=self._epoch, heard=heard)
                 if isinstance(step, Cause):
                     call.reply.set_exception(self._lost(call.request.query, step, now, tries.count))
@@ -362,14 +366,14 @@ class AsyncClient(Connection, AsyncGaitQueries):
                     channel.send(self._probe())
 
     def _cancel(self, request_id: int) -> None:
-        """Tells the server that nobody waits for this reply any more; whether that gets there is not waited for."""
-        for word in self._last_words(request_id, asyncio.get_running_loop().time()):
+        """Sends the cancel of this request, without waiting for its delivery."""
+        for word in self._cancel_messages(request_id, asyncio.get_running_loop().time()):
             if self._channel is not None:
                 self._channel.send(word)
 
 
 class _Call:
-    """One that waits for its reply."""
+    """A call that waits for its reply."""
 
     def __init__(
         self,
@@ -387,22 +391,22 @@ class _Call:
         self.reply = reply
         self.limit = limit
         self.asked_in = asked_in
-        self.told = False
+        self.notified = False
         self.retry_state: RetryState | None = None  # most calls need none
         self._extension = extension
 
     def wait_on(self, notice: Notice) -> None:
-        """Lets the call wait longer, since the server says why."""
-        self.told = True
+        """Extends the time limit because of a notice."""
+        self.notified = True
         if self.retry_state is not None:
-            self.retry_state.told = True
+            self.retry_state.notified = True
         until_s = self._extension.until_s(notice, asyncio.get_running_loop().time())
         if not self.limit.expired():
             self.limit.reschedule(until_s)
 
 
 class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
-    """A robot on a server, each method of `Robot` to be awaited. Get one from `AsyncClient.robot`."""
+    """A robot on a server with the methods of `Robot`, awaited; from `AsyncClient.robot`."""
 
     def __init__(
         self,
@@ -418,15 +422,15 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
 
     @property
     def client(self) -> AsyncClient:
-        """The connection that the calls go through."""
+        """The client."""
         return self._client
 
     def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
-        """The same robot over the same connection, with its own time limit for each call."""
+        """Returns the same robot on the same connection with another time limit for each call."""
         return AsyncRemoteRobot(self._client, self.description, timeout_s=timeout_s, names=self.names)
 
     async def constraint_basis(self, joint: str) -> Array:
-        """Directions in which a joint carries load: see `RobotQueries.constraint_basis`."""
+        """Returns the directions in which a joint carries load; see `RobotQueries.constraint_basis`."""
         return (await self.constraint_bases(joints=[joint])).of(joint)
 
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:

@@ -1,12 +1,12 @@
-"""Ways to a server: whole messages there and back. A transport is one class for each kind of client, named by a scheme.
+"""Channels: the transports of clients, which send and receive whole messages. The scheme of an endpoint selects one.
 
     channel = open_channel("tcp://127.0.0.1:5755", context)
-    channel.send(request)                       # at once; False: there is no server
-    channel.reaches(timeout_s)                  # whether there is one, by then
-    reply = channel.receive(timeout_s)          # None: nothing came in time
+    channel.send(request)                       # does not block; False: no server is connected
+    channel.reaches(timeout_s)                  # waits until a server is connected
+    reply = channel.receive(timeout_s)          # None: no message in time
     channel.close()
 
-What a message says, whose reply it is and how long to wait for it is not known here.
+Channels do not know the contents of messages, match replies to requests, or set time limits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar, cast
 import zmq
 
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
-from dyn_service.service.client.handshake import Gate
+from dyn_service.service.client.handshake import HandshakeMonitor
 from dyn_service.service.protocol.keys import Keys
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.service.protocol.sockets import (
@@ -35,7 +35,7 @@ from dyn_service.service.protocol.sockets import (
 _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
 _HANDSHAKE_MS = 2000
-"""A peer that takes the connection and does not greet is left by then, and tried again."""
+"""A connection without a ZMTP handshake is closed after this time, and made again."""
 
 _KEEPALIVE_S = 2
 """Interval of TCP keepalive; a connection whose host misses four is closed.
@@ -45,13 +45,13 @@ client that holds `_MOST_UNREAD` replies (`Assertion failed: !_io_error`, at the
 """
 
 _RENEW_S = 2.5
-"""After so long without a server a socket is replaced: ZeroMQ never connects again after a peer broke the protocol, as
-one does that is no ZeroMQ at all, or sends a message longer than allowed. Longer than a handshake may take.
+"""A socket without a server for this long is replaced, because ZeroMQ does not reconnect after a protocol error, such
+as a peer that is not ZeroMQ or a message that is too long. Longer than `_HANDSHAKE_MS`.
 """
 
 _MOST_UNREAD = 16
-"""Replies that libzmq holds for a client with one call at a time, before it stops reading from the connection. The
-asyncio client keeps libzmq's 1000: with fewer, thousands of calls at a time take twice as long.
+"""Replies that libzmq queues for a client with one call at a time before it stops reading from the connection. The
+asyncio client has libzmq's default of 1000; with fewer, thousands of concurrent calls take twice as long.
 """
 
 _NOBLOCK = int(zmq.NOBLOCK)
@@ -73,25 +73,25 @@ if hasattr(os, "register_at_fork"):
 
 
 def forks() -> int:
-    """Counts the forks between the first process and this one: a channel that was opened before one is of no use."""
+    """Returns how many forks lie between the first process and this one. A channel opened before a fork is unusable."""
     return _forks
 
 
 class Channel(Protocol):
-    """A way to a server for calls that wait."""
+    """A transport for blocking calls."""
 
     def send(self, payload: bytes) -> bool:
-        """Sends a message at once; False if no server is connected: then it never will be sent."""
+        """Sends a message without blocking. False: no server is connected, and the message is dropped."""
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """The next message; None if none came in time.
+        """Returns the next message; None if there is none in time.
 
         Raises:
-            PermissionDeniedError: The server at an ipc endpoint runs as another user than this process and root.
+            PermissionDeniedError: The server at an ipc endpoint runs as a user other than this process's user and root.
         """
 
     def reaches(self, timeout_s: float = 0.0) -> bool:
-        """Whether a server is connected; waits for one."""
+        """Returns whether a server is connected; waits for one."""
 
     def renew(self) -> None:
         """Replaces the connection, because its server no longer answers."""
@@ -101,16 +101,16 @@ class Channel(Protocol):
 
 
 class AsyncChannel(Protocol):
-    """The same for asyncio; it belongs to the event loop in which it was opened."""
+    """A transport for asyncio. It belongs to the event loop in which it was opened."""
 
     remains: bool
-    """Whether it has to be reopened to find a new server at the same endpoint."""
+    """Whether it must be reopened to find a new server at the same endpoint."""
 
     def send(self, payload: bytes) -> bool:
         """As `Channel.send`."""
 
     async def receive(self) -> bytes:
-        """The next message, however long it takes; raises as `Channel.receive`."""
+        """Waits for the next message; raises as `Channel.receive`."""
 
     async def reaches(self, timeout_s: float = 0.0) -> bool:
         """As `Channel.reaches`."""
@@ -125,16 +125,16 @@ class AsyncChannel(Protocol):
 class ZmqChannel:
     """A DEALER socket over `tcp`, `ipc` or `inproc`.
 
-    Over `inproc` ZeroMQ takes messages for a server that is yet to come, and hands them to it even when the socket that
-    sent them has been closed: there alone, what was asked in vain may be carried out late.
+    Over `inproc`, and only there, ZeroMQ queues messages for a server that does not exist yet, and delivers them even
+    if their socket has been closed. A request may therefore be carried out after its call has failed.
 
     Args:
         endpoint: Where the server listens.
-        context: The ZeroMQ context; None is the process's own.
+        context: The ZeroMQ context; None: the process's default.
         keys: The client's keys and the server's public key; None for a server without keys.
 
     Raises:
-        InvalidArgumentError: ZeroMQ does not take the endpoint.
+        InvalidArgumentError: ZeroMQ rejects the endpoint.
     """
 
     def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
@@ -142,15 +142,15 @@ class ZmqChannel:
         self._context = context
         self._keys = keys
         self._is_inproc = endpoint.startswith("inproc://")
-        self._checks_owner = keys is None and tells_owner(endpoint)  # a server with keys proves who it is
+        self._checks_owner = keys is None and tells_owner(endpoint)  # keys identify a server that has them
         self._absence = _Absence()
         self._armed_ms: int
         self._connect()
 
     def send(self, payload: bytes) -> bool:
-        """Sends a message at once; False if no server is connected."""
+        """As `Channel.send`."""
         if self._is_inproc and not is_writable(self._socket):
-            self._reconnect()  # the one transport that does not do so by itself
+            self._reconnect()  # the only transport that does not reconnect automatically
         try:
             self._send(payload, _NOBLOCK)
         except zmq.Again:
@@ -158,7 +158,7 @@ class ZmqChannel:
         return True
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """The next message; None if none came in time."""
+        """As `Channel.receive`."""
         if timeout_s != self._armed_s:
             self._arm(timeout_s)
         try:
@@ -170,26 +170,26 @@ class ZmqChannel:
             raise
 
     def reaches(self, timeout_s: float = 0.0) -> bool:
-        """Whether a server is connected; waits for one.
+        """As `Channel.reaches`.
 
         Raises:
-            PermissionDeniedError: There is one, and its list has not this client's key.
+            PermissionDeniedError: The server's list does not contain this client's key.
         """
         if is_writable(self._socket):
             self._absence.end()
             return True
         until_s = monotonic() + timeout_s
-        if self._gate is not None:
-            self._gate.knock()
+        if self._handshakes is not None:
+            self._handshakes.reconnect()
         while not self._absence.is_long():
             left_s = until_s - monotonic()
             if left_s <= 0.0:
                 return False
-            if self._socket.poll(ceil(min(left_s, _look_s(self._gate)) * 1e3), zmq.POLLOUT):
+            if self._socket.poll(ceil(min(left_s, _look_s(self._handshakes)) * 1e3), zmq.POLLOUT):
                 self._absence.end()
                 return True
-            if self._gate is not None:
-                self._gate.check()
+            if self._handshakes is not None:
+                self._handshakes.check()
         self._reconnect()
         return self.reaches(until_s - monotonic())
 
@@ -200,12 +200,14 @@ class ZmqChannel:
 
     def close(self) -> None:
         """Closes the socket."""
-        if self._gate is not None:
-            self._gate.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
         self._socket.close()
 
     def _arm(self, timeout_s: float) -> None:
-        """Sets how long the socket waits, in whole milliseconds; to tell it costs more than to see that it knows."""
+        """Sets the socket's receive timeout in whole milliseconds. Setting it costs more than checking that it is
+        set.
+        """
         milliseconds = max(0, ceil(timeout_s * 1e3))
         if milliseconds != self._armed_ms:
             self._socket.setsockopt(zmq.RCVTIMEO, milliseconds)
@@ -220,7 +222,7 @@ class ZmqChannel:
         context = self._context or zmq.Context.instance()
         made = context.socket(zmq.DEALER)
         made.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
-        self._gate = None if self._keys is None else Gate(made, context, self._endpoint, self._keys)
+        self._handshakes = None if self._keys is None else HandshakeMonitor(made, context, self._endpoint, self._keys)
         self._socket = _connected(made, self._endpoint)
         self._send = plain_send(self._socket)
         self._receive: Callable[..., Any] = self._socket.recv
@@ -233,15 +235,15 @@ class AsyncZmqChannel:
 
     Args:
         endpoint: Where the server listens.
-        context: The ZeroMQ context; None is the process's own.
+        context: The ZeroMQ context; None: the process's default.
         keys: The client's keys and the server's public key; None for a server without keys.
 
     Raises:
-        InvalidArgumentError: ZeroMQ does not take the endpoint.
+        InvalidArgumentError: ZeroMQ rejects the endpoint.
     """
 
     def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
-        from asyncio import CancelledError, current_task  # slow to import, and calls that wait do without
+        from asyncio import CancelledError, current_task  # slow to import, and not needed by blocking calls
 
         from zmq.asyncio import Context as Shadow
 
@@ -257,22 +259,22 @@ class AsyncZmqChannel:
     def _connect(self) -> None:
         made = self._context.socket(zmq.DEALER)
         if self.remains:
-            made.setsockopt(zmq.RCVHWM, 0)  # an inproc server drops the replies beyond
-        self._gate = None if self._keys is None else Gate(made, self._own, self._endpoint, self._keys)
+            made.setsockopt(zmq.RCVHWM, 0)  # an inproc server drops replies beyond this number
+        self._handshakes = None if self._keys is None else HandshakeMonitor(made, self._own, self._endpoint, self._keys)
         self._socket = _connected(made, self._endpoint)
         self._send = plain_send(zmq.Socket.shadow(made))
 
     def send(self, payload: bytes) -> bool:
-        """Sends a message at once; False if no server is connected."""
+        """As `Channel.send`."""
         try:
-            self._send(payload, _NOBLOCK)  # not by pyzmq's `send` for asyncio: it waits behind calls in `reaches`
+            self._send(payload, _NOBLOCK)  # pyzmq's asyncio `send` would wait for calls in `reaches`
         except zmq.Again:
             return False
-        self._is_writable()  # the event loop receives a reply whose signal the sending took
+        self._is_writable()  # sending may have consumed the signal of a reply
         return True
 
     async def receive(self) -> bytes:
-        """The next message, however long it takes."""
+        """As `AsyncChannel.receive`."""
         while True:
             socket = self._socket
             try:
@@ -282,22 +284,22 @@ class AsyncZmqChannel:
             except self._cancelled:
                 task = self._current_task()
                 if socket is self._socket or (task is not None and task.cancelling()):
-                    raise  # else the socket was replaced, and it was its receiving that was cancelled
+                    raise  # otherwise the socket was replaced, which cancelled the receive
 
     async def reaches(self, timeout_s: float = 0.0) -> bool:
-        """Whether a server is connected; waits for one."""
+        """As `AsyncChannel.reaches`."""
         until_s = monotonic() + timeout_s
-        if self._gate is not None:
-            self._gate.knock()
+        if self._handshakes is not None:
+            self._handshakes.reconnect()
         while True:
-            if not self._is_writable() and (left_s := min(until_s - monotonic(), _look_s(self._gate))) > 0.0:
-                poll: Callable[..., Any] = self._socket.poll  # pyzmq's types leave its parameters out
+            if not self._is_writable() and (left_s := min(until_s - monotonic(), _look_s(self._handshakes))) > 0.0:
+                poll: Callable[..., Any] = self._socket.poll  # its parameters are missing in pyzmq's types
                 await poll(ceil(left_s * 1e3), zmq.POLLOUT)
             if self._is_writable():
                 self._absence.end()
                 return True
-            if self._gate is not None:
-                self._gate.check()
+            if self._handshakes is not None:
+                self._handshakes.check()
             if self._absence.is_long():
                 self._reconnect()
             if monotonic() >= until_s:
@@ -309,10 +311,10 @@ class AsyncZmqChannel:
             self._reconnect()
 
     def _reconnect(self) -> None:
-        former, gate = self._socket, self._gate
+        former, handshakes = self._socket, self._handshakes
         self._connect()
-        if gate is not None:
-            gate.close()
+        if handshakes is not None:
+            handshakes.close()
         former.close()
 
     def _is_writable(self) -> bool:
@@ -325,18 +327,18 @@ class AsyncZmqChannel:
 
     def close(self) -> None:
         """Closes the socket."""
-        if self._gate is not None:
-            self._gate.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
         self._socket.close()
 
 
-def _look_s(gate: Gate | None) -> float:
-    """How long to wait for a server before looking whether something is wrong."""
-    return _RENEW_S if gate is None else _RECONNECT_MS * 1e-3
+def _look_s(handshakes: HandshakeMonitor | None) -> float:
+    """Returns how long to wait for a server between checks for errors."""
+    return _RENEW_S if handshakes is None else _RECONNECT_MS * 1e-3
 
 
 class _Absence:
-    """How long there has been no server, as far as somebody asked."""
+    """Time without a server, measured by the calls of `is_long`."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
@@ -352,7 +354,7 @@ class _Absence:
         return True
 
     def end(self) -> None:
-        """Notes that there is one."""
+        """Records that a server is connected."""
         self._since_s = None
 
 
@@ -361,29 +363,30 @@ _Opener = tuple[
 ]
 
 _CHANNELS: dict[str, _Opener] = dict.fromkeys(SCHEMES, (ZmqChannel, AsyncZmqChannel))
-"""What opens a channel, by the scheme of an endpoint, for calls that wait and for asyncio."""
+"""Constructors of blocking and asyncio channels, by the scheme of the endpoint."""
 
 
 def open_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> Channel:
-    """A way to the server at this endpoint, for calls that wait; with keys, to a server that asks for them.
+    """Opens a channel for blocking calls.
+
+    Args:
+        endpoint: The server's endpoint.
+        context: The ZeroMQ context; None: the process's default.
+        keys: For a server with keys.
 
     Raises:
-        InvalidArgumentError: There is no such transport, or it does not take the endpoint.
+        InvalidArgumentError: The endpoint is invalid.
     """
     return _CHANNELS[_scheme(check_endpoint(endpoint))][0](endpoint, context, keys)
 
 
 def open_async_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> AsyncChannel:
-    """A way to the server at this endpoint, for asyncio; with keys, to a server that asks for them.
-
-    Raises:
-        InvalidArgumentError: There is no such transport, or it does not take the endpoint.
-    """
+    """Opens a channel for asyncio; see `open_channel`."""
     return _CHANNELS[_scheme(check_endpoint(endpoint))][1](endpoint, context, keys)
 
 
 def check_endpoint(endpoint: str) -> str:
-    """The endpoint, if it is one that a client can connect to.
+    """Returns the endpoint if a client can connect to it.
 
     Raises:
         InvalidArgumentError: Invalid endpoint; the message shows a valid one.
@@ -406,7 +409,7 @@ def _refused(endpoint: Any, fault: Exception | None = None) -> InvalidArgumentEr
 
 
 def _connected(socket: _S, endpoint: str) -> _S:
-    """A DEALER socket, set up and connected.
+    """Returns the DEALER socket, configured and connected.
 
     IMMEDIATE: nothing is queued for a server that is not connected, so that no command is carried out late. No SNDHWM,
     or a server that is slow to read would look like none. TCP detects a host that disappeared without closing the

@@ -1,12 +1,12 @@
-"""The part that both clients share: settings, the known server, errors.
+"""The part that both clients share: settings, the server's epoch, errors.
 
-An endpoint is one server. Its replies carry its epoch, a number that is another one after each restart; which of two
-epochs is the newer one does not show, so it is taken from what was asked when:
+Replies carry the server's epoch, a random number that changes at each restart. Epochs have no order, so which of two is
+newer follows from the order of requests:
 
-- A reply is taken from the epoch that is known, never from one that was known before.
-- A new one is believed where the request was first sent after the known one had been heard of: it was alive later.
+- Replies of the current epoch are accepted, replies of an earlier one are dropped.
+- A new epoch is accepted if the request was first sent after the current epoch was known: that server was alive later.
 
-So a reply that was under way while its server was restarted is dropped, and the request sent again.
+A reply in flight while its server was restarted is therefore dropped, and the request is sent again.
 """
 
 from __future__ import annotations
@@ -25,27 +25,26 @@ from dyn_service.service.protocol.keys import KeySource, client_keys
 from dyn_service.service.protocol.messages import Notice, ReplyHead, cancel
 
 MAX_WAIT_S = 1e6
-"""Longest time limit, and longest wait for a compiler, some eleven days. Transports count a wait in milliseconds of 32
-bits, and both together stay within.
+"""Maximum time limit, and maximum wait for a compiler, about eleven days. Their sum in milliseconds fits into 32 bits,
+as transports require.
 """
 
 LEAST_S = 1e-6
-"""The shortest deadline that is sent."""
+"""Minimum deadline that is sent."""
 
 MAX_RETRIES = 1000
 
 _MOST_PROBES = 16
-"""So many of the last probes are remembered."""
+"""Number of recent probes whose replies are recognised."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a client has met.
+    """Counts of unusual events.
 
-    retries: requests that were sent again. probes: questions for a silent server's health. late: answers that the
-    server marked so, not handed out. dropped: messages that no call waited for, such as the second reply to a request
-    that was sent twice. stale: replies of an earlier life of the server, or of one not known to be the present.
-    cancelled: calls that gave up, and said so.
+    retries: requests sent again. probes: health requests to a silent server. late: answers dropped because the server
+    marked them as late. dropped: messages that no call waited for, such as the second reply to a request sent twice.
+    stale: replies of another epoch that were dropped. cancelled: calls that gave up and sent a cancel.
     """
 
     retries: int = 0
@@ -60,14 +59,14 @@ class Connection:
     """Settings of a client.
 
     Args:
-        endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
-        timeout_s: The time limit of each call, unless the robot has its own.
-        compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
-        on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
-        retries: How often a request is sent again, within its time limit; 0: never. See `client/retries.py`.
-        retry_after_s: The silence after which it is.
-        keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
-        server_key: The server's public key; None: it is in the key file.
+        endpoint: As in `Client`, like the other arguments.
+        timeout_s: The time limit of each call.
+        compile_wait_s: Maximum extension while the server compiles.
+        on_wait: Called with what the server compiles.
+        retries: Maximum number of retries.
+        retry_after_s: Silence before the first retry.
+        keys: The client's keys.
+        server_key: The server's public key.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Connection:
         self._on_wait = on_wait
         self._retrying = check_retrying(retries, retry_after_s)
         if keys is None and server_key is not None:
-            raise InvalidArgumentError("server_key needs keys: the client's own, to be let in", path="keys")
+            raise InvalidArgumentError("server_key needs keys, the client's own", path="keys")
         self._keys = None if keys is None else client_keys(keys, server_key)
         self._last_id = first_id()
         self._epoch: int | None = None
@@ -95,7 +94,7 @@ class Connection:
         self._probes: dict[int, int | None] = {}  # the epoch that was known when each was sent, by id
         self._counters = Counters()
         self._heard_s = -1.0
-        self._vain_s: float | None = None
+        self._unanswered_since_s: float | None = None
         self._probed_s = 0.0
         self._restarted_s = 0.0
         self._closed = False
@@ -105,12 +104,12 @@ class Connection:
 
     @property
     def endpoint(self) -> str:
-        """Where the server listens."""
+        """The server's endpoint."""
         return self._endpoint
 
     @property
     def timeout_s(self) -> float:
-        """The time limit of each call, in seconds. May be set."""
+        """The time limit of each call, s. May be set."""
         return self._timeout_s
 
     @timeout_s.setter
@@ -119,7 +118,7 @@ class Connection:
 
     @property
     def compile_wait_s(self) -> float:
-        """How much longer a call waits while the server says that it compiles, in seconds. May be set."""
+        """Maximum extension of a call while the server compiles, s. May be set."""
         return self._compile_wait_s
 
     @compile_wait_s.setter
@@ -128,28 +127,30 @@ class Connection:
 
     @property
     def epoch(self) -> int | None:
-        """Which life of the server the last answer came from; None before the first, or where the server says none."""
+        """The server's epoch, which changes when it restarts; None before the first answer, or if the server sends
+        none.
+        """
         return self._epoch
 
     @property
     def restarts(self) -> int:
-        """How often the server was found to have been restarted."""
+        """Number of restarts of the server that were detected."""
         return len(self._past)
 
     @property
     def counters(self) -> Counters:
-        """What the client has met so far: a copy."""
+        """A copy of the counters."""
         return replace(self._counters)
 
-    def _meets(self, epoch: object, asked_in: int | None, now_s: float) -> bool:
-        """Whether a reply of another epoch than the known one is to be taken; it is the known one from then on.
+    def _accepts(self, epoch: object, asked_in: int | None, now_s: float) -> bool:
+        """Returns whether to accept a reply; if so, its epoch becomes the current one.
 
         Args:
-            epoch: The reply's.
-            asked_in: The one that was known when its request was first sent.
+            epoch: The reply's epoch.
+            asked_in: The current epoch when its request was first sent.
             now_s: The time.
         """
-        if epoch == self._epoch or not isinstance(epoch, int):  # the latter of a server that knows none
+        if epoch == self._epoch or not isinstance(epoch, int):  # old servers send no epoch
             return True
         if self._epoch is not None:
             if epoch in self._past or asked_in != self._epoch:
@@ -161,7 +162,7 @@ class Connection:
         return True
 
     def _probe(self) -> bytes:
-        """A request for the server's health, whose reply shows that it lives, and which life it is."""
+        """Returns a health request, whose reply shows that the server is alive, and its epoch."""
         self._counters.probes += 1
         self._last_id += 1
         if len(self._probes) >= _MOST_PROBES:
@@ -169,20 +170,22 @@ class Connection:
         self._probes[self._last_id] = self._epoch
         return pack_request(self._last_id, "health", UNSET, UNSET, UNSET, UNSET, PROBE_S * 1e3)
 
-    def _last_words(self, request_id: int, now_s: float) -> list[bytes]:
-        """What a call that gives up sends: its cancel; where calls were in vain for long, a probe for the next one."""
+    def _cancel_messages(self, request_id: int, now_s: float) -> list[bytes]:
+        """Returns the messages of a call that gives up: its cancel, and a probe if the server has been silent for
+        long.
+        """
         self._counters.cancelled += 1
-        words = [cancel(request_id)]
-        silent = self._vain_s is not None and self._vain_s > self._heard_s
-        if silent and now_s - max(self._vain_s or 0.0, self._probed_s) > PROBE_S:
+        messages = [cancel(request_id)]
+        silent = self._unanswered_since_s is not None and self._unanswered_since_s > self._heard_s
+        if silent and now_s - max(self._unanswered_since_s or 0.0, self._probed_s) > PROBE_S:
             self._probed_s = now_s
-            words.append(self._probe())
-        return words
+            messages.append(self._probe())
+        return messages
 
-    def _put_aside(self, reply: ReplyHead | Notice | None, now_s: float) -> None:
-        """What came, and no call waits for: a probe's reply, that to an earlier call or a second one, or noise."""
+    def _handle_unexpected(self, reply: ReplyHead | Notice | None, now_s: float) -> None:
+        """Handles a message that no call waits for: the reply to a probe or to an earlier call, or an unknown one."""
         if isinstance(reply, ReplyHead) and reply.id in self._probes:
-            self._meets(reply.epoch, self._probes.pop(reply.id), now_s)
+            self._accepts(reply.epoch, self._probes.pop(reply.id), now_s)
         else:
             self._counters.dropped += 1
 
@@ -194,16 +197,16 @@ class Connection:
         return TimeoutExtension(query, begun, timeout_s, self._compile_wait_s, self._on_wait)
 
     def _packed(self, request_id: int, request: Ask, left_s: float, retry: int = 0) -> bytes:
-        """The request's bytes, with the time that is left as its deadline."""
+        """Returns the encoded request, with the time left as its deadline."""
         return pack_request(request_id, *request, left_s * 1e3, self._compile_wait_s * 1e3, retry)
 
-    def _unreached(self, timeout_s: float) -> UnavailableError:
-        """The error of a call that found no server."""
+    def _unreachable(self, timeout_s: float) -> UnavailableError:
+        """Returns the error of a call that found no server."""
         cause = ""
         if self._keys is not None:
             cause = f", or none whose key is {self._keys.server}"
         elif self._may_ask_for_keys():
-            cause = "; one that asks for keys is silent to a client without: give it one by keys= or --key"
+            cause = "; a server with keys does not answer clients without: specify yours by keys= or --key"
         return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s{cause}")
 
     def _renew(self) -> None:
@@ -211,7 +214,7 @@ class Connection:
         raise NotImplementedError
 
     def _may_ask_for_keys(self) -> bool:
-        """Whether a server there may ask for keys: then it tells a client without one nothing, not even that it is."""
+        """Returns whether a server there may need keys; such a server does not answer clients without."""
         scheme, _, file = self._endpoint.partition("://")
         return scheme == "tcp" or (scheme == "ipc" and os.path.exists(file))
 
@@ -226,7 +229,7 @@ class Connection:
         *,
         reaches: bool,
     ) -> DeadlineExceededError | UnavailableError:
-        """The error of a call that was sent and not answered in time.
+        """Returns the error of a call that was sent and not answered in time.
 
         Args:
             query: Its query.
@@ -235,13 +238,13 @@ class Connection:
             now_s: The time.
             extension: Its timeout extension, if the server sent notices.
             tries: How often the request was sent.
-            reaches: Whether the server is there.
+            reaches: Whether a server is connected.
         """
         if not reaches:
             return self._lost(query, Cause.GONE, now_s, tries)
-        if self._vain_s is None or self._vain_s <= self._heard_s:
-            self._vain_s = max(begun_s, self._heard_s)
-        if now_s - self._vain_s > SILENT_S:  # though it is not this call's fault alone
+        if self._unanswered_since_s is None or self._unanswered_since_s <= self._heard_s:
+            self._unanswered_since_s = max(begun_s, self._heard_s)
+        if now_s - self._unanswered_since_s > SILENT_S:  # over several calls
             return self._lost(query, Cause.SILENT, now_s, tries)
         known = self._known(now_s, tries)
         if extension is not None:
@@ -253,22 +256,22 @@ class Connection:
         if cause is Cause.SILENT:
             self._renew()
         happened = {
-            Cause.GONE: f"the server at {self._endpoint} went away before it answered",
-            Cause.RESTARTED: f"the server at {self._endpoint} was lost and is back, but not with an answer",
-            Cause.SILENT: f"the server at {self._endpoint} gives no sign of life",
+            Cause.GONE: f"the connection to {self._endpoint} was lost before the answer",
+            Cause.RESTARTED: f"the server at {self._endpoint} was restarted before the answer",
+            Cause.SILENT: f"the server at {self._endpoint} does not respond",
         }[cause]
-        unsure = "" if is_repeatable(query) else "; whether it did what was asked is not known"
+        unsure = "" if is_repeatable(query) else "; whether the server carried it out is unknown"
         return UnavailableError(f"{query}: {happened} ({self._known(now_s, tries)}){unsure}")
 
-    def _came_late(self, query: str, timeout_s: float) -> DeadlineExceededError:
-        """The error of a call whose answer is marked as late."""
+    def _late_answer(self, query: str, timeout_s: float) -> DeadlineExceededError:
+        """Returns the error of a call whose answer is marked as late."""
         self._counters.late += 1
         return DeadlineExceededError(
             f"{query}: the answer from {self._endpoint} was computed too late, after more than {timeout_s:g} s"
         )
 
     def _known(self, now_s: float, tries: int) -> str:
-        """What an error says of the connection: tries, when the server was last heard, its last restart."""
+        """Returns the state of the connection for an error: tries, when the server was last heard, its last restart."""
         heard = (
             f"last heard {max(0.0, now_s - self._heard_s):.3g} s ago" if self._heard_s >= 0.0 else "never heard before"
         )
@@ -277,15 +280,15 @@ class Connection:
 
 
 def first_id() -> int:
-    """Where a client's ids begin: at random, so that it takes no reply to one that had its address before."""
+    """Returns a random first request id, so that replies to an earlier client at the same address do not match."""
     return int.from_bytes(os.urandom(4))
 
 
 def check_retrying(retries: int, retry_after_s: float) -> RetryPolicy:
-    """How requests are sent again.
+    """Returns the retry policy.
 
     Raises:
-        InvalidArgumentError: The count is no integer from 0 to `MAX_RETRIES`, or the time not positive.
+        InvalidArgumentError: The count is not an integer from 0 to `MAX_RETRIES`, or the time is not positive.
     """
     if type(retries) is not int or not 0 <= retries <= MAX_RETRIES:
         message = f"retries must be an integer from 0 to {MAX_RETRIES}, found {retries!r}"
@@ -297,7 +300,7 @@ def check_retrying(retries: int, retry_after_s: float) -> RetryPolicy:
 
 
 def check_timeout(timeout_s: float) -> float:
-    """The time limit in seconds, if it is one.
+    """Returns the time limit, s.
 
     Raises:
         InvalidArgumentError: It is not a positive number, or longer than `MAX_WAIT_S`.
@@ -309,10 +312,10 @@ def check_timeout(timeout_s: float) -> float:
 
 
 def check_compile_wait(compile_wait_s: float) -> float:
-    """How long to wait for a compiler, in seconds, if it is a time.
+    """Returns the maximum extension while the server compiles, s.
 
     Raises:
-        InvalidArgumentError: It is negative, no number, or longer than `MAX_WAIT_S`.
+        InvalidArgumentError: It is not a number from 0 to `MAX_WAIT_S`.
     """
     if not isinstance(compile_wait_s, int | float) or not 0 <= compile_wait_s <= MAX_WAIT_S:
         message = f"compile_wait_s must be a number of seconds from 0 to {MAX_WAIT_S:g}, found {compile_wait_s!r}"

@@ -1,7 +1,7 @@
-"""What all clients share: a call's requests and what its replies mean, as flows that know no socket.
+"""Requests and replies of all calls, as flows without sockets, shared by all clients.
 
-A flow is a generator: it yields a request, is sent the reply's head, and in the end returns the call's answer. A client
-only carries requests and replies, waiting or awaiting.
+A flow is a generator: it yields requests, is sent the heads of their replies, and returns the result of the call.
+Clients only transport requests and replies, blocking or awaited.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ _decode_plain = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def is_text(source: object) -> bool:
-    """Whether a robot is given as its text, and not as the path of a file."""
+    """Returns whether the source is the text of a robot file, not a path."""
     return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
 
 
 def read_description(source: str | os.PathLike[str]) -> str:
-    """The text of a robot, from a path or as it is. A xacro file is expanded here: servers run none.
+    """Returns the text of a robot file. Xacro files are expanded in this process, because servers run no programs.
 
     Raises:
-        NotFoundError: There is no such file.
-        UnimplementedError: It is of xacro, and that package is not installed.
-        UrdfError: It is of xacro, and not sound.
+        NotFoundError: The file does not exist.
+        UnimplementedError: A xacro file, and the package xacro is not installed.
+        UrdfError: The xacro file is invalid.
     """
     if is_text(source):
         return str(source)
     if os.fspath(source).endswith(".xacro"):
-        from dyn_service.parsing import xacro  # only who needs it
+        from dyn_service.parsing import xacro  # an optional dependency
 
         return xacro.expanded(source, {})
     try:
@@ -84,14 +84,14 @@ def read_description(source: str | os.PathLike[str]) -> str:
 
 
 def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
-    """The inputs of a query as a message carries them; those that are None are left out.
+    """Returns the inputs of a query for a message, without those that are None.
 
     Args:
         inputs: By name.
-        row: The query's row of the table, which says what kind they are.
+        row: The query's row of the table.
 
     Raises:
-        InvalidArgumentError: An input is not made of real numbers; `path` names it.
+        InvalidArgumentError: An input does not consist of real numbers; `path` names it.
     """
     packed: dict[str, Any] = {}
     for name, value in inputs.items():
@@ -106,7 +106,7 @@ def pack_options(row: Row, options: Mapping[str, Any]) -> Any:
     """Returns the options for a message, without those at their defaults; UNSET if none are left.
 
     Raises:
-        InvalidArgumentError: One is not what it can be; `path` names it.
+        InvalidArgumentError: An option has an invalid value; `path` names it.
     """
     if not options:
         return UNSET
@@ -132,22 +132,22 @@ def pack_request(
     compile_wait_ms: float = 0.0,
     retry: int = 0,
 ) -> bytes:
-    """A request's bytes; `robot`, `inputs`, `options`, `model` are `msgspec.UNSET` where they are left out.
+    """Returns an encoded request; `robot`, `inputs`, `options`, `model` may be `msgspec.UNSET`.
 
     Args:
-        request_id: Its id.
+        request_id: The request's id.
         query: The query's name.
-        robot: As in a request, like the next three.
-        inputs: As `pack_inputs` gives them.
-        options: As `pack_options` gives them.
+        robot: The robot's name.
+        inputs: From `pack_inputs`.
+        options: From `pack_options`.
         model: The robot's fingerprint.
-        deadline_ms: By when, counted from the receipt, the computation must have begun.
-        compile_wait_ms: How long, beyond it, the call waits for kernels; 0 asks for no notices.
-        retry: How often it was sent before.
+        deadline_ms: Time after receipt until which the server may work on it, ms.
+        compile_wait_ms: Extension while the server compiles, ms; 0: the server sends no notices.
+        retry: How often the request was sent before.
 
     Raises:
-        InvalidArgumentError: It holds something that no message can carry.
-        ResourceExhaustedError: It is longer than a message may be.
+        InvalidArgumentError: A value cannot be encoded.
+        ResourceExhaustedError: The request exceeds the maximum size of a message.
     """
     try:
         payload = encode(
@@ -165,7 +165,7 @@ def pack_request(
             )
         )
     except (TypeError, ValueError, OverflowError) as fault:
-        raise InvalidArgumentError(f"the request cannot be written: {fault}", path="options") from None
+        raise InvalidArgumentError(f"the request cannot be encoded: {fault}", path="options") from None
     if len(payload) > MAX_MESSAGE_BYTES:
         message = f"the request has {len(payload)} bytes, the limit is {MAX_MESSAGE_BYTES}: ask for fewer states"
         raise ResourceExhaustedError(message)
@@ -173,7 +173,7 @@ def pack_request(
 
 
 def read_head(payload: bytes) -> ReplyHead | Notice | None:
-    """A reply as far as it takes to see whose it is, or news of one, or None where it is neither of this version."""
+    """Decodes the head of a reply or a notice; None if the message is neither, or of another protocol version."""
     head: ReplyHead | Notice
     try:
         head = decode_reply_head(payload)
@@ -186,24 +186,24 @@ def read_head(payload: bytes) -> ReplyHead | Notice | None:
 
 
 class Outputs(dict[str, Any]):
-    """The outputs of a reply, by name; one that it lacks is the server's fault."""
+    """The outputs of a reply by name; a missing one raises `InternalError`."""
 
     def __missing__(self, name: str) -> Any:
         raise unreadable(f"it has no '{name}'")
 
 
 def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed | None) -> Outputs:
-    """The outputs of a row, as the robot itself would have given them; others are left aside.
+    """Returns the outputs of a row; unknown outputs are ignored.
 
     Args:
         head: The reply.
         row: The row of the table.
-        request: What was asked.
-        robot: Of which robot; None: the row needs none.
+        request: The request.
+        robot: The robot; None: the row needs none.
 
     Raises:
-        DynError: The error that the reply carries.
-        InternalError: An output is no array, has another shape than the request asks for, or is not finite.
+        DynError: The reply is an error.
+        InternalError: An output is not an array, has a shape that does not match the request, or is not finite.
     """
     given = read_arrays(head)
     inputs, options = ({} if part is UNSET else part for part in (request.inputs, request.options))
@@ -219,11 +219,14 @@ def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed
         declared = {**declared, **row.between}
         if "residuals" in declared:
             declared = dict.fromkeys(given, declared["residuals"])
-    found, wider = Outputs(), isinstance(row, Computation)  # by efforts, wrenches or contacts: as its first output is
+    found, wider = (
+        Outputs(),
+        isinstance(row, Computation),
+    )  # efforts, wrenches and contacts may add leading axes: those of the first output count
     for name, names in row.labels.items():
         count = len(given[name]) if type(given.get(name)) is tuple else -1
         if sizes.setdefault(names.dimension, count) != count or count < 0:
-            raise unreadable(f"{row.name} gives {max(count, 0)} names as {name}, expected {sizes[names.dimension]}")
+            raise unreadable(f"{row.name} returns {max(count, 0)} names as {name}, expected {sizes[names.dimension]}")
         found[name] = given[name]
     for name, spec in declared.items():
         if name not in given:
@@ -241,11 +244,11 @@ def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed
 
 
 _OF_A_STATE: frozenset[Kind] = frozenset({"plain", "position", "velocity", "acceleration", "momentum"})
-"""The kinds of input of a computation whose leading axes its outputs have, too."""
+"""Kinds of inputs of a computation whose leading axes its outputs have."""
 
 
 def _wider(lead: tuple[int, ...], found: tuple[int, ...]) -> tuple[int, ...]:
-    """The leading axes that were found, if those of the states broadcast to them; else those of the states."""
+    """Returns the leading axes found if those of the states broadcast to them, otherwise those of the states."""
     try:
         return found if np.broadcast_shapes(lead, found) == found else lead
     except ValueError:
@@ -253,28 +256,28 @@ def _wider(lead: tuple[int, ...], found: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def check_array(row: Row, name: str, array: Any, shape: tuple[str | int, ...]) -> None:
-    """Refuses an output of another shape, or with a number that is not finite: no server sends one.
+    """Checks the shape and finiteness of an output.
 
     Raises:
-        InternalError: It is one.
+        InternalError: The shape is wrong, or a number is not finite.
     """
     if isinstance(array, tuple) or np.shape(array) != shape:
-        raise unreadable(f"{row.name} gives {name} of shape {np.shape(array)}, expected {shape}")
+        raise unreadable(f"{row.name} returns {name} with shape {np.shape(array)}, expected {shape}")
     if not np.isfinite(array).all():
-        raise unreadable(f"{row.name} gives {name} with a number that is not finite")
+        raise unreadable(f"{row.name} returns {name} with a number that is not finite")
 
 
 def unreadable(fault: object) -> InternalError:
-    """The error of a reply that no server of ours sends."""
-    return InternalError(f"the server's answer cannot be read: {fault}")
+    """Returns the error of an invalid reply."""
+    return InternalError(f"the server's reply is invalid: {fault}")
 
 
 _OWN_AXES: Mapping[str, int] = {"com": 1, "inertia": 2, "gravity": 1, "torque": 1, "force": 1, "point": 1}
-"""How many axes of the numbers of a wrench or an overlay are no leading ones."""
+"""Numbers of trailing axes in the values of a wrench or an overlay."""
 
 
 def leading(row: Row, inputs: Mapping[str, Any]) -> tuple[int, ...]:
-    """The leading axes that inputs have together, as `pack_inputs` gives them."""
+    """Returns the broadcast leading axes of inputs from `pack_inputs`."""
     for value in inputs.values():
         if value.__class__ is not float and (value.__class__ is not WireArray or len(value.shape) != 1):
             break
@@ -298,16 +301,16 @@ def _leads(value: Any, spec: Spec | None, core: int) -> Iterator[tuple[int, ...]
 
 
 def read_answer(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed | None) -> Any:
-    """The answer to a row, as its method returns it; as `read_outputs`."""
+    """Returns the result of a row's method; errors as in `read_outputs`."""
     found = read_outputs(head, row, request, robot)
     return row.result(found if "residuals" in row.outputs else {name: found[name] for name in row.answers})
 
 
 def read_arrays(head: ReplyHead) -> dict[str, Any]:
-    """The outputs of a reply whose outputs are arrays, or lists of names.
+    """Returns the outputs of a reply, arrays or lists of names.
 
     Raises:
-        DynError: The error that the reply carries.
+        DynError: The reply is an error.
         InternalError: The outputs are invalid.
     """
     if not head.ok:
@@ -323,24 +326,24 @@ def read_arrays(head: ReplyHead) -> dict[str, Any]:
 
 
 def read_residuals(head: ReplyHead) -> dict[str, Any]:
-    """The residuals that a reply carries, (...,) each.
+    """Returns the residuals in a reply, (...,) each.
 
     Raises:
-        DynError: The error that the reply carries.
-        InternalError: There are no outputs.
+        DynError: The reply is an error.
+        InternalError: There are no residuals.
     """
     if not head.ok:
         raise reply_error(head)
     if not isinstance(head.residuals, dict):
-        raise InternalError("the server's answer carries no residuals, though they were asked for")
+        raise InternalError("the server's reply contains no residuals, although they were requested")
     return {name: np.asarray(value, dtype=np.float64) for name, value in head.residuals.items()}
 
 
 def read_plain(head: ReplyHead) -> dict[str, Any]:
-    """The outputs of a query about the server, as plain values.
+    """Returns the outputs of a query about the server.
 
     Raises:
-        DynError: The error that the reply carries.
+        DynError: The reply is an error.
         InternalError: The outputs are invalid.
     """
     if not head.ok:
@@ -352,14 +355,14 @@ def read_plain(head: ReplyHead) -> dict[str, Any]:
 
 
 def reply_error(head: ReplyHead) -> DynError:
-    """The error that a reply carries, of the class the server raised."""
+    """Returns the error in a reply, of the class that the server raised."""
     if not isinstance(head.error, dict):
-        return InternalError("the server refused the request without saying why")
+        return InternalError("the server refused the request without an error")
     return from_wire(head.error)
 
 
 class Ask(NamedTuple):
-    """One request: its query, and what goes with it; `msgspec.UNSET` is left out."""
+    """One request; fields that are `msgspec.UNSET` are not sent."""
 
     query: str
     robot: Any = UNSET
@@ -369,31 +372,33 @@ class Ask(NamedTuple):
 
 
 def is_repeatable(query: str) -> bool:
-    """Whether a query may be asked twice, since it changes nothing; one that is not known here may not."""
+    """Returns whether a query changes nothing on the server, so that it may be sent twice; False for unknown
+    queries.
+    """
     if query in ADMINISTRATION:
         return not ADMINISTRATION[query].changes
     return query in QUERIES or query in COMPUTATIONS
 
 
 Flow = Generator[Ask, ReplyHead, T]
-"""The requests of one call, in turn: send each one's reply back in; the call's answer is what comes back."""
+"""A generator of the requests of one call; the caller sends each reply in. It returns the result of the call."""
 
 
 class RemoteDescribed(Described):
-    """A robot's properties, from the answer to `describe_robot`.
+    """The properties of a robot on a server.
 
     Args:
-        description: That answer.
-        names: The movable joints in another order than the server's, in which all arrays are to be, in and out.
+        description: The answer to `describe_robot`.
+        names: All movable joints, in the order of the entries in arguments and results; None: the server's order.
 
     Raises:
-        NotFoundError: A name is that of no movable joint.
-        InvalidArgumentError: A joint is named twice or not at all.
+        NotFoundError: A name is not that of a movable joint.
+        InvalidArgumentError: A joint is named twice or missing.
     """
 
     def __init__(self, description: RobotDescription, names: Sequence[str] | None = None) -> None:
         self.names: list[str] | None = None
-        """The joints in the order of this robot's arrays, where it is not the server's: said with each request."""
+        """The order of the joints in arrays, sent with each request; None: the server's order."""
         if names is not None:
             order = Order(Configuration.of_description(description), names)
             self.names, description = list(order.names), order.described(description)
@@ -407,18 +412,20 @@ class RemoteDescribed(Described):
         try:
             super().__init__(description, Configuration.of_description(description), limits)
         except KeyError as fault:
-            raise InternalError(f"the server's description of the robot cannot be read: {fault!r}") from None
+            raise InternalError(f"the server's description of the robot is invalid: {fault!r}") from None
         sizes = description.sizes
-        self.dimensions = {each: sizes[each] for each in sizes.__struct_fields__ if each != "nb"}  # that is a query's
+        self.dimensions = {
+            each: sizes[each] for each in sizes.__struct_fields__ if each != "nb"
+        }  # `nb` depends on the query
         said = (description.nq, description.nv, sizes.nq, sizes.nv, sizes.nl, sizes.nj, len(given.lower))
         at = self.configuration
         known = (at.nq, at.nv, at.nq, at.nv, len(description.link_names), len(description.all_joint_names), at.nq)
         if said != known:
-            raise InternalError(f"the server's description of the robot cannot be read: sizes {said}, expected {known}")
+            raise InternalError(f"the server's description of the robot is invalid: sizes {said}, expected {known}")
 
 
 def question(robot: RemoteDescribed, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
-    """The request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
+    """Returns the request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
     inputs, options = row.arguments(given, others)
     packed = pack_inputs(inputs, row)
     if robot.names is not None and row.ordered:
@@ -427,7 +434,7 @@ def question(robot: RemoteDescribed, row: Query, given: tuple[Any, ...], others:
 
 
 def computation(row: Computation, arguments: dict[str, Any], robot: RemoteDescribed | None = None) -> Flow[Any]:
-    """A row of `COMPUTATIONS`, part by part where it has parts."""
+    """Computes a row of `COMPUTATIONS`, in several requests if it has parts."""
     name, model = (UNSET, UNSET) if robot is None else (robot.name, robot.fingerprint)
     said = {} if robot is None or robot.names is None else {NAMES: robot.names}
     if row.parts is None or robot is None:
@@ -446,37 +453,37 @@ def computation(row: Computation, arguments: dict[str, Any], robot: RemoteDescri
 
 
 def describe_robot(name: str) -> Flow[RobotDescription]:
-    """What the server says of one robot."""
+    """Describes a robot."""
     return _description((yield Ask("describe_robot", name)))
 
 
 def load_robot(urdf: str | os.PathLike[str], root: RootType, mimic: bool) -> Flow[RobotDescription]:
-    """Makes the server serve one more robot, and gives what it says of it."""
+    """Loads a robot into the server; returns its description."""
     said = ({"root": root} if root != "fixed" else {}) | ({"mimic": mimic} if mimic is not True else {})
-    options = said or UNSET  # a server that does not know one yet refuses it: it goes only where it says something
+    options = said or UNSET  # old servers refuse unknown options, so defaults are not sent
     return _description((yield Ask("load_robot", inputs={"urdf": read_description(urdf)}, options=options)))
 
 
 def overlay_robot(robot: str, overlay: Overlay, name: str, expires_s: float | None) -> Flow[RobotDescription]:
-    """Makes the server serve one of its robots once more, otherwise, and gives what it says of it."""
+    """Adds a copy of a robot with an overlay to the server; returns its description."""
     inputs = {"overlay": pack_overlay(overlay, "inputs.overlay"), "name": name}
     options = UNSET if expires_s is None else {"expires_s": expires_s}
     return _description((yield Ask("overlay_robot", robot, inputs, options)))
 
 
 def unload_robot(name: str) -> Flow[None]:
-    """Makes the server stop serving a robot."""
+    """Removes a robot from the server."""
     read_plain((yield Ask("unload_robot", name)))
 
 
 def list_robots() -> Flow[list[str]]:
-    """The names of the server's robots."""
+    """Lists the names of the server's robots."""
     robots: list[str] = read_plain((yield Ask("list_robots")))["robots"]
     return robots
 
 
 def plain(query: str) -> Flow[dict[str, Any]]:
-    """A query about the server that takes nothing and gives plain values."""
+    """Sends a query about the server without inputs."""
     return read_plain((yield Ask(query)))
 
 
@@ -484,7 +491,7 @@ def _description(head: ReplyHead) -> RobotDescription:
     try:
         return msgspec.convert(read_plain(head), RobotDescription)
     except msgspec.ValidationError as fault:
-        raise InternalError(f"the server's description of the robot cannot be read: {fault}") from None
+        raise InternalError(f"the server's description of the robot is invalid: {fault}") from None
 
 
 def _filled(values: list[float | None], absent: float) -> Any:

@@ -1,4 +1,6 @@
-"""Why a server with keys does not let this client in: ZeroMQ tells it by events, the connection just never comes."""
+"""Detects that a server with keys refuses this client. ZeroMQ reports it as a monitor event; the connection is never
+made.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ from dyn_service.service.protocol.sockets import is_readable
 
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _GIVEN_UP = _REFUSED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-"""After these ZeroMQ does not try again by itself, so that they come once for each time we have it connect."""
+"""Events after which ZeroMQ does not reconnect, so that each `connect` causes at most one."""
 
 
-class Gate:
-    """The way of one socket through a server's list of keys.
+class HandshakeMonitor:
+    """Sets a socket's keys, and reports whether the server accepts them.
 
     Args:
-        socket: Which; before it connects.
+        socket: The socket, not connected yet.
         context: Its ZeroMQ context.
-        endpoint: Where it connects to.
-        keys: What it shows there.
+        endpoint: The endpoint that it will connect to.
+        keys: The client's keys and the server's public key.
     """
 
     def __init__(
@@ -42,17 +44,17 @@ class Gate:
         self._events = context.socket(zmq.PAIR)
         self._events.connect(name)
 
-    def knock(self) -> None:
-        """Reconnects the socket if it no longer tries to connect."""
+    def reconnect(self) -> None:
+        """Connects the socket again if ZeroMQ has given up."""
         self._look()
         if self._event:
             self._event = 0
-            with suppress(zmq.ZMQError):  # ZeroMQ may have forgotten it
+            with suppress(zmq.ZMQError):  # ZeroMQ may have removed the endpoint
                 self._socket.disconnect(self._endpoint)
             self._socket.connect(self._endpoint)
 
     def check(self) -> None:
-        """Asks whether the server has refused the client since it knocked.
+        """Checks whether the server has refused the client since the last `reconnect`.
 
         Raises:
             PermissionDeniedError: The key is not on the server's list.
@@ -62,8 +64,8 @@ class Gate:
             raise PermissionDeniedError(f"{self._endpoint} does not let the key '{self._keys.name}' in", path="keys")
 
     def close(self) -> None:
-        """Ends the watch; before the socket is closed."""
-        if not self._events.closed and os.getpid() == self._process:  # a parent's sockets are none of a child's
+        """Stops monitoring; to be called before the socket is closed."""
+        if not self._events.closed and os.getpid() == self._process:  # a forked child must not use its parent's sockets
             self._socket.disable_monitor()
             self._events.close(linger=0)
 

@@ -6,11 +6,9 @@ A waiting call checks `RetryState.look` every `LOOK_S`:
 - Without a reply, the request is sent again with the same id, at most `retries` times per connection, with increasing,
   jittered pauses. Requests that the server reports as in progress, and long ones, are not repeated.
 - After a lost connection or a restart of the server, the reply cannot arrive: the request is sent again when a server
-is
-  connected. If none is for `SILENT_S`, the call fails.
+  is connected. If none is for `SILENT_S`, the call fails.
 - After `PROBE_S` without a message, the client asks for the server's health. A server that is silent for `SILENT_S`
-counts as
-  gone, independent of the transport.
+  counts as gone, and the connection is replaced.
 
 Requests that change the server are never repeated: if their reply cannot arrive, the call fails.
 """
@@ -95,7 +93,7 @@ class RetryState:
     ) -> None:
         self.count = 1
         """How often the request was sent."""
-        self.told = False
+        self.notified = False
         """Whether the server reported that it is in progress."""
         self._policy = policy
         self._repeatable = repeatable and policy.retries > 0
@@ -128,11 +126,11 @@ class RetryState:
             self._gone_s = None
             if not self._repeatable:
                 return Cause.RESTARTED
-            self._number, self.told, self._heard_s = 0, False, now_s
+            self._number, self.notified, self._heard_s = 0, False, now_s
             return self._again(now_s)
         if now_s - self._heard_s > SILENT_S:
             return Cause.SILENT
-        silent = not (self.told or self._is_long) and now_s >= self._again_s
+        silent = not (self.notified or self._is_long) and now_s >= self._again_s
         if silent and self._repeatable and self._number < self._policy.retries:
             self._number += 1
             return self._again(now_s)

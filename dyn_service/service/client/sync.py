@@ -1,14 +1,13 @@
-"""The client for ordinary code: each call sends one request and waits for its reply.
+"""The blocking client: each call sends one request and waits for its reply.
 
     with Client("tcp://127.0.0.1:5755") as client:
         panda = client.robot("panda")
         tau = panda.inverse_dynamics(q, v, a)
 
-A call ends within its time limit: with the answer, with the server's error, or with `DeadlineExceededError` (no answer
-in time) or `UnavailableError` (no server). Only where the server says that it compiles the call goes on waiting, as
-long as `compile_wait_s` allows. Within the limit a request that changes nothing is sent again where it, or its reply,
-seems to be lost: see `tries`. A reply that comes too late is dropped when the next call meets it. After a restart of
-the server the call finds the new one by itself.
+A call ends within its time limit: with the answer, with the server's error, with `DeadlineExceededError` (no answer in
+time) or with `UnavailableError` (no server). While the server reports that it compiles, the call waits longer, by up to
+`compile_wait_s`. Within the limit, queries that seem lost are sent again (see `retries`), also to a server that was
+restarted. Replies that arrive too late are dropped.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ from dyn_service.service.protocol.messages import Notice, ReplyHead
 class Client(Connection, GaitQueries):
     """A connection to one server. Threads that share a client take turns; one client per thread is faster.
 
-    After a fork the child's copy opens a connection of its own, in the child's own ZeroMQ context.
+    After a fork, the copy in the child process opens its own connection.
 
     Args:
-        endpoint: Where the server listens: `tcp://host:port`, `ipc:///path`, `inproc://name`.
-        timeout_s: The time limit of each call, unless the robot has its own.
-        compile_wait_s: How much longer a call waits while the server says that it compiles; 0: not at all.
-        on_wait: Told what the server compiles, about once a second; None: a call that waits logs one warning.
-        retries: How often a request that changes nothing is sent again within its time limit; 0: never.
-        retry_after_s: The silence after which it is; after each time longer, by chance.
-        context: The ZeroMQ context; None is the process's own.
-        keys: The key file, or what was read from one, for a server that asks for keys; None: it asks for none.
+        endpoint: The server's endpoint: `tcp://host:port`, `ipc:///path` or `inproc://name`.
+        timeout_s: The time limit of each call; robots may have their own.
+        compile_wait_s: How much longer a call waits while the server reports that it compiles; 0: no longer.
+        on_wait: Called about once a second with what the server compiles; None: the call logs one warning.
+        retries: Maximum number of retries of a query within its time limit; 0: none.
+        retry_after_s: Time without a reply before the first retry, s; later pauses are longer and random.
+        context: The ZeroMQ context; None: the process's default.
+        keys: The client's key file or its contents, for a server with keys; None: the server has no keys.
         server_key: The server's public key; None: it is in the key file.
     """
 
@@ -76,9 +75,9 @@ class Client(Connection, GaitQueries):
     ) -> None:
         super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s, keys, server_key)
         self._given_context, self._given_in = context, forks()
-        self._turns: dict[int, Any] = {}  # the lock of each process, by the forks before it
-        self._torn = False
-        """Whether a call was left in its midst, as by KeyboardInterrupt: what it was at may be half done."""
+        self._locks: dict[int, Any] = {}  # of each process, by the number of forks before it
+        self._interrupted = False
+        """Whether a call was interrupted, for example by KeyboardInterrupt, and may have left a request half sent."""
         self._begin()
         self._open()
 
@@ -94,25 +93,25 @@ class Client(Connection, GaitQueries):
         """Closes the connection; later calls fail. May be called twice."""
         self._forks = -1
         self._closed = True
-        self._channel.close()  # of a parent's socket, in the child, pyzmq makes nothing
+        self._channel.close()  # in a forked child, pyzmq ignores this
 
     def robot(self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None) -> RemoteRobot:
-        """A robot of the server, with the methods of `Robot`.
+        """Returns a robot on the server, with the methods of `Robot`.
 
         Args:
             name: The robot's name on the server.
-            timeout_s: The time limit of its calls; None is the client's.
-            names: All its movable joints, in the order in which the entries of q, v, tau.. are to stand, in calls and
-                in answers; None is the server's order. Each stands for all of its joint's entries, in their order.
+            timeout_s: The time limit of its calls; None: the client's.
+            names: All movable joints, in the order of the entries of q, v, tau in arguments and results; None: the
+                server's order. A joint with several entries keeps their order.
 
         Raises:
-            NotFoundError: The server has no robot of that name, or the robot no joint of one of the names.
-            InvalidArgumentError: A joint is named twice or not at all.
+            NotFoundError: The server has no robot of that name, or the robot has no joint of one of the names.
+            InvalidArgumentError: A joint is named twice or missing.
         """
         return RemoteRobot(self, self.run(core.describe_robot(name)), timeout_s=timeout_s, names=names)
 
     def list_robots(self) -> list[str]:
-        """The names of the robots that the server has."""
+        """Returns the names of the robots on the server."""
         return self.run(core.list_robots())
 
     def load_robot(
@@ -123,18 +122,18 @@ class Client(Connection, GaitQueries):
         mimic: bool = True,
         timeout_s: float | None = None,
     ) -> RemoteRobot:
-        """Makes the server serve one more robot.
+        """Loads a robot into the server.
 
         Args:
-            urdf: The text of a robot's file (URDF, MJCF, SDFormat), or the path of one on this side; one of xacro is
-                expanded on this side, too.
+            urdf: The text of a robot file (URDF, MJCF, SDFormat), or the path of a local file. Xacro files are expanded
+                in this process.
             root: How the root link moves in the world: "fixed", "planar" or "floating".
-            mimic: Whether joints that mimic others follow them; False: each moves by itself.
-            timeout_s: The time limit of this call; None is the client's.
+            mimic: Whether mimic joints follow others; False: each joint is independent.
+            timeout_s: The time limit of this call; None: the client's.
 
         Raises:
-            PermissionDeniedError: The server does not let clients load robots.
-            UrdfError: The description is malformed.
+            PermissionDeniedError: The client may not load robots.
+            UrdfError: The file is invalid.
         """
         return RemoteRobot(self, self.run(core.load_robot(urdf, root, mimic), timeout_s))
 
@@ -147,47 +146,47 @@ class Client(Connection, GaitQueries):
         expires_s: float | None = None,
         timeout_s: float | None = None,
     ) -> RemoteRobot:
-        """Makes the server serve one of its robots once more, otherwise than it was loaded: for a session, say.
+        """Adds a copy of one of the server's robots with an overlay, for example for a session.
 
         Args:
-            robot: The name of the robot that it has.
+            robot: The name of the existing robot.
             overlay: The changed numbers, without leading axes.
-            name: What the new one is called.
-            expires_s: Unused for so many seconds it is unloaded; None: it stays.
-            timeout_s: The time limit of this call; None is the client's.
+            name: The name of the copy.
+            expires_s: Time without use after which the copy is unloaded, s; None: never.
+            timeout_s: The time limit of this call; None: the client's.
 
         Raises:
-            NotFoundError: The server has no robot of that name, or the robot no link or joint of one.
-            InvalidArgumentError: A number is wrong, or contradicts another; `path` names it.
-            FailedPreconditionError: Another robot has that name.
-            PermissionDeniedError: The server does not let clients load robots.
-            ResourceExhaustedError: There are too many.
+            NotFoundError: The server has no robot of that name, or the robot has no such link or joint.
+            InvalidArgumentError: A number is invalid or contradicts another one; `path` names it.
+            FailedPreconditionError: A different robot has that name.
+            PermissionDeniedError: The client may not load robots.
+            ResourceExhaustedError: The server has too many robots.
         """
         return RemoteRobot(self, self.run(core.overlay_robot(robot, overlay, name, expires_s), timeout_s))
 
     def unload_robot(self, name: str) -> None:
-        """Makes the server stop serving a robot.
+        """Removes a robot from the server.
 
         Raises:
             NotFoundError: The server has no robot of that name.
-            PermissionDeniedError: The server does not let clients unload robots.
+            PermissionDeniedError: The client may not unload robots.
         """
         self.run(core.unload_robot(name))
 
     def health(self) -> dict[str, Any]:
-        """Whether the server answers, its version and how long it runs."""
+        """Returns the server's status, version and uptime."""
         return self.run(core.plain("health"))
 
     def stats(self) -> dict[str, Any]:
-        """What the server has done since it started: requests, errors, times."""
+        """Returns the server's statistics since its start: requests, errors, durations."""
         return self.run(core.plain("stats"))
 
     def run(self, flow: Flow[T], timeout_s: float | None = None) -> T:
-        """Sends the requests of a flow, one after the other, and gives its answer.
+        """Sends the requests of a flow in order; returns its result.
 
         Args:
             flow: See `client.core`.
-            timeout_s: The time limit of all of them together; None is the client's.
+            timeout_s: The time limit of all requests together; None: the client's.
         """
         if timeout_s is None:
             timeout_s = self._timeout_s
@@ -211,17 +210,17 @@ class Client(Connection, GaitQueries):
         """Sends one request and waits for its reply, which may carry an error.
 
         Args:
-            request: What is asked; see `client.core.Ask`.
-            timeout_s: The time limit; None is the client's.
-            read: Makes of a reply's bytes something with an `id`, or None of what is no reply; or a `Notice`.
-            extension: The wait of the call that the request is one of; None: it is the only one.
+            request: The request.
+            timeout_s: The time limit; None: the client's.
+            read: Decodes a message to an object with an `id`, to a `Notice`, or to None if it is not a reply.
+            extension: The timeout extension of the call that contains this request; None: it is the only request.
 
         Returns:
-            What `read` made of the reply to this very request: a `ReplyHead`, unless it was given.
+            The reply to this request, decoded by `read`.
 
         Raises:
-            DeadlineExceededError: No reply in time.
-            UnavailableError: No server.
+            DeadlineExceededError: There was no reply in time.
+            UnavailableError: There is no server.
         """
         if self._forks != forks():
             self._revive()
@@ -231,26 +230,26 @@ class Client(Connection, GaitQueries):
         left_s = timeout_s if extension is None else extension.left_s(begun)
         if left_s <= 0:
             raise self._unanswered(request.query, timeout_s, begun, begun, None, 1, reaches=True)
-        turn = self._turn
-        if turn._is_owned():
+        lock = self._lock
+        if lock._is_owned():
             raise FailedPreconditionError(
                 f"{request.query}: on_wait may not call its own client, nor may a signal handler, while a call of the "
                 "same thread waits for the server; use another client there"
             )
         try:
             try:
-                if not turn.acquire(False) and not turn.acquire(timeout=left_s):
+                if not lock.acquire(False) and not lock.acquire(timeout=left_s):
                     message = f"{request.query}: another thread's call took longer than {timeout_s:g} s"
                     raise DeadlineExceededError(message)
-                if self._torn:
+                if self._interrupted:
                     self._reopen()
                 return self._exchange(request, timeout_s, read, extension, begun, left_s)
             finally:
-                if turn._is_owned():
-                    turn.release()
+                if lock._is_owned():
+                    lock.release()
         except BaseException:  # an interrupt within `finally`
-            if turn._is_owned():
-                turn.release()
+            if lock._is_owned():
+                lock.release()
             raise
 
     def _exchange(
@@ -262,14 +261,14 @@ class Client(Connection, GaitQueries):
         begun: float,
         left_s: float,
     ) -> Any:
-        """As `ask`, by the thread whose turn it is: asked at `begun`, with `left_s` of its time limit left then."""
+        """As `ask`, by the thread that holds the lock; `left_s` is the time left at `begun`."""
         request_id = self._last_id = self._last_id + 1
         asked_in = epoch = self._epoch
         channel = self._channel
         payload = pack_request(request_id, *request, left_s * 1e3, self._compile_wait_s * 1e3)
         until = begun + left_s
-        told = tries = None
-        sent, self._torn = False, True
+        notified = tries = None
+        sent, self._interrupted = False, True
         try:
             if not channel.send(payload):
                 payload = self._send_in_time(request_id, request, timeout_s, until)
@@ -281,36 +280,36 @@ class Client(Connection, GaitQueries):
                     reply = read(message)
                     if reply is not None and reply.id == request_id:
                         if reply.__class__ is Notice:
-                            told = extension = extension or self._extension(request.query, begun, timeout_s)
+                            notified = extension = extension or self._extension(request.query, begun, timeout_s)
                             until = extension.until_s(reply, perf_counter())
                             if tries is not None:
-                                tries.told = True
-                        elif reply.epoch == epoch or self._meets(reply.epoch, asked_in, perf_counter()):
+                                tries.notified = True
+                        elif reply.epoch == epoch or self._accepts(reply.epoch, asked_in, perf_counter()):
                             break
                     else:
-                        self._put_aside(reply, perf_counter())
+                        self._handle_unexpected(reply, perf_counter())
                     self._heard_s = now = perf_counter()
                     epoch = self._epoch
                     if now < until:
                         continue
                 if tries is None:
                     tries = self._retry_state(request.query, len(payload), begun, asked_in)
-                    tries.told = told is not None
-                self._look(tries, request_id, request, begun, timeout_s, until, told)
+                    tries.notified = notified is not None
+                self._look(tries, request_id, request, begun, timeout_s, until, notified)
                 epoch = self._epoch
         except BaseException as fault:
             if sent:
                 self._cancel(request_id)
-            self._torn = not isinstance(fault, DynError)
+            self._interrupted = not isinstance(fault, DynError)
             raise
-        self._torn = False
+        self._interrupted = False
         self._heard_s = perf_counter()
-        if reply.late and told is None:
-            raise self._came_late(request.query, timeout_s)
+        if reply.late and notified is None:
+            raise self._late_answer(request.query, timeout_s)
         return reply
 
     def _send_in_time(self, request_id: int, request: Ask, timeout_s: float, until: float) -> bytes:
-        """Sends a request as soon as there is a server, with the time that is left by then; gives its bytes.
+        """Sends a request as soon as a server is connected, with the time left then; returns the encoded request.
 
         Raises:
             UnavailableError: No server is connected in time.
@@ -320,7 +319,7 @@ class Client(Connection, GaitQueries):
             payload = self._packed(request_id, request, max(until - perf_counter(), LEAST_S))
             if channel.send(payload):
                 return payload
-        raise self._unreached(timeout_s)
+        raise self._unreachable(timeout_s)
 
     def _look(
         self,
@@ -332,11 +331,11 @@ class Client(Connection, GaitQueries):
         until: float,
         extension: TimeoutExtension | None,
     ) -> None:
-        """Does what a call does that waits and hears nothing.
+        """Retries or probes for a call that has no reply yet.
 
         Raises:
-            DeadlineExceededError: Its time is up.
-            UnavailableError: There is no server any more that could answer.
+            DeadlineExceededError: Its time limit has passed.
+            UnavailableError: The server that could answer is gone.
         """
         now = perf_counter()
         channel, query = self._channel, request.query
@@ -354,9 +353,9 @@ class Client(Connection, GaitQueries):
             channel.send(self._probe())
 
     def _cancel(self, request_id: int) -> None:
-        """Tells the server that nobody waits for this reply any more; whether that gets there is not waited for."""
+        """Sends the cancel of this request, without waiting for its delivery."""
         with suppress(zmq.ZMQError):  # the socket was closed in the call
-            for word in self._last_words(request_id, perf_counter()):
+            for word in self._cancel_messages(request_id, perf_counter()):
                 self._channel.send(word)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
@@ -366,16 +365,16 @@ class Client(Connection, GaitQueries):
         """Handles calls after a fork or after `close`."""
         if self._closed:
             raise FailedPreconditionError("the client is closed")
-        self._torn = True
+        self._interrupted = True
         self._begin()
 
     def _begin(self) -> None:
         """Creates the lock again in this process; concurrent threads get the same lock."""
-        self._turn = self._turns.setdefault(forks(), threading.RLock())
+        self._lock = self._locks.setdefault(forks(), threading.RLock())
         self._forks = forks()
 
     def _reopen(self) -> None:
-        """Replaces a connection that a call left in its midst, or a parent: whatever state it is in."""
+        """Replaces the connection of an interrupted call or of a parent process, in whatever state it is."""
         self._last_id = first_id()
         self._retrying.random.seed()
         former = self._channel
@@ -386,15 +385,15 @@ class Client(Connection, GaitQueries):
         self._channel.renew()
 
     def _open(self) -> None:
-        context = self._given_context if self._given_in == forks() else None  # a parent's did not come along
+        context = self._given_context if self._given_in == forks() else None  # a parent's is unusable after a fork
         self._channel: Channel = open_channel(self._endpoint, context, self._keys)
 
 
 class RemoteRobot(RemoteDescribed, RobotQueries):
-    """A robot on a server. Its answers are those of the `Robot` there, to the last bit.
+    """A robot on a server, from `Client.robot`. Its results are bit-identical to those of the `Robot` there.
 
-    Get one from `Client.robot`. With each request goes the fingerprint of the robot it was made for: should the server
-    come to serve another robot under that name, calls raise `FailedPreconditionError`.
+    Each request carries the robot's fingerprint: if the server replaces the robot by another one of the same name,
+    calls raise `FailedPreconditionError`.
     """
 
     def __init__(
@@ -416,15 +415,15 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
 
     @property
     def client(self) -> Client:
-        """The connection that the calls go through."""
+        """The client."""
         return self._client
 
     def with_timeout(self, timeout_s: float) -> RemoteRobot:
-        """The same robot over the same connection, with its own time limit for each call."""
+        """Returns the same robot on the same connection with another time limit for each call."""
         return RemoteRobot(self._client, self.description, timeout_s=timeout_s, names=self.names)
 
     def close(self) -> None:
-        """Closes the connection if this robot brought its own, as one from `connect` does."""
+        """Closes the connection if this robot owns it, as robots from `connect` do."""
         if self._owns_client:
             self._client.close()
 

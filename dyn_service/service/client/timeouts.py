@@ -1,8 +1,8 @@
-"""How long a call waits for its reply: its time limit, and longer while the server says that it compiles.
+"""How long a call waits for its reply: its time limit, extended while the server reports that it compiles.
 
-The time limit counts for the answer, over all requests of the call. Each notice of the server lets the call wait for
-the limit anew, and at least for ten times the period in which the server says more, since a server that compiles may be
-late with its news; but all in all no longer than the limit and what the caller allows for compilers. No sockets here.
+The time limit covers all requests of a call. Each notice from the server restarts it, with at least ten times the
+announced period of notices, because a compiling server may be late. In total, a call waits no longer than its time
+limit plus `compile_wait_s`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dyn_service.service.protocol.messages import Notice
 
 _LOG = logging.getLogger(__name__)
 _PERIODS = 10
-"""So many times the announced period may pass without news."""
+"""Number of announced periods that may pass without a notice."""
 
 OnWait = Callable[[str], None]
-"""Told, at each notice, what the server is at: `step-rk4 of robot 'panda' is being compiled`."""
+"""Called at each notice with its text, such as `step-rk4 of robot 'panda' is being compiled`."""
 
 
 class TimeoutExtension:
-    """The wait of one call, for the replies to all of its requests.
+    """The time limit of one call over all of its requests.
 
     Args:
         query: The query's name.
         begun_s: When the call began, on the caller's clock.
         timeout_s: Its time limit.
-        compile_wait_s: What is allowed beyond it.
-        on_wait: Told of each notice; None: the first is logged.
+        compile_wait_s: Maximum extension.
+        on_wait: Called at each notice; None: the first one is logged.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class TimeoutExtension:
         self._text = ""
 
     def left_s(self, now_s: float) -> float:
-        """How much of the time limit is left to the call's next request, on the caller's clock."""
+        """Returns the time left for the next request, s."""
         return self._limit_s - now_s
 
     def until_s(self, notice: Notice, now_s: float) -> float:
-        """Until when to wait after this notice, on the caller's clock."""
+        """Returns until when to wait after this notice, on the caller's clock."""
         text = notice.notice.text
         if self._on_wait is not None:
             self._on_wait(text)
@@ -60,8 +60,8 @@ class TimeoutExtension:
         return min(self._most_s, now_s + max(self._timeout_s, _PERIODS * period_s))
 
     def exceeded(self, endpoint: str, known: str) -> DeadlineExceededError:
-        """The error of a call that waited in vain; known: what is known of the connection."""
+        """Returns the error of a call without an answer. known: the state of the connection."""
         return DeadlineExceededError(
             f"{self._query}: no answer from {endpoint} within {self._timeout_s:g} s and {self._compile_wait_s:g} s for "
-            f"its compiler ({known}); the last that it said was: {self._text}"
+            f"its compiler ({known}); its last notice was: {self._text}"
         )

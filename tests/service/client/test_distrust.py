@@ -64,20 +64,20 @@ def put(name: str, value: Any, shape: Any = ...) -> Change:
     return lambda outputs: outputs.__setitem__(name, packed)
 
 
-Z, N = np.zeros, "the server's answer cannot be read: inverse_dynamics gives tau "
+Z, N = np.zeros, "the server's reply is invalid: inverse_dynamics returns tau "
 WRONG: dict[str, tuple[Change, str]] = {
-    "any length": (put("tau", Z(9), [-1]), "the server's answer cannot be read: its shape is (-1,)"),
-    "a column": (put("tau", Z((9, 1))), N + "of shape (9, 1), expected (9,)"),
-    "a batch": (put("tau", Z((2, 9))), N + "of shape (2, 9), expected (9,)"),
-    "a batch of one": (put("tau", Z((1, 9))), N + "of shape (1, 9), expected (9,)"),
-    "too many": (put("tau", Z(10)), N + "of shape (10,), expected (9,)"),
-    "a number": (put("tau", 1.0), N + "of shape (), expected (9,)"),
-    "none": (put("tau", Z(0)), N + "of shape (0,), expected (9,)"),
-    "names": (lambda outputs: outputs.__setitem__("tau", ["a"] * 9), N + "of shape (9,), expected (9,)"),
+    "any length": (put("tau", Z(9), [-1]), "the server's reply is invalid: its shape is (-1,)"),
+    "a column": (put("tau", Z((9, 1))), N + "with shape (9, 1), expected (9,)"),
+    "a batch": (put("tau", Z((2, 9))), N + "with shape (2, 9), expected (9,)"),
+    "a batch of one": (put("tau", Z((1, 9))), N + "with shape (1, 9), expected (9,)"),
+    "too many": (put("tau", Z(10)), N + "with shape (10,), expected (9,)"),
+    "a number": (put("tau", 1.0), N + "with shape (), expected (9,)"),
+    "none": (put("tau", Z(0)), N + "with shape (0,), expected (9,)"),
+    "names": (lambda outputs: outputs.__setitem__("tau", ["a"] * 9), N + "with shape (9,), expected (9,)"),
     "NaN": (put("tau", [0.0] * 8 + [np.nan]), N + "with a number that is not finite"),
     "infinity": (put("tau", [np.inf] + [0.0] * 8), N + "with a number that is not finite"),
     "-infinity": (put("tau", [0.0] * 8 + [-np.inf]), N + "with a number that is not finite"),
-    "another name": (lambda outputs: outputs.__setitem__("x", outputs.pop("tau")), "cannot be read: it has no 'tau'"),
+    "another name": (lambda outputs: outputs.__setitem__("x", outputs.pop("tau")), "is invalid: it has no 'tau'"),
 }
 
 
@@ -148,9 +148,9 @@ ASKED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("asked", ASKED)
 def test_of_every_kind_of_answer(panda: Robot, asked: str, change: Callable[[str], Change]) -> None:
     query, output, ask = ASKED[asked]
-    said = "of shape" if change is turned else "with a number that is not finite"
+    said = "with shape" if change is turned else "with a number that is not finite"
     for found in refusals(panda, query, change(output), ask):
-        assert f"{query} gives {output} {said}" in found
+        assert f"{query} returns {output} {said}" in found
 
 
 def test_as_many_names_as_rows(panda: Robot) -> None:
@@ -159,7 +159,7 @@ def test_as_many_names_as_rows(panda: Robot) -> None:
 
     links = len(panda.link_names)
     for found in refusals(panda, "link_poses", change, lambda robot: robot.link_poses(Z(9))):
-        assert f"link_poses gives {links - 1} names as links, expected {links}" in found
+        assert f"link_poses returns {links - 1} names as links, expected {links}" in found
 
 
 def test_formulations_residuals(panda: Robot) -> None:
@@ -177,7 +177,7 @@ def test_descriptions_that_contradict_themselves(panda: Robot, part: str, value:
     for found in refusals(
         panda, "describe_robot", lambda outputs: outputs.__setitem__(part, value), lambda robot: robot
     ):
-        assert "the server's description of the robot cannot be read" in found
+        assert "the server's description of the robot is invalid" in found
 
 
 def test_on_the_command_line(pendulum: Robot) -> None:
@@ -194,7 +194,7 @@ def test_on_the_command_line(pendulum: Robot) -> None:
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "gravity_forces gives forces of shape (3, 1), expected (1,)" in done.stderr
+    assert "gravity_forces returns forces with shape (3, 1), expected (1,)" in done.stderr
 
 
 def test_the_table_has_what_the_check_needs() -> None:

@@ -287,7 +287,7 @@ def test_no_longer_than_the_caller_allows(server: Server, gate: Gate, kind: str)
         run(kind, server.endpoints[0], ASKED["a state"], **limits)
     assert re.fullmatch(
         rf"inverse_dynamics: no answer from {server.endpoints[0]} within 1 s and 0.25 s for its compiler "
-        r"\(\d tr(y|ies), last heard [\d.]+ s ago\); the last that it said was: inverse_dynamics of robot 'pendulum' "
+        r"\(\d tr(y|ies), last heard [\d.]+ s ago\); its last notice was: inverse_dynamics of robot 'pendulum' "
         "is being compiled",
         str(caught.value),
     )
