@@ -508,7 +508,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
         (["health", "q=1"], "health has no 'q'; it takes nothing"),
         (
             ["load_robot"],
-            "load_robot needs the input 'urdf': the text of a robot's file: URDF, MJCF or SDFormat, without includes",
+            "load_robot needs the input 'urdf'",
         ),
         (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),

@@ -172,4 +172,4 @@ def test_a_retry_is_a_count(tcp_server: Server, bare: Any, retry: Any) -> None:
     """The general way says so; the short one does not look, since one state is answered whichever try it is."""
     reply = bare(tcp_server.endpoints[0]).ask(request(retry=retry, inputs={"q": [[0.5]]}))
     assert (reply["error"]["code"], reply["error"]["path"]) == ("INVALID_ARGUMENT", "retry")
-    assert reply["error"]["message"].startswith("retry must be a count from 1 on, found ")
+    assert reply["error"]["message"].startswith("retry must be ")

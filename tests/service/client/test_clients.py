@@ -236,7 +236,7 @@ def test_answer_that_cannot_be_read_is_internal(pendulum: Robot, connect_to: Any
 def test_description_that_cannot_be_read_is_internal(connect_to: Any) -> None:
     with (
         Impostor(lambda r: [{"v": 1, "id": r["id"], "ok": True, "outputs": {"name": "x"}}]) as impostor,
-        pytest.raises(InternalError, match="description of the robot cannot be read"),
+        pytest.raises(InternalError, match="description of the robot is invalid"),
     ):
         connect_to(impostor.endpoint).robot("pendulum")
 
@@ -443,8 +443,8 @@ FORKS = {
     "a context of its own": {"context": "zmq.Context()"},
     "while another thread's call waits": {
         # The thread stays behind in the parent, and the turn that it has with it.
-        "before": "client._turn.acquire()",
-        "after": "if child: client._turn.release()",
+        "before": "client._lock.acquire()",
+        "after": "if child: client._lock.release()",
     },
     "closed at once in the child": {"after": "if child == 0:\n    client.close()\n    os._exit(0)"},
     "in a context of its own, closed at once in the child": {

@@ -132,9 +132,7 @@ def test_one_that_does_not_greet_is_none(quick: None, kind: str) -> None:
     with Peer(greets=False) as peer:
         fault, took_s = health(kind, peer.endpoint, 1.0)
         assert isinstance(fault, UnavailableError)
-        assert str(fault).startswith(
-            f"no server answers at {peer.endpoint} within 1 s; a server with keys"
-        )
+        assert str(fault).startswith(f"no server answers at {peer.endpoint} within 1 s; a server with keys")
         assert took_s > 0.9
         assert peer.accepted >= 2
         assert peer.received.startswith(b"\xff")
