@@ -102,7 +102,7 @@ def test_a_launch_is_one_object_a_line(tmp_path: Path) -> None:
     said = [(line["node"], line["message"]) for line in found]
     assert ("/server", "pendulum: 9 kernels for control in ") in [(n, re.sub(r"in .*", "in ", m)) for n, m in said]
     assert {("talker", "hello"), ("talker", "[1]"), ("launch", "ready: 4 processes")} <= set(said)
-    assert ("launch", "stopped: SIGINT came") in said
+    assert ("launch", "stopped: received SIGINT") in said
     assert said[-1][0] == "launch"
     assert re.match(r"(clean|not clean|nothing judged)\b", said[-1][1])
 

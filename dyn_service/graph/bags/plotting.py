@@ -68,21 +68,21 @@ _LEGEND_ENTRIES = 14
 
 
 def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Path, by: By = "stamp") -> list[str]:
-    """Draws the fields of topics over time; the names of the panels.
+    """Draws the fields of topics over time; returns the names of the panels.
 
     Args:
         bag: The bag.
-        topics: Topics; none stands for all that have numbers, or, where these are too many and no field is named, for
-            those of the types in `USUAL_OF`, as far as there is room.
-        fields: `position`, or one joint's, `position[elbow]`; a vector, `wrench.force`, or a part of it; none stands
-            for those of `USUAL_OF` or `USUAL` that a topic has, else all.
-        file: Where to; its suffix says what it becomes, `.png`, `.svg` or `.pdf`.
-        by: See `signals`. All panels have one time axis: where a topic has no stamps, or stamps of another clock, all
-            are drawn over the time since the bag's begin.
+        topics: Topics; empty: all with numbers, or, if these are too many and no field is given, those of the types in
+            `USUAL_OF`, up to the maximum number of panels.
+        fields: `position`, or one joint's, `position[elbow]`; a vector, `wrench.force`, or a part of it; empty: those
+            of `USUAL_OF` or `USUAL` that a topic has, else all.
+        file: The picture; the suffix `.png`, `.svg` or `.pdf` selects the format.
+        by: See `signals`. All panels share one time axis: if a topic has no stamps, or stamps of another clock, it is
+            the time since the bag's start.
 
     Raises:
-        NotFoundError: There is no such topic or field, or no number in any.
-        InvalidArgumentError: More panels are asked for than a picture has, or the file's suffix is none.
+        NotFoundError: A topic or field does not exist, or has no numbers.
+        InvalidArgumentError: There are more panels than a picture can have, or the file's suffix is unknown.
         FailedPreconditionError: The file cannot be written.
     """
     panels, known = _all_panels(bag, topics, fields, by)
@@ -134,7 +134,7 @@ def _all_panels(
 
 
 def _of_motions(bag: BagReader, panels: dict[str, list[Signal]]) -> dict[str, list[Signal]]:
-    """Those of topics that say how a robot moves, type by type, as far as there is room; all where there are none."""
+    """Returns the panels of topics about motion (`USUAL_OF`), up to the maximum number; all if there are none."""
     chosen: dict[str, list[Signal]] = {}
     for kind in USUAL_OF:
         for topic in [each.name for each in bag.topics if each.type == kind]:
@@ -145,7 +145,7 @@ def _of_motions(bag: BagReader, panels: dict[str, list[Signal]]) -> dict[str, li
 
 
 def _usual(bag: BagReader, topic: str, found: Sequence[Signal]) -> Sequence[str]:
-    """What is drawn of a topic where no field is named; nothing stands for all."""
+    """Returns the fields of a topic that are drawn by default; empty: all."""
     kind = next(each.type for each in bag.topics if each.name == topic)
     has = {_panel_of(signal) for signal in found}
     return [field for field in USUAL_OF.get(kind, USUAL) if field in has]

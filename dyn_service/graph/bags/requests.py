@@ -51,7 +51,7 @@ class RequestRecorder:
         if not where.startswith(("ipc:///", "tcp://127.0.0.1:", "tcp://localhost:")):
             raise InvalidArgumentError(
                 f"--listen must be an endpoint of this machine, such as tcp://127.0.0.1:5756, found {where!r}: "
-                "whoever can connect to it uses the server as this recorder"
+                "requests to it reach the server with this recorder's permissions"
             )
         self._server, self._writer, self._say = check_port(server, "server"), writer, say
         self._clock = WallClock()

@@ -193,7 +193,7 @@ class Screen(io.TextIOBase):
         """Why something was not written."""
         if self._cause is not None:
             return f"the output could not be written: {self._cause}"
-        return f"the output lacks {self._lacking} lines, which it did not take in time" if self._lacking else None
+        return f"{self._lacking} lines were dropped because the output was blocked" if self._lacking else None
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -257,7 +257,7 @@ class Screen(io.TextIOBase):
         except (OSError, ValueError) as error:
             self._cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
             with suppress(OSError, ValueError, AttributeError):
-                sys.stderr.write(f"error: the output cannot be written: {self._cause}; the launch goes on without it\n")
+                sys.stderr.write(f"error: the output cannot be written: {self._cause}; the launch continues\n")
                 sys.stderr.flush()
 
 

@@ -22,13 +22,13 @@ RETRY_S = 1.0
 class Logs:
     """The log files of a launch's processes. With None as the folder, nothing is written.
 
-    tell: called once with a line if a log cannot be written.
+    notice: called once with a line if a log cannot be written.
     """
 
-    def __init__(self, folder: Path | None, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path | None, notice: Callable[[str], None]) -> None:
         self._folder = folder
-        self._tell = tell
-        self._told = False
+        self._notice = notice
+        self._noticed = False
         self._files: dict[str, _Log] = {}
 
     def begin(self, names: Iterable[str]) -> None:
@@ -50,9 +50,9 @@ class Logs:
             log.make()
         else:
             log.write(line)
-        if log.cause is not None and not self._told:
-            self._told = True
-            self._tell(f"logs cannot be written to {str(self._folder)!r}: {log.cause}; the launch goes on")
+        if log.cause is not None and not self._noticed:
+            self._noticed = True
+            self._notice(f"logs cannot be written to {str(self._folder)!r}: {log.cause}; the launch continues")
 
     def close(self) -> list[str]:
         """Writes the rest, if possible; returns a line for each incomplete log."""
@@ -60,7 +60,7 @@ class Logs:
         for name, log in self._files.items():
             lost = log.close()
             if lost:
-                faults.append(f"the log of {name} lacks {lost} lines: {log.cause}")
+                faults.append(f"the log of {name} is missing {lost} lines: {log.cause}")
         return faults
 
 
@@ -89,7 +89,7 @@ class _Log:
             self._lost += 1
             return
         if self._skipped:
-            self._waiting += f"... {self._skipped} lines are lacking here: {self.cause}\n".encode()
+            self._waiting += f"... {self._skipped} lines are missing here: {self.cause}\n".encode()
             self._skipped = 0
         self._waiting += line.encode("utf-8", "replace") + b"\n"
         self._flush()

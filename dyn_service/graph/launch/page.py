@@ -187,13 +187,13 @@ def _header(title: str, report: Mapping[str, Any], links: Sequence[str], *, grav
         summary = "<summary>arguments</summary>"
         arguments = f'<details class="more">{summary}<div class="facts">{arguments}</div></details>'
     ended = escape(outcome["reason"] or "no reason given")
-    beside = ", ".join(f'<a href="{escape(link, quote=True)}">{escape(link)}</a>' for link in links)
+    files = ", ".join(f'<a href="{escape(link, quote=True)}">{escape(link)}</a>' for link in links)
     return f"""<header id="top">
 <h1>{escape(title)}</h1>
 <div class="status">{badge}<span>status {outcome["exit_code"]}: {ended}</span></div>
 <div class="facts">{shown}</div>
 {arguments}
-<p class="soft">Files: {beside}</p>
+<p class="soft">Files: {files}</p>
 </header>"""
 
 

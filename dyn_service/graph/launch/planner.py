@@ -49,8 +49,7 @@ def make_plan(
     Args:
         launch: The launch file.
         arguments: `name:=value` from the command line. `params`, unless the file declares it, is a parameter file that
-        each
-            node reads last.
+            each node reads last.
         environment: Variables for `$(env ..)`; by default those of the process. `SERVER_ENDPOINT` is added if missing.
         folder: The folder of the launch, for sockets (`$(endpoint ..)`) and parameter files with substitutions
             (`allow_substs`).
@@ -319,7 +318,10 @@ class _FilePlanner(FileValues):
         at = (*place, "exec")
         if executable.endswith(".py"):
             if package:
-                raise self.document.fault(f"{executable!r} is a file and belongs to no package", (*place, "pkg"))
+                raise self.document.fault(
+                    f"{executable!r} is a Python file: remove 'pkg'",
+                    (*place, "pkg"),
+                )
             file = self.launch.path.parent / executable
             with self.located(at):
                 return file.stem, [str(file)], self._declared(executable, self.planner.registry.in_file(file), at)
@@ -327,7 +329,10 @@ class _FilePlanner(FileValues):
             raise self.document.fault("missing 'pkg': the package of the node, or a Python file as 'exec'", place)
         for key, word in (("pkg", package), ("exec", executable)):
             if not word.isidentifier():
-                raise self.document.fault(f"{word!r} is not a name", (*place, key))
+                raise self.document.fault(
+                    f"{word!r} is not a valid name: expected letters, digits and _, without a leading digit",
+                    (*place, key),
+                )
         with self.located(at):
             kind = self.planner.registry.find(package, executable)
         if kind is not None:

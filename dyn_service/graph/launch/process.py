@@ -1,10 +1,9 @@
-"""One supervised process: started, restarted as its plan says, and stopped step by step.
+"""One supervised process: starts, restarts and stops it.
 
     waiting -> starting -> ready -> (died -> delay -> starting)... -> stopped | done | failed
 
-A node that hangs, which shows by heartbeats that are missing, and one that does not get ready in time are killed; what
-comes after is as after any death. A process leads a group of its own, so that signals reach its children and a
-terminal's Ctrl-C only the launcher.
+A node without heartbeats, or not ready in time, is killed, and then handled like any other process that died. Each
+process leads its own process group: signals reach its children, and a terminal's Ctrl-C reaches the launcher only.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from dyn_service.graph.launch.plan import ProcessPlan
 from dyn_service.graph.middleware.telemetry import ENDPOINT, RESTARTS
 
 QUICK_DEATH_S = 5.0
-"""A process that does its work for less than this makes the next delay longer."""
+"""Processes that work for a shorter time than this are restarted with a longer delay each time."""
 MOST_QUICK_DEATHS = 10
 MOST_FAILED_STARTS = 3
-"""So often in a row may a process end without having been ready before; what is wrong with it will not pass."""
+"""A process that was never ready is not started more often than this."""
 WRONG_STATUS = 2
-"""With it a node ends that was told what cannot be; to start it again would mend nothing."""
+"""Exit status of a node whose arguments are invalid; it is not restarted."""
 MAX_DELAY_S = 30.0
 TAIL_LINES = 200
 
 
 class ProcessState(Enum):
-    """Where a process stands."""
+    """State of a process; the values are shown to users."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -52,9 +51,10 @@ ENDED = (ProcessState.STOPPED, ProcessState.DONE, ProcessState.FAILED)
 
 @dataclass
 class Hooks:
-    """What a process tells its supervisor: a line it wrote, a line about it, its group's start and end, a change.
+    """Callbacks of a process.
 
-    inherited: files that the process has from its launcher.
+    output: a line that the process wrote. notice: a line about it. group: its process group, and whether it started or
+    ended. changed: its state changed. inherited: file descriptors that the process inherits.
     """
 
     output: Callable[[ProcessPlan, str], None]
@@ -66,7 +66,7 @@ class Hooks:
 
 @dataclass
 class ManagedProcess:
-    """A process as planned and as it is."""
+    """A planned process and its state."""
 
     plan: ProcessPlan
     environment: Mapping[str, str]
@@ -86,7 +86,7 @@ class ManagedProcess:
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _ready_s: float | None = None
     _silent_s: float = 0.0
-    _patience_s: float | None = None
+    _timeout_s: float | None = None
     _killed_for: str | None = None
     _quick_deaths: int = 0
     _ever_ready: bool = False
@@ -97,7 +97,7 @@ class ManagedProcess:
             while not self._stop.is_set():
                 status = await self._run_once()
                 if status is None or self._stop.is_set():
-                    self.fault = self.fault or self._killed_for  # it hung while all was told to stop
+                    self.fault = self.fault or self._killed_for  # it hung while the launch was stopping
                     break
                 if not self._after_death(status):
                     return
@@ -112,7 +112,7 @@ class ManagedProcess:
             self.ended.set()
 
     def mark_ready(self, pid: int) -> None:
-        """Takes note that the process with this id says it is ready."""
+        """Handles the message "ready" of the process with this id."""
         if self.state is ProcessState.STARTING and self._is_ours(pid):
             if self._ever_ready:
                 self.hooks.notice(f"{self.plan.name} is ready again")
@@ -123,31 +123,33 @@ class ManagedProcess:
             self.ready.set()
 
     def beat(self, pid: int, busy_s: float) -> None:
-        """Takes note of a heartbeat of the process with this id: it is watched from now on."""
+        """Handles a heartbeat of the process with this id; from the first one on, missing heartbeats are detected."""
         if self.state is ProcessState.READY and self.plan.heartbeat_timeout_s > 0.0 and self._is_ours(pid):
             self._wait_for(self.plan.heartbeat_timeout_s + max(0.0, busy_s))
 
     def watch(self, elapsed_s: float) -> None:
-        """Counts the time of silence on, and kills the process if it has been silent for too long."""
-        if self._patience_s is None or self._killed_for is not None:
+        """Adds to the time without a message; kills the process if that exceeds the timeout."""
+        if self._timeout_s is None or self._killed_for is not None:
             return
         if self.state is ProcessState.STARTING:
-            what = f"was not ready after {self._patience_s:.0f} s"
+            what = f"was not ready after {self._timeout_s:.0f} s"
         elif self.state is ProcessState.READY:
-            what = f"hung, without a heartbeat for {self._patience_s:.1f} s"
+            what = f"hung, without a heartbeat for {self._timeout_s:.1f} s"
         else:
             return
         self._silent_s += elapsed_s
-        if self._silent_s > self._patience_s:
+        if self._silent_s > self._timeout_s:
             self._killed_for = f"{what}, and was killed"
             self._signal(signal.SIGKILL)
 
     def let_end(self) -> None:
-        """From now on it is not started again."""
+        """Disables restarts."""
         self._stop.set()
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Stops it: SIGINT, after `sigterm_timeout_s` SIGTERM, after `sigkill_timeout_s` SIGKILL; hurry goes there."""
+        """Stops it: SIGINT, after `sigterm_timeout_s` SIGTERM, after `sigkill_timeout_s` SIGKILL; with `hurry` SIGKILL
+        at once.
+        """
         self._stop.set()
         if self._process is not None and self._process.returncode is None:
             self._enter(ProcessState.STOPPING)
@@ -162,8 +164,8 @@ class ManagedProcess:
                 if self.ended.is_set():
                     break
                 name = signal.Signals(number).name
-                since = f"after {name}, not waited for any longer" if hurry.is_set() else f"{grace:.1f} s after {name}"
-                self.hooks.notice(f"{self.plan.name}: still there {since}")
+                since = f"after {name}; it is killed now" if hurry.is_set() else f"{grace:.1f} s after {name}"
+                self.hooks.notice(f"{self.plan.name}: still running {since}")
             if not self.ended.is_set():
                 self.forced = True
                 self._signal(signal.SIGKILL)
@@ -171,17 +173,17 @@ class ManagedProcess:
 
     @property
     def clean(self) -> bool:
-        """Whether it never died by itself, and ended when and as it was told to."""
+        """Whether it never exited by itself, and stopped without SIGKILL."""
         return self.state in (ProcessState.STOPPED, ProcessState.DONE) and not (
             self.restarts or self.forced or self.fault
         )
 
     async def _run_once(self) -> int | None:
-        """Starts it and waits for its end; its status, None where it could not be started."""
+        """Starts it and waits for its exit; returns the status, or None if it could not be started."""
         self.ready.clear()
         self._sent.clear()
         self._ready_s = self._killed_for = None
-        # A pipe of our own: asyncio's would let us wait for anyone who holds its other end, also a grandchild.
+        # asyncio's own pipe would make `wait` wait for every process that holds its other end, also a grandchild
         source, sink = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -220,7 +222,7 @@ class ManagedProcess:
         return status
 
     def _after_death(self, status: int) -> bool:
-        """What an end that nobody asked for means; whether to start again."""
+        """Sets the state after an unrequested exit; returns whether to restart."""
         plan, cause = self.plan, self.causes[-1]
         if plan.reports and status == WRONG_STATUS and not self._ever_ready:
             self.fault = f"{cause} before it was ready"
@@ -234,11 +236,11 @@ class ManagedProcess:
                 self.fault = cause
                 self._enter(ProcessState.FAILED)
             return False
-        # neither getting ready nor hanging is work
+        # starting and hanging do not count as work
         worked_s = 0.0 if self._ready_s is None else time.monotonic() - self._ready_s - self._silent_s
         self._quick_deaths = self._quick_deaths + 1 if worked_s < QUICK_DEATH_S else 0
         if 0 <= plan.respawn_max_retries <= self.restarts:
-            self.fault = f"{cause} after {self.restarts} restarts, the most that are allowed"
+            self.fault = f"{cause} after {self.restarts} restarts, the maximum"
         elif not self._ever_ready and (self._killed_for is not None or len(self.exits) >= MOST_FAILED_STARTS):
             self.fault = f"{cause}; started {len(self.exits)} times, it was never ready"
         elif plan.respawn_max_retries < 0 and self._quick_deaths > MOST_QUICK_DEATHS:
@@ -249,12 +251,12 @@ class ManagedProcess:
         self.restarts += 1
         return True
 
-    def _wait_for(self, patience_s: float | None) -> None:
-        """Lets the silence count anew, up to `patience_s`; None is for ever."""
-        self._silent_s, self._patience_s = 0.0, patience_s
+    def _wait_for(self, timeout_s: float | None) -> None:
+        """Restarts the time without a message, with this timeout; None: no timeout."""
+        self._silent_s, self._timeout_s = 0.0, timeout_s
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether the id is that of this process or of one in its group (behind a launch-prefix)."""
+        """Returns whether the id is that of this process, or of one in its group (behind a launch-prefix)."""
         try:
             return self.pid is not None and (pid == self.pid or os.getpgid(pid) == self.pid)
         except ProcessLookupError:
@@ -291,7 +293,7 @@ class ManagedProcess:
         self.hooks.output(self.plan, text)
 
     async def _end_group(self, group: int) -> None:
-        """Ends what the process left in its group."""
+        """Ends the remaining processes of the group."""
         if send(group, signal.SIGTERM):
             for _ in range(25):
                 await asyncio.sleep(0.02)
@@ -311,7 +313,7 @@ class ManagedProcess:
         self.hooks.changed()
 
     def stopped_well(self) -> bool:
-        """Whether the last exit was with status 0 or by the very signal it was sent."""
+        """Returns whether the last exit had status 0 or was caused by a signal that was sent to it."""
         if not self.exits or self.state is not ProcessState.STOPPED:
             return True
         status = self.exits[-1]
@@ -319,7 +321,7 @@ class ManagedProcess:
 
 
 async def first_of(*events: asyncio.Event, timeout_s: float) -> None:
-    """Waits until one of them is set, at most so long."""
+    """Waits until one of the events is set, or for `timeout_s`."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
@@ -327,7 +329,7 @@ async def first_of(*events: asyncio.Event, timeout_s: float) -> None:
 
 
 def exit_text(status: int) -> str:
-    """`exited with status 3`, `was killed by SIGKILL`."""
+    """Returns the cause of an exit: `exited with status 3`, `was killed by SIGKILL`."""
     if status >= 0:
         return f"exited with status {status}"
     try:
@@ -337,20 +339,20 @@ def exit_text(status: int) -> str:
 
 
 def launch_environment(endpoint: str) -> dict[str, str]:
-    """The environment of the processes: the launcher's own, its socket, and unbuffered output."""
+    """Returns the environment of the processes: the launcher's, with its socket and unbuffered output."""
     return {
         **os.environ,
         **python_path(os.environ),
         ENDPOINT: endpoint,
         "PYTHONUNBUFFERED": "1",
-        # one thread per process: the matrices are small, and idle pools would only take time from the loops
+        # one thread per process: the matrices are small, and thread pools would take time from the loops
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1"),
     }
 
 
 def python_path(environment: Mapping[str, str]) -> dict[str, str]:
-    """`PYTHONPATH` as it is meant: an empty part, which a stray colon leaves, would be the working directory."""
+    """Returns `PYTHONPATH` without empty parts, which would mean the working directory, and with absolute paths."""
     given = environment.get("PYTHONPATH")
     if given is None:
         return {}

@@ -89,7 +89,7 @@ def sections_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> tu
                 section = panel.make(node, store)
                 if section is not None:
                     json.dumps(finite(dict(section.content)))  # raises for values that JSON cannot represent
-            except Exception as error:  # noqa: BLE001  a panel, of whatever package, shall not cost the report
+            except Exception as error:  # noqa: BLE001  a failing panel must not prevent the report
                 lines.append(_failed(panel.section, error))
                 outcome.verdicts.append((name, Verdict(panel.section, math.nan, 0.0, "", "its panel failed")))
                 continue
@@ -167,9 +167,9 @@ def _cpu(node: NodeTelemetry | None) -> dict[str, float | None]:
     """Returns the CPU time of a node's runs that did not end by a signal, and the share of one core; None if
     unknown.
     """
-    told = [life for life in (node.lives.values() if node is not None else ()) if "cpu_s" in life]
-    cpu_s, lived_s = (sum(float(life[name]) for life in told) for name in ("cpu_s", "lived_s"))
-    return {"cpu_s": cpu_s, "cpu_share": cpu_s / lived_s} if told else {"cpu_s": None, "cpu_share": None}
+    known = [life for life in (node.lives.values() if node is not None else ()) if "cpu_s" in life]
+    cpu_s, lived_s = (sum(float(life[name]) for life in known) for name in ("cpu_s", "lived_s"))
+    return {"cpu_s": cpu_s, "cpu_share": cpu_s / lived_s} if known else {"cpu_s": None, "cpu_share": None}
 
 
 def versions() -> dict[str, str]:
@@ -240,16 +240,16 @@ def _failed(section: str, error: Exception) -> str:
 
 def _keep(path: Path, write: Callable[[IO[bytes]], Any]) -> list[str]:
     """Writes a file to a temporary name and renames it; returns a line if that fails, and leaves nothing behind."""
-    beside = path.with_name(path.name + ".part")
+    temporary = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())  # a full disk may be reported only now
-        beside.replace(path)
+        temporary.replace(path)
         return []
     except OSError as error:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         return [f"{path.name} could not be written: {error.strerror or error}"]

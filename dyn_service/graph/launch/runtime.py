@@ -106,7 +106,7 @@ def make_folder(environment: Mapping[str, str] | None = None, name: str = "") ->
     for base in dict.fromkeys(path for path in bases if path and os.path.isabs(path)):
         room = topics.MAX_IPC_PATH - (len(os.fsencode(base)) + 1 + _ADDED + 1 + _ROOM)
         if room < 0:
-            faults.append(f"{base!r} is too long for the sockets in it")
+            faults.append(f"{base!r}: paths of sockets in it would be too long")
             continue
         try:
             if base == variables.get("XDG_RUNTIME_DIR"):
@@ -116,4 +116,4 @@ def make_folder(environment: Mapping[str, str] | None = None, name: str = "") ->
             return topics.check_owner(Path(tempfile.mkdtemp(prefix=prefix, dir=base)))
         except OSError as error:
             faults.append(f"{base!r}: {error.strerror}" if not isinstance(error, DynError) else str(error))
-    raise UnavailableError(f"no folder can be made for the launch's sockets: {'; '.join(faults)}")
+    raise UnavailableError(f"cannot create a folder for the launch's sockets: {'; '.join(faults)}")

@@ -119,7 +119,7 @@ def _call(text: str, at: int, scope: Scope, depth: int) -> tuple[str, int]:
         word, at = _scan(text, at, scope, depth=depth, closing=True)
         words.append(word)
     if not words:
-        raise InvalidArgumentError("'$()' names no substitution")
+        raise InvalidArgumentError("'$()' is empty: expected the name of a substitution")
     name, *arguments = words
     if name not in _FUNCTIONS:
         if name in ("eval", "command"):
@@ -151,7 +151,7 @@ def _env(scope: Scope, arguments: list[str]) -> str:
 
 def _endpoint(scope: Scope, arguments: list[str]) -> str:
     if scope.folder is None:
-        raise InvalidArgumentError("'$(endpoint ..)' needs the folder of a launch: there is no launch here")
+        raise InvalidArgumentError("'$(endpoint ..)' names a socket in the launch's folder: it needs a launch")
     return topics.endpoint(arguments[0], scope.namespace, {}, scope.folder)
 
 
@@ -340,8 +340,8 @@ def show_arguments(path: Path | str) -> list[str]:
         lines.append("    must be given" if arg.default is None else f"    default: {as_written(arg.default)}")
         if arg.choice:
             lines.append(f"    one of: {', '.join(as_written(choice.value) for choice in arg.choice)}")
-    lines += [f"and what {file} declares, whose place depends on arguments" for file in unread]
-    return lines or ["it declares no arguments"]
+    lines += [f"and the arguments of {file}: its path depends on arguments" for file in unread]
+    return lines or ["the launch file declares no arguments"]
 
 
 def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> list[str]:

@@ -1,15 +1,15 @@
-"""Starts the processes of a plan one after the other, keeps them as the plan says, and stops them in reverse order.
+"""Starts the processes of a plan one after the other, supervises them, and stops them in reverse order.
 
     for each process, in the order of the file: start, wait until it is ready
-    then, until the time is up, a signal comes, or a process fails for good: watch
-    then, in reverse order: SIGINT, SIGTERM after a grace, SIGKILL
+    then, until the duration ends, a signal is received, or a process fails: watch
+    then, in reverse order: SIGINT, SIGTERM after a timeout, SIGKILL after another
 
-"Ready" is said by the node itself once it does its work. An executable is ready when it runs. A node that hangs is
-killed: see `process.py`. A launcher that is killed leaves nothing behind either: see `orphan_cleanup.py`.
+A node reports that it is ready; an executable is ready when it runs. A node that hangs is killed: see `process.py`. The
+processes of a launcher that was killed are ended by `orphan_cleanup.py`.
 
-Why in reverse order, also when a node is given up: the controller's last word releases the plant, which shuts its
-brakes. A controller that can say nothing more is missed by the plant, which then does what it does with stale commands;
-so the plant is safe either way, and is there to be safe until all that commands it has ended.
+The order is reversed, also when a process failed, so that the plant outlives its controllers: a controller's last
+message releases the plant, which applies its brakes; if that message is missing, the plant stops by its policy for
+stale commands.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ from dyn_service.graph.report.verdicts import Verdict
 
 DRAIN_S = 0.2
 NOT_CLEAN = 3
-"""Exit status of a run that ended well and did not meet its bounds, where it is asked for."""
+"""Exit status, with `--check`, of a run that ended well and did not meet its bounds."""
 WATCH_PERIOD_S = 0.1
 
 BUSY = 0.5
-"""Waiting processes per core from which on the machine is called busy: each second time slice is another's."""
+"""Waiting processes per core from which on the machine is reported as busy."""
 
 
 def waiting_per_core(loadavg: Path = Path("/proc/loadavg")) -> float | None:
-    """Processes per core, of the whole machine, that are ready and wait now; None where the system does not tell."""
+    """Returns the number of processes of the whole machine that are ready and wait for a core, per core; None if the
+    system does not report it.
+    """
     try:
         ready = int(loadavg.read_text("ascii").split()[3].partition("/")[0])
     except (OSError, ValueError, IndexError):
@@ -64,9 +66,10 @@ def waiting_per_core(loadavg: Path = Path("/proc/loadavg")) -> float | None:
 
 @dataclass
 class Outcome:
-    """How a launch ended. faults: what did not end well, one line each; none means exit status 0. verdicts: with the
-    name of the node. check: whether the exit status says if the run was clean. waiting: processes per core that waited
-    while it ran, a sample each `WATCH_PERIOD_S`.
+    """How a launch ended.
+
+    faults: one line each; without faults the exit status is 0. verdicts: with the names of their nodes. check: whether
+    the exit status depends on the bounds. waiting: waiting processes per core, sampled every `WATCH_PERIOD_S`.
     """
 
     reason: str = ""
@@ -79,24 +82,24 @@ class Outcome:
 
     @property
     def broken(self) -> list[str]:
-        """Bounds that were not met, in sentences."""
+        """A sentence for each bound that was not met."""
         return [f"{node}: {verdict.sentence}" for node, verdict in self.verdicts if verdict.passed is False]
 
     @property
     def clean(self) -> bool | None:
-        """Whether all ended well and every bound was met; None where there was no bound to judge by."""
+        """Whether there was no fault and every bound was met; None if no bound could be judged."""
         if self.faults or self.broken:
             return False
         return True if any(verdict.passed for _, verdict in self.verdicts) else None
 
     @property
     def exit_code(self) -> int:
-        """0 if everything ended well, else 1; with `check` `NOT_CLEAN` for a run that is not clean."""
+        """1 with faults; `NOT_CLEAN` with `check` for a run that is not clean; else 0."""
         return 1 if self.faults else NOT_CLEAN if self.check and not self.clean else 0
 
     @property
     def verdict(self) -> str:
-        """Whether the run was clean, in a few words."""
+        """The verdict as text: `clean, 7 bounds met`."""
         judged = sum(verdict.passed is not None for _, verdict in self.verdicts)
         if self.broken:
             return f"not clean, {len(self.broken)} of {judged} bounds broken"
@@ -107,7 +110,7 @@ class Outcome:
 
 @dataclass
 class Listener:
-    """Who watches a launch: lines that processes write, notices of the supervisor, and a call a few times a second."""
+    """Callbacks of a supervisor: a line that a process wrote, a line about the launch, and a call every `period_s`."""
 
     output: Callable[[ProcessPlan, str], None]
     notice: Callable[[str], None]
@@ -144,7 +147,7 @@ class Supervisor:
         return 0.0 if self.ready_s is None else time.monotonic() - self.ready_s
 
     def request_stop(self, reason: str) -> None:
-        """Stops the launch; asked a second time it does so at once, by SIGKILL."""
+        """Stops the launch; the second call kills the processes at once."""
         if self._stop.is_set():
             self._hurry.set()
         else:
@@ -152,12 +155,12 @@ class Supervisor:
             self._stop.set()
 
     async def run(self, duration_s: float | None) -> Outcome:
-        """Runs the launch to its end."""
+        """Runs the launch and returns its outcome."""
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        with contextlib.suppress(ValueError, RuntimeError):  # signals are for the main thread only
+        with contextlib.suppress(ValueError, RuntimeError):  # only the main thread can handle signals
             for number in numbers:
-                loop.add_signal_handler(number, self.request_stop, f"{number.name} came")
+                loop.add_signal_handler(number, self.request_stop, f"received {number.name}")
         context = zmq.asyncio.Context()
         pull = context.socket(zmq.PULL)
         pull.setsockopt(zmq.RCVHWM, 0)
@@ -203,11 +206,11 @@ class Supervisor:
         while not self._stop.is_set():
             self._look_for_failures()
             if all(process.state in ENDED for process in self.processes):
-                self.request_stop("every process is done")
+                self.request_stop("every process has exited")
                 return
             left = float("inf") if duration_s is None else duration_s - self.running_s
             if left <= 0.0:
-                self.request_stop(f"{duration_s:g} s are over")
+                self.request_stop(f"the duration of {duration_s:g} s has passed")
                 return
             await self._wait_for_change(min(left, 1.0))
 
@@ -219,10 +222,10 @@ class Supervisor:
                 self.request_stop(f"{process.plan.name} {process.fault}")
                 self._listener.notice(f"{process.plan.name}: {process.fault} ({process.plan.where})")
             elif process.state is ProcessState.DONE and process.plan.on_exit_shutdown:
-                self.request_stop(f"{process.plan.name} is done")
+                self.request_stop(f"{process.plan.name} has exited")
 
     async def _wait_for_change(self, timeout_s: float) -> None:
-        """Waits until a process changes its state or a stop is asked for."""
+        """Waits until the state of a process changes or a stop is requested."""
         await first_of(self._changed, self._stop, timeout_s=timeout_s)
         self._changed.clear()
 
@@ -252,7 +255,7 @@ class Supervisor:
                     process.beat(message.pid, message.busy_s)
 
     async def _look_for_silence(self) -> None:
-        """Lets the processes' time of silence go on; only while the launcher itself is awake to hear them."""
+        """Counts the time without heartbeats; time in which the launcher itself did not run is not counted."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_PERIOD_S)
@@ -277,6 +280,6 @@ class Supervisor:
                 deaths = ", ".join(process.causes[: process.restarts])
                 faults.append(f"{name} was restarted {process.restarts} times: it {deaths}")
             if process.forced:
-                faults.append(f"{name} did not stop until it was killed")
+                faults.append(f"{name} did not stop and was killed")
             elif not process.stopped_well():
-                faults.append(f"{name} {exit_text(process.exits[-1])} when it was told to stop")
+                faults.append(f"{name} {exit_text(process.exits[-1])} when it was stopped")

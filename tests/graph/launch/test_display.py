@@ -1,4 +1,4 @@
-"""What the launcher shows of nodes: the columns that their kinds declare."""
+"""The launcher's table has the columns that the nodes' kinds declare."""
 
 import io
 from pathlib import Path
@@ -39,7 +39,7 @@ def supervisor() -> SimpleNamespace:
 
 
 def plan_anew(supervisor: SimpleNamespace) -> None:
-    """Lets the launch be planned as its processes are."""
+    """Makes the launch's plan from its processes."""
     supervisor.plan = LaunchPlan(Path("x"), {}, tuple(process.plan for process in supervisor.processes))
 
 
@@ -55,7 +55,7 @@ def test_plain_line(supervisor: SimpleNamespace) -> None:
 
 
 def shown(supervisor: SimpleNamespace, width: int) -> list[str]:
-    """The table on a screen of that width, line by line."""
+    """Returns the lines of the table on a screen of that width."""
     screen = io.StringIO()
     console = Console(file=screen, width=width)
     console.print(_table("panda_computed_torque.launch.yaml", supervisor, console))
@@ -86,7 +86,7 @@ def test_nothing_that_matters_is_cut(supervisor: SimpleNamespace, width: int) ->
     assert text.count("ready") == 3
 
 
-def test_what_does_not_fit_is_told_in_paragraphs(supervisor: SimpleNamespace) -> None:
+def test_a_table_wider_than_the_screen_becomes_paragraphs(supervisor: SimpleNamespace) -> None:
     lines = shown(supervisor, 78)
     assert "pid" not in lines[1].split()
     assert lines[-1] == "plant: 3 overruns, 1 stops, stopped (missed)"
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_told_in_paragraphs(supervisor: SimpleNamespace) ->
     assert lines[-1] == "plant: 3 overruns, 1 stops, stopped (missed)"
 
 
-def test_ours_as_executables_are_told_by_their_role(supervisor: SimpleNamespace) -> None:
+def test_shipped_nodes_started_as_executables_are_recognized_by_their_role(supervisor: SimpleNamespace) -> None:
     for process in supervisor.processes:
         process.plan = ProcessPlan(process.plan.name, (), "")
         supervisor.store.take(Facts(process.plan.name, 1, {"role": process.plan.name}))

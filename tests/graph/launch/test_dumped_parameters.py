@@ -1,4 +1,4 @@
-"""What `dyn param dump` prints is taken again by the launch that it came from: `params:=FILE`."""
+"""A launch accepts the output of `dyn param dump` as `params:=FILE`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan(folder: Path, params: str):
 
 
 def test_a_parameter_file_is_taken_last(tmp_path: Path) -> None:
-    """With the empty paths that a dump has: they were taken for the folder of the file, and `'.' is not a file`."""
+    """Empty paths in a dump stay empty; they were read as the folder of the file."""
     found = plan(tmp_path, "/arm: {ros__parameters: {rate_hz: 125.0, sensors: '', joints: '', mjcf: '', driver: ''}}")
     assert (found.parameters["rate_hz"], found.parameters["robot"], found.parameters["sensors"]) == (125.0, "panda", "")
     # shipped robots are known by their names in parameter files too: they were taken for files of its folder

@@ -1,4 +1,4 @@
-"""Nodes that hang, die, or die again and again: each is noticed, brought back, and given up in the end."""
+"""Nodes that hang or die, once or repeatedly, are detected, restarted, and given up after the maximum."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ if __name__ == "__main__":
 
 
 def moody(folder: Path, keys: str = "", **parameters: object) -> Path:
-    """A launch file with one node of that mood, beside one that is well and is started before."""
+    """Returns a launch file with a healthy node and, after it, a node that fails as `mood` says."""
     (folder / "moody.py").write_text(NODE, "utf-8")
     param = ", ".join(f"{{name: {name}, value: {json.dumps(value)}}}" for name, value in parameters.items())
     file = folder / "moody.launch.yaml"
@@ -90,7 +90,7 @@ def test_a_node_that_hangs_is_killed_and_brought_back_and_then_given_up(tmp_path
         assert launch.wait() == 1
     assert count.read_text() == "xxx"
     hung = "hung, without a heartbeat for 0.5 s, and was killed"
-    given_up = f"moody {hung} after 2 restarts, the most that are allowed"
+    given_up = f"moody {hung} after 2 restarts, the maximum"
     assert sum(f"[launch] moody: {hung}; restart " in line for line in launch.lines) == 2
     assert f"[launch] status 1: {given_up}" in launch.lines
     assert launch.lines[-1] == f"[launch] status 1: {given_up}"
@@ -107,7 +107,7 @@ def test_a_crash_loop_is_given_up(tmp_path: Path) -> None:
     with Launched(moody(tmp_path, ", respawn: true, respawn_max_retries: 3", mood="crash", count=str(count))) as launch:
         assert launch.wait() == 1
     assert count.read_text() == "xxxx"
-    reason = "moody exited with status 3 after 3 restarts, the most that are allowed"
+    reason = "moody exited with status 3 after 3 restarts, the maximum"
     assert launch.lines[-1] == f"[launch] status 1: {reason}"
 
 
@@ -132,12 +132,12 @@ def test_who_is_not_hung(tmp_path: Path, keys: str, parameters: dict[str, object
     file.write_text(text.replace("name: moody,", "name: moody, sigterm_timeout: 0.1, sigkill_timeout: 0.1,"), "utf-8")
     with Launched(file) as launch:
         launch.wait()
-    assert "[launch] stopped: sleep is done" in launch.lines
+    assert any(line.startswith("[launch] stopped: sleep ") for line in launch.lines)
     assert "hung" not in launch.text
 
 
 def test_our_nodes_come_back_stopped_or_killed_and_without_the_plant_all_ends(tmp_path: Path) -> None:
-    """SIGSTOP and SIGKILL of server and controller, then SIGSTOP of the plant, which nobody restarts."""
+    """SIGSTOP and SIGKILL of server and controller, then SIGSTOP of the plant, which is not restarted."""
     file, report = tmp_path / "a.launch.yaml", tmp_path / "report"
     file.write_text(pendulum(), "utf-8")
     with Launched(file, "--report", str(report)) as launch:
@@ -173,7 +173,7 @@ def test_without_the_plant_all_ends(tmp_path: Path) -> None:
 
 
 class Watched:
-    """A process whose time is counted by the test; what it does itself does not matter."""
+    """A process whose clock is simulated by the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **plan: object) -> None:
         self.killed = 0
@@ -208,7 +208,7 @@ def test_the_watch_counts_silence_and_nothing_else(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_node_that_hangs_again_and_again_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither its start nor its silence counts as work, so each of its lives is a short one, however long it took."""
+    """Neither the start nor the time without heartbeats counts as work, so every run counts as a short one."""
     watched = Watched(monkeypatch, heartbeat_timeout_s=10.0, respawn_delay_s=0.2)
     process, delays = watched.process, []
     while process.fault is None:
@@ -242,7 +242,7 @@ def test_a_launcher_that_was_stopped_itself_blames_nobody(tmp_path: Path) -> Non
 
 
 class Between(threading.Thread):
-    """Hands on what a client and a server say to each other, as a loop that goes on does, until it is told to hang."""
+    """A proxy between a client and a server that can be made to hang."""
 
     def __init__(self, context: zmq.Context, back: str) -> None:
         super().__init__(daemon=True)
@@ -269,7 +269,7 @@ class Between(threading.Thread):
 
 
 def test_a_servers_heartbeat_is_an_answer_of_its_loop() -> None:
-    """While the thread that sends heartbeats lives on."""
+    """The thread that sends heartbeats continues."""
     context: zmq.Context = zmq.Context()
     pull = context.socket(zmq.PULL)
     pull.rcvtimeo = 30_000
@@ -307,7 +307,7 @@ def test_a_servers_heartbeat_is_an_answer_of_its_loop() -> None:
 
 
 def test_heartbeats_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However fast the loop, so that a heartbeat in each turn costs nothing; what changes is said at once."""
+    """Heartbeats are rate-limited, so that a call in each cycle costs nothing; changes are reported at once."""
     now = [0.0]
     monkeypatch.setattr("dyn_service.graph.middleware.telemetry.time.monotonic", lambda: now[0])
     context: zmq.Context = zmq.Context()
@@ -334,7 +334,7 @@ def test_heartbeats_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_left_when_the_launcher_and_its_guard_are_killed_together(tmp_path: Path) -> None:
-    """Nodes see the launcher's end by themselves, and start a guard again: it ends one that hangs, and what is no node
+    """Nodes detect the launcher's exit and start a cleanup process, which ends hanging nodes and other executables
     of ours, which has time for its last word.
     """
     file, last = moody(tmp_path, ", heartbeat_timeout: 0", mood="hang"), tmp_path / "last"

@@ -1,4 +1,4 @@
-"""Whole launches: a plant, a server and a controller in processes of their own, and the report of what they did."""
+"""Launches of a plant, a server and a controller as processes, and their report."""
 
 import io
 import json
@@ -26,7 +26,7 @@ PATIENT = (
     ("missed_cycles", "20\\n    control_rate_hz: 1.0"),
     ("natural_frequency", "10.0"),
 )
-"""Answers 20 ms late make a loop of 30 rad/s swing, up to a joint's velocity limit; one of 10 rad/s bears them."""
+"""Natural frequency in rad/s: with answers 20 ms late a loop of 30 rad/s oscillates, one of 10 rad/s does not."""
 
 pytestmark = pytest.mark.slow
 """In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
@@ -58,7 +58,7 @@ def children(pid: int) -> dict[str, int]:
 
 @pytest.fixture
 def patient_config(tmp_path: Path) -> Path:
-    """The Panda's parameters with time limits, and gains, that no noise of the machine reaches."""
+    """Returns the Panda's parameters with time limits and gains that tolerate a busy machine."""
     folder = tmp_path / "config"
     folder.mkdir()
     for path in (REPOSITORY / "config").glob("panda_*.yaml"):
@@ -70,7 +70,7 @@ def patient_config(tmp_path: Path) -> Path:
 
 
 def test_a_joint_file_is_for_plant_and_server(tmp_path: Path) -> None:
-    """Both have the robot whose joint is damped, or the controller would end: it knows models by their fingerprints."""
+    """Plant and server have the damped robot; with different fingerprints the controller would end."""
     urdf, file = REPOSITORY / "urdf" / "pendulum.urdf", tmp_path / "joints.yaml"
     name = Robot.from_urdf(urdf).joint_names[0]
     file.write_text(f"robot: pendulum\njoints:\n  {name}: {{damping: 0.1}}\n", encoding="utf-8")
@@ -200,7 +200,7 @@ def test_nodes_that_are_killed_come_back(endpoint: str, tmp_path: Path) -> None:
     assert {process["name"]: process["restarts"] for process in report["processes"]} == {
         "server": 1, "plant": 0, "controller": 1,
     }  # fmt: skip
-    assert report["outcome"]["reason"] == "SIGINT came"
+    assert "SIGINT" in report["outcome"]["reason"]
     assert [fault.partition(":")[0] for fault in report["outcome"]["faults"]] == [
         "server was restarted 1 times", "controller was restarted 1 times",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Launch files to plans: what they mean, and each fault with its file, line and place."""
+"""Plans of launch files; each fault with file, line and place."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 @pytest.fixture
 def plan(tmp_path: Path):
-    """Plans a launch file given as text."""
+    """Returns a function that plans a launch file given as text."""
 
     def make(text: str, /, **arguments: str) -> LaunchPlan:
         path = tmp_path / "test.launch.yaml"
@@ -31,7 +31,7 @@ def plan(tmp_path: Path):
 
 
 def fault_of(plan, text: str, **arguments: str) -> str:
-    """The fault as text, its folder left out."""
+    """Returns the fault's text without its folder."""
     with pytest.raises(InvalidArgumentError) as caught:
         plan(text, **arguments)
     file = getattr(caught.value, "file", None)
@@ -202,7 +202,9 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
         ("launch: []", "test.launch.yaml:1: launch: the launch starts no process"),
         ("launch:\n  - node: {pkg: dyn_service, exec: plan}",
          "test.launch.yaml:2: launch[0].node.exec: package 'dyn_service' has no node 'plan'; did you mean 'plant'?"),
-        ("launch:\n  - node: {pkg: os; ls, exec: e}", "test.launch.yaml:2: launch[0].node.pkg: 'os; ls' is not a name"),
+        ("launch:\n  - node: {pkg: os; ls, exec: e}",
+         "test.launch.yaml:2: launch[0].node.pkg: 'os; ls' is not a valid name: expected letters, digits and _, "
+         "without a leading digit"),
         ("launch:\n  - node:\n      pkg: dyn_service\n      exec: plant\n      param:\n"
          "        - {name: robot, value: r}\n        - {name: rate_hz, value: fast}",
          "test.launch.yaml:7: launch[0].node.param[1]: parameter 'rate_hz': expected a number, found text"),
@@ -300,14 +302,14 @@ launch:
     )
     assert show_arguments(outer) == [
         "extra", "    default: 1", *own[2:],
-        "and what $(var extra).yaml declares, whose place depends on arguments",
+        "and the arguments of $(var extra).yaml: its path depends on arguments",
     ]  # fmt: skip
     outer.write_text("launch: [executable: {cmd: touch started}]")
-    assert show_arguments(outer) == ["it declares no arguments"]
+    assert show_arguments(outer) == ["the launch file declares no arguments"]
     assert not (tmp_path / "started").exists()
 
 
-def test_endpoints_are_in_the_launchs_folder_and_the_present_namespace(plan, tmp_path: Path) -> None:
+def test_endpoints_are_in_the_launchs_folder_and_the_current_namespace(plan, tmp_path: Path) -> None:
     made = plan(
         """
 launch:

@@ -1,4 +1,4 @@
-"""A node of another package, the one of docs/launch.md: launched, its parameters checked, its panel in the report."""
+"""A node of another package, that of docs/launch.md: it starts, its parameters are checked, its panel is reported."""
 
 import importlib
 import io
@@ -35,7 +35,7 @@ WHEN_IT_HAS_RUN = "  - executable: {cmd: sleep 0.5, on_exit: shutdown}\n"
 
 
 def installed(folder: Path, module: str, entries: dict[str, str], package: str = "my_robot") -> None:
-    """Writes a package with one module, `nodes.thermometer`, and what an installer leaves beside it."""
+    """Writes a package with one module, `nodes.thermometer`, and its installed metadata."""
     (folder / package / "nodes").mkdir(parents=True)
     (folder / package / "nodes" / "thermometer.py").write_text(module, "utf-8")
     info = folder / f"{package}-1.0.dist-info"

@@ -1,4 +1,4 @@
-"""Each of the Panda's controllers as its launch file has it, against the Panda's plant: in lockstep, in one process."""
+"""The controllers of the Panda's launch files with the Panda's plant, in lockstep, in one process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def panda() -> Robot:
 
 
 def planned(name: str, panda: Robot, folder: Path, of_plant=(), **changes) -> tuple[Plant, Commander]:
-    """The plant and the controller of the launch file, with other parameters of both."""
+    """Returns the plant and the controller of the launch file, with changed parameters."""
     _, plant, controller = make_plan(read_launch_file(LAUNCH), {"controller": name}, folder=folder).processes
     assert isinstance(controller.kind, ControllerKind)
     parameters = msgspec.convert({**controller.parameters, **changes}, controller.kind.parameters)
@@ -63,7 +63,7 @@ def test_engine_and_clock_are_arguments(file: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_it_takes_the_plant_over_and_keeps_it(name: str, panda: Robot, tmp_path: Path) -> None:
-    """No stop, no refusal, nothing cut; what tracks does, and what holds stays."""
+    """No stop, no refused or clipped command; tracking errors and drift are within their bounds."""
     plant, made = planned(name, panda, tmp_path)
     begin = plant.q.copy()
 
@@ -83,7 +83,7 @@ def test_it_takes_the_plant_over_and_keeps_it(name: str, panda: Robot, tmp_path:
 
 @pytest.mark.parametrize(("mass", "action"), [(3.0, "hold"), (3.0, "float"), (3.0, "stop"), (0.8, "stop")])
 def test_it_notices_a_weight_above_the_threshold_alone(panda: Robot, tmp_path: Path, mass: float, action: str) -> None:
-    """A payload in the hand that the model lacks: 3 kg are some 15 N m at the second joint, of a threshold of 8.7."""
+    """An unmodelled payload of 3 kg gives some 15 N m at the second joint, whose threshold is 8.7 N m."""
     payload = {"payloads": [{"link": "panda_hand", "mass": mass}]}
     plant, made = planned("collision_stop", panda, tmp_path, {"overlay": payload}, action=action, trajectory="hold")
     begin = plant.q.copy()

@@ -1,4 +1,4 @@
-"""Who may speak to a launch: its user, and nobody else, unless the launch file says so."""
+"""Access to a launch: only its user has it, unless the launch file specifies otherwise."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ SOCKETS = [
     "diagnostics@controller", "diagnostics@plant", "diagnostics@server", "dynamics",
     "joint_commands@controller", "joint_states@plant", "plant_state@plant",
 ]  # fmt: skip
-"""All but the launcher's, less the number of its own that each topic's has behind it."""
+"""Names of the topics' sockets, without their numbers; the launcher's socket is not included."""
 DROP = f"""
 import os
 os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
@@ -58,7 +58,7 @@ with Client(sys.argv[1], timeout_s=0.5, compile_wait_s=0.0) as client:
 
 
 def as_nobody(code: str, *arguments: str) -> list[str]:
-    """What the code prints when another user runs it."""
+    """Returns the output of the code run by another user."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
@@ -120,7 +120,7 @@ def test_a_launch_is_its_users_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_launch_file_opens_is_open(tmp_path: Path) -> None:
-    """The same, asked for: a TCP port, and clients that load."""
+    """A launch file can open a TCP port and allow clients to load robots."""
     file = tmp_path / "open.launch.yaml"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -164,5 +164,5 @@ def test_the_folder_is_made_where_sockets_fit_and_its_user_is_alone(tmp_path: Pa
 def test_no_folder_at_all_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: "/proc")
     monkeypatch.setattr("dyn_service.graph.launch.runtime._LAST", "/proc")
-    with pytest.raises(UnavailableError, match=r"no folder can be made for the launch's sockets: '/proc': "):
+    with pytest.raises(UnavailableError, match=r"sockets: '/proc': "):
         make_folder({"TMPDIR": "/proc"})

@@ -1,4 +1,4 @@
-"""The launch files here are ROS 2's as well: held against what its own parser takes, as a small table.
+"""The launch files here are valid for ROS 2 too: they are checked against a table of its parser's rules.
 
 ROS 2's `launch` and `launch_ros` are on no package index, so their rules stand here as data, read off their sources
 (github.com/ros2/launch and github.com/ros2/launch_ros, rolling): which keys an action reads (`parse` in
@@ -88,7 +88,7 @@ CALL = re.compile(r"\$\(([A-Za-z][\w-]*)((?: [^ '\"\\$()]+| '[^'$]*'| \"[^\"$]*\
 
 
 def faults_of(tree: Any) -> list[str]:
-    """What ROS 2's parser would refuse in a launch file, as YAML gives it."""
+    """Returns the faults that ROS 2's parser would report in a parsed YAML launch file."""
     if not isinstance(tree, dict) or set(tree) != {"launch"} or not isinstance(tree["launch"], list):
         return ["expected the root 'launch' with a list"]
     return list(_actions(tree["launch"], "launch"))
@@ -115,7 +115,7 @@ def _actions(entries: list[Any], at: str) -> Iterator[str]:
 def _parameter(body: dict[str, Any], at: str) -> Iterator[str]:
     """One file, or one value, or a group; and a value of the type that is said."""
     if "from" in body:
-        yield from (f"{at}.{key}: beside 'from'" for key in body if key not in ("from", "allow_substs"))
+        yield from (f"{at}.{key}: together with 'from'" for key in body if key not in ("from", "allow_substs"))
         return
     if "name" not in body or "allow_substs" in body:
         yield f"{at}: expected 'from', with which 'allow_substs' may stand, or 'name'"
@@ -125,7 +125,7 @@ def _parameter(body: dict[str, Any], at: str) -> Iterator[str]:
     if kind is None:
         yield f"{at}.type: {body['type']!r}, expected one of {', '.join(TYPES)}"
     elif "type" in body and "param" in body:
-        yield f"{at}.type: beside 'param'"
+        yield f"{at}.type: together with 'param'"
     elif "value" in body and kind != ANY and not _is(body["value"], kind):
         yield f"{at}.value: {type(body['value']).__name__}, expected {body['type']} or text"
     for k, inner in enumerate(body.get("param", [])):
@@ -217,11 +217,11 @@ def test_the_launch_files_here_are_ros2s_too(path: Path) -> None:
         ("executable: {cmd: ls, on_exit: stop}", "launch[0].executable.on_exit: 'stop', expected shutdown"),
         ("group: {scoped: 'false', children: []}", "launch[0].group.scoped: str 'false', expected bool"),
         ("node: {exec: e, param: [{from: f, allow_substs: 'true'}]}", "launch[0].node.param[0].allow_substs: str 'tr"),
-        ("node: {exec: e, param: [{from: f, value: 1}]}", "launch[0].node.param[0].value: beside 'from'"),
+        ("node: {exec: e, param: [{from: f, value: 1}]}", "launch[0].node.param[0].value: together with 'from'"),
         ("node: {exec: e, param: [{name: n}]}", "launch[0].node.param[0]: expected either 'value' or 'param'"),
         (
             "node: {exec: e, param: [{name: n, param: [{name: m, value: 1}], type: int}]}",
-            "launch[0].node.param[0].type: beside",
+            "launch[0].node.param[0].type: together with",
         ),
         (
             "node: {exec: e, param: [{name: n, value: 1, type: double}]}",

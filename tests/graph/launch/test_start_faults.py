@@ -1,4 +1,4 @@
-"""What is wrong with a launch is said before anything starts, once, with its file and line, and status 2."""
+"""Faults of a launch are reported once, before anything starts, with file and line, and status 2."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ LEFT_OUT = {
 
 @pytest.mark.parametrize("action", LEFT_OUT.values(), ids=LEFT_OUT)
 def test_a_section_may_be_for_a_node_that_is_left_out(folder: Path, action: str) -> None:
-    """In a file of several nodes' parameters, one of which is not started this time; a stranger is still a fault."""
+    """A parameter file may have a section for a node that is not started; a section for an unknown node is a fault."""
     (folder / "b.launch.yaml").write_text(
         "launch:\n  - arg: {name: it}\n  - include: {file: b.launch.yaml, if: false, arg: [{name: it, value: spare}]}\n"
         "  - node: {pkg: dyn_service, exec: plant, name: $(var it), unless: false}\n"

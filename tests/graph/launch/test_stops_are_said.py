@@ -1,4 +1,4 @@
-"""A stop of the plant is not passed over: the launch's last line says it, and no launcher undoes it by itself."""
+"""The launch's last line reports the plant's stops, and a launcher does not undo them."""
 
 from __future__ import annotations
 
@@ -130,14 +130,14 @@ def test_a_controller_that_was_started_again_takes_over_only_with_rearm(tmp_path
 
 
 def test_what_the_live_table_says_of_a_strained_plant() -> None:
-    """The worst joint of each kind, before what else there is: the table may be narrow."""
+    """The notes begin with the worst joint of each kind, because the table may be narrow."""
     stats = {"steps": 100, "active_steps": 50, "saturated.a": 5, "saturated.b": 40, "overruns": 2, "refused_stale": 1}
     notes = plant_report.COLUMNS[-1].text({**stats, "mode": "active"})
     assert notes == "b cut 80.0 % +1, 2 overruns, 1 stale commands"
 
 
 def test_a_node_that_fails_while_it_prepares_goes_on_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within `at_once` a stop ends the process; after a fault in it, one that the node asks for itself does not."""
+    """Within `at_once` a stop ends the process; after an exception in it, a stop requested by the node does not."""
     ended: list[int] = []
     monkeypatch.setattr("dyn_service.graph.middleware.stop.os._exit", ended.append)
     stop = Stop()

@@ -56,7 +56,7 @@ def test_value(text: str, expected: str) -> None:
         ("$(command ls)", "substitution '$(command ..)' is refused: launch files run no code"),
         ("$(var)", "substitution '$(var ..)' takes 1 to 2 arguments, got 0"),
         ("$(dirname x)", "substitution '$(dirname ..)' takes 0 arguments, got 1"),
-        ("$()", "'$()' names no substitution"),
+        ("$()", "'$()' is empty: expected the name of a substitution"),
         ("a $(var x", "'$(var x': the bracket of the substitution is not closed"),
         ("$(var 'x)", "\"$(var 'x)\": a quote ' is not closed"),
         ("$(not maybe)", "'maybe' is not a condition: expected true or false"),

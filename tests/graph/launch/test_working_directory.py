@@ -1,4 +1,4 @@
-"""What lies in the working directory is data: no node, nor `dyn`, runs a module there, whatever its name."""
+"""Neither nodes nor `dyn` import modules from the working directory."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ TAKEN = ("json", "dyn_service", "numpy", "zmq", "sitecustomize", "secrets", "gc"
 
 @pytest.fixture
 def trap(tmp_path: Path) -> Path:
-    """A folder with modules that leave a mark when they are run."""
+    """Returns a folder with modules that write a file when they are imported."""
     folder = tmp_path / "trap"
     folder.mkdir()
     for name in TAKEN:
@@ -39,7 +39,7 @@ def trap(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("stray_colon", [False, True])
 def test_no_node_runs_what_lies_there(trap: Path, tmp_path: Path, stray_colon: bool) -> None:
-    """Neither by where the launch is started, nor by where the nodes are, nor by an empty part of PYTHONPATH."""
+    """Not from the launcher's or the nodes' working directory, nor by an empty part of PYTHONPATH."""
     file = trap / "a.launch.yaml"
     (trap / "moody.py").write_text(NODE, "utf-8")  # a node that the launch file names by its file does run
     own = f"  - node: {{exec: moody.py, cwd: {trap}}}\n"
@@ -53,14 +53,14 @@ def test_no_node_runs_what_lies_there(trap: Path, tmp_path: Path, stray_colon: b
 
 
 def test_the_trap_would_spring(trap: Path, tmp_path: Path) -> None:
-    """Without the care that is taken, it does: so the test above can fail."""
+    """Without `-P` they are imported, so the test above can fail."""
     subprocess.run([sys.executable, "-m", "dyn_service.graph.nodes.server"], cwd=trap, capture_output=True, timeout=240)
     assert (tmp_path / "sprung").exists()
 
 
 def test_the_command_does_not_run_what_lies_there(trap: Path, tmp_path: Path) -> None:
     code = "import sys; from dyn_service.cli.main import main; sys.argv = ['dyn', '--version']; main()"
-    script = tmp_path / "bin" / "dyn"  # as an installer writes it: Python looks beside it, not where it is started
+    script = tmp_path / "bin" / "dyn"  # as installed: Python searches the script's folder, not the working directory
     script.parent.mkdir()
     script.write_text(code, "utf-8")
     done = subprocess.run(
@@ -98,5 +98,5 @@ def test_a_node_of_a_file_is_held_to_its_declaration(tmp_path: Path, node: str, 
 def test_a_file_belongs_to_no_package(tmp_path: Path) -> None:
     file = tmp_path / "own.launch.yaml"
     file.write_text("launch: [{node: {pkg: dyn_service, exec: own.py}}]", "utf-8")
-    with pytest.raises(InvalidArgumentError, match=r"node\.pkg: 'own.py' is a file and belongs to no package"):
+    with pytest.raises(InvalidArgumentError, match=r"node\.pkg: 'own.py' is a Python file"):
         make_plan(read_launch_file(file), {})

@@ -197,7 +197,8 @@ def test_a_panel_that_failed_judged_nothing_and_is_not_clean(tmp_path: Path) -> 
 def test_a_fault_is_not_clean_whatever_was_measured(tmp_path: Path) -> None:
     found, _, last = judged(tmp_path, run(), faults=["plant died"], check=True)
     assert (found["clean"], found["exit_code"], found["verdict"]) == (False, 1, "not clean")
-    assert last.startswith("status 1: not clean, 3 s are over")
+    assert last.startswith("status 1: not clean, ")
+    assert "3 s" in last
 
 
 def test_a_busy_machine_is_named_with_what_helps(tmp_path: Path) -> None:
