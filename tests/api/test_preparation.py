@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Contact, InvalidArgumentError, Robot
+from dyn_service.api.arguments import Integrator, Method
 from dyn_service.api.preparation import PURPOSES, chosen
 from dyn_service.service.server.settings import ServerSettings
-from dyn_service.simulation.simulate import Integrator, Method
 from tests.conftest import URDF
 
 
