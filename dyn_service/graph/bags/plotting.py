@@ -134,7 +134,7 @@ def _all_panels(
 
 
 def _of_motions(bag: BagReader, panels: dict[str, list[Signal]]) -> dict[str, list[Signal]]:
-    """Returns the panels of topics about motion (`USUAL_OF`), up to the maximum number; all if there are none."""
+    """Returns the panels of topics about motion (`USUAL_OF`), up to the maximum number; all if no such panel exists."""
     chosen: dict[str, list[Signal]] = {}
     for kind in USUAL_OF:
         for topic in [each.name for each in bag.topics if each.type == kind]:
