@@ -1,6 +1,6 @@
-"""What is asked with: wrenches, payloads, and every kind of array, each declared once.
+"""The arguments of queries: wrenches, payloads, overlays, contacts, and each kind of array, declared once.
 
-An annotation carries the core shape, unit and kind that the table reads; the type is what a caller may give.
+Annotations contain the core shape, unit and kind for the table; types are those that callers may pass.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dyn_service.api.results import Array
 from dyn_service.api.spec import Local, Means, Spec
 
 DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
-"""m/s^2, world axes: what `gravity=None` means, here and on the wire."""
+"""m/s^2, world axes: the value of `gravity=None`, in process and on the wire."""
 
 
 STOP_DAMPING = 10.0
-"""s/rad | s/m, the dissipation of Hunt and Crossley of stops and contacts where nobody says another. What is left of a
-speed also depends on the bound of dampers in `simulation/contact/supports.py`; docs/contacts.md has a table.
+"""s/rad | s/m, the default dissipation (Hunt and Crossley) of stops and contacts. The speed after an impact also
+depends on the bound of dampers in `simulation/contact/supports.py`; docs/contacts.md has a table.
 """
 
 DEFAULT_FRICTION = 0.8
-"""Coulomb's coefficient of contacts where nobody says another."""
+"""Default Coulomb coefficient of contacts."""
 
 
 class Wrench(msgspec.Struct, frozen=True, eq=False):
-    """A torque and a force on a link, from outside the robot.
+    """An external torque and force on a link.
 
     link: the link it acts on. torque: (..., 3) N m. force: (..., 3) N. point: (..., 3) m, where the force acts, in the
     link's frame. frame: the axes in which torque and force are given: `world`, or the name of any link.
@@ -44,10 +44,10 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """A body that a link carries, as if it were welded to it.
+    """A body fixed to a link.
 
     link: the link's name. mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame.
-    inertia: (..., 3, 3) kg m^2, about its centre of mass in the link's axes; zeros are a point mass.
+    inertia: (..., 3, 3) kg m^2, about its centre of mass in the link's axes; zero for a point mass.
     """
 
     link: str
@@ -58,7 +58,7 @@ class Payload:
 
 @dataclass(frozen=True, eq=False)
 class Inertial:
-    """The inertia of a link, in place of its own; what is None stays.
+    """A replacement for the inertia of a link; fields that are None are unchanged.
 
     mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame. inertia: (..., 3, 3) kg m^2,
     about its centre of mass in the link's axes.
@@ -71,11 +71,12 @@ class Inertial:
 
 @dataclass(frozen=True, eq=False)
 class JointNumbers:
-    """What a joint does by itself, in place of what it did; what is None stays. Each (...,), for all ways in which the
-    joint can move.
+    """Replacements for a joint's passive properties; fields that are None are unchanged. Each is (...,) and applies to
+    all degrees of freedom of the joint.
 
-    damping: N m s/rad | N s/m. friction: N m | N, Coulomb's. friction_width: rad/s | m/s, over which it is smoothed,
-    more than 0. armature: kg m^2 | kg. stiffness: N m/rad | N/m, of a spring. rest: rad | m, where it pulls to.
+    damping: N m s/rad | N s/m. friction: Coulomb friction, N m | N. friction_width: velocity over which it is
+    smoothed, rad/s | m/s, more than 0. armature: kg m^2 | kg. stiffness: of a spring, N m/rad | N/m. rest: its position
+    of rest, rad | m.
     """
 
     damping: ArrayLike | None = None
@@ -88,12 +89,11 @@ class JointNumbers:
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """Changed numbers of a robot. Nothing is compiled for them, and their leading axes
-    broadcast like those of any input: one call may ask for thousands of different robots.
+    """Changed numbers of a robot. They need no compilation, and their leading axes broadcast like those of any input,
+    so that one call can compute thousands of different robots.
 
-    payloads: bodies that links carry. links: by name, their inertia. joints: by name, what they do by themselves.
-    locked: names of joints that stand still where they are, and with them all that follow. gravity: (..., 3) m/s^2,
-    world axes.
+    payloads: bodies fixed to links. links: inertias by link name. joints: passive properties by joint name. locked:
+    names of joints that do not move; their followers do not move either. gravity: (..., 3) m/s^2, world axes.
     """
 
     payloads: Payload | Sequence[Payload] = ()
@@ -107,7 +107,7 @@ _OWN_AXES = {"com": 1, "inertia": 2, "gravity": 1}
 
 
 def mapped(overlay: Overlay, of: Callable[[ArrayLike, int, str], ArrayLike]) -> Overlay:
-    """An overlay with a function of each of its arrays: of what it is, how many axes are its own, and its place."""
+    """Returns the overlay with `of(value, trailing axes, path)` instead of each array."""
 
     def entry(said: Any, place: str) -> Any:
         given = {each.name: getattr(said, each.name) for each in fields(said) if each.name != "link"}
@@ -128,20 +128,20 @@ def mapped(overlay: Overlay, of: Callable[[ArrayLike, int, str], ArrayLike]) -> 
 
 @dataclass(frozen=True, eq=False)
 class Contact:
-    """A point of a link that meets a plane which stands still, or a sphere around that point.
+    """A contact between a point of a link, or a sphere around it, and a fixed plane.
 
-    link: the link's name. point: (3,) m, in the link's frame. radius: m, of the sphere; 0 is the point alone. plane:
-    (3,) m, any point of the plane, world axes. normal: (3,) its normal on the robot's side, of any length. friction:
-    Coulomb's coefficient; None is `DEFAULT_FRICTION`. stiffness: N/m, of plane and point together. damping: s/m, how
-    much stiffer it is per m/s of approach. width: m/s, over which friction is smoothed where it has to be. What of
-    these three is None is chosen for the step and the robot, see `dyn_service.simulation.contact.supports`. rigid: it
-    is held on its
-    plane, pulled there too, and does not slide, whatever friction and what follows it.
+    link: the link's name. point: (3,) m, in the link's frame. radius: of the sphere, m; 0: a point. plane: (3,) m, any
+    point of the plane, world axes. normal: (3,) the plane's normal on the robot's side, of any length. friction: the
+    Coulomb coefficient; None: `DEFAULT_FRICTION`. stiffness: of plane and point together, N/m. damping: relative
+    increase of the stiffness per approach velocity, s/m. width: velocity over which friction is smoothed, m/s, for
+    integrators that smooth it. If one of these three is None, it is chosen for the step and the robot, see
+    `dyn_service.simulation.contact.supports`. rigid: the point is held on its plane, if necessary by pulling, and does
+    not slide; friction and the following fields are ignored.
 
-    In motions all of it counts. `contact_dynamics` holds the points whatever friction and what follows it: link, point,
-    radius, plane and normal count. In `ground_reactions` link, point, radius, normal, friction and rigid do: the ground
-    pushes at point - radius normal / |normal|, wherever a plane is, within the cone of its friction; at a rigid contact
-    in any direction, pulling too. There alone point and normal may be (..., 3).
+    Simulations use all fields. `contact_dynamics` uses link, point, radius, plane and normal. `ground_reactions` uses
+    link, point, radius, normal, friction and rigid: the ground pushes at point - radius normal / |normal|, wherever the
+    plane is, within the friction cone, or in any direction at a rigid contact. Only there, point and normal may be
+    (..., 3).
     """
 
     link: str
@@ -157,10 +157,10 @@ class Contact:
 
 
 Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive", "stick_slip"]
-"""How `simulate` steps."""
+"""Integrators of `simulate`."""
 
 Method = Literal["articulated", "mass_matrix"]
-"""Which solution of the equation of motion: O(N), (19b), (P.5b), or through the mass matrix, (19a), (P.5a)."""
+"""Solutions of the equation of motion: O(N), (19b), (P.5b), or through the mass matrix, (19a), (P.5a)."""
 
 Position = Annotated[ArrayLike, Spec(("nq",), "rad | m", "joint positions", kind="position")]
 Velocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="velocity")]
@@ -182,7 +182,7 @@ Offset = Annotated[
     Spec(
         (3,),
         "m",
-        "where the sensor is in the frame of the row's joint or link, as `xyz` of URDF; (0, 0, 0) if left out",
+        "position of the sensor in the frame of the row's joint or link, as `xyz` of URDF; default (0, 0, 0)",
         default=(0.0, 0.0, 0.0),
     ),
 ]
@@ -191,7 +191,7 @@ Turn = Annotated[
     Spec(
         (3,),
         "rad",
-        "how its axes are turned against that frame: roll, pitch, yaw, as `rpy` of URDF; (0, 0, 0) if left out",
+        "rotation of its axes from that frame: roll, pitch, yaw, as `rpy` of URDF; default (0, 0, 0)",
         default=(0.0, 0.0, 0.0),
     ),
 ]
@@ -200,19 +200,19 @@ PointLink = Annotated[
     Spec(
         ("nl",),
         "",
-        "the link of the point, by name; or lists of names, whose lengths are leading axes like those of other inputs",
+        "name of the point's link, or nested lists of names with leading axes",
         kind="link",
     ),
 ]
 Point = Annotated[
     ArrayLike | None,
-    Spec((3,), "m", "the point, in the link's frame; (0, 0, 0) if left out", default=(0.0, 0.0, 0.0)),
+    Spec((3,), "m", "the point in the link's frame; default (0, 0, 0)", default=(0.0, 0.0, 0.0)),
 ]
 PointAxes = Annotated[
     Literal["world_aligned", "local", "world"],
     Means(
-        "whose motion, in which axes: the point's in those of the world, or in the link's; or that of the link's point "
-        "that is passing the world's origin, in world axes"
+        "motion of the point in world axes or in link axes, or motion of the link's point at the world's origin in "
+        "world axes"
     ),
 ]
 Directions = Annotated[
@@ -220,15 +220,15 @@ Directions = Annotated[
     Spec(
         (6,),
         "",
-        "which directions count: some of rx, ry, rz, in which the link turns, and x, y, z, in which the point moves, "
-        "along the axes that `frame` says; all if left out",
+        "some of rx, ry, rz (rotations of the link) and x, y, z (translations of the point) along the axes of `frame`; "
+        "default: all",
         kind="directions",
         default=(1.0,) * 6,
     ),
 ]
 Direction = Annotated[
     Literal["parent_on_child", "child_on_parent"],
-    Means("whose load on whom is read; the other is its negative"),
+    Means("the load that is measured; the other one is its negative"),
 ]
 PositionGain = Annotated[
     ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per entry of v", scalar=True, kind="gain")
@@ -270,14 +270,16 @@ Prescription = Callable[[float], tuple[float, float, float]]
 GivenMotion = Mapping[str, ArrayLike | Prescription]
 """By joint: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid, or a function of time."""
 
-FirstPosition = Annotated[ArrayLike, Spec(("nq",), "rad | m", "first joint positions", name="q", kind="position")]
-FirstVelocity = Annotated[ArrayLike, Spec(("nv",), "rad/s | m/s", "first joint velocities", name="v", kind="velocity")]
+FirstPosition = Annotated[ArrayLike, Spec(("nq",), "rad | m", "initial joint positions", name="q", kind="position")]
+FirstVelocity = Annotated[
+    ArrayLike, Spec(("nv",), "rad/s | m/s", "initial joint velocities", name="v", kind="velocity")
+]
 FirstMomentum = Annotated[
     ArrayLike | None,
     Spec(
         ("nv",),
         "N m s | N s",
-        "first momenta in place of those of `v`; of `implicit_midpoint` alone",
+        "initial momenta instead of those of `v`, for `implicit_midpoint`",
         name="p",
         kind="momentum",
     ),
@@ -287,7 +289,7 @@ Efforts = Annotated[
     Spec(
         ("nv",),
         "N m | N",
-        "efforts, constant or (.., steps, nv), each held for one step; none if left out",
+        "efforts, constant or (.., steps, nv), each held for one step; default: zero",
         kind="effort",
     ),
 ]
@@ -305,10 +307,10 @@ Altered = Annotated[
     Overlay | None,
     Spec((), "kg, m, ..", "changed numbers of the robot, see `Overlay`", kind="overlay"),
 ]
-Load = Annotated[Payload | None, Spec((), "kg, m", "a body that a link carries through the motion", kind="payload")]
+Load = Annotated[Payload | None, Spec((), "kg, m", "a body fixed to a link during the motion", kind="payload")]
 Contacts = Annotated[
     Contact | Sequence[Contact] | None,
-    Spec((), "m, N/m, ..", "points of links that meet planes, see `Contact`", kind="contacts"),
+    Spec((), "m, N/m, ..", "points of links against planes, see `Contact`", kind="contacts"),
 ]
 ActiveContacts = Annotated[
     Contact | Sequence[Contact],
@@ -316,18 +318,17 @@ ActiveContacts = Annotated[
 ]
 FreePosition = Annotated[
     ArrayLike,
-    Spec(("nf",), "rad | m", "first positions of the free joints, in the robot's order", name="q", kind="position"),
+    Spec(("nf",), "rad | m", "initial positions of the free joints, in the robot's order", name="q", kind="position"),
 ]
 FreeVelocity = Annotated[
-    ArrayLike, Spec(("nf",), "rad/s | m/s", "first velocities of the free joints", name="v", kind="velocity")
+    ArrayLike, Spec(("nf",), "rad/s | m/s", "initial velocities of the free joints", name="v", kind="velocity")
 ]
 FreeEfforts = Annotated[
     ArrayLike | EffortFunction | None,
     Spec(
         ("nf",),
         "N m | N",
-        "efforts of the free joints, constant, (.., 1, nf) or (.., steps, nf), each held for one step; none if left "
-        "out",
+        "efforts of the free joints, constant, (.., 1, nf) or (.., steps, nf), each held for one step; default: zero",
         kind="effort",
     ),
 ]
@@ -341,42 +342,38 @@ Motions = Annotated[
         kind="motions",
     ),
 ]
-Axes = Annotated[Literal["body", "world"], Means("axes of what comes back", role="axes")]
-JointAxes = Annotated[Literal["joint", "world"], Means("axes of what comes back", role="axes")]
+Axes = Annotated[Literal["body", "world"], Means("axes of the result", role="axes")]
+JointAxes = Annotated[Literal["joint", "world"], Means("axes of the result", role="axes")]
 Passive = Annotated[
     bool,
-    Means("whether what joints do by themselves acts: damping, friction, armature, springs", role="passive"),
+    Means("whether passive joint properties act: damping, friction, armature, springs", role="passive"),
 ]
-LinkRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
-JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; all where left out", role="rows")]
-PositionLimits = Annotated[bool, Means("whether joints meet stops where their positions' limits are")]
-EffortLimits = Annotated[bool, Means("whether efforts are cut at their limits")]
-VelocityLimits = Annotated[bool, Means("whether joints are braked beyond their velocities' limits")]
+LinkRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; default: all", role="rows")]
+JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; default: all", role="rows")]
+PositionLimits = Annotated[bool, Means("whether joints have stops at their position limits")]
+EffortLimits = Annotated[bool, Means("whether efforts are clipped to their limits")]
+VelocityLimits = Annotated[bool, Means("whether joints are braked beyond their velocity limits")]
 StopTime = Annotated[
     float,
-    Means("s, how quickly stops, and contacts without a stiffness, give way; 0 is five steps, or one of `stick_slip`"),
+    Means("time constant of stops, and of contacts without a stiffness, s; 0: five steps, or one of `stick_slip`"),
 ]
 StopDamping = Annotated[
-    float, Means("s/rad or s/m, how much stiffer stops, and contacts without a damping, are per unit of approach")
+    float, Means("relative increase of the stiffness of stops and contacts per unit of approach velocity, s/rad or s/m")
 ]
 SettleTime = Annotated[
-    float, Means("s, in which points that are off their planes, or slide, are brought back; 0 is never")
+    float, Means("time constant of the correction of points that are off their planes or slide, s; 0: none")
 ]
 Least = Annotated[
-    Literal["forces", "efforts"], Means("what is as small as can be: contact forces, or efforts and then the forces")
+    Literal["forces", "efforts"], Means("what is minimised: contact forces, or efforts and then contact forces")
 ]
-Undriven = Annotated[
-    Sequence[str] | None, Means("joints that nothing drives, by name; floating and planar ones where left out")
-]
-StepLength = Annotated[float, Means("s, of a step")]
-StepCount = Annotated[int, Means("how many")]
-Every = Annotated[int, Means("record every so many steps")]
-FirstStep = Annotated[
-    int, Means("the number of the first step in the whole motion, of which this is a part: times go on from there")
-]
-FirstTime = Annotated[float, Means("s, the time of step 0")]
+Undriven = Annotated[Sequence[str] | None, Means("joints without a motor, by name; default: floating and planar ones")]
+StepLength = Annotated[float, Means("length of a step, s")]
+StepCount = Annotated[int, Means("number of steps")]
+Every = Annotated[int, Means("interval of records, in steps")]
+FirstStep = Annotated[int, Means("number of the first step, if this is part of a longer motion")]
+FirstTime = Annotated[float, Means("time of step 0, s")]
 Progress = Annotated[Callable[[float], None] | None, Local()]
-"""Called now and then with the share that is done; what it raises ends the computation, here and remote."""
+"""Called repeatedly with the completed fraction; its exceptions end the computation, local or remote."""
 
 
 SegmentMass = Annotated[ArrayLike, Spec(("n",), "kg", "of each segment, from the ground up")]
@@ -389,13 +386,11 @@ Proximal = Annotated[ArrayLike, Spec(("n", 3), "m", "centre of mass to upper joi
 Distal = Annotated[
     ArrayLike, Spec(("n", 3), "m", "to the lower joint; of the first segment to the centre of pressure, global basis")
 ]
-GroundForce = Annotated[ArrayLike, Spec((3,), "N", "on the first segment, global basis; none if left out")]
-GroundMoment = Annotated[ArrayLike, Spec((3,), "N m", "free moment on it, global basis; none if left out")]
-ExternalForce = Annotated[
-    ArrayLike, Spec(("n", 3), "N", "another load on each segment, global basis; none if left out")
-]
-ExternalMoment = Annotated[ArrayLike, Spec(("n", 3), "N m", "with it, global basis; none if left out")]
+GroundForce = Annotated[ArrayLike, Spec((3,), "N", "on the first segment, global basis; default: zero")]
+GroundMoment = Annotated[ArrayLike, Spec((3,), "N m", "free moment on it, global basis; default: zero")]
+ExternalForce = Annotated[ArrayLike, Spec(("n", 3), "N", "another load on each segment, global basis; default: zero")]
+ExternalMoment = Annotated[ArrayLike, Spec(("n", 3), "N m", "its moment, global basis; default: zero")]
 ExternalPoint = Annotated[
-    ArrayLike, Spec(("n", 3), "m", "centre of mass to where it acts, global basis; 0 if left out")
+    ArrayLike, Spec(("n", 3), "m", "centre of mass to its point of action, global basis; default: 0")
 ]
-SegmentGravity = Annotated[ArrayLike, Spec((3,), "m/s^2", "global basis; (0, -9.81, 0) if left out")]
+SegmentGravity = Annotated[ArrayLike, Spec((3,), "m/s^2", "global basis; default (0, -9.81, 0)")]

@@ -1,4 +1,4 @@
-"""Numbers that come in from outside: as arrays of doubles, or one clear sentence."""
+"""Conversion of external numbers to arrays of doubles, with errors for anything else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_npz(path: Path) -> dict[str, Any]:
 
 
 def numbers(value: Any) -> Array | None:
-    """The value as an array of doubles; None if it is not made of real numbers, or if entries are masked."""
+    """Returns the value as an array of doubles; None if it has other entries than real numbers, or masked ones."""
     if value.__class__ is not np.ndarray and _is_masked(value):
         return None
     try:
@@ -58,7 +58,7 @@ def kernel_input(value: Any) -> Array:
 
 
 def _is_masked(value: Any) -> bool:
-    """Whether an entry of an array, or of nested lists of arrays and numbers, is masked."""
+    """Returns whether an entry of an array, or of nested lists of arrays and numbers, is masked."""
     masks = sys.modules.get("numpy.ma")  # slow to import; without it no array has a mask
     if masks is not None and isinstance(value, list | tuple):
         return any(map(_is_masked, value))
@@ -82,7 +82,7 @@ def vectors(name: str, value: Any, length: int) -> Array:
 
 
 def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The leading axes that inputs with these leading axes have together."""
+    """Returns the broadcast leading axes."""
     try:
         return np.broadcast_shapes(*leads.values())
     except ValueError:
@@ -104,7 +104,7 @@ def spread(value: Any, lead: tuple[int, ...]) -> Any:
 
 
 def found(value: Any) -> str:
-    """What a value is, in a few words; of masked and boolean arrays also how to make numbers of them."""
+    """Returns a short description of a value for errors; for masked and boolean arrays also how to convert them."""
     if _is_masked(value):
         return "masked entries: fill them (`filled`) or leave them out"
     if getattr(value, "dtype", None) == np.bool_:

@@ -19,19 +19,19 @@ from dyn_service.api.named import lead_of
 from dyn_service.api.spec import BY_NAME, Dimensions, Query, Spec
 
 BODY_S = 5e-9
-"""A step of a compiled sweep at one body, of one state."""
+"""Cost of a step of a compiled sweep at one body for one state."""
 
 CUBE_S = 1e-10
-"""One of the n^3 steps of a compiled row that factors a matrix of n rows, or multiplies two."""
+"""Cost of one of the n^3 steps of factoring or multiplying matrices with n rows."""
 
 NUMBER_S = 3e-9
-"""Writing one number of an answer."""
+"""Cost of writing one number of an answer."""
 
 CALL_S = 3e-5
-"""A call of a kernel from Python, whatever its size."""
+"""Cost of a call of a kernel from Python, independent of its size."""
 
 WRENCH_S, WRENCH_STATE_S = 5e-5, 2e-7
-"""An external wrench brought into the axes of its link, and that of each state."""
+"""Cost of an external wrench, and of rotating it for each state."""
 
 OVERLAY_S, OVERLAY_BODY_S, OVERLAY_WORK, OVERLAY_BYTES = 5e-4, 1e-6, 1.0, 1024
 """Reading an overlay; of each robot that it speaks of a link's inertia, and the memory that takes; and how much more a
@@ -39,17 +39,17 @@ kernel does that takes numbers as inputs, as a share of one that has them.
 """
 
 TURN_S, TURN_NUMBER_S = 2e-4, 3e-8
-"""Turning an answer into world axes, and each of its numbers."""
+"""Cost of rotating an answer into world axes, and of each of its numbers."""
 
 COPIES = 3
-"""An answer is there so many times: as arrays, as bytes, and as the reply that holds them."""
+"""Number of copies of an answer in memory: arrays, bytes, and the reply."""
 
 Lead = tuple[int, ...]
-"""Leading axes: those of a batch."""
+"""Leading axes of a batch."""
 
 
 class Cost(NamedTuple):
-    """What an answer costs.
+    """The predicted cost of an answer.
 
     work_s: s of one core. bytes: of memory, the reply's among them. reply_bytes: of the answer's arrays. lead: the
     batch. steps: of a motion, the first record's among them. segments: of a gait chain. wrenches: external ones.
@@ -67,7 +67,9 @@ class Cost(NamedTuple):
 
     @property
     def states(self) -> int:
-        """How many states the batch has; an axis of none counts as one, so that no product is hidden by it."""
+        """The number of states of the batch; an axis of length 0 counts as 1, so that it does not hide other
+        factors.
+        """
         return count(self.lead)
 
     def plus(self, other: Cost) -> Cost:
@@ -76,12 +78,12 @@ class Cost(NamedTuple):
 
 
 def count(lead: Lead) -> int:
-    """The states of a batch, an axis of none counted as one."""
+    """Returns the number of states of a batch; an axis of length 0 counts as 1."""
     return math.prod([size or 1 for size in lead])
 
 
 def leading(shapes: Iterable[Lead]) -> Lead:
-    """The leading axes of all together; where they do not fit, which the answer will refuse, those of the largest."""
+    """Returns the broadcast leading axes; if they do not broadcast, which the answer reports, those of the largest."""
     given = [shape for shape in shapes if shape]
     if not given:
         return ()
@@ -92,7 +94,7 @@ def leading(shapes: Iterable[Lead]) -> Lead:
 
 
 def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
-    """The cost of a row of `QUERIES`.
+    """Predicts the cost of a row of `QUERIES`.
 
     Args:
         row: What is asked.
@@ -110,7 +112,7 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     per_state = numbers
     if acting:
         shapes += wrench_shapes(acting, 1)
-        per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are an array of their own
+        per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are another array
     robots, laid = 1, row.overlay is not None and row.overlay in inputs
     if laid:
         shapes.append(overlay_lead(inputs[row.overlay or ""]))
@@ -118,7 +120,7 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     lead = leading(shapes)
     states, n = count(lead), sizes["nl"]
     method = options[row.selector] if row.selector is not None else ""
-    # Where joints follow others what needs the inverse of M factors it.
+    # With mimic joints, queries with the inverse of M factor it.
     grows = 3 if method in row.inverts and sizes["nr"] > sizes["nv"] else row.grows[method]
     work = states * (n * BODY_S + (n**3 * CUBE_S if grows > 1 else 0.0) + numbers * NUMBER_S)
     work += CALL_S + len(acting) * (WRENCH_S + states * WRENCH_STATE_S)
@@ -134,7 +136,7 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
 
 
 def overlay_lead(overlay: Overlay | None) -> Lead:
-    """The leading axes of an overlay's numbers: of how many robots it speaks."""
+    """Returns the leading axes of an overlay: one entry for each robot."""
     if overlay is None:
         return ()
     shapes: list[Lead] = []
@@ -148,23 +150,23 @@ def overlay_lead(overlay: Overlay | None) -> Lead:
 
 
 def answer_numbers(row: Query, sizes: Dimensions, options: Mapping[str, Any] | None = None) -> int:
-    """Numbers in the answer for one state; of all rows where no options say which."""
+    """Returns the number of entries in the answer for one state; of all rows if no option selects some."""
     asked = None if row.rows is None or options is None else options[row.rows]
     per_state = sum(math.prod(spec.dims(sizes)) for spec in row.outputs.values())
     if asked is None:
         return per_state
-    # All rows are computed, and those that are named are taken from them, one as often as it is named.
+    # All rows are computed, and the named ones are copied from them, each as often as it is named.
     return max(per_state, sum(_rows(spec, sizes, row.selected, len(asked)) for spec in row.outputs.values()))
 
 
 def wrench_shapes(acting: Iterable[Wrench], axes: int) -> list[Lead]:
-    """The leading axes of the vectors of external wrenches: all but the last `axes` axes."""
+    """Returns the leading axes of external wrenches, whose vectors have `axes` trailing axes."""
     vectors = [np.shape(part) for w in acting for part in (w.torque, w.force, w.point)]
     return [shape[: len(shape) - axes] for shape in vectors if len(shape) > axes]
 
 
 def given_shape(value: Any, axes: int) -> Lead:
-    """The leading axes of an input whose own are the last `axes`; none where it is left out."""
+    """Returns the leading axes of an input with `axes` trailing axes; none if it is None."""
     return () if value is None else tuple(np.shape(value)[: max(np.ndim(value) - axes, 0)])
 
 

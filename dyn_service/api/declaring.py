@@ -1,12 +1,12 @@
-"""How the table is declared: a method with annotations, and a decorator, become a row.
+"""Decorators that turn annotated methods into rows of the table.
 
-A parameter whose annotation carries a `Spec` is an input. One without is an option: its `Literal` names its choices,
-or its type says what it is, with `Means` for its text; one marked `Local` stays on the caller's side. The return
-annotation is the output, or a class whose fields are the outputs; a field without a `Spec` labels the rows of the
-others, as its `Names` say. The docstring says what comes back.
+A parameter with a `Spec` in its annotation is an input. A parameter without is an option: its type is a `Literal` of
+choices, or an integer, number, flag or list of names; `Means` contains its text. Parameters marked `Local` are not
+sent. The return annotation is the output, or a class with a field for each output; a field without a `Spec` labels the
+rows of the others, see `Names`.
 
-`query` makes rows that a kernel answers, state by state; without inputs it asks for what is constant. `computation`
-makes rows that take long: their answer is computed step by step, and comes over a socket in parts.
+`query` declares rows computed by kernels, state by state. `computation` declares long computations, whose answers come
+over a socket in parts.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from dyn_service.api.spec import (
 
 _QUERIES: dict[str, Query] = {}
 QUERIES: Mapping[str, Query] = MappingProxyType(_QUERIES)
-"""The rows that kernels answer, by name, in the order of declaration."""
+"""The rows computed by kernels, by name, in the order of declaration."""
 
 _COMPUTATIONS: dict[str, Computation] = {}
 COMPUTATIONS: Mapping[str, Computation] = MappingProxyType(_COMPUTATIONS)
-"""The rows that take long, by name, in the order of declaration. With `QUERIES` they are the whole table."""
+"""The rows of long computations, by name, in the order of declaration. The table consists of these and `QUERIES`."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -57,20 +57,19 @@ def query(
     grows: Growth | Mapping[str, Growth] = 1,
     passive: tuple[PassivePart, ...] | Mapping[str, tuple[PassivePart, ...]] = (),
 ) -> Callable[[_F], _F]:
-    """Makes a declared method a row of the table that kernels answer.
+    """Declares a method as a row computed by kernels.
 
     Args:
-        equation: Where the answer comes from: document and equation numbers.
+        equation: The source of the answer: document and equation numbers.
         kernel: `module.function` under `dynamics/`, or one per choice of an option, its default first.
-        bodies: What the bodies of the tree are that the function takes.
-        control: Control loops ask it: its kernels are made ahead of time by `prepare`.
-        inverts: It needs the inverse of the mass matrix, and has no answer where a massless branch moves. Or the
-            choices of kernel of which this is so.
-        alone: It is about joints that move each by itself, and has no answer where one follows another; or which
-            choices of kernel.
-        grows: How its work grows with the bodies, or by choice of kernel where that is not the same.
-        passive: Which parts of what joints do by themselves its answer depends on, or by choice of kernel. Where it
-            does on any it has an option to leave them out, see `arguments.Passive`.
+        bodies: The bodies of the function's tree.
+        control: Control loops use it, so that `prepare` compiles its kernels.
+        inverts: It needs the inverse mass matrix, and has no answer for robots with massless moving branches; or the
+            choices of kernel for which this holds.
+        alone: It has no answer for robots with mimic joints; or the choices of kernel for which this holds.
+        grows: The exponent of the number of bodies in its cost; or one by choice of kernel.
+        passive: The passive joint properties on which its answer depends; or these by choice of kernel. If there are
+            any, the method needs an option to disable them, see `arguments.Passive`.
     """
 
     def declare(method: _F) -> _F:
@@ -98,19 +97,19 @@ def query(
 
 
 _LEFT_TO_KINDS: frozenset[Kind] = frozenset({"gravity", "wrenches", "overlay"})
-"""The kinds of input that say themselves what is meant where one is left out."""
+"""Kinds of inputs with their own defaults."""
 
 
 def _with_role(option: Option, kernels: Mapping[str, str]) -> Option:
-    """The option whose choices are the kernels chooses among them."""
+    """Returns the option, with the role `kernel` if its choices are the kernels."""
     return replace(option, role="kernel") if option.choices and set(option.choices) == set(kernels) else option
 
 
 def _check(row: Query) -> None:
-    """Refuses a declaration that could not be answered as it reads.
+    """Checks a declaration.
 
     Raises:
-        TypeError: Says why.
+        TypeError: The declaration is inconsistent.
     """
 
     def require(holds: bool, rule: str) -> None:
@@ -120,16 +119,19 @@ def _check(row: Query) -> None:
     chosen = None if row.selector is None else row.options[row.selector].default
     require((len(row.kernels) == 1) == (row.selector is None), "several kernels need one option with their names")
     require(chosen is None or chosen == next(iter(row.kernels)), "the first kernel is the option's default")
-    require(all(p == name for p, name in row.parameters.items()), "what a kernel takes has the parameter's name")
+    require(all(p == name for p, name in row.parameters.items()), "inputs of kernels have the names of the parameters")
     required = [name for name in row.inputs if name not in row.optional]
-    require(list(row.inputs)[: len(required)] == required, "what may be left out stands after what may not")
+    require(list(row.inputs)[: len(required)] == required, "required inputs precede optional ones")
     undefined = {row.inputs[name].kind for name in row.optional if row.inputs[name].default is None}
-    require(undefined <= _LEFT_TO_KINDS, f"what may be left out has a default, but for {', '.join(_LEFT_TO_KINDS)}")
+    require(undefined <= _LEFT_TO_KINDS, f"optional inputs need a default, except {', '.join(_LEFT_TO_KINDS)}")
     plain = [option.name for option in row.options.values() if option.role == "plain"]
-    require(row.grows.keys() == row.kernels.keys(), "every kernel's work grows in a way of its own")
-    require(row.passive.keys() == row.kernels.keys(), "every kernel says what of joints' own parts it depends on")
+    require(row.grows.keys() == row.kernels.keys(), "`grows` must have the names of the kernels")
+    require(row.passive.keys() == row.kernels.keys(), "`passive` must have the names of the kernels")
     depends = any(row.passive.values())
-    require(depends == (row.option("passive") is not None), "an option leaves out what joints do, where they do")
+    require(
+        depends == (row.option("passive") is not None),
+        "rows that depend on passive properties, and only these, need an option with the role `passive`",
+    )
     require(row.constant or not plain, f"no kernel reads the options {', '.join(plain)}: give them a role")
 
 
@@ -145,18 +147,18 @@ def computation(
     on_wire: tuple[Option, ...] = (),
     between: Mapping[str, Spec] | None = None,
 ) -> Callable[[_F], _F]:
-    """Makes a declared method a row of the table that takes long.
+    """Declares a method as a row of a long computation; see the fields of `Computation`.
 
     Args:
-        equation: Where the answer comes from.
-        run: As the fields of `Computation` of these names, like all others.
-        cost: Foretells what a request costs.
-        parts: Makes the requests of the parts.
-        part: Answers one of them.
-        robot: Whether it is asked of a robot.
-        asks: The rows of `QUERIES` that it asks.
-        on_wire: Options that only its requests have: `parts` writes them, `part` reads them.
-        between: Outputs that only its parts have.
+        equation: The source of the answer.
+        run: Computes the answer.
+        cost: Predicts the cost of a request.
+        parts: Divides a call into requests.
+        part: Answers one of these requests.
+        robot: Whether it is about a robot.
+        asks: The rows of `QUERIES` that it uses.
+        on_wire: Options that only requests have: `parts` writes them, `part` reads them.
+        between: Outputs that only the parts have.
     """
 
     def declare(method: _F) -> _F:
@@ -178,7 +180,7 @@ def computation(
 
 
 def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
-    """What every row has, read off the method."""
+    """Returns the fields of any row, from the method."""
     hints = typing.get_type_hints(method, include_extras=True)
     inputs: dict[str, Spec] = {}
     optional: set[str] = set()
@@ -220,7 +222,7 @@ def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
 
 
 def _brief(self: Any) -> str:
-    """Each output with its shape, unit and first entries; outputs that are None are left out."""
+    """Returns each output with its shape, unit and first entries, without outputs that are None."""
     hints = typing.get_type_hints(type(self), include_extras=True)
     lines = []
     for name, hint in hints.items():
@@ -237,7 +239,7 @@ def _brief(self: Any) -> str:
 
 
 def _answer(method: str, answer: Any) -> tuple[dict[str, Spec], dict[str, Names], type[Any] | None]:
-    """Outputs, labels and what holds them, from a return annotation."""
+    """Returns outputs, labels and result class of a return annotation."""
     single = _marked(answer, Spec)
     if single is not None:
         return {single.name: single}, {}, None
@@ -272,5 +274,5 @@ _M = TypeVar("_M")
 
 
 def _marked(hint: Any, kind: type[_M]) -> _M | None:
-    """What of that kind an annotation carries."""
+    """Returns the metadata of that class in an annotation."""
     return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, kind)), None)

@@ -1,4 +1,4 @@
-"""What every robot says of itself, in this process or remote, awaited or not."""
+"""Properties of any robot: local or remote, blocking or awaited."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Described:
 
     @property
     def name(self) -> str:
-        """The robot's name, as its URDF gives it."""
+        """The robot's name in its file."""
         return self._about.name
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits; another robot, or this one with any number changed, has others."""
+        """Hash of the robot, 32 hexadecimal digits; changes with any of its numbers."""
         return self._about.fingerprint
 
     @property
@@ -73,7 +73,7 @@ class Described:
 
     @property
     def all_joint_names(self) -> tuple[str, ...]:
-        """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
+        """Every URDF joint, including fixed ones: the rows of `constraint_forces`."""
         return self._about.all_joint_names
 
     @property

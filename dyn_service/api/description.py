@@ -1,4 +1,4 @@
-"""What a client must know of a robot: one struct, made by the robot, sent by `describe_robot`, read by every client."""
+"""The description of a robot: one struct, made by the robot, sent by `describe_robot`, read by every client."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ CONVENTIONS: Mapping[str, str] = {
     "spatial vectors": "angular part first",
     "velocity of floating, planar and spherical joints": "body axes, linear part first",
 }
-"""What numbers mean where users differ; docs/conventions.md has them with the converters."""
+"""Conventions of numbers; docs/conventions.md explains them, with converters."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The dimensions that the shapes in the table speak of, by their symbols."""
+    """Sizes of the dimensions in shapes of the table, by symbol."""
 
     nq: int
     """Length of `q`."""
     nv: int
     """Length of `v`, `a`, `tau`."""
     nr: int = 0
-    """Rates of all joints that move: those of `v`, and of joints that follow others."""
+    """Velocities of all movable joints: those in `v` and those of mimic joints."""
     nm: int
-    """Joints that move, those that follow others too."""
+    """Movable joints, including mimic joints."""
     nl: int
     """Links."""
     nj: int
-    """URDF joints, fixed ones too."""
+    """URDF joints, including fixed ones."""
     nb: int
-    """Bodies of the tree that a query's kernels are made for: links, or moving bodies."""
+    """Bodies of the tree of a query's kernels: links, or moving bodies."""
     na: int
-    """Pairs of moving bodies of which one is the other or carries it."""
+    """Pairs of a moving body and itself or one of its ancestors."""
 
     def __getitem__(self, symbol: str) -> int:
         if symbol not in self.__struct_fields__:
@@ -44,30 +44,30 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JointDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One joint, fixed ones too: so all of them are the robot's topology."""
+    """One joint, movable or fixed. All joints together are the robot's topology."""
 
     name: str
     type: str
     """As in URDF: `revolute`, `continuous`, `prismatic`, `fixed`, `planar`, `floating`; `screw`, `spherical`."""
     parent: str | None
-    """The link that carries it; None is the world."""
+    """The parent link; None: the world."""
     child: str
-    """The link that it moves."""
+    """The child link."""
     axis: tuple[float, float, float] | None = None
-    """Unit vector in the joint frame, of types that have one; across the plane of a planar joint."""
+    """Unit vector in the joint frame, for joint types with an axis; the normal of a planar joint."""
     pitch: float | None = None
-    """m per turn, of a screw."""
+    """Pitch of a screw joint, m per turn."""
     mimic: MimicDescription | None = None
-    """Of a joint that follows another, and has no entry in `q`, `v` and `tau`."""
+    """For a mimic joint, which has no entry in `q`, `v` and `tau`."""
 
 
 class MimicDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """How a joint follows another: its position is `multiplier` times that of `joint`, plus `offset`."""
+    """The relation of a mimic joint: its position is `multiplier` times that of `joint`, plus `offset`."""
 
     joint: str
-    """The joint that leads it, which follows none and has an entry in `q`."""
+    """The mimicked joint, which has an entry in `q`."""
     multiplier: float
-    """And its velocity is `multiplier` times that of the leader."""
+    """Ratio of the velocities."""
     offset: float
     """rad or m."""
 
@@ -82,24 +82,24 @@ class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client must know of a robot, ready for MessagePack or JSON."""
+    """The description of a robot, for MessagePack or JSON."""
 
     name: str
     """The robot's name."""
     fingerprint: str
-    """Changes whenever anything that an answer depends on changes: send it as `model`."""
+    """Hash of everything that answers depend on; requests carry it as `model`."""
     nq: int
     """Length of `q`."""
     nv: int
     """Length of `v`, `a`, `tau`."""
     sizes: Sizes
-    """All dimensions that the shapes in the table speak of."""
+    """Sizes of all dimensions in shapes of the table."""
     joint_names: tuple[str, ...]
     """The joints with entries in `q`, in order: movable joints without mimic joints."""
     joint_types: tuple[str, ...]
-    """Of these, in the order of `joint_names`."""
+    """Their types, in the order of `joint_names`."""
     all_joint_names: tuple[str, ...]
-    """Every URDF joint, fixed ones too: the rows of `constraint_forces`."""
+    """Every URDF joint, including fixed ones: the rows of `constraint_forces`."""
     link_names: tuple[str, ...]
     """Every link, parent before child."""
     joints: tuple[JointDescription, ...]
@@ -107,15 +107,15 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsDescription
     """`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil if absent."""
     gravity: tuple[float, float, float]
-    """m/s^2, world axes: what a request without `gravity` means."""
+    """Default gravity of requests, m/s^2, world axes."""
     passive: tuple[str, ...] = ()
-    """What its joints do by themselves: of `damping`, `friction`, `armature`, `springs`."""
+    """Passive properties of its joints: some of `damping`, `friction`, `armature`, `springs`."""
     conventions: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(CONVENTIONS))
-    """What numbers mean where users differ: quaternions, axes of velocities, order of spatial vectors."""
+    """Conventions: quaternions, axes of velocities, order of spatial vectors."""
     certificates: Mapping[str, Mapping[str, Any]] = {}
-    """By kernel made so far, the fields of its `Certificate` but the name."""
+    """By compiled kernel, the fields of its `Certificate` except the name."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values."""
         found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(self))
         return found

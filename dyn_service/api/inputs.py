@@ -1,4 +1,4 @@
-"""Arguments against the table: the right names, options, types and shapes, or one clear sentence."""
+"""Checks of arguments against the table: names, options, types and shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 
 def row_of(name: str) -> Query:
-    """The row of that name."""
+    """Returns the row of that name."""
     row = QUERIES.get(name)
     if row is None:
         raise UnimplementedError(
@@ -23,14 +23,14 @@ def row_of(name: str) -> Query:
 
 
 def unknown(query: str, what: str, name: str, known: Mapping[str, object]) -> InvalidArgumentError:
-    """The error for an input or option (`what`) that a query does not have; `path` names it."""
+    """Returns the error for an input or option (`what`) that a query does not have; `path` names it."""
     names = f"its {what}s are {', '.join(known)}" if known else "it has none"
     message = f"{query} has no {what} '{name}'; {names}{did_you_mean(name, known)}"
     return InvalidArgumentError(message, path=f"{what}s.{name}")
 
 
 def check_names(row: Row, given: Mapping[str, Any]) -> None:
-    """Refuses inputs that a row has not, and the lack of those that it needs; None is left out.
+    """Checks that inputs are known and complete; None counts as missing.
 
     Raises:
         InvalidArgumentError: `path` names the input.
@@ -44,12 +44,12 @@ def check_names(row: Row, given: Mapping[str, Any]) -> None:
 
 
 def needed(row: Row, name: str) -> InvalidArgumentError:
-    """What to raise where an input is missing."""
+    """Returns the error for a missing input."""
     return InvalidArgumentError(f"{row.name} needs the input '{name}'", path=f"inputs.{name}")
 
 
 def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Each option of the row with its value, its default where none is given; numbers as floats.
+    """Returns the value of each option of the row, or its default; numbers as floats.
 
     Raises:
         InvalidArgumentError: An option is unknown, missing or invalid; `path` names it.
@@ -66,7 +66,7 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_option(option: Option, value: Any, path: str | None = None) -> Any:
-    """The value of one option.
+    """Returns the value of an option.
 
     Raises:
         InvalidArgumentError: The value is invalid; `path` names the option, by its name unless another is given.
@@ -78,7 +78,7 @@ def checked_option(option: Option, value: Any, path: str | None = None) -> Any:
 
 
 _PLAIN: Mapping[str, Callable[[Any], Any]] = {"number": float, "whole": int}
-"""What numbers of any library become."""
+"""The type of all arrays."""
 
 
 def _same(value: Any) -> Any:

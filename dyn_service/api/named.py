@@ -1,4 +1,4 @@
-"""Inputs that are given by name, which link and which directions, and what they are to a kernel: 1 for what is named.
+"""Inputs given by names (links, directions), and their one-hot vectors for kernels.
 
 link          "tool0", or lists of names whose lengths are leading axes       one row of zeros and a 1 for each
 directions    ["x", "y"]                                                      one row with a 1 for each
@@ -25,7 +25,7 @@ _TAKES: Mapping[str, str] = {
 
 
 def names_of(kind: Kind, value: Any, path: str) -> Any:
-    """What was given, in plain texts and lists; whether there are such names is for the robot to say.
+    """Returns the names as plain strings and lists; the robot checks that they exist.
 
     Raises:
         InvalidArgumentError: It is neither a name nor lists of names that are equally long.
@@ -44,12 +44,12 @@ def names_of(kind: Kind, value: Any, path: str) -> Any:
 
 
 def lead_of(kind: Kind, names: Any) -> tuple[int, ...]:
-    """The leading axes of what `names_of` gave."""
+    """Returns the leading axes of a result of `names_of`."""
     return (_lead(names) or ()) if kind == "link" else ()
 
 
 def marks(kind: Kind, names: Any, links: Sequence[str], robot: str, path: str) -> Array:
-    """What a kernel takes, (..., nl) or (6,), for what `names_of` gave.
+    """Returns the one-hot vectors, (..., nl) or (6,), for a result of `names_of`.
 
     Args:
         kind: One of `BY_NAME`.
@@ -80,14 +80,14 @@ def marks(kind: Kind, names: Any, links: Sequence[str], robot: str, path: str) -
 
 
 def _plain(value: Any) -> Any:
-    """Arrays and tuples as lists, NumPy's texts as Python's."""
+    """Converts arrays and tuples to lists, and NumPy's strings to Python's."""
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _lead(names: Any) -> tuple[int, ...] | None:
-    """The lengths of nested lists of texts, outermost first; None if they are not lists or have different lengths."""
+    """Returns the lengths of nested lists of strings, outermost first; None if they are irregular."""
     if isinstance(names, str):
         return ()
     if not isinstance(names, list):

@@ -1,4 +1,4 @@
-"""What is made ahead of time, so that no call waits for a compiler: for each purpose the rows of the table it asks.
+"""Kernels to compile ahead of time, by purpose, so that no call waits for a compiler.
 
 `control` is all that control loops ask; each computation on a robot is a purpose too, such as `verify` and `simulate`:
 all that it asks, in every method. `tests/api/test_preparation.py` holds what rows say of themselves against what a
@@ -18,11 +18,11 @@ PURPOSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"control": tuple(name for name, row in QUERIES.items() if row.control)}
     | {name: row.asks for name, row in COMPUTATIONS.items() if row.asks}
 )
-"""Rows of the table, by purpose."""
+"""Rows of the table by purpose."""
 
 
 def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:
-    """The kernels that purposes and queries of these names need: rows and methods, each once, none with wrenches.
+    """Returns the kernels for these purposes and queries: rows and methods, each once, without wrenches.
 
     Raises:
         InvalidArgumentError: A name is neither.
@@ -43,7 +43,7 @@ def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:
 
 
 def load_modules(names: Iterable[str]) -> None:
-    """Imports what the computations of these names use, so that no first call does."""
+    """Imports the modules of these computations, so that their first calls need not."""
     for name in names:
         if name in COMPUTATIONS:
             COMPUTATIONS[name].function("run")

@@ -1,14 +1,14 @@
-"""The table of queries: what can be asked of a robot, declared once.
+"""The table of queries: all questions about a robot, each declared once.
 
 Each method of `RobotQueries` and `GaitQueries` is one row: its parameters are the inputs (shape, unit, frame in the
-annotation) and the options, its return annotation names the outputs, its docstring says what comes back. `@query` adds
-the source equation and the functions under `dynamics/` that carry it, `@computation` what answers a question that takes
-long. A body hands its arguments on: a robot in this process answers, a remote one asks. The server's dispatch, `dyn
-call`, the reference page, the awaited methods and the parametrised tests are read off these rows.
+annotation) and the options, its return annotation names the outputs, its docstring describes the result. `@query` adds
+the source equation and the functions under `dynamics/` that implement it; `@computation` adds the function of a long
+computation. The body passes its arguments on: a `Robot` computes the answer, a remote robot requests it. The server's
+dispatch, `dyn call`, the reference page, the awaited methods and many tests are derived from these rows.
 
-Shapes are core shapes: every input may carry further leading axes, and these broadcast against each other as in NumPy.
-The symbols are those of `api.description.Sizes`, and n (segments), K (times), nf, np (free and prescribed joints). A
-query without inputs asks for what is the same at every state.
+Shapes are core shapes: every input may have further leading axes, which broadcast as in NumPy. The symbols are those of
+`api.description.Sizes`, and n (segments), K (times), nf, np (free and prescribed joints). The result of a query without
+inputs is the same at every state.
 Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of the URDF's root link.
 """
 
@@ -174,7 +174,7 @@ __all__ = [
 
 
 class RobotQueries(Described, ABC):
-    """The questions a robot answers, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
+    """The queries of a robot, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
 
     def __enter__(self) -> Self:
         return self
@@ -186,12 +186,12 @@ class RobotQueries(Described, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of what the robot holds open: the socket of a remote robot, nothing for one in this process."""
+        """Closes the socket of a remote robot; does nothing for a robot in this process."""
 
     def constraint_basis(self, joint: str) -> Array:
-        """Directions in which a joint carries load, Newton-Euler (20): (6, 5) in joint axes, (6, 6) for a fixed joint.
+        """Returns the directions in which a joint carries load, Newton-Euler (20): (6, 5), (6, 6) for a fixed joint.
 
-        `basis.T @ wrench` are the components of a joint's wrench along them.
+        Joint axes; `basis.T @ wrench` are the components of a joint's wrench along them.
 
         Raises:
             NotFoundError: There is no joint of that name.
@@ -200,11 +200,11 @@ class RobotQueries(Described, ABC):
 
     @abstractmethod
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        """The answer to a row of `QUERIES`: `given` are its required inputs, `others` all that may be left out."""
+        """Answers a row of `QUERIES`; `given` are the required inputs, `others` the optional inputs and options."""
 
     @abstractmethod
     def _compute(self, row: str, **arguments: Any) -> Any:
-        """The answer to a row of `COMPUTATIONS`."""
+        """Answers a row of `COMPUTATIONS`."""
 
     @query(
         equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",
@@ -226,9 +226,9 @@ class RobotQueries(Described, ABC):
 
             tau = M(q) a + C(q, v) v + g(q) + p(q, v) - sum_B J_B(q)^T F_B
 
-        p is what joints do by themselves, damping, friction and springs, and M has their armature: see `passive_forces`
-        and `dyn_service.dynamics.passive`. As in every query that has the option, `passive=False` asks for the bare
-        tree, as if they did nothing.
+        p are the passive joint forces: damping, friction and springs. M includes the joints' armature. See
+        `passive_forces` and `dyn_service.dynamics.passive`. With `passive=False`, as in every query with this option,
+        passive forces and armature are zero.
         """
         return self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, overlay, passive))
 
@@ -255,8 +255,8 @@ class RobotQueries(Described, ABC):
 
             a = M(q)^-1 (tau - C(q, v) v - g(q) - p(q, v) + sum_B J_B(q)^T F_B)
 
-        `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a). Where joints follow others
-        (`dyn_service.model.mimic`) both are (19a).
+        `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a). For robots with mimic
+        joints both are (19a).
         """
         return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, overlay, passive))
 
@@ -284,7 +284,7 @@ class RobotQueries(Described, ABC):
     def gravity_forces(
         self, q: Position, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> ForcesResult:
-        """Joint efforts that hold the robot still at `q`: g(q), and against the springs of its joints."""
+        """Joint efforts that hold the robot at rest at `q`: g(q) and the forces of the joints' springs."""
         return self._ask("gravity_forces", (q,), (gravity, overlay, passive))
 
     @query(
@@ -309,9 +309,9 @@ class RobotQueries(Described, ABC):
     ) -> ConstraintForces:
         """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
 
-        `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too. `frame` is the axes of
-        the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world". Of the efforts the
-        joints' armature, damping, friction and springs take their part: what passes is the rest.
+        `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones. `frame` are the axes
+        of the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world". `actuation` excludes
+        the part of the efforts that accelerates the armature and overcomes damping, friction and springs.
         """
         return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, overlay, passive))
 
@@ -335,10 +335,10 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
     ) -> ForceTorque:
-        """What an ideal force/torque sensor in each joint reads, fixed joints too, while the robot moves with `a`.
+        """Reading of an ideal force/torque sensor in each joint, including fixed ones, at the acceleration `a`.
 
-        The sensor is at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It carries the child
-        link and all that hangs on it: their weight, their inertia, and the wrenches on them.
+        The sensor is at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It measures the weight
+        and inertia of the child link and all links outward of it, and the wrenches on them.
         """
         return self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches, overlay))
 
@@ -359,9 +359,9 @@ class RobotQueries(Described, ABC):
         rpy: Turn = None,
         gravity: Gravity = None,
     ) -> ImuReading:
-        """What an ideal inertial measurement unit on each link reads, while the robot moves with `a`.
+        """Reading of an ideal inertial measurement unit on each link at the acceleration `a`.
 
-        The unit is at `xyz`, `rpy` in the link's frame. Its accelerometer feels what accelerates it, gravity aside.
+        The unit is at `xyz`, `rpy` in the link's frame. Its accelerometer measures the acceleration minus gravity.
         """
         return self._ask("imu", (q, v, a), (links, xyz, rpy, gravity))
 
@@ -369,7 +369,7 @@ class RobotQueries(Described, ABC):
     def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
         """Directions in which each joint carries load: torques, then forces, in joint axes.
 
-        `joints` selects rows by name, in that order; None is every URDF joint, fixed ones too.
+        `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones.
         """
         return self._ask("constraint_bases", (), (joints,))
 
@@ -428,10 +428,9 @@ class RobotQueries(Described, ABC):
         frame: PointAxes = "world_aligned",
         overlay: Altered = None,
     ) -> PointMotion:
-        """Pose, velocity, Jacobian and acceleration bias of a link, or of a point that is fixed on it.
+        """Pose, velocity, Jacobian and acceleration bias of a link, or of a point fixed on it.
 
-        Which link and which point are inputs: one kernel answers for all of them, and several are asked about in one
-        call by leading axes.
+        Link and point are inputs: one kernel serves all of them, and leading axes select several in one call.
         """
         return self._ask("point_motion", (q, v, link), (point, frame, overlay))
 
@@ -458,9 +457,9 @@ class RobotQueries(Described, ABC):
         overlay: Altered = None,
         passive: Passive = True,
     ) -> OperationalSpace:
-        """Operational-space inertia of a link at a point that is fixed on it, and its inverse, in O(N).
+        """Operational-space inertia of a link at a point fixed on it, and its inverse, in O(N).
 
-        Where the link cannot move in all of `directions`, as no planar arm can, `inertia` is NaN, and a server's answer
+        If the link cannot move in all of `directions`, as the hand of a planar arm, `inertia` is NaN; a server answers
         FAILED_PRECONDITION.
         """
         return self._ask("operational_space", (q, link), (point, directions, frame, overlay, passive))
@@ -481,7 +480,7 @@ class RobotQueries(Described, ABC):
     ) -> LinkMotion:
         """Velocity, acceleration and inboard load of every link.
 
-        `frame` is the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
+        `frame` are the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
         """
         return self._ask("link_motion", (q, v, a), (frame, gravity, wrenches, overlay))
 
@@ -497,9 +496,8 @@ class RobotQueries(Described, ABC):
     def branch_inertias(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> BranchInertias:
         """The factors of the O(N) solution (19b): J_i, R_i, K_i, beta_i at every movable joint.
 
-        A body is what moves with a joint as one, as in `topology`, `newton_euler_blocks` and `influence_operators`.
-
-        There the joints yield each by itself: it has no answer where one follows another.
+        A body is a joint's link with all links fixed to it, as in `topology`, `newton_euler_blocks` and
+        `influence_operators`. Robots with mimic joints have no such factors.
         """
         return self._ask("branch_inertias", (q,), (overlay, passive))
 
@@ -507,8 +505,8 @@ class RobotQueries(Described, ABC):
     def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
         """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
 
-        `bodies`: "moving" is one body per movable joint, with all that is fixed to it: the document's; "links" is one
-        per URDF link.
+        `bodies`: "moving" is one body per movable joint, with all links fixed to it, as in the document; "links" is one
+        body per URDF link.
         """
         return self._ask("topology", (), (bodies,))
 
@@ -532,9 +530,9 @@ class RobotQueries(Described, ABC):
     ) -> InfluenceOperators:
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
-        `operator` is A: "D" is the influence of a parent on its child, (4); "beta" that on a child whose joint yields,
-        (19b), where no joint follows another. `frame` is the axes: "body" (each body's own: a block takes its column's
-        axes to its row's) or "world".
+        `operator` is A: "D" is the influence of a parent on its child, (4); "beta" the influence on a child whose joint
+        is free to move, (19b), for robots without mimic joints. `frame` are the axes: "body" (each body's own: a block
+        maps its column's axes to its row's) or "world".
         """
         return self._ask("influence_operators", (q,), (operator, frame, overlay, passive))
 
@@ -554,9 +552,9 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
     ) -> NewtonEulerBlocks:
-        """The blocks of which the equations of motion are made, one per moving body.
+        """The blocks of the equations of motion, one per moving body.
 
-        Weight and the wrenches on a body are summed at its centre of mass: F-bar, with Y = S.
+        F-bar is the sum of the weight and the wrenches on a body at its centre of mass, with Y = S.
         """
         return self._ask("newton_euler_blocks", (q, v), (frame, gravity, wrenches, overlay))
 
@@ -570,7 +568,7 @@ class RobotQueries(Described, ABC):
     def mass_matrix_steps(
         self, q: Position, *, frame: Axes = "body", overlay: Altered = None, passive: Passive = True
     ) -> MassMatrixSteps:
-        """The mass matrix with what it is made of on the way: J = Psi_D G, Q = M J, then J^T Q."""
+        """The mass matrix with its intermediate results: J = Psi_D G, Q = M J, then J^T Q."""
         return self._ask("mass_matrix_steps", (q,), (frame, overlay, passive))
 
     @query(
@@ -579,7 +577,7 @@ class RobotQueries(Described, ABC):
         control=False,
     )
     def passive_forces(self, q: Position, v: Velocity, *, overlay: Altered = None) -> PassiveForces:
-        """What joints do by themselves, part by part, in efforts that actuators add; and its energy and power."""
+        """Passive joint forces part by part, as efforts that actuators must add, with their energy and power."""
         return self._ask("passive_forces", (q, v), (overlay,))
 
     @query(
@@ -611,7 +609,7 @@ class RobotQueries(Described, ABC):
     ) -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a).
 
-        Where joints follow others both are (P.5a).
+        For robots with mimic joints both are (P.5a).
         """
         return self._ask("velocity_from_momentum", (q, p), (method, overlay, passive))
 
@@ -640,7 +638,7 @@ class RobotQueries(Described, ABC):
     def system_momentum(
         self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
     ) -> SystemMomentum:
-        """Momentum, mass and centre of mass of every branch: a link and all that hangs on it."""
+        """Momentum, mass and centre of mass of every branch: a link and all links outward of it."""
         return self._ask("system_momentum", (q, v), (frame, overlay))
 
     @query(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", bodies="links", control=False)
@@ -655,7 +653,7 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
     ) -> SystemMomentumRate:
-        """How every branch's momentum and centre of mass change, and the loads that make them change."""
+        """Rates of every branch's momentum and centre of mass, and the loads that cause them."""
         return self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches, overlay))
 
     @query(
@@ -713,7 +711,7 @@ class RobotQueries(Described, ABC):
 
     @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", bodies="links", control=False)
     def bias_accelerations(self, q: Position, v: Velocity, *, overlay: Altered = None) -> BiasAccelerations:
-        """What is left of every link's accelerations at zero joint accelerations, in link axes."""
+        """Accelerations of every link at zero joint accelerations, in link axes."""
         return self._ask("bias_accelerations", (q, v), (overlay,))
 
     @query(
@@ -757,7 +755,7 @@ class RobotQueries(Described, ABC):
         overlay: Altered = None,
         passive: Passive = True,
     ) -> HamiltonianFlow:
-        """Hamilton's equations: the rates of q and p. `method` says how v is found from p."""
+        """Hamilton's equations: the rates of q and p. `method` is that of `velocity_from_momentum`."""
         return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, overlay, passive))
 
     @query(
@@ -778,15 +776,15 @@ class RobotQueries(Described, ABC):
         control=False,
     )
     def integrate(self, q: Position, v: Velocity, dt: Step) -> PositionResult:
-        """The position after moving for `dt` with constant joint velocities: q + dt v where positions add up."""
+        """The position after moving for `dt` with constant joint velocities: q + dt v for joints with nq = nv."""
         return self._ask("integrate", (q, v, dt))
 
     @query(equation="the inverse of `integrate`", kernel="kinematics.difference", control=False)
     def difference(self, q: Position, q_to: Position) -> VelocityResult:
         """The constant joint velocities that move `q` to `q_to` in 1 s.
 
-        Angles of joints with one way to move differ as numbers, turns and all; joints with several turn by the shorter
-        way.
+        Angles of joints with one degree of freedom are subtracted, including whole turns; joints with several rotate
+        the shorter way.
         """
         return self._ask("difference", (q, q_to))
 
@@ -797,11 +795,11 @@ class RobotQueries(Described, ABC):
         """
         return self._ask("neutral", ())
 
-    @query(equation="uniform over what each joint can do", kernel="configurations.random_configuration", control=False)
+    @query(equation="uniform over the range of each joint", kernel="configurations.random_configuration", control=False)
     def random_configuration(self, *, seed: int = 0) -> PositionResult:
-        """A position at random, within the limits of each joint; the same for the same seed.
+        """A random position within the limits of each joint; the same for the same seed.
 
-        Where there are no limits: angles within pi rad, lengths within 1 m of zero, any rotation.
+        Joints without limits: angles within pi rad, lengths within 1 m of zero, any rotation.
         """
         return self._ask("random_configuration", (), (seed,))
 
@@ -829,7 +827,7 @@ class RobotQueries(Described, ABC):
         overlay: Altered = None,
         passive: Passive = True,
     ) -> State:
-        """The state one step later, the efforts held through it, and the wrenches in the axes of their links."""
+        """The state one step later. Efforts are held through the step, wrenches in the axes of their links."""
         return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, overlay, passive))
 
     @computation(
@@ -863,9 +861,10 @@ class RobotQueries(Described, ABC):
         overlay: Altered = None,
         passive: Passive = True,
     ) -> ResidualsResult:
-        """How far the formulations are apart at a state: relative residuals by name, (...,) each.
+        """Differences between the formulations at a state: relative residuals by name, (...,) each.
 
-        `dyn_service.formulations.verification` lists the names and what each compares. Rounding is 1e-16 to 1e-12.
+        `dyn_service.formulations.verification` lists the names and what each compares. Rounding errors are 1e-16 to
+        1e-12.
         """
         return self._compute("verify", q=q, v=v, a=a, gravity=gravity, overlay=overlay, passive=passive)
 
@@ -890,9 +889,9 @@ class RobotQueries(Described, ABC):
         ),
         between={
             "a": Spec(
-                ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`; where `steps` is 0 this and `finite` are all"
+                ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`, if `steps` is 0; then only this and `finite`"
             ),
-            "finite": Spec(("nv",), "1", "1, or 0 where an acceleration overflows and `a` says 0"),
+            "finite": Spec(("nv",), "1", "1; 0 if an acceleration overflows, with `a` set to 0"),
         },
     )
     def simulate(
@@ -921,50 +920,49 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
         progress: Progress = None,
     ) -> Trajectory:
-        """The motion from `q0`, `v0` under the efforts `tau`, on a grid of `steps` steps of `dt`.
+        """Simulates the motion from `q0`, `v0` under the efforts `tau`, by `steps` steps of `dt`.
 
         Args:
-            q0: (..., nq) first positions; leading axes are simulated together.
-            v0: (..., nv) first velocities.
-            tau: Efforts, held through each step: None (none), (nv,) constant, (..., steps, nv) samples, or a function
-                of (t, q, v) at the step's beginning. `adaptive` asks a function at every stage instead.
-            dt: s, of a step, and of the output grid for `adaptive`.
-            steps: How many; those after the last one that is recorded are not made.
-            method: Which solution of the equation of motion.
+            q0: (..., nq) initial positions; leading axes are simulated together.
+            v0: (..., nv) initial velocities.
+            tau: Efforts, held through each step: None (zero), (nv,) constant, (..., steps, nv) samples, or a function
+                of (t, q, v) at the beginning of the step. `adaptive` calls a function at every stage instead.
+            dt: Length of a step, s; for `adaptive`, the output grid.
+            steps: Number of steps; those after the last recorded one are not computed.
+            method: The solution of the equation of motion.
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
-                "adaptive" chooses its steps; "stick_slip" is "semi_implicit_euler" with Coulomb friction as it is,
-                without a width: joints stay at rest under loads below it, and stiff ones bear long steps. It needs no
-                `method`.
+                "adaptive" chooses its steps; "stick_slip" is "semi_implicit_euler" with exact Coulomb friction: joints
+                stay at rest under smaller loads, and stiff joints allow long steps. It ignores `method`.
             gravity: (..., 3) m/s^2, world axes; None is the default.
-            wrenches: External wrenches, held through each step in the axes of their `frame`: a `Wrench` or several,
-                whose torque, force and point are (3,) constant or (..., steps, 3) samples, or a function of (t, q, v)
-                that gives such with (..., 3), asked as a function for `tau` is.
-            payload: A body that a link carries through the motion.
-            every: Record every so many steps; the first state and these are returned.
-            p0: (..., nv) first momenta, in place of those of `v0`, for "implicit_midpoint".
-            first_step: The number of the first step, where this goes on with a longer motion: times are those of the
-                whole. From a record's q, v (and p) a motion goes on, to the last bit, as if it had not ended there.
-            contacts: Points of links that meet planes: a `Contact` or several. They, and the limits, go with "rk4",
-                "semi_implicit_euler", "explicit_euler", where friction is smoothed, and "stick_slip", where it holds.
-            position_limits: Whether joints meet stops where their positions' limits are.
-            effort_limits: Whether efforts are cut at their limits.
-            velocity_limits: Whether joints are braked beyond their velocities' limits.
-            stop_time: s, how quickly stops give way, and contacts without a stiffness; 0 is five steps, or one of
+            wrenches: External wrenches, held through each step in the axes of their `frame`: one `Wrench` or several,
+                with torque, force and point (3,) constant or (..., steps, 3) samples, or a function of (t, q, v) that
+                returns them with (..., 3), called like a function for `tau`.
+            payload: A body that a link carries during the motion.
+            every: Record every `every` steps; the initial state and these are returned.
+            p0: (..., nv) initial momenta, instead of those of `v0`, for "implicit_midpoint".
+            first_step: Number of the first step, if this continues a longer motion; times are those of the whole
+                motion. A motion continued from a record's q, v (and p) has the same bits as one without a break.
+            contacts: Points of links against planes: one `Contact` or several. Contacts and limits need "rk4",
+                "semi_implicit_euler" or "explicit_euler", which smooth friction, or "stick_slip", which does not.
+            position_limits: Whether joints have stops at their position limits.
+            effort_limits: Whether efforts are clipped to their limits.
+            velocity_limits: Whether joints are braked beyond their velocity limits.
+            stop_time: Time constant of stops, and of contacts without a stiffness, s; 0: five steps, or one step of
                 "stick_slip".
-            stop_damping: s/rad | s/m, how much stiffer they are per unit of the velocity of approach.
+            stop_damping: Relative increase of their stiffness per unit of approach velocity, s/rad | s/m.
             overlay: Changed numbers of the robot.
-            passive: Whether what joints do by themselves acts.
-            progress: Called now and then with the share that is done.
+            passive: Whether passive joint forces act.
+            progress: Called repeatedly with the completed fraction.
 
         Returns:
             `steps // every + 1` states; with "implicit_midpoint" the momenta too; with contacts or limits their forces
-            and the account of energy, see docs/contacts.md.
+            and the energy balance, see docs/contacts.md.
 
         Raises:
-            FailedPreconditionError: The state is no longer finite; names the first such step, its time and the joint.
-                Or an implicit midpoint is not found.
-            InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
-            NotFoundError: A wrench's or the payload's link does not exist.
+            FailedPreconditionError: The state is no longer finite (names the first such step, its time and the joint),
+                or the iteration for an implicit midpoint does not converge.
+            InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
+            NotFoundError: The link of a wrench or of the payload does not exist.
         """
         return self._compute(
             "simulate",
@@ -1012,10 +1010,10 @@ class RobotQueries(Described, ABC):
         overlay: Altered = None,
         passive: Passive = True,
     ) -> ContactDynamics:
-        """Accelerations under the efforts `tau` while points of links are held on planes, and the forces there.
+        """Accelerations under the efforts `tau` while points of links are held on planes, and the contact forces.
 
-        All of `contacts` are held, pulled where need be, and none slides, whatever `rigid`, `friction` and the others
-        of their numbers say: which are active is the caller's to say.
+        All of `contacts` are held, if necessary by pulling, and do not slide; `rigid`, `friction` and the following
+        fields are ignored. The caller selects the active contacts.
         """
         return self._compute(
             "contact_dynamics",
@@ -1057,35 +1055,35 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
         progress: Progress = None,
     ) -> RheonomicTrajectory:
-        """The motion of the free joints while the prescribed ones do as given, by RK4 steps.
+        """Simulates the free joints while the prescribed ones move as given, by RK4 steps.
 
         Args:
             prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the
                 grid of position, velocity, acceleration, or a function of time; see
                 `simulation/rheonomic/sampled.py`.
-            q0: (..., nf) first positions of the free joints, in the robot's order.
-            v0: (..., nf) first velocities.
-            tau: Efforts of the free joints, held through each step: None (none), (nf,) or (..., 1, nf) constant,
-                (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the step's beginning.
-            dt: s, of a step.
-            steps: How many.
-            t0: s, the time of step 0; the given motion begins at that of `first_step`.
-            first_step: Steps that were made before these, where this is part of a longer motion.
-            every: Record every so many steps; the first state and these are returned.
+            q0: (..., nf) initial positions of the free joints, in the robot's order.
+            v0: (..., nf) initial velocities.
+            tau: Efforts of the free joints, held through each step: None (zero), (nf,) or (..., 1, nf) constant,
+                (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the beginning of the step.
+            dt: Length of a step, s.
+            steps: Number of steps.
+            t0: Time of step 0, s; the prescribed motion begins at the time of `first_step`.
+            first_step: Number of the first step, if this is part of a longer motion.
+            every: Record every `every` steps; the initial state and these are returned.
             gravity: (..., 3) m/s^2, world axes; None is the default.
-            wrenches: External wrenches on links, all through the motion.
+            wrenches: External wrenches on links, constant during the motion.
             overlay: Changed numbers of the robot.
-            passive: Whether what joints do by themselves acts.
-            progress: Called now and then with the share that is done.
+            passive: Whether passive joint forces act.
+            progress: Called repeatedly with the completed fraction.
 
         Returns:
-            `steps // every + 1` states of all joints; in the last row under the efforts of the last step.
+            `steps // every + 1` states of all joints; the last one under the efforts of the last step.
 
         Raises:
             NotFoundError: There is no movable joint of a prescribed one's name.
-            InvalidArgumentError: An argument of the wrong shape or value; `path` names it.
-            FailedPreconditionError: The accelerations are no longer finite, at the step and time that are named; or
-                the free joints' mass matrix is singular.
+            InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
+            FailedPreconditionError: The accelerations are no longer finite (names step and time), or the mass matrix of
+                the free joints is singular.
         """
         return self._compute(
             "simulate_rheonomic",
@@ -1125,14 +1123,13 @@ class RobotQueries(Described, ABC):
         overlay: Altered = None,
         passive: Passive = True,
     ) -> GroundReactions:
-        """Joint efforts and contact forces together, while a robot on its feet moves as given.
+        """Joint efforts and contact forces of a robot on its feet that moves as given.
 
-            M a + h = tau + J^T f,    tau = 0 at the joints that nothing drives, f within the friction cones
+            M a + h = tau + J^T f,    tau = 0 at undriven joints, f within the friction cones
 
-        Where several f do it, the one with the least |f| is taken, or (`least="efforts"`) with the least |tau|; `rank`
-        and `indeterminate` say how many there are. Where none does, f is the one that leaves the least, `residual` says
-        how much that is, and `supported` is 0. Rigid contacts have no cone; where one of another binds, the extra
-        `contacts` is needed.
+        If several f satisfy this, the result has the least |f| or, with `least="efforts"`, the least |tau|; `rank` and
+        `indeterminate` describe the set. If no f does, the result has the least `residual`, and `supported` is 0. Rigid
+        contacts have no cone. Active friction cones need the extra `contacts`.
         """
         return self._compute(
             "ground_reactions",
@@ -1150,11 +1147,11 @@ class RobotQueries(Described, ABC):
 
 
 class GaitQueries(ABC):
-    """Questions about measured segments, which no robot is needed for: see `dyn_service.formulations.segments`."""
+    """Queries about measured segments, without a robot; see `dyn_service.formulations.segments`."""
 
     @abstractmethod
     def _compute(self, row: str, **arguments: Any) -> Any:
-        """The answer to a row of `COMPUTATIONS`."""
+        """Answers a row of `COMPUTATIONS`."""
 
     @computation(
         equation="Matrix Formalism, 3-D gait, Problem 2",

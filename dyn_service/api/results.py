@@ -1,7 +1,7 @@
-"""What queries with several outputs answer: one named result each.
+"""The results of queries with several outputs, one class each.
 
-A field with a `Spec` is an output; one without labels the rows of the others. Every result may carry leading axes,
-which stand before the core shape that the `Spec` gives.
+A field with a `Spec` is an output; a field without one labels the rows of the others. Outputs may have leading axes
+before the core shape of their `Spec`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _COMPONENTS = ("torque x", "torque y", "torque z", "force x", "force y", "force 
 
 @dataclass(frozen=True, eq=False)
 class ConstraintForces:
-    """What each joint carries. Row k belongs to `joints[k]`; every row is at that joint's origin.
+    """The load of each joint. Row k belongs to `joints[k]`, at that joint's origin.
 
-    joints: names, in row order: every URDF joint, fixed ones too, unless the query selected some.
+    joints: names in row order: every URDF joint, including fixed ones, or the selected ones.
     """
 
     joints: tuple[str, ...]
@@ -38,7 +38,7 @@ class ConstraintForces:
         Spec(
             ("nj",),
             "N m | N",
-            "the wrench's part along the free axis; 0 at fixed joints, of several the length",
+            "component of the wrench along the free axis; 0 at fixed joints; the norm if there are several axes",
         ),
     ]
     constraint: Annotated[
@@ -46,11 +46,11 @@ class ConstraintForces:
     ]
 
     def component(self, joint: str, name: str) -> Array:
-        """One component of a joint's constraint load, (...), such as `"force z"`: Newton-Euler (20).
+        """Returns one component of a joint's constraint load, (...), such as `"force z"`: Newton-Euler (20).
 
         Args:
             joint: The joint's name.
-            name: `torque` or `force`, and `x`, `y` or `z` of the axes in which the query was asked.
+            name: `torque` or `force`, and `x`, `y` or `z` in the axes of the query's `frame`.
 
         Raises:
             NotFoundError: There is no row for that joint.
@@ -69,9 +69,9 @@ class ConstraintForces:
 
 @dataclass(frozen=True, eq=False)
 class ForceTorque:
-    """What ideal force/torque sensors in joints read, each in its own axes about its own origin.
+    """Readings of ideal force/torque sensors in joints, each in the sensor's axes about its origin.
 
-    joints: names, in row order: every URDF joint, fixed ones too, unless the query selected some.
+    joints: names in row order: every URDF joint, including fixed ones, or the selected ones.
     """
 
     joints: tuple[str, ...]
@@ -81,21 +81,21 @@ class ForceTorque:
 
 @dataclass(frozen=True, eq=False)
 class ImuReading:
-    """What ideal inertial measurement units on links read, each in its own axes.
+    """Readings of ideal inertial measurement units on links, each in its own axes.
 
-    links: names, in row order: every link unless the query selected some.
+    links: names in row order: every link, or the selected ones.
     """
 
     links: tuple[str, ...]
     specific_force: Annotated[
-        Array, Spec(("nl", 3), "m/s^2", "acceleration of the sensor less gravity: at rest g upwards")
+        Array, Spec(("nl", 3), "m/s^2", "acceleration of the sensor minus gravity: g upwards at rest")
     ]
     angular_velocity: Annotated[Array, Spec(("nl", 3), "rad/s", "of the link")]
 
 
 @dataclass(frozen=True, eq=False)
 class LinkPoses:
-    """Where each link is. Row k belongs to `links[k]`."""
+    """The pose of each link. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
     rotation: Annotated[Array, Spec(("nl", 3, 3), "1", "R_WL: columns are the link's axes in world axes")]
@@ -104,47 +104,48 @@ class LinkPoses:
 
 @dataclass(frozen=True, eq=False)
 class PointMotion:
-    """Where a point of a link is, how it moves, and how the joints move it. Six-vectors have the angular part first.
+    """Pose, velocity and Jacobian of a point of a link. Six-vectors have the angular part first.
 
         velocity = jacobian v,    d/dt velocity = jacobian a + bias
 
-    With `frame="world_aligned"` the last three of `d/dt velocity` are the point's acceleration; with the others it is
-    the rate of the entries of `velocity`, which is a spatial acceleration.
+    With `frame="world_aligned"`, the last three entries of `d/dt velocity` are the point's acceleration. With the other
+    frames, `d/dt velocity` is a spatial acceleration, the rate of the entries of `velocity`.
     """
 
     rotation: Annotated[Array, Spec((3, 3), "1", "R_WL: columns are the link's axes in world axes")]
     position: Annotated[Array, Spec((3,), "m", "of the point in the world")]
     velocity: Annotated[Array, Spec((6,), "rad/s, m/s", "[angular; linear]")]
-    jacobian: Annotated[Array, Spec((6, "nv"), "1 | m | 1/m", "takes joint velocities to `velocity`")]
+    jacobian: Annotated[Array, Spec((6, "nv"), "1 | m | 1/m", "maps joint velocities to `velocity`")]
     bias: Annotated[Array, Spec((6,), "rad/s^2, m/s^2", "J-dot v: the rate of `velocity` at zero joint accelerations")]
 
 
 @dataclass(frozen=True, eq=False)
 class OperationalSpace:
-    """How hard it is to accelerate a point of a link. Rows and columns are rx, ry, rz, x, y, z.
+    """Inertia of a point of a link. Rows and columns are rx, ry, rz, x, y, z.
 
-    With J of `PointMotion`, in the same axes, mobility = J M^-1 J^T. `inertia` is its inverse in the directions that
-    count, and 0 in the others.
+    With J of `PointMotion`, in the same axes, mobility = J M^-1 J^T. `inertia` is its inverse in the selected
+    directions, and 0 in the others.
     """
 
     mobility: Annotated[
-        Array, Spec((6, 6), "1/(kg m^2), 1/(kg m), 1/kg", "Omega: accelerations that a wrench on the point adds")
+        Array,
+        Spec((6, 6), "1/(kg m^2), 1/(kg m), 1/kg", "Omega: maps a wrench on the point to the accelerations it causes"),
     ]
     inertia: Annotated[
         Array,
         Spec(
             (6, 6),
             "kg m^2, kg m, kg",
-            "Lambda: the wrench that it takes to add accelerations; NaN where some of them cannot be",
-            singular="at this state link '{link}' cannot move in all of the directions that count, and J M^-1 J^T is "
-            "singular: ask with fewer `directions`",
+            "Lambda: maps accelerations to the wrench that causes them; NaN if the link cannot move in some direction",
+            singular="at this state link '{link}' cannot move in all of the selected directions, and J M^-1 J^T is "
+            "singular: use fewer `directions`",
         ),
     ]
 
 
 @dataclass(frozen=True, eq=False)
 class LinkMotion:
-    """How each link moves and what moves it, at its inboard joint's origin. Row k belongs to `links[k]`."""
+    """Motion and inboard load of each link at its inboard joint's origin. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
     velocity: Annotated[Array, Spec(("nl", 6), "rad/s, m/s", "[omega; velocity of the origin]", turned=True)]
@@ -161,48 +162,48 @@ class BranchInertias:
     """The factors of the inverse mass matrix, (19b). Row k belongs to the movable joint `joints[k]`, in its axes."""
 
     joints: tuple[str, ...]
-    inertia: Annotated[Array, Spec(("nm", 6, 6), "kg m^2, kg m, kg", "J: the branch's inertia, its joints yielding")]
+    inertia: Annotated[Array, Spec(("nm", 6, 6), "kg m^2, kg m, kg", "J: articulated inertia of the branch")]
     resistance: Annotated[
-        Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "R = G^T J G: what each joint meets; zero between joints")
+        Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "R = G^T J G: inertia along each joint, block diagonal")
     ]
-    gain: Annotated[Array, Spec(("nv", 6), "1, m, 1/m", "K = J G R^-1, a row per entry of v")]
+    gain: Annotated[Array, Spec(("nv", 6), "1, m, 1/m", "K = J G R^-1, one row per entry of v")]
     influence: Annotated[
         Array,
-        Spec(
-            ("nm", 6, 6), "1, m", "beta = (e - G K^T) D: from the moving body that carries it; 0 where it is the world"
-        ),
+        Spec(("nm", 6, 6), "1, m", "beta = (e - G K^T) D: from the parent moving body; 0 if the parent is the world"),
     ]
 
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Who hangs on whom: the pattern of Phi and Psi. Row k belongs to `links[k]`, which hangs by the joint `joints[k]`.
+    """The tree of bodies: the pattern of Phi and Psi. Row k belongs to `links[k]`, whose inboard joint is `joints[k]`.
 
-    Parent before child, and depth first: a branch is a run of rows. A body has the name of its link.
+    Parents precede children, depth first, so that a branch is a range of rows. A body has the name of its link.
     """
 
     links: Annotated[tuple[str, ...], Names("nb", "link")]
-    joints: Annotated[tuple[str, ...], Names("nb", "row", "the joints by which the rows hang; the root link has none")]
-    parent: Annotated[Array, Spec(("nb",), "1", "row of the parent; -1 where it is the world")]
-    ancestors: Annotated[Array, Spec(("nb", "nb"), "1", "1 where column j is row i or carries it, j <= i, else 0: Psi")]
-    children: Annotated[Array, Spec(("nb", "nb"), "1", "1 where row i is the parent of column j, else 0: Phi^T")]
-    nilpotency: Annotated[Array, Spec((), "1", "m, with Phi^m = 0: bodies on the longest chain")]
+    joints: Annotated[tuple[str, ...], Names("nb", "row", "inboard joints of the rows; the root link has none")]
+    parent: Annotated[Array, Spec(("nb",), "1", "row of the parent; -1: the world")]
+    ancestors: Annotated[
+        Array, Spec(("nb", "nb"), "1", "1 if column j is row i or an ancestor of it, j <= i, else 0: Psi")
+    ]
+    children: Annotated[Array, Spec(("nb", "nb"), "1", "1 if row i is the parent of column j, else 0: Phi^T")]
+    nilpotency: Annotated[Array, Spec((), "1", "m, with Phi^m = 0: number of bodies in the longest chain")]
 
     def parent_of(self, link: str) -> str | None:
-        """The body that carries `link`; None where it is the world."""
+        """Returns the parent body of `link`; None: the world."""
         row = int(self.parent[self._row(link)])
         return self.links[row] if row >= 0 else None
 
     def ancestors_of(self, link: str) -> tuple[str, ...]:
-        """{j <= i}: from the root to `link`, itself included."""
+        """Returns {j <= i}: the bodies from the root to `link`, inclusive."""
         return self._marked(self.ancestors[self._row(link)])
 
     def children_of(self, link: str) -> tuple[str, ...]:
-        """The bodies whose parent is `link`."""
+        """Returns the bodies whose parent is `link`."""
         return self._marked(self.children[self._row(link)])
 
     def branch_of(self, link: str) -> tuple[str, ...]:
-        """{j >= i}: `link` and all that hangs on it."""
+        """Returns {j >= i}: `link` and all bodies outward of it."""
         return self._marked(self.ancestors[:, self._row(link)])
 
     def _marked(self, marks: Array) -> tuple[str, ...]:
@@ -218,26 +219,28 @@ class Topology:
 class InfluenceOperators:
     """Phi_A and Psi_A as blocks with their places, for moving bodies named by their inboard joints.
 
-    Block k of `phi` stands in row `joints[k]`, column `parents[k]`; block k of `psi` in row `rows[k]`, column
+    Block k of `phi` is in row `joints[k]`, column `parents[k]`; block k of `psi` is in row `rows[k]`, column
     `columns[k]`. All other blocks are zero.
     """
 
     joints: tuple[str, ...]
     parents: Annotated[
-        tuple[str, ...], Names("nm", "parent", 'the joint of the body that carries the row\'s; "" is the world')
+        tuple[str, ...], Names("nm", "parent", 'inboard joint of the parent body of the row; "" is the world')
     ]
     rows: Annotated[tuple[str, ...], Names("na", "row", "the rows of `psi`")]
-    columns: Annotated[tuple[str, ...], Names("na", "column", "the columns of `psi`: the row's joint, or one inboard")]
+    columns: Annotated[
+        tuple[str, ...], Names("na", "column", "the columns of `psi`: the row's joint, or one inboard of it")
+    ]
     phi: Annotated[
         Array,
-        Spec(("nm", 6, 6), "1, m", "A_i, from the parent; 0 where it is the world", turned=("row", "parent")),
+        Spec(("nm", 6, 6), "1, m", "A_i, from the parent; 0 if the parent is the world", turned=("row", "parent")),
     ]
     psi: Annotated[
         Array, Spec(("na", 6, 6), "1, m", "A_i A_ip .. down to below j; e for j = i", turned=("row", "column"))
     ]
 
     def dense(self) -> tuple[Array, Array]:
-        """Phi_A and Psi_A whole, (..., 6 nv, 6 nv) each, bodies in the order of `joints`."""
+        """Returns Phi_A and Psi_A, (..., 6 nv, 6 nv) each, with bodies in the order of `joints`."""
         carried = [k for k, parent in enumerate(self.parents) if parent]
         return (
             self._assembled(self.phi, [(k, self.joints[k], self.parents[k]) for k in carried]),
@@ -257,18 +260,22 @@ class InfluenceOperators:
 
 @dataclass(frozen=True, eq=False)
 class NewtonEulerBlocks:
-    """The blocks of (1)-(17), Y and F-bar too, moving bodies named by their inboard joints. Row k is `joints[k]`'s.
+    """The blocks of (1)-(17), with Y and F-bar, for moving bodies named by their inboard joints. Row k is
+    `joints[k]`'s.
 
-    Each body is what moves with its joint as one, links behind fixed joints included, seen from the joint's origin.
+    Each body consists of the links that move with its joint, including those behind fixed joints; the reference point
+    is the joint's origin.
     """
 
     joints: tuple[str, ...]
     influence: Annotated[
-        Array, Spec(("nm", 6, 6), "1, m", "D, (4); 0 where the parent is the world", turned=("row", "parent"))
+        Array, Spec(("nm", 6, 6), "1, m", "D, (4); 0 if the parent is the world", turned=("row", "parent"))
     ]
     free_axis: Annotated[
         Array,
-        Spec(("nr", 6), "1", "G, (4), a row per way to move; of a follower times its multiplier", turned=True),
+        Spec(
+            ("nr", 6), "1", "G, (4), one row per degree of freedom; times the multiplier for mimic joints", turned=True
+        ),
     ]
     centre_lever: Annotated[Array, Spec(("nm", 6, 6), "1, m", "S, (1): to the centre of mass", turned=("row", "row"))]
     velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A, (5a)", turned=True)]
@@ -286,7 +293,7 @@ class NewtonEulerBlocks:
         Spec(("nm", 6, 6), "1, m", "Y, (11): to the point of F-bar, here the centre of mass", turned=("row", "row")),
     ]
     external_loads: Annotated[
-        Array, Spec(("nm", 6), "N m, N", "F-bar, (11): weight and wrenches, summed at the centre of mass", turned=True)
+        Array, Spec(("nm", 6), "N m, N", "F-bar, (11): sum of weight and wrenches at the centre of mass", turned=True)
     ]
 
 
@@ -309,11 +316,11 @@ class ConstraintBases:
     """Directions in which joints carry load, (20), in joint axes. Row k belongs to `joints[k]`."""
 
     joints: tuple[str, ...]
-    basis: Annotated[Array, Spec(("nj", 6, 6), "1", "columns: directions, orthonormal; 0 beyond their number")]
-    directions: Annotated[Array, Spec(("nj",), "1", "how many: 5 where the joint moves, 6 where it is fixed")]
+    basis: Annotated[Array, Spec(("nj", 6, 6), "1", "columns: orthonormal directions; further columns are 0")]
+    directions: Annotated[Array, Spec(("nj",), "1", "number of directions: 5 for a movable joint, 6 for a fixed one")]
 
     def of(self, joint: str) -> Array:
-        """The directions of one joint, (6, 5), or (6, 6) for a fixed one.
+        """Returns the directions of one joint, (6, 5), or (6, 6) for a fixed one.
 
         Raises:
             NotFoundError: There is no row for that joint.
@@ -327,7 +334,7 @@ class ConstraintBases:
 
 @dataclass(frozen=True, eq=False)
 class SystemMomentum:
-    """Momentum of each branch. Row k belongs to `links[k]` and all that hangs on it, about that link's origin."""
+    """Momentum of each branch about its link's origin. Row k: the branch of `links[k]` and all links outward of it."""
 
     links: tuple[str, ...]
     momentum: Annotated[Array, Spec(("nl", 6), "N m s, N s", "K = [H; P]: angular, linear", turned=True)]
@@ -339,9 +346,9 @@ class SystemMomentum:
 
 @dataclass(frozen=True, eq=False)
 class SystemMomentumRate:
-    """How the momentum of each branch changes, and why. Row k belongs to `links[k]` and all that hangs on it.
+    """Rates of the momentum of each branch, and their causes. Row k: `links[k]` and all links outward of it.
 
-    Rates are those that stand still in the world sees; `frame` only says in whose axes their components are.
+    Rates are those in the world; `frame` only selects the axes of their components.
     """
 
     links: tuple[str, ...]
@@ -364,9 +371,9 @@ class SystemMomentumRate:
 
 @dataclass(frozen=True, eq=False)
 class PassiveForces:
-    """What joints do by themselves, in efforts that actuators add because of it: tau = M a + C + g + their sum.
+    """Passive joint forces, as efforts that actuators must add: tau = M a + C + g + their sum.
 
-    Armature, which acts with acceleration, is in the mass matrix.
+    Armature is in the mass matrix.
     """
 
     damping: Annotated[Array, Spec(("nv",), "N m | N", "d v", kind="effort")]
@@ -378,12 +385,12 @@ class PassiveForces:
 
 @dataclass(frozen=True, eq=False)
 class Energy:
-    """Energy of the robot, its joints' rotors and springs among it. Potential energy is zero where a link's centre of
-    mass is in the world's origin, and a spring at rest.
+    """Energy of the robot, including its rotors and springs. The potential energy of a link is zero with its centre of
+    mass at the world's origin, that of a spring at its position of rest.
     """
 
     kinetic: Annotated[Array, Spec((), "J", "T = v^T M v / 2")]
-    potential: Annotated[Array, Spec((), "J", "V = - sum of m g . r, and what springs keep")]
+    potential: Annotated[Array, Spec((), "J", "V = - sum of m g . r, and the energy of springs")]
     total: Annotated[Array, Spec((), "J", "T + V")]
     lagrangian: Annotated[Array, Spec((), "J", "L = T - V")]
 
@@ -399,7 +406,7 @@ class Hamiltonian:
 
 @dataclass(frozen=True, eq=False)
 class HamiltonianFlow:
-    """Hamilton's equations: how positions and momenta change."""
+    """Hamilton's equations: the rates of positions and momenta."""
 
     v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "q-dot = dH/dp", kind="velocity")]
     p_dot: Annotated[Array, Spec(("nv",), "N m | N", "p-dot = -dH/dq + Q", kind="effort")]
@@ -415,15 +422,15 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class EquationTerms:
-    """M a = C + G + Q + E + P, each term as the equation has it on its right side."""
+    """M a = C + G + Q + E + P, each term with its sign on the right-hand side."""
 
     mass_matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "M", kind="effort")]
     velocity_forces: Annotated[Array, Spec(("nv",), "N m | N", "C: centrifugal and Coriolis", kind="effort")]
     gravity_forces: Annotated[Array, Spec(("nv",), "N m | N", "G: weight", kind="effort")]
-    efforts: Annotated[Array, Spec(("nv",), "N m | N", "Q: what drives the joints", kind="effort")]
-    external_forces: Annotated[Array, Spec(("nv",), "N m | N", "E: wrenches from outside", kind="effort")]
+    efforts: Annotated[Array, Spec(("nv",), "N m | N", "Q: efforts of the actuators", kind="effort")]
+    external_forces: Annotated[Array, Spec(("nv",), "N m | N", "E: external wrenches", kind="effort")]
     passive_forces: Annotated[
-        Array, Spec(("nv",), "N m | N", "P: what joints do by themselves, less armature, which is in M", kind="effort")
+        Array, Spec(("nv",), "N m | N", "P: passive joint forces, without armature, which is in M", kind="effort")
     ]
 
 
@@ -447,7 +454,7 @@ class BiasAccelerations:
 
 @dataclass(frozen=True, eq=False)
 class BodyRecursion:
-    """The recursion's intermediate results, each link's in its own axes, and the efforts. Row k is `links[k]`."""
+    """The recursion's intermediate results, in each link's own axes, and the efforts. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
     omega: Annotated[Array, Spec(("nl", 3), "rad/s", "angular velocity")]
@@ -457,7 +464,7 @@ class BodyRecursion:
     moment: Annotated[Array, Spec(("nl", 3), "N m", "eta: from the parent on the link, at its origin")]
     tau: Annotated[Array, Spec(("nv",), "N m | N", "joint efforts")]
     centre_acceleration: Annotated[Array, Spec(("nl", 3), "m/s^2", "v-dot_cm: acceleration of the centre of mass")]
-    centre_force: Annotated[Array, Spec(("nl", 3), "N", "F = m (v-dot_cm - g): net force, weight not counted")]
+    centre_force: Annotated[Array, Spec(("nl", 3), "N", "F = m (v-dot_cm - g): net force without weight")]
     centre_moment: Annotated[
         Array, Spec(("nl", 3), "N m", "N = M omega-dot + omega x M omega, about the centre of mass")
     ]
@@ -471,30 +478,35 @@ class Trajectory:
     q: Annotated[Array, Spec(("K", "nq"), "rad | m", "joint positions")]
     v: Annotated[Array, Spec(("K", "nv"), "rad/s | m/s", "joint velocities")]
     p: Annotated[
-        Array | None, Spec(("K", "nv"), "N m s | N s", "generalised momenta, where they were integrated, else None")
+        Array | None, Spec(("K", "nv"), "N m s | N s", "generalised momenta, if they were integrated, else None")
     ] = None
     contact_forces: Annotated[
         Array | None,
         Spec(
             ("K", "nc", 3),
             "N",
-            "on the robot at each contact, world axes, mean over the step that ends there; None without contacts",
+            "on the robot at each contact, world axes, mean over the step before the record; None without contacts",
         ),
     ] = None
     stop_efforts: Annotated[
         Array | None,
-        Spec(("K", "nv"), "N m | N", "of stops and brakes, mean over that step; None without stops and brakes"),
+        Spec(("K", "nv"), "N m | N", "of stops and brakes, mean over the same step; None without stops and brakes"),
     ] = None
     clamped: Annotated[
         Array | None,
-        Spec(("K", "nv"), "1", "steps since the record before whose effort was cut; None where none may be"),
+        Spec(
+            ("K", "nv"),
+            "1",
+            "steps since the previous record with clipped effort; None without effort limits",
+        ),
     ] = None
     work: Annotated[
         Array | None,
         Spec(
             ("K", 2),
             "J",
-            "of efforts, of external wrenches, since the record before; with limits or contacts, like the next two",
+            "of efforts, of external wrenches, since the previous record; None without limits and contacts, like the "
+            "next two",
         ),
     ] = None
     stored: Annotated[Array | None, Spec(("K", 2), "J", "in stops, in contacts")] = None
@@ -503,8 +515,7 @@ class Trajectory:
         Spec(
             ("K", 4),
             "J",
-            "by what joints do by themselves, stops and brakes, contacts, `stick_slip`'s steps, since the record "
-            "before",
+            "by passive joint forces, stops and brakes, contacts, steps of `stick_slip`, since the previous record",
         ),
     ] = None
 
@@ -515,44 +526,43 @@ class ContactDynamics:
 
     a: Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", kind="acceleration")]
     forces: Annotated[
-        Array, Spec(("nc", 3), "N", "on the robot at each contact, world axes; the least where not determined")
+        Array, Spec(("nc", 3), "N", "on the robot at each contact, world axes; the least ones if not unique")
     ]
-    rank: Annotated[Array, Spec((), "1", "independent ones of the 3 nc directions that are held")]
+    rank: Annotated[Array, Spec((), "1", "number of independent directions of the 3 nc that are held")]
     violation: Annotated[
-        Array, Spec((), "m/s^2", "the largest acceleration that is left in them; 0 but where they contradict another")
+        Array,
+        Spec((), "m/s^2", "largest remaining acceleration in these directions; 0 unless they contradict each other"),
     ]
 
 
 class RheonomicTrajectory(NamedTuple):
-    """A motion on a grid of K times, of which some joints' part was given."""
+    """A motion on a grid of K times with some joints prescribed."""
 
     t: Annotated[Array, Spec(("K",), "s", "times")]
     q: Annotated[Array, Spec(("K", "nq"), "rad | m", "positions of all joints")]
     v: Annotated[Array, Spec(("K", "nv"), "rad/s | m/s", "velocities of all joints")]
     a: Annotated[Array, Spec(("K", "nv"), "rad/s^2 | m/s^2", "accelerations of all joints")]
-    tau: Annotated[Array, Spec(("K", "nv"), "N m | N", "efforts; of the prescribed joints what makes them move so")]
+    tau: Annotated[Array, Spec(("K", "nv"), "N m | N", "efforts; of prescribed joints those that cause their motion")]
 
 
 class GroundReactions(NamedTuple):
-    """What acts while a robot moves as given: its joints' efforts, and the forces at its contacts."""
+    """Joint efforts and contact forces of a robot that moves as given."""
 
     tau: Annotated[
         Array, Spec(("nv",), "N m | N", "joint efforts; for undriven joints the residual, 0 except for rounding")
     ]
     forces: Annotated[Array, Spec(("nc", 3), "N", "on the robot at each contact, world axes")]
-    residual: Annotated[
-        Array, Spec((), "1", "what is left at the joints that nothing drives, as a share of what they need")
-    ]
-    supported: Annotated[Array, Spec((), "1", "1 where the contacts make this motion, else 0: a residual above 1e-8")]
-    rank: Annotated[Array, Spec((), "1", "the directions of the undriven joints that contacts push in")]
+    residual: Annotated[Array, Spec((), "1", "remaining effort at undriven joints, relative to the required one")]
+    supported: Annotated[Array, Spec((), "1", "1 if the contacts permit this motion, else 0: a residual above 1e-8")]
+    rank: Annotated[Array, Spec((), "1", "number of directions of the undriven joints in which contacts act")]
     indeterminate: Annotated[
         Array,
-        Spec((), "1", "3 nc - rank: how many forces inside the robot may be added"),
+        Spec((), "1", "3 nc - rank: dimension of the internal forces"),
     ]
 
 
 class SegmentLoads(NamedTuple):
-    """What acts on each segment at its proximal joint: the ankle for the foot, the knee for the shank."""
+    """Loads on each segment at its proximal joint: the ankle for the foot, the knee for the shank."""
 
     force: Annotated[Array, Spec(("n", 3), "N", "at the upper joints, global basis")]
     moment: Annotated[Array, Spec(("n", 3), "N m", "at the upper joints, segment's basis")]
@@ -562,14 +572,14 @@ class SegmentMatrices(NamedTuple):
     """M q-ddot = C + G + Q + E of n segments, Q = A [F_1; M_1; F_2; ...], and its solution.
 
     Entry 6i to 6i + 2 belongs to segment i's force equation, N, global basis; 6i + 3 to 6i + 5 to its moment equation,
-    N m, segment's basis. Only A depends on where the joints are.
+    N m, segment's basis. Only A depends on the positions of the joints.
     """
 
     mass_matrix: Annotated[Array, Spec(("6n", "6n"), "kg, kg m^2", "M: masses and inertias on the diagonal")]
     acceleration: Annotated[Array, Spec(("6n",), "m/s^2, rad/s^2", "q-ddot: the centre's, then omega-dot")]
     velocity_forces: Annotated[Array, Spec(("6n",), "N, N m", "C")]
     gravity_forces: Annotated[Array, Spec(("6n",), "N, N m", "G")]
-    external_forces: Annotated[Array, Spec(("6n",), "N, N m", "E: the ground and other loads from outside")]
+    external_forces: Annotated[Array, Spec(("6n",), "N, N m", "E: ground and other external loads")]
     efforts: Annotated[Array, Spec(("6n",), "N, N m", "Q = M q-ddot - C - G - E")]
     load_matrix: Annotated[Array, Spec(("6n", "6n"), "1, m", "A")]
-    loads: Annotated[Array, Spec(("6n",), "N, N m", "A^-1 Q: what `segment_inverse_dynamics` answers, stacked")]
+    loads: Annotated[Array, Spec(("6n",), "N, N m", "A^-1 Q: the results of `segment_inverse_dynamics`, stacked")]

@@ -1,7 +1,7 @@
-"""What a row of the table says: its inputs, options and outputs, and which kernel or function answers it.
+"""The types of the table: rows with their inputs, options, outputs, and kernels or functions.
 
-`Spec` is one input or output, `Option` one option; `Query` and `Computation` are the two kinds of row. They are made
-from annotated methods, see `declaring`.
+`Spec` is an input or output, `Option` an option; `Query` and `Computation` are the two kinds of rows. `declaring` makes
+them from annotated methods.
 """
 
 from __future__ import annotations
@@ -33,49 +33,49 @@ Kind = Literal[
     "link",
     "directions",
 ]
-"""What an input or output means, and so how it is treated, whatever its name:
+"""The meaning of an input or output, which determines its treatment; names have no meaning:
 
-    position                   where the joints stand, (nq,); the first input of this kind is where the robot stands
+    position                   joint positions, (nq,); the first input of this kind is the robot's position
     velocity, acceleration     of the joints, (nv,)
-    effort, momentum           of the joints, (nv,), and the mass matrix: they scale with what each joint moves
+    effort, momentum           of the joints, (nv,), and the mass matrix: they scale with each joint's inertia
     gain                       of a controller
-    gravity                    (3,), the robot's own where it is left out
-    wrenches                   external wrenches on links, `Wrench` in and one six-vector per body to the kernel
+    gravity                    (3,); default: the robot's own
+    wrenches                   external wrenches on links: `Wrench`; kernels get one six-vector per body
     duration                   a length of time
-    payload                    a body that a link carries, `Payload`
-    overlay                    changed numbers of the robot, an `Overlay` as input and its numbers for the kernel
-    contacts                   points of links at which the ground pushes, `Contact`
-    motions                    of joints that move as given, by name: `GivenMotion`
+    payload                    a body fixed to a link: `Payload`
+    overlay                    changed numbers of the robot: `Overlay`; kernels get its numbers
+    contacts                   points of links that touch the ground: `Contact`
+    motions                    of prescribed joints, by name: `GivenMotion`
     residuals                  one output for each formulation, by its name
-    link                       a link by its name, or lists of these as leading axes; to the kernel (nl,), 1 at it
-    directions                 some of `DIRECTIONS` by their names; to the kernel (6,), 1 at each of them
-    plain                      none of these
+    link                       a link's name, or lists of names as leading axes; kernels get (nl,), one-hot
+    directions                 some of `DIRECTIONS` by name; kernels get (6,), 1 at each of them
+    plain                      any other
 """
 
 BY_NAME: frozenset[Kind] = frozenset({"link", "directions"})
-"""The kinds of input that are given by name, and reach kernels as numbers: 1 for what is named and 0 for the rest."""
+"""Kinds of inputs given by names, which kernels get as one-hot vectors."""
 
 DIRECTIONS = ("rx", "ry", "rz", "x", "y", "z")
-"""In which a point's link can turn, about its axes, and the point can move, along them: the order of [omega; v]."""
+"""Rotations of a point's link about its axes and translations of the point along them, in the order of [omega; v]."""
 
 
 Bodies = Literal["links", "moving", "chosen"]
-"""What the bodies of a kernel's tree are: one per link, fixed joints included; one per movable joint, in the axes of
-that joint's child link; or the same in whichever frames cost least, which an answer must not depend on.
+"""Bodies of a kernel's tree: one per link, including those behind fixed joints; one per movable joint, in the axes of
+that joint's child link; or one per movable joint in the frames of least cost, on which the answer must not depend.
 """
 
 
 PassivePart = Literal["damping", "friction", "armature", "springs"]
-"""What joints do by themselves: see `dynamics/passive.py`."""
+"""Passive joint properties: see `dynamics/passive.py`."""
 
 EVERY_PART: tuple[PassivePart, ...] = typing.get_args(PassivePart)
-"""All of it."""
+"""All passive joint properties."""
 
 
 class Variant(NamedTuple):
-    """Of a row's kernel, what it takes beside what the row requires.
+    """The additional inputs of a row's kernel.
 
-    wrenches: external wrenches on the bodies. overlay: the numbers of its bodies and joints, which else are constants.
+    wrenches: external wrenches on the bodies. overlay: numbers of bodies and joints, which otherwise are constants.
     """
 
     wrenches: bool = False
@@ -83,12 +83,12 @@ class Variant(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What of it there is."""
+        """The names of its additional inputs."""
         return tuple(name for name, there in zip(self._fields, self, strict=True) if there)
 
 
 PLAIN, PUSHED = Variant(), Variant(wrenches=True)
-"""The kernel that takes nothing else, and that with external wrenches."""
+"""The kernels without and with external wrenches."""
 
 
 class Dimensions(Protocol):
@@ -106,12 +106,11 @@ _OBJECTS = BY_NAME | {"wrenches", "payload", "contacts", "overlay"}
 class Spec:
     """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
 
-    `default` is what an input that may be left out is then, but for kinds that say it themselves, such as gravity.
-    `scalar` marks inputs for which one number stands for a vector of equal numbers; `turned` marks outputs made of
-    vectors in link axes, which the `axes` option turns. True: its last axis holds vectors in the axes of the row's
-    link. Else it says of each axis after the first whose axes these are: `row`, `column`, `parent`, "" for none.
-    `singular` says, of an output that is NaN at states at which it has no value, why it has none; what stands there in
-    braces is what was given for that input.
+    `default` is the value of an omitted input; kinds such as gravity have their own. `scalar` marks inputs for which a
+    number means a vector of equal numbers. `turned` marks outputs of vectors in link axes, which the `axes` option
+    rotates. True: the last axis contains vectors in the axes of the row's link. Otherwise it names, for each axis after
+    the first, whose axes these are: `row`, `column`, `parent`, or "" for none. `singular` is the reason why an output
+    has no value, and is NaN, at some states; names of inputs in braces are replaced by their values.
     """
 
     shape: tuple[str | int, ...]
@@ -125,20 +124,20 @@ class Spec:
     singular: str = ""
 
     def __str__(self) -> str:
-        """Shape with leading axes, unit, and text; of an object no shape."""
+        """Returns shape with leading axes, unit and text; no shape for objects."""
         shape = "" if self.kind in _OBJECTS else f"({', '.join(map(str, ('...', *self.shape)))})"
         return "; ".join(filter(None, (", ".join(filter(None, (shape, self.unit))), self.text)))
 
     def dims(self, sizes: Dimensions) -> tuple[int, ...]:
-        """The core shape in numbers."""
+        """Returns the core shape as numbers."""
         return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
 
 
 @dataclass(frozen=True)
 class Names:
-    """An output that is a list of names: what the entries along `dimension` are called.
+    """An output that lists the names of the entries along `dimension`.
 
-    of: which of the names that they have: those of the `row`, of its `column`, of its `parent`, of its `link`.
+    of: whose names: those of the `row`, its `column`, its `parent` or its `link`.
     """
 
     dimension: str
@@ -147,19 +146,19 @@ class Names:
 
 
 Role = Literal["kernel", "axes", "rows", "passive", "plain"]
-"""What an option does, and so how it is treated, whatever its name:
+"""The effect of an option, which determines its treatment; names have no meaning:
 
-    kernel   chooses among a row's kernels
-    passive  says whether what joints do by themselves acts, or the bare tree answers
-    axes     says in which axes outputs stand: `world`, or else as they are
-    rows     names the rows of the answer that are wanted
-    plain    none of these: for the function that answers to read
+    kernel   selects among a row's kernels
+    passive  whether passive joint properties act
+    axes     the axes of the outputs: `world`, or unchanged
+    rows     names the rows of the result
+    plain    any other: an argument of the function that computes the answer
 """
 
 
 @dataclass(frozen=True)
 class Means:
-    """What an option is for. role: what it does."""
+    """The description and role of an option."""
 
     text: str
     role: Role = "plain"
@@ -172,10 +171,10 @@ class Local:
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword that is no array. type: one of `choices`, a whole number that is not negative, a number, names, or a
-    flag, which is true or false.
+    """A keyword argument that is not an array. type: one of `choices`, a non-negative integer, a number, a list of
+    names, or a flag.
 
-    required: it has no default. role: what it does.
+    required: it has no default. role: its effect.
     """
 
     name: str
@@ -188,7 +187,7 @@ class Option:
 
     @property
     def takes(self) -> str:
-        """A description of its allowed values."""
+        """Returns a description of its allowed values."""
         if self.type == "choice":
             return " or ".join(f"'{choice}'" for choice in self.choices)
         if self.type == "flag":
@@ -196,7 +195,7 @@ class Option:
         return {"whole": "a whole number, at least 0", "number": "a number", "names": "a list of names"}[self.type]
 
     def is_one(self, value: Any) -> bool:
-        """Whether it may be this."""
+        """Returns whether the value is allowed."""
         if self.type == "choice":
             return value in self.choices
         if self.type == "flag":
@@ -212,10 +211,10 @@ class Option:
 class Row:
     """One row of the table.
 
-    name: the method's. summary: the first line of its docstring. equation: where the answer comes from. inputs,
-    outputs: by their names on the wire. optional: the inputs that may be left out. options: by name. labels: outputs
-    that are lists of names. result_type: what holds the outputs; None where there is one. parameters: the method's, in
-    order, each with the input or option that it is; None is one that stays on the caller's side.
+    name: of the method. summary: first line of its docstring. equation: the source of the answer. inputs, outputs: by
+    their names on the wire. optional: inputs that may be omitted. options: by name. labels: outputs that are lists of
+    names. result_type: the class of the result; None if there is a single output. parameters: of the method, in order,
+    with the name of their input or option; None for parameters that are not sent.
     """
 
     name: str
@@ -231,12 +230,12 @@ class Row:
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """The inputs that may not be left out."""
+        """The required inputs."""
         return tuple(name for name in self.inputs if name not in self.optional)
 
     @cached_property
     def output(self) -> str | None:
-        """The one output; None where a result holds several, or labels."""
+        """The single output; None if the result has several, or labels."""
         return next(iter(self.outputs)) if self.result_type is None else None
 
     @cached_property
@@ -246,29 +245,29 @@ class Row:
 
     @cached_property
     def ordered(self) -> bool:
-        """Whether it has arrays with the entries of q or v: a request may then say in which order the joints are."""
+        """Whether arrays have entries of q or v, so that a request may contain an order of joints."""
         specs = (*self.inputs.values(), *self.outputs.values())
         return any(symbol in ("nq", "nv") for spec in specs for symbol in spec.shape)
 
     def first(self, kind: Kind) -> str | None:
-        """The first input of a kind."""
+        """Returns the first input of a kind."""
         return next(iter(self.of_kind(kind)), None)
 
     def of_kind(self, kind: Kind) -> tuple[str, ...]:
-        """The names of the inputs of a kind."""
+        """Returns the names of the inputs of a kind."""
         return tuple(name for name, spec in self.inputs.items() if spec.kind == kind)
 
     def option(self, role: Role) -> str | None:
-        """The option with that role."""
+        """Returns the option with that role."""
         return next((option.name for option in self.options.values() if option.role == role), None)
 
     @cached_property
     def leaves_out(self) -> str | None:
-        """The option that leaves out what joints do by themselves; None where the answer does not depend on it."""
+        """The option that disables passive joint properties; None if the answer does not depend on them."""
         return self.option("passive")
 
     def result(self, outputs: Mapping[str, Any]) -> Any:
-        """The outputs as the method returns them: the array where there is one, else the named result."""
+        """Returns the result of the method: the array if there is one output, otherwise the result class."""
         if self.result_type is None:
             ((name, spec),) = self.outputs.items()
             return dict(outputs) if spec.kind == "residuals" else outputs[name]
@@ -276,19 +275,18 @@ class Row:
 
 
 Growth = Literal[1, 3]
-"""A sweep goes along the bodies once; a matrix of them is factored, or multiplied by another, in n^3 steps."""
+"""Exponent of the number of bodies in the cost: 1 for sweeps, 3 for factoring or multiplying matrices."""
 
 
 @dataclass(frozen=True)
 class Query(Row):
-    """A row that kernels answer, one state or many at once.
+    """A row computed by kernels, for one state or a batch.
 
-    kernels: the function under `dynamics/`, as `module.function`, per choice of `selector` (key "": there is none).
-    bodies: what the bodies of its kernels' tree are. control: control loops ask it, so its kernels are made before
-    they do. inverts: the kernels' choices that need the mass matrix's inverse. grows: by choice, the power of the
-    number of bodies with which the work for a state grows, beside what writing its outputs takes; see `api.cost`.
-    alone: the kernels' choices that have each joint move by itself, and no answer where one follows another. passive:
-    by choice, which parts of what joints do by themselves its answer depends on.
+    kernels: functions under `dynamics/`, as `module.function`, by choice of `selector` (key "" without a selector).
+    bodies: the bodies of the kernels' tree. control: used by control loops, so that `prepare` compiles its kernels.
+    inverts: choices that need the inverse mass matrix. grows: by choice, the exponent of the number of bodies in the
+    cost of a state, in addition to writing the outputs; see `api.cost`. alone: choices without an answer for robots
+    with mimic joints. passive: by choice, the passive joint properties on which the answer depends.
     """
 
     kernels: Mapping[str, str]
@@ -301,32 +299,32 @@ class Query(Row):
 
     @cached_property
     def selector(self) -> str | None:
-        """The option that chooses among the kernels; None where there is one kernel."""
+        """The option that selects the kernel; None if there is a single kernel."""
         return self.option("kernel")
 
     @cached_property
     def axes(self) -> str | None:
-        """The option that says in which axes outputs stand."""
+        """The option for the axes of the outputs."""
         return self.option("axes")
 
     @cached_property
     def rows(self) -> str | None:
-        """The option that names the rows that are wanted."""
+        """The option that selects rows."""
         return self.option("rows")
 
     @cached_property
     def selected(self) -> str | None:
-        """The dimension along which the rows stand that the option of `rows` names: the first of every output."""
+        """The dimension of the rows that the option `rows` selects: the first of every output."""
         return None if self.rows is None else str(next(iter(self.outputs.values())).shape[0])
 
     @property
     def links(self) -> bool:
-        """Whether the bodies of its kernels' tree are the links."""
+        """Whether the bodies of its kernels' tree are links."""
         return self.bodies == "links"
 
     @cached_property
     def pose(self) -> str | None:
-        """The input that says where the robot stands: the first of its positions."""
+        """The input with the robot's position: the first one of that kind."""
         return self.first("position")
 
     @cached_property
@@ -341,21 +339,21 @@ class Query(Row):
 
     @property
     def constant(self) -> bool:
-        """Whether the answer is the robot's alone, the same at every state: then there is nothing to compile."""
+        """Whether the answer is the same at every state, so that nothing is compiled."""
         return not self.inputs
 
     @cached_property
     def defaults(self) -> tuple[Any, ...]:
-        """Of the optional inputs, None, and of the options, in the order in which the method hands them on."""
+        """The defaults of `others`; None for inputs."""
         return tuple(self.options[n].default if n in self.options else None for n in self.others)
 
     @cached_property
     def others(self) -> tuple[str, ...]:
-        """The optional inputs and the options, in the order in which the method hands them on."""
+        """The optional inputs and the options, in the order in which the method passes them on."""
         return tuple(name for name in self.parameters if name not in self.required)
 
     def arguments(self, given: Sequence[Any], others: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Inputs and options by name.
+        """Returns inputs and options by name.
 
         Args:
             given: The required inputs, in order.
@@ -363,7 +361,7 @@ class Query(Row):
         """
         inputs: dict[str, Any] = dict(zip(self.required, given, strict=True))
         options: dict[str, Any] = {}
-        if not self.options and all(value is None for value in others):  # the common call: nothing else was given
+        if not self.options and all(value is None for value in others):  # the most frequent call
             return inputs, options
         for name, value in zip(self.others, others, strict=True):
             (options if name in self.options else inputs)[name] = value
@@ -372,15 +370,14 @@ class Query(Row):
 
 @dataclass(frozen=True)
 class Computation(Row):
-    """A row that takes long.
+    """A row of a long computation.
 
-    robot: whether it is asked of a robot, else of the server itself. run: the function that gives the whole answer, of
-    the robot, where there is one, and the method's arguments: `module.function` of this package, like the next two.
-    parts: makes of one call the requests of its parts (a generator: what to ask next, from the outputs of the one
-    before, and the whole in the end; nothing of it stays on the server in between, so a caller who stops has cancelled
-    the rest); None: one request is all. part: answers one such request, of robot, inputs and options, with outputs by
-    name; None: `run` does. between: outputs that only the parts have. asks: the rows of `QUERIES` that it asks, whose
-    kernels `prepare` makes for it.
+    robot: whether it is about a robot, otherwise it needs none. run: the function that computes the whole answer from
+    the robot, if any, and the method's arguments, as `module.function` of this package, like the next two. parts: a
+    generator that divides a call into requests; it gets the outputs of each request and returns the whole result. The
+    server keeps no state between the requests, so a caller that stops has cancelled the rest. None: one request. part:
+    answers one of these requests from robot, inputs and options, with outputs by name; None: `run` does. between:
+    outputs that only the parts have. asks: the rows of `QUERIES` that it uses, whose kernels `prepare` compiles.
     """
 
     robot: bool
@@ -392,13 +389,13 @@ class Computation(Row):
     cost: str
 
     def function(self, which: Literal["run", "parts", "part", "cost"]) -> Callable[..., Any]:
-        """The function that a field names; imported when it is first asked for."""
+        """Returns the function that a field names, imported on first use."""
         module, _, name = (getattr(self, which) or "").rpartition(".")
         found: Callable[..., Any] = getattr(import_module(f"dyn_service.{module}"), name)
         return found
 
     def arguments(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Inputs and options by their names on the wire.
+        """Returns inputs and options by their names on the wire.
 
         Args:
             given: The method's arguments.

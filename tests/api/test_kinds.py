@@ -146,12 +146,12 @@ def renamed(self: Any, q0: FirstPosition) -> EffortResult:
 @pytest.mark.parametrize(
     ("method", "kernel", "rule"),
     [
-        (late, "m.f", "what may be left out stands after what may not"),
-        (may_be_left_out, "m.f", "what may be left out has a default"),
+        (late, "m.f", "required inputs precede"),
+        (may_be_left_out, "m.f", "optional inputs need a default"),
         (unread, "m.f", "no kernel reads the options colour"),
         (second, {"a": "m.f", "b": "m.g"}, "the first kernel is the option's default"),
         (late, {"a": "m.f", "b": "m.g"}, "several kernels need one option with their names"),
-        (renamed, "m.f", "has the parameter's name"),
+        (renamed, "m.f", "have the names of the parameters"),
     ],
 )
 def test_a_row_that_could_not_be_answered_is_refused(method: Any, kernel: Any, rule: str) -> None:

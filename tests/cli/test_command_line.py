@@ -428,7 +428,7 @@ def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: 
         status, out, err = ask(query, given)
         if query in QUERIES and any(spec.singular for spec in QUERIES[query].outputs.values()):
             assert status == 1
-            assert "link 'pendulum' cannot move in all of the directions" in err  # a pendulum's has one
+            assert "link 'pendulum' cannot move in all of the" in err  # a pendulum's has one
             status, out, err = ask(query, {**given, "directions": moving(pendulum)})
         # With an empty kernel cache the server has to compile, and says so.
         assert status == 0, (query, err)
@@ -511,7 +511,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
             "load_robot needs the input 'urdf'",
         ),
         (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
-        (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps': how many"),
+        (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps'"),
         (
             ["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"],
             "steps must be a whole number, at least 0, found list [2]",
