@@ -10,7 +10,6 @@ import pytest
 from dyn_service import QUERIES, Contact, InvalidArgumentError, Robot
 from dyn_service.api.arguments import Integrator, Method
 from dyn_service.api.preparation import PURPOSES, chosen
-from dyn_service.api.queries import Integrator, Method
 from dyn_service.service.server.settings import ServerSettings
 from tests.conftest import URDF
 
