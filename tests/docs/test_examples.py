@@ -121,6 +121,8 @@ def test_shell_blocks_are_run_somewhere(page: Path, folder: Path) -> None:
         command, _, comment = (part.strip() for part in line.partition("#"))
         if command.startswith("python3 -m venv"):
             continue  # checked below
+        if command == "bash .ci/run":
+            continue  # the gate itself
         if command.startswith(".venv/bin/"):
             for tool in command.split("&&"):
                 words = tool.split()
