@@ -110,8 +110,7 @@ def verify(
 def info(bag: _Bag, json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Print the topics of a bag, with types, counts, rates and gaps."""
     needed()
-    from dyn_service.graph.bags.reader import BagReader
-    from dyn_service.graph.bags.summary import lines, summary
+    from dyn_service.graph.bags.reader import BagReader, lines, summary
 
     with BagReader(bag) as reader:
         found = summary(reader)

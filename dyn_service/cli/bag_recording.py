@@ -15,9 +15,8 @@ from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.graph.bags import requests
 from dyn_service.graph.bags.pinocchio_engine import WITHIN, pinocchio
 from dyn_service.graph.bags.playing import Player
-from dyn_service.graph.bags.reader import BagReader
+from dyn_service.graph.bags.reader import BagReader, size_text
 from dyn_service.graph.bags.recording import TopicRecorder
-from dyn_service.graph.bags.summary import size_text
 from dyn_service.graph.bags.verify import Answer, replay, report, robots_of
 from dyn_service.graph.bags.verify import verify as compare_all
 from dyn_service.graph.bags.writer import BagWriter

@@ -17,7 +17,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.law_spec import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.recording import Followed, counts
+from dyn_service.graph.nodes.plant.report import Followed, counts
 from dyn_service.graph.nodes.plant.services import PlantChanges
 from dyn_service.hil.channel import Channel
 from dyn_service.hil.faults import Fault, Killed, WrongPayload

@@ -13,7 +13,7 @@ from dyn_service.control.command import interface_values, joint_order
 from dyn_service.control.joint_states import JointStates
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, SafetySettings
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
-from dyn_service.graph.nodes.plant.recording import Followed, followed_at
+from dyn_service.graph.nodes.plant.report import Followed, followed_at
 from dyn_service.hil.signals import COMMANDED, Array, Bounds, Change, Group, Record, Signal
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration

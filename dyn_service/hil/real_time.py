@@ -18,12 +18,12 @@ from dataclasses import replace
 from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
-from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
+from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.supervisor import Listener, Supervisor
 from dyn_service.graph.nodes.controllers.control_loop import only_robot
 from dyn_service.graph.nodes.plant.parameters import safety_settings
-from dyn_service.graph.nodes.plant.recording import Followed
+from dyn_service.graph.nodes.plant.report import Followed
 from dyn_service.hil.faults import Fault, Killed, WrongPayload
 from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.proxy import COMMANDS, STATES, PlantTopics, Proxy

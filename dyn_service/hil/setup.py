@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan, make_plan
 from dyn_service.graph.launch.schema import read_launch_file
-from dyn_service.graph.middleware.runtime import typed
+from dyn_service.graph.middleware.node_kind import typed
 from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
 from dyn_service.graph.nodes.plant.parameters import PlantParameters

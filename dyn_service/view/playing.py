@@ -15,7 +15,7 @@ from viser import uplot
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.middleware.discovery import Discovery, full
-from dyn_service.graph.middleware.executor import LOOK_S
+from dyn_service.graph.middleware.node import LOOK_S
 from dyn_service.graph.middleware.pubsub import Frames
 from dyn_service.graph.middleware.topic_tools import listening
 from dyn_service.messages import Message, decode, ros_type

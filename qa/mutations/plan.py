@@ -57,11 +57,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "topics": (
         "messages",
         "graph/middleware/graph.py",
-        "graph/middleware/lifecycle.py",
+        "graph/middleware/standard_services.py",
         "graph/middleware/pacing.py",
         "graph/middleware/pubsub.py",
         "graph/middleware/services.py",
-        "graph/middleware/standard_services.py",
     ),
     "bags": ("graph/bags", "graph/dds"),
     "laws": (
@@ -382,7 +381,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "hil/signals.py": ("tests/hil/test_checks.py", "tests/hil/test_lockstep.py"),
     "messages/": ("tests/messages/test_messages.py", "tests/graph/bags/test_bags.py"),
     "graph/middleware/graph.py": ("tests/graph/middleware/test_graph.py", "tests/graph/middleware/test_node.py"),
-    "graph/middleware/lifecycle.py": _NODE,
+    "graph/middleware/standard_services.py": _NODE,
     "graph/middleware/pacing.py": (
         "tests/graph/middleware/test_pacing.py",
         "tests/support/test_realtime.py",
@@ -390,7 +389,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "graph/middleware/pubsub.py": (*_NODE,),
     "graph/middleware/services.py": _NODE,
-    "graph/middleware/standard_services.py": _NODE,
     "graph/bags/": _BAG,
     "graph/bags/verify.py": (
         "tests/graph/bags/test_requests.py",

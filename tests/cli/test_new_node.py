@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from dyn_service.cli.main import app
 from dyn_service.cli.progress import UsageError
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.launch.plan import LaunchPlan
-from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.planner import LaunchPlan, make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.support.shipped import launch_files

@@ -27,7 +27,7 @@ from dyn_service.graph.nodes.controllers.law_spec import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import NODE, TrajectoryFollowingParameters
 from dyn_service.graph.nodes.plant.factory import approach, interfaces_of, make_plant
 from dyn_service.graph.nodes.plant.parameters import DriveParameters, PlantParameters
-from dyn_service.graph.nodes.plant.recording import commanded_at
+from dyn_service.graph.nodes.plant.report import commanded_at
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from tests.conftest import ROOT, URDF
 

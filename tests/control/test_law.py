@@ -17,8 +17,7 @@ from dyn_service.graph.middleware.telemetry import Facts, Rows, TelemetryStore
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters, own_parameters
-from dyn_service.graph.nodes.controllers.recording import LawSignals
-from dyn_service.graph.nodes.controllers.report import law_section
+from dyn_service.graph.nodes.controllers.report import LawSignals, law_section
 from dyn_service.graph.nodes.registry import clash
 from dyn_service.messages.dyn_service_msgs import PlantState
 

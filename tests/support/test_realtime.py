@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.middleware.node_kind import CommonParameters, typed
 from dyn_service.graph.middleware.pacing import Pacer
-from dyn_service.graph.middleware.runtime import CommonParameters, typed
 from dyn_service.service.server.settings import ServerSettings
 from dyn_service.support.documents import Document
 from dyn_service.support.parameters import Parameters

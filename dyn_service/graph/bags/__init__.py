@@ -4,10 +4,9 @@ mcap_records       records of an MCAP file
 pinocchio_engine   answers recorded requests with Pinocchio
 playing            plays a bag
 plotting           plots of signals
-reader, writer     reading and writing bags
+reader, writer     reading bags, also for `dyn bag info`; writing bags
 recording          recording topics
 repair             `dyn bag mend`
 requests           recording requests to a server
-summary            `dyn bag info`
 verify             replays requests and compares the replies
 """

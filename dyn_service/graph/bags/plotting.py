@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader
-from dyn_service.graph.report.series import envelope
+from dyn_service.graph.report.charts import envelope
 from dyn_service.messages.builtin_interfaces import NANOSECONDS
 from dyn_service.support.suggestions import did_you_mean
 

@@ -1,17 +1,15 @@
 """Launching: launch files -> supervised processes -> a report.
 
-display          the terminal output of a launch
-logs             log files of processes
+display          the terminal output and the log files of a launch
 orphan_cleanup   ends the processes of a launcher that was killed
 page             the HTML page of a report
-plan, planner    from a launch file to the processes to start
-process          one supervised process
+planner          from a launch file to the processes to start
 report           the report of a launch
 run              runs a launch file
 runtime          the private folder of a launch
 schema           the YAML schema of launch files
 substitutions    substitutions, conditions and arguments
-supervisor       starts, watches and stops the processes
+supervisor       starts, restarts and stops the processes
 """
 
 from dyn_service.graph.launch.run import launch_file

@@ -20,8 +20,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.graph.middleware.node_kind import Section
-from dyn_service.graph.report.charts import Card, Chart, Finding
-from dyn_service.graph.report.series import envelope, with_gaps
+from dyn_service.graph.report.charts import Card, Chart, Finding, envelope, with_gaps
 
 MAX_VALUES = 4_000_000
 """Maximum number of values of all lines on a page, 21 MB: a minute of a Panda at 1 kHz. With more, each line is

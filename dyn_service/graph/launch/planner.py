@@ -1,4 +1,4 @@
-"""Plans a launch: launch file and arguments -> processes to start.
+"""Plans of launches: launch file and arguments -> processes to start (`LaunchPlan`).
 
 Nothing is started here, so that all faults of launch and parameter files are reported before the first process starts.
 Parameters of registered nodes (`graph/nodes/registry.py`) are checked against their types here, those of others by the
@@ -8,10 +8,11 @@ nodes.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ import msgspec
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.graph.launch import schema
-from dyn_service.graph.launch.plan import REPORT_KEYS, LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.schema import LaunchFile, Placed
 from dyn_service.graph.launch.substitutions import FileValues, LeftOut, as_written, substitute, truth
 from dyn_service.graph.middleware import topics
-from dyn_service.graph.middleware.runtime import typed
+from dyn_service.graph.middleware.node_kind import typed
+from dyn_service.graph.middleware.telemetry import NodeTelemetry
 from dyn_service.graph.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.support.arguments import full_name
 from dyn_service.support.documents import Document, parse_document, read_document
@@ -392,3 +393,53 @@ class _FilePlanner(FileValues):
         except OSError as error:
             raise UnavailableError(f"file {str(path)!r} cannot be written: {error.strerror}") from None
         return path
+
+
+REPORT_KEYS = (
+    "schema", "created", "launch", "robot", "duration_s", "outcome", "processes", "nodes", "versions",
+)  # fmt: skip
+"""Reserved names of a report; a node's panel cannot have them."""
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """A process to start and how to supervise it.
+
+    name: unique in the launch. reports: whether it reports that it is ready, within ready_timeout_s.
+    heartbeat_timeout_s: a node without heartbeats for this long is hung; 0: off. respawn_max_retries: -1: no limit.
+    on_exit_shutdown: whether its exit, also with status 0, ends the launch. kind: the declaration of a registered node.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    where: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    output: str = "screen"
+    reports: bool = False
+    ready_timeout_s: float = math.inf
+    heartbeat_timeout_s: float = 0.0
+    respawn: bool = False
+    respawn_delay_s: float = 0.0
+    respawn_max_retries: int = -1
+    on_exit_shutdown: bool = False
+    sigterm_timeout_s: float = 5.0
+    sigkill_timeout_s: float = 5.0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """The processes of a launch in the order of the file, the values of its arguments, and its nodes."""
+
+    file: Path
+    arguments: Mapping[str, str]
+    processes: tuple[ProcessPlan, ...]
+    registry: Registry = field(default_factory=Registry)
+
+    def kind_of(self, name: str, node: NodeTelemetry | None) -> Kind | None:
+        """Returns the declaration of a node: as planned, or by its fact `role` for a node started as an executable."""
+        planned = next((process.kind for process in self.processes if process.name == name), None)
+        role = None if planned is not None or node is None else node.fact("role")
+        return self.registry.find(PACKAGE, role) if isinstance(role, str) else planned

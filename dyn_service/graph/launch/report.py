@@ -28,7 +28,7 @@ import numpy as np
 
 from dyn_service import __version__
 from dyn_service.graph.launch.page import Shown, make_page
-from dyn_service.graph.launch.plan import LaunchPlan
+from dyn_service.graph.launch.planner import LaunchPlan
 from dyn_service.graph.launch.supervisor import BUSY, Outcome
 from dyn_service.graph.middleware.node_kind import Section
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore

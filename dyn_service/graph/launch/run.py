@@ -11,10 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.launch.display import Display, showing
-from dyn_service.graph.launch.logs import Logs
-from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.display import Display, Logs, showing
+from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan, make_plan
 from dyn_service.graph.launch.report import PAGE, busy, clear_report, sections_of, write_report
 from dyn_service.graph.launch.runtime import Runtime, private_runtime
 from dyn_service.graph.launch.schema import read_launch_file

@@ -5,8 +5,8 @@
             self.out = self.create_publisher(Temperature, "temperature")
             self.create_timer(0.02, self.measure)
 
-One thread does everything: `spin_once` waits until something is due and does it, `spin` repeats this until the node is
-asked to stop. A node with its own loop calls `spin_once()` in each turn, which then does not wait.
+One thread does everything (`Executor`): `spin_once` waits until something is due and does it, `spin` repeats this until
+the node is asked to stop. A node with its own loop calls `spin_once()` in each turn, which then does not wait.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ import msgspec
 import zmq
 
 from dyn_service.errors import FailedPreconditionError, NotFoundError, UnavailableError
-from dyn_service.graph.middleware import lifecycle, telemetry, topics
-from dyn_service.graph.middleware.executor import MAX_WAIT_S, Executor
+from dyn_service.graph.middleware import standard_services, telemetry, topics
 from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, Registration, new_token
-from dyn_service.graph.middleware.lifecycle import ACTIVE
 from dyn_service.graph.middleware.pacing import Timer
 from dyn_service.graph.middleware.pubsub import QUEUE, Publisher, Subscription
 from dyn_service.graph.middleware.services import ServiceClient, Services
-from dyn_service.graph.middleware.standard_services import StandardServices, with_values
+from dyn_service.graph.middleware.standard_services import ACTIVE, StandardServices, with_values
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.messages import Message, ros_type
 from dyn_service.messages.builtin_interfaces import Time
@@ -135,7 +133,7 @@ class Node(HostProcess, Generic[P]):
         self.diagnosed = False
         self.answers_at: tuple[str, ...] = ()
         self.managed = type(self) is not Node
-        self.state = lifecycle.UNCONFIGURED
+        self.state = standard_services.UNCONFIGURED
         self.graph = Graph(runtime_dir)
         self._check: Callable[[P, P], None] = lambda before, after: None
         self._executor = Executor(self.graph)
@@ -195,7 +193,7 @@ class Node(HostProcess, Generic[P]):
         where = topics.socket_file(f"{full}@{self.name[1:]}.{self._token}", self.runtime_dir)
         end = End(full, ros_type(kind), where)
         made = Publisher(self.context, kind, end, queue=queue, latched=latched, written=written, binds=binds)
-        made.muted = self.managed and self.state != lifecycle.ACTIVE
+        made.muted = self.managed and self.state != standard_services.ACTIVE
         self._executor.publishers.append(made)
         self._changed()
         return made
@@ -344,15 +342,15 @@ class Node(HostProcess, Generic[P]):
         """
         if not self.managed:
             raise FailedPreconditionError(f"node {self.name!r} has no lifecycle: it is active as long as it runs")
-        lifecycle.checked(transition, self.state, self.name)
+        standard_services.checked(transition, self.state, self.name)
         if transition != "shutdown":
             self._step(transition)
             return
-        if self.state == lifecycle.ACTIVE:
+        if self.state == standard_services.ACTIVE:
             self._step("deactivate")
-        if self.state == lifecycle.INACTIVE:
+        if self.state == standard_services.INACTIVE:
             self._step("cleanup")
-        self._enter(lifecycle.FINALIZED)
+        self._enter(standard_services.FINALIZED)
         self.stop.request()
 
     def run(self, *, autostart: bool = True) -> None:
@@ -369,7 +367,7 @@ class Node(HostProcess, Generic[P]):
             self.telemetry.ready()
             self.spin()
         finally:
-            if self.state != lifecycle.FINALIZED:
+            if self.state != standard_services.FINALIZED:
                 self.change_state("shutdown")
 
     def begin(self) -> None:
@@ -377,7 +375,7 @@ class Node(HostProcess, Generic[P]):
         self.apply_realtime()
         if not self.managed:
             self._diagnose()
-            self._enter(lifecycle.ACTIVE)
+            self._enter(standard_services.ACTIVE)
 
     def close(self) -> None:
         """Closes topics and services, and removes the node from the graph."""
@@ -418,7 +416,7 @@ class Node(HostProcess, Generic[P]):
             self._diagnose()
         elif transition == "cleanup":
             self._let_go()
-        self._enter(lifecycle.TRANSITIONS[transition].after)
+        self._enter(standard_services.TRANSITIONS[transition].after)
 
     def _diagnose(self) -> None:
         """Starts publishing diagnostics."""
@@ -436,7 +434,7 @@ class Node(HostProcess, Generic[P]):
 
     def _enter(self, state: str) -> None:
         self.state = state
-        active = state == lifecycle.ACTIVE
+        active = state == standard_services.ACTIVE
         for publisher in self._executor.publishers:
             publisher.muted = self.managed and not active
         self._executor.active = active
@@ -462,3 +460,106 @@ class Node(HostProcess, Generic[P]):
             executor.services.ends() if executor.services is not None else (),
             answers_at=self.answers_at,
         )
+
+
+LOOK_S = 0.1
+"""Shortest period between two searches for new and ended publishers."""
+MAX_WAIT_S = 0.1
+"""Longest wait before checking whether the node was asked to stop."""
+
+
+class Executor:
+    """The timers, topics, services and clients of a node. active: whether timers run and callbacks are called."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.active = False
+        self.services: Services | None = None
+        self.timers: list[Timer] = []
+        self.publishers: list[Publisher[Any]] = []
+        self.subscriptions: list[Subscription[Any]] = []
+        self.clients: list[ServiceClient[Any]] = []
+        self._graph = graph
+        self._seen: tuple[NodeEntry, ...] | None = None
+        self._next_look_s = 0.0
+        self._sockets: list[tuple[zmq.Socket[bytes], int]] | None = None
+
+    def changed(self) -> None:
+        """Must be called after topics, services or the node's state changed."""
+        self._sockets = None
+        self._seen = None
+        self._next_look_s = 0.0
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits until something is due, at most `timeout_s` and `MAX_WAIT_S`."""
+        wait_s = min(timeout_s, MAX_WAIT_S)
+        timer_s = self._timer_s()
+        if timer_s is not None:
+            wait_s = min(wait_s, timer_s)
+        if wait_s <= 0.0:
+            return
+        until = time.monotonic() + wait_s
+        # a poll has a resolution of milliseconds; sleep for the rest
+        if not zmq.zmq_poll(self._polled(), int(1e3 * wait_s)):
+            time.sleep(max(0.0, until - time.monotonic()))
+
+    def turn(self) -> None:
+        """Calls all callbacks that are due now."""
+        if (self.subscriptions or self.publishers) and time.monotonic() >= self._next_look_s:
+            self.look()
+        if self.services is not None:
+            self.services.turn()
+        for client in self.clients:
+            client.turn()
+        for publisher in self.publishers:
+            if publisher.latched:
+                publisher.turn()
+        for subscription in self.subscriptions:
+            if self.active:
+                subscription.turn()
+            else:
+                subscription.forget()
+        if self.active:
+            for timer in self.timers:
+                timer.turn(time.monotonic_ns())
+
+    def look(self) -> None:
+        """Searches for new and ended publishers and subscribers."""
+        self._next_look_s = time.monotonic() + LOOK_S
+        for publisher in self.publishers:
+            publisher.turn()
+        nodes = self._graph.nodes()
+        if nodes is not self._seen:
+            self._seen = nodes
+            for subscription in self.subscriptions:
+                subscription.look(nodes)
+
+    def restart(self) -> None:
+        """Restarts all timers now."""
+        for timer in self.timers:
+            timer.restart()
+
+    def close(self) -> None:
+        """Closes everything except the services."""
+        for publisher in self.publishers:
+            publisher.close()
+        for subscription in self.subscriptions:
+            subscription.close()
+        for client in self.clients:
+            client.close()
+        self.timers, self.publishers, self.subscriptions, self.clients = [], [], [], []
+        self.changed()
+
+    def _timer_s(self) -> float | None:
+        deadlines = [timer.deadline_ns for timer in self.timers if not timer.cancelled] if self.active else []
+        return (min(deadlines) - time.monotonic_ns()) * 1e-9 if deadlines else None
+
+    def _polled(self) -> list[tuple[zmq.Socket[bytes], int]]:
+        if self._sockets is None:
+            sockets = [publisher.socket for publisher in self.publishers if publisher.latched]
+            sockets += [client.socket for client in self.clients if client.socket is not None]
+            if self.services is not None:
+                sockets.append(self.services.socket)
+            if self.active:
+                sockets += [one.socket for one in self.subscriptions if one.callback is not None]
+            self._sockets = [(socket, zmq.POLLIN) for socket in sockets]
+        return self._sockets

@@ -1,14 +1,21 @@
-"""Services of every node: its parameters, its lifecycle, its log level. Their names are like
-`/arm/plant/get_parameters`.
+"""Services of every node, such as `/arm/plant/get_parameters`: its parameters, its lifecycle, its log level.
 
-Only parameters whose field is marked `settable` can be set while a node runs.
+Only parameters whose field is marked `settable` can be set while a node runs. The lifecycle is that of ROS 2's managed
+nodes:
+
+                 configure              activate
+    unconfigured ─────────► inactive ◄──────────► active
+                 ◄─────────          deactivate
+                  cleanup                            any ── shutdown ─► finalized
+
+Timers, callbacks and publishers work only while a node is active; services always do.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -26,7 +33,6 @@ from dyn_service.graph.middleware.dyn_service_srvs import (
     SetLogLevelRequest,
     SetParametersRequest,
 )
-from dyn_service.graph.middleware.lifecycle import possible
 from dyn_service.graph.middleware.services import Empty
 from dyn_service.support.parameter_descriptions import described
 from dyn_service.support.parameters import converted, not_finite
@@ -150,3 +156,44 @@ class StandardServices:
 def _set_level(request: SetLogLevelRequest) -> Empty:
     logging.getLogger(request.logger or None).setLevel(request.level.upper())
     return Empty()
+
+
+UNCONFIGURED, INACTIVE, ACTIVE, FINALIZED = "unconfigured", "inactive", "active", "finalized"
+
+
+class Transition(NamedTuple):
+    """A transition between states."""
+
+    before: tuple[str, ...]
+    after: str
+
+
+TRANSITIONS = {
+    "configure": Transition((UNCONFIGURED,), INACTIVE),
+    "activate": Transition((INACTIVE,), ACTIVE),
+    "deactivate": Transition((ACTIVE,), INACTIVE),
+    "cleanup": Transition((INACTIVE,), UNCONFIGURED),
+    "shutdown": Transition((UNCONFIGURED, INACTIVE, ACTIVE), FINALIZED),
+}
+
+
+def possible(state: str) -> list[str]:
+    """Returns the transitions that are possible in a state."""
+    return [name for name, transition in TRANSITIONS.items() if state in transition.before]
+
+
+def checked(name: str, state: str, node: str) -> Transition:
+    """Returns the transition with this name.
+
+    Raises:
+        InvalidArgumentError: The transition does not exist.
+        FailedPreconditionError: It is not possible in the node's state.
+    """
+    transition = TRANSITIONS.get(name)
+    if transition is None:
+        near = did_you_mean(name, TRANSITIONS)
+        raise InvalidArgumentError(f"there is no transition {name!r}: expected one of {', '.join(TRANSITIONS)}{near}")
+    if state not in transition.before:
+        ways = ", ".join(possible(state)) or "none"
+        raise FailedPreconditionError(f"node {node!r} is {state}: {name!r} is not possible there; possible: {ways}")
+    return transition

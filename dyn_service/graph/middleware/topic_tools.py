@@ -13,9 +13,8 @@ from pathlib import Path
 
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.graph.middleware.discovery import Discovery
-from dyn_service.graph.middleware.executor import LOOK_S
 from dyn_service.graph.middleware.graph import runtime_folders
-from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.node import LOOK_S, Node
 from dyn_service.graph.middleware.pubsub import Frames
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.graph.middleware.topics import RUNTIME_DIR

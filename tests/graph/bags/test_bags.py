@@ -45,9 +45,8 @@ from dyn_service.errors import (
 )
 from dyn_service.graph.bags.mcap_records import MAGIC, Place, check_summary, places
 from dyn_service.graph.bags.plotting import plot, signals
-from dyn_service.graph.bags.reader import BagReader
+from dyn_service.graph.bags.reader import BagReader, lines, size_text, summary
 from dyn_service.graph.bags.repair import mend
-from dyn_service.graph.bags.summary import lines, size_text, summary
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages import Message, all_types, ros_type
 from dyn_service.messages.builtin_interfaces import Duration, Time

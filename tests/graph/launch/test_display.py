@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from dyn_service.graph.launch.display import _table, plain_line
-from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.process import ProcessState
+from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
+from dyn_service.graph.launch.supervisor import ProcessState
 from dyn_service.graph.middleware.node_kind import Column, NodeKind
 from dyn_service.graph.middleware.telemetry import Facts, Stats, TelemetryStore
 from dyn_service.graph.nodes.registry import Registry

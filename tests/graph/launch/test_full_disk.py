@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyn_service.graph.launch import logs
-from dyn_service.graph.launch.display import Screen
-from dyn_service.graph.launch.logs import Logs
-from dyn_service.graph.launch.plan import LaunchPlan
+from dyn_service.graph.launch import display
+from dyn_service.graph.launch.display import Logs, Screen
+from dyn_service.graph.launch.planner import LaunchPlan
 from dyn_service.graph.launch.report import clear_report, write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.telemetry import Rows, TelemetryStore
@@ -95,12 +94,12 @@ def test_a_full_disk_under_the_report_stops_nothing(tmp_path: Path, free_kib: in
 ROOM_AGAIN = """
 import subprocess, sys
 from pathlib import Path
-from dyn_service.graph.launch import logs
+from dyn_service.graph.launch import display
 folder = Path(sys.argv[1])
 said = []
 filler = folder / "filler"
 filler.write_bytes(bytes(60 * 1024))
-kept = logs.Logs(folder / "logs", said.append)
+kept = display.Logs(folder / "logs", said.append)
 for k in range(2000):
     kept.write("a/talker", f"line {k}")
 lines = (folder / "logs" / "a.talker.log").read_text("utf-8").splitlines()
@@ -124,8 +123,8 @@ def test_when_there_is_room_again_what_waited_is_written(tmp_path: Path) -> None
 
 
 def test_what_does_not_fit_into_memory_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "KEPT_BYTES", 100)
-    monkeypatch.setattr(logs, "RETRY_S", 0.0)
+    monkeypatch.setattr(display, "KEPT_BYTES", 100)
+    monkeypatch.setattr(display, "RETRY_S", 0.0)
     place = tmp_path / "logs"
     place.touch()  # a file where the folder should be
     said: list[str] = []

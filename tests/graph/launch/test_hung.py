@@ -16,9 +16,9 @@ from types import SimpleNamespace
 import pytest
 import zmq
 
-from dyn_service.graph.launch import process as processes
-from dyn_service.graph.launch.plan import ProcessPlan
-from dyn_service.graph.launch.process import Hooks, ManagedProcess, ProcessState
+from dyn_service.graph.launch import supervisor as supervision
+from dyn_service.graph.launch.planner import ProcessPlan
+from dyn_service.graph.launch.supervisor import Hooks, ManagedProcess, ProcessState
 from dyn_service.graph.middleware.telemetry import Beat, Ready, Stats, Telemetry, decode
 from dyn_service.graph.nodes.server import _watch
 from dyn_service.service.server.app import Server
@@ -182,7 +182,7 @@ class Watched:
         self.process = ManagedProcess(ProcessPlan("n", (), "", reports=True, respawn=True, **plan), {}, hooks)
         self.process.pid = os.getpid()
         monkeypatch.setattr(self.process, "_signal", self._kill)
-        monkeypatch.setattr(processes.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(supervision.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(self.process, "_is_ours", lambda pid: pid == 7)
 
     def _kill(self, number: signal.Signals) -> None:
@@ -224,9 +224,9 @@ def test_a_node_that_hangs_again_and_again_waits_longer_each_time(monkeypatch: p
         process.causes.append("hung")
         if process._after_death(-9):
             delays.append(process._delay_s())
-    assert len(delays) == processes.MOST_QUICK_DEATHS
+    assert len(delays) == supervision.MOST_QUICK_DEATHS
     assert delays[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6])
-    assert max(delays) == processes.MAX_DELAY_S
+    assert max(delays) == supervision.MAX_DELAY_S
     assert process.fault == "hung; 11 times in a row within 5 s"
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.launch import show_arguments
-from dyn_service.graph.launch.plan import LaunchPlan
-from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.planner import LaunchPlan, make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.support.documents import ConfigurationError
 from tests.phrases import in_our_words

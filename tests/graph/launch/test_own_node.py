@@ -18,8 +18,7 @@ from docs.pages import fenced
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph import MODULES
 from dyn_service.graph.launch import launch_file
-from dyn_service.graph.launch.plan import REPORT_KEYS, LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.planner import REPORT_KEYS, LaunchPlan, ProcessPlan, make_plan
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Outcome

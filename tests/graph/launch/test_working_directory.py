@@ -9,8 +9,8 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.planner import make_plan
-from dyn_service.graph.launch.process import python_path
 from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.graph.launch.supervisor import python_path
 from tests.conftest import ROOT
 from tests.graph.launch.test_hung import NODE
 from tests.graph.launches import Launched, pendulum

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.middleware.node_kind import NodeKind
-from dyn_service.graph.middleware.runtime import CommonParameters
+from dyn_service.graph.middleware.node_kind import CommonParameters, NodeKind
 from dyn_service.graph.nodes.registry import PACKAGE, Registry
 from dyn_service.support import logs
 from dyn_service.support.arguments import parse_arguments

@@ -243,7 +243,7 @@ def test_a_turn_that_waits_for_nothing_asks_each_socket_once(nodes: Nodes, monke
         "dyn_service.graph.middleware.services.is_readable", lambda s: asked.append(s) or is_readable(s)
     )
     monkeypatch.setattr("dyn_service.graph.middleware.pubsub.is_readable", lambda s: asked.append(s) or is_readable(s))
-    monkeypatch.setattr("dyn_service.graph.middleware.executor.zmq.zmq_poll", lambda *a: pytest.fail("it waited"))
+    monkeypatch.setattr("dyn_service.graph.middleware.node.zmq.zmq_poll", lambda *a: pytest.fail("it waited"))
     for _ in range(10):
         node.spin_once()
     assert asked == [node.services().socket] * 10

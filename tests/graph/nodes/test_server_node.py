@@ -17,8 +17,7 @@ import pytest
 import zmq
 
 from dyn_service import Client, PermissionDeniedError, ResourceExhaustedError
-from dyn_service.graph.launch.plan import ProcessPlan
-from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.planner import ProcessPlan, make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.middleware import telemetry
 from dyn_service.graph.middleware.graph import Graph

@@ -14,7 +14,7 @@ from dyn_service.control.plant.safety import ACTIVE, BRAKED, MODES, STOPPED
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.graph.launch import page as launching_page
 from dyn_service.graph.launch.page import Shown, make_page
-from dyn_service.graph.launch.plan import LaunchPlan, ProcessPlan
+from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
@@ -294,7 +294,7 @@ def test_a_column_that_fails_costs_only_its_cell(tmp_path: Path) -> None:
 
 
 def ended(plan: ProcessPlan):
-    from dyn_service.graph.launch.process import Hooks, ManagedProcess
+    from dyn_service.graph.launch.supervisor import Hooks, ManagedProcess
 
     nothing = lambda *words: None
     return ManagedProcess(plan, {}, Hooks(nothing, nothing, nothing, nothing))

@@ -11,7 +11,7 @@ import pytest
 
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.launch.plan import LaunchPlan
+from dyn_service.graph.launch.planner import LaunchPlan
 from dyn_service.graph.launch.report import SCHEMA, _cpu, finite, write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.telemetry import (
@@ -25,10 +25,15 @@ from dyn_service.graph.middleware.telemetry import (
     decode,
     rows_of,
 )
-from dyn_service.graph.nodes.plant.recording import Part, motion_of, parts_of
-from dyn_service.graph.nodes.plant.report import effort_cards, tracking_cards, tracking_section
-from dyn_service.graph.report.charts import ROUNDING
-from dyn_service.graph.report.series import envelope, quantiles, with_gaps
+from dyn_service.graph.nodes.plant.report import (
+    Part,
+    effort_cards,
+    motion_of,
+    parts_of,
+    tracking_cards,
+    tracking_section,
+)
+from dyn_service.graph.report.charts import ROUNDING, envelope, quantiles, with_gaps
 from tests.trees import configuration
 
 JOINTS = ["lift", "turn"]

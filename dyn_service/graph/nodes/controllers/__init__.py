@@ -6,6 +6,5 @@
 - `law_spec.py`: topics and services of a law; makes a `Commander` from it
 - `parameters.py`: parameters of all controllers and of reference motions
 - `control_loop.py`: the loop
-- `recording.py`: recordings of requests and of a law's signals
-- `report.py`: a controller's part of the report
+- `report.py`: recordings of requests and of a law's signals, and a controller's part of the report
 """

@@ -37,9 +37,9 @@ from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.graph.middleware.telemetry import Recorder
 from dyn_service.graph.nodes.controllers.law_spec import Input, L, LawSpec, Service, commander
 from dyn_service.graph.nodes.controllers.parameters import own_parameters
-from dyn_service.graph.nodes.controllers.recording import (
-    COLUMNS,
+from dyn_service.graph.nodes.controllers.report import (
     LOADS,
+    REQUEST_COLUMNS,
     TRANSIENT_ERRORS,
     UPDATE,
     LawSignals,
@@ -104,7 +104,7 @@ class ControlLoop(Generic[L]):
         self.signals = LawSignals(self.names, node.telemetry if p.record else None)
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
         self.requests = RequestMonitor(
-            self.deadline_s, Recorder(node.telemetry, "requests", COLUMNS) if p.record else None
+            self.deadline_s, Recorder(node.telemetry, "requests", REQUEST_COLUMNS) if p.record else None
         )
         self.loads: Recorder | None = None
         self.counters = _Counters()

@@ -3,10 +3,8 @@
 - `node.py`: the node's declaration and start
 - `parameters.py`: its parameters, and the safety settings and first position made from them
 - `factory.py`: makes the plant: drives, driver, engine, motors, sensors
-- `loop.py`: its loop, paced or in lockstep
-- `topics.py`: states, clock, commands and sensor readings
+- `loop.py`: its loop, paced or in lockstep; its topics: states, clock, commands and sensor readings
 - `services.py`: set_state, reset, push, set_payload, step
 - `srvs.py`: their requests and responses
-- `recording.py`: recordings and counters, and reading them for reports
-- `report.py`: its part of the report, with charts and verdicts
+- `report.py`: recordings and counters, and its part of the report, with charts and verdicts
 """
