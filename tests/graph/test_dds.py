@@ -118,7 +118,7 @@ while True:  # until it is heard, and ended
     writer.write(JointState(Header(Time(3, 0), "theirs"), ["elbow"], [-0.25], [], []))
     time.sleep(0.01)
 """
-"""A node of ROS 2's as far as DDS goes, but for its type hashes: types by hand, and the very configuration that
+"""A node of ROS 2's as far as DDS goes, except its type hashes: types by hand, and the very configuration that
 rmw_cyclonedds makes of ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST (`check_create_domain` of its rmw_node.cpp)."""
 
 

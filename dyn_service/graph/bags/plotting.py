@@ -1,4 +1,4 @@
-"""Signals of a bag as a picture: a panel for each field, a line for each joint, and for each part of a vector."""
+"""Draws signals of a bag: a panel for each field or vector, a line for each joint or component."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dyn_service.messages.builtin_interfaces import NANOSECONDS
 from dyn_service.support.suggestions import did_you_mean
 
 USUAL = ("position", "velocity", "effort")
-"""Fields that are drawn where none is named and the topic has them."""
+"""Fields that are drawn by default if the topic has them."""
 USUAL_OF = {
     "sensor_msgs/msg/JointState": USUAL,
     "nav_msgs/msg/Odometry": (
@@ -34,20 +34,20 @@ USUAL_OF = {
     "geometry_msgs/msg/WrenchStamped": ("wrench.force", "wrench.torque"),
     "sensor_msgs/msg/Imu": ("linear_acceleration", "angular_velocity"),
 }  # fmt: skip
-"""The same by type, of messages that say how a robot moves. Where not all of a bag has room, these are drawn."""
+"""Fields that are drawn by default, for types about a robot's motion; other types are omitted if there are too many."""
 UNITS = {
     "position": "rad | m", "velocity": "rad/s | m/s", "effort": "N m | N", "pose.pose.position": "m",
     "translation": "m", "linear": "m/s", "angular": "rad/s", "force": "N", "torque": "N m",
     "linear_acceleration": "m/s^2", "angular_velocity": "rad/s",
 }  # fmt: skip
-"""By field, or the last part of it."""
+"""Units by field, or by its last part."""
 _PARTS = ("x", "y", "z", "w")
 MAX_PANELS = 12
 DPI = 100
 CLOCKS_DIFFER_S = 1.0
 """Topics whose delays from stamp to arrival differ by more than this are stamped by different clocks."""
 POINTS = 3000
-"""Points of a line at most: what a panel has in pixels, twice, and some."""
+"""Maximum number of points of a line: somewhat more than twice a panel's pixels."""
 STYLE: Any = {
     "font.size": 10.0,
     "axes.titlesize": 10.5,
@@ -105,7 +105,7 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
         for k, (heading, lines) in enumerate(panels.items()):
             axes = figure.add_subplot(len(panels), 1, k + 1, sharex=figure.axes[0] if k else None)
             _panel(axes, heading, lines)
-        axes.set_xlabel("time [s]" if by == "stamp" else "time since the bag's begin [s]")
+        axes.set_xlabel("time [s]" if by == "stamp" else "time since the bag's start [s]")
         try:
             figure.savefig(file)
         except OSError as error:
@@ -120,7 +120,7 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
 def _all_panels(
     bag: BagReader, topics: Sequence[str], fields: Sequence[str], by: By
 ) -> tuple[dict[str, list[Signal]], set[str]]:
-    """The signals of each panel, and the names that a field may have."""
+    """Returns the signals of each panel, and the known field names."""
     panels: dict[str, list[Signal]] = {}
     known: set[str] = set()
     for topic in topics or [each.name for each in bag.topics if len(each.times)]:
@@ -161,7 +161,7 @@ def _panels(topic: str, found: Sequence[Signal], wanted: Sequence[str]) -> dict[
 
 
 def _panel_of(signal: Signal) -> str:
-    """Its field; of a vector's part the vector."""
+    """Returns the signal's field, or its vector if it is a component."""
     vector, _, part = signal.field.rpartition(".")
     return vector if vector and part in _PARTS else signal.field
 
@@ -201,15 +201,17 @@ def _panel(axes: Axes, heading: str, lines: Sequence[Signal]) -> None:
 
 By = Literal["stamp", "log"]
 MAX_SIGNALS = 1000
-"""Of one topic: a message that has more is no set of signals."""
+"""Maximum number of signals of one topic; further ones are ignored."""
 _NAMES = ("name", "joint_names")
 
 
 @dataclass(frozen=True)
 class Signal:
-    """One number of a topic. field: `position`; entry: whose, `elbow`, or empty. time: s from the bag's begin for
-    `log`; for `stamp` the message's own. Where a message lacks the number, it is NaN. delay_s: median time
-    from a message's own time to its arrival (s from the bag's begin); NaN where messages have no time of their own.
+    """One number of a topic over time.
+
+    field: `position`. entry: the joint, `elbow`, or empty. time: s from the bag's start for `log`, the messages' stamps
+    for `stamp`. value: NaN for messages without the number. delay_s: median difference between arrival (s from the
+    bag's start) and stamp; NaN without stamps.
     """
 
     topic: str
@@ -221,17 +223,17 @@ class Signal:
 
     @property
     def name(self) -> str:
-        """`position[elbow]`."""
+        """Field and entry: `position[elbow]`."""
         return f"{self.field}[{self.entry}]" if self.entry else self.field
 
 
 def signals(bag: BagReader, topic: str, by: By = "stamp") -> list[Signal]:
-    """The numbers of a topic, in the order of its message's fields.
+    """Returns the signals of a topic, in the order of its message's fields.
 
-    by: whether time is the messages' own stamp, where they have one other than zero, or when they came.
+    by: `stamp`: time is the messages' stamp, if all have one and any is not zero; `log`: the time of arrival.
 
     Raises:
-        NotFoundError: The bag has no such topic.
+        NotFoundError: The bag does not have the topic.
         InvalidArgumentError: The bag is damaged.
     """
     begin, _ = bag.span_ns
@@ -258,7 +260,7 @@ def signals(bag: BagReader, topic: str, by: By = "stamp") -> list[Signal]:
 
 
 def stamp_s(message: Any) -> float | None:
-    """The message's own time in s: `header.stamp`, `stamp` or `clock`; None where it has none."""
+    """Returns the message's time in s from `header.stamp`, `stamp` or `clock`; None if it has none of these."""
     header = getattr(message, "header", None)
     for holder, name in ((header, "stamp"), (message, "stamp"), (message, "clock")):
         found = getattr(holder, name, None)
@@ -271,7 +273,7 @@ def stamp_s(message: Any) -> float | None:
 
 
 def _numbers(message: Any) -> Iterator[tuple[str, str, float]]:
-    """(field, entry, value) of every number, but those of headers and times."""
+    """Yields (field, entry, value) of every number except those of headers and stamps."""
     names: Sequence[str] = next((list(getattr(message, each)) for each in _NAMES if hasattr(message, each)), [])
     for field in _fields(message):
         if field in ("header", "stamp"):
@@ -301,7 +303,7 @@ def _of(field: str, value: Any, names: Sequence[str]) -> Iterator[tuple[str, str
 
 
 def _entry(message: Any, otherwise: str) -> str:
-    """What one of several is called: a transform by its child frame."""
+    """Returns the name of a list's item: for a transform its child frame, else `otherwise`."""
     return str(getattr(message, "child_frame_id", "") or otherwise)
 
 

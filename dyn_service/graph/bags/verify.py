@@ -36,7 +36,7 @@ _ITS_OWN = ("deadline_ms", "compile_wait_ms", "retry", "model")
 
 @dataclass(frozen=True)
 class First:
-    """The first request whose reply differs: its number in the bag, from 0, s since the bag's begin, and where."""
+    """The first request whose reply differs: its number in the bag, from 0, s since the bag's start, and where."""
 
     number: int
     time_s: float
@@ -143,7 +143,7 @@ def _unsteady(number: int, once: bytes, twice: bytes | None) -> list[str]:
 
 
 def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, int, float]]:
-    """(request, reply, the request's number, s since the bag's begin), in the order of the replies."""
+    """Yields (request, reply, the request's number, s since the bag's start), in the order of the replies."""
     waiting: dict[tuple[int, int], tuple[bytes, int, float]] = {}
     begin, _ = bag.span_ns
     number = 0
@@ -287,8 +287,8 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two replies differ. place: `torques[2]`, or `reply` where one is a refusal; recorded, found: what stands
-    there. relative: the difference as a share of the output's largest number, infinite where it is none of numbers.
+    """A difference of two replies. place: `torques[2]`, or `reply` if one is an error. recorded, found: its values.
+    relative: the difference as a share of the output's largest number; infinite if they are not numbers.
     """
 
     place: str
@@ -304,8 +304,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two replies. same: to the bit. largest: the largest difference, None where they are the same. first: the first
-    in the order of the outputs.
+    """The comparison of two replies. same: equal to the bit. largest: the largest difference, None if they are equal.
+    first: the first difference in the order of the outputs.
     """
 
     same: bool

@@ -1,7 +1,11 @@
 """A participant of a DDS domain that writes and reads topics as ROS 2's nodes do.
 
-Qualities of service are ROS's defaults: reliable, the newest kept; what is latched (`robot_description`, `tf_static`)
-is given to those who come later, too. Readers take what any writer sends, reliable or not.
+    sensor_msgs/msg/JointState  <->  sensor_msgs::msg::dds_::JointState_
+    topic /arm/joint_states     <->  rt/arm/joint_states
+
+DDS types are made from the annotations of the message structs. Quality of service is ROS's default: reliable, keep
+last; latched topics (`robot_description`, `tf_static`) are transient local. Readers accept reliable and best-effort
+writers.
 """
 
 from __future__ import annotations
@@ -29,13 +33,12 @@ from dyn_service.messages.fields import Field
 
 Range = Literal["localhost", "subnet", "system"]
 MAX_DOMAIN = 232
-"""ROS 2's highest domain: beyond it the ports that DDS derives from it do not exist."""
+"""ROS 2's highest domain; DDS derives its ports from the domain, and beyond it they do not exist."""
 _TAKE = 64
-"""Samples of a topic that are taken at once."""
+"""Maximum number of samples that one call takes."""
 _COMPATIBLE = "<Compatibility><IgnoreTypeInformation>1.1,1.15,1.16</IgnoreTypeInformation></Compatibility>"
-"""Types are matched by name, whatever the DDS of ROS 2's side (by vendor: Connext, Fast DDS, Cyclone) says of their
-fields: Cyclone finds invalid what Fast DDS, ROS 2's default, says of any type with a list in it, and would hear nothing
-of it (eclipse-cyclonedds/cyclonedds, pull request 2333)."""
+"""Types are matched by name only, for the vendors Connext, Fast DDS and Cyclone: Cyclone rejects the type information
+that Fast DDS, ROS 2's default, sends for types with a list (eclipse-cyclonedds/cyclonedds, pull request 2333)."""
 _SUBNET = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}</Domain></CycloneDDS>"""
 _LOCALHOST = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}
   <General><Interfaces><NetworkInterface name="lo"/></Interfaces><AllowMulticast>false</AllowMulticast></General>
@@ -45,10 +48,10 @@ _LOCALHOST = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}
 
 
 def domain_number(given: int | None, environment: Mapping[str, str] = os.environ) -> int:
-    """The domain: as given, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 has it.
+    """Returns the domain: as given, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 does.
 
     Raises:
-        InvalidArgumentError: It is no number from 0 to 232.
+        InvalidArgumentError: It is not a number from 0 to 232.
     """
     said = environment.get("ROS_DOMAIN_ID", "") if given is None else str(given)
     number = said or "0"
@@ -63,8 +66,8 @@ class Participant:
 
     Args:
         domain: 0 to 232; see `domain_number`.
-        reach: `localhost` speaks over the loopback interface alone, `subnet` as ROS 2 does by default, `system` as
-            `$CYCLONEDDS_URI` says.
+        reach: `localhost`: the loopback interface only; `subnet`: ROS 2's default; `system`: as `$CYCLONEDDS_URI`
+            specifies.
 
     Raises:
         UnavailableError: The domain cannot be opened.
@@ -79,28 +82,28 @@ class Participant:
 
     @staticmethod
     def check(topic: str) -> None:
-        """Whether ROS 2's nodes could ask for a topic of that full name.
+        """Checks that the full name is valid in ROS 2.
 
         Raises:
-            InvalidArgumentError: They could not.
+            InvalidArgumentError: It is not.
         """
         dds_topic(topic)
 
     def writer(self, topic: str, kind: type[Message], *, latched: bool = False) -> Writer:
-        """What writes messages of that type to the topic, a name such as `/joint_states`.
+        """Returns a writer of messages of a type to a topic, such as `/joint_states`.
 
         Raises:
-            InvalidArgumentError: It is no name of a topic in ROS 2.
+            InvalidArgumentError: The name is not valid in ROS 2.
         """
         made = dds_type(kind)
         qos = _qos(kind, latched=latched, reliable=True)
         return Writer(made, DataWriter(self._participant, self._topic(topic, made, qos), qos=qos))
 
     def reader(self, topic: str, kind: type[Message], *, latched: bool = False) -> Reader:
-        """What reads messages of that type from the topic. latched: the one sent before it came, too.
+        """Returns a reader of messages of a type from a topic. latched: also receives the last earlier message.
 
         Raises:
-            InvalidArgumentError: It is no name of a topic in ROS 2.
+            InvalidArgumentError: The name is not valid in ROS 2.
         """
         made = dds_type(kind)
         qos = _qos(kind, latched=latched, reliable=latched)
@@ -132,7 +135,7 @@ class Reader:
         self._kind, self._reader = kind, reader
 
     def take(self) -> Iterator[Message]:
-        """What came since, oldest first; a writer's end is no message."""
+        """Yields the messages received since the last call, oldest first."""
         for sample in self._reader.take(_TAKE):
             if isinstance(sample, self._kind.idl):
                 yield self._kind.from_dds(sample)
@@ -140,7 +143,7 @@ class Reader:
 
 @lru_cache
 def _opened(domain: int, reach: Range) -> Domain | None:
-    """The domain with its settings; a process opens one once, and keeps it."""
+    """Opens a domain with its settings; once per process."""
     if reach == "system":
         return None
     return Domain(domain, _LOCALHOST if reach == "localhost" else _SUBNET)
@@ -148,12 +151,12 @@ def _opened(domain: int, reach: Range) -> Domain | None:
 
 def _qos(kind: type[Message], *, latched: bool, reliable: bool) -> Qos:
     return Qos(
-        # where ROS 2's nodes look for the hash of the type
+        # ROS 2's nodes read the hash of the type here
         Policy.Userdata(f"typehash={rihs01(kind)};".encode()),
         Policy.Reliability.Reliable(duration(milliseconds=100)) if reliable else Policy.Reliability.BestEffort,
         Policy.Durability.TransientLocal if latched else Policy.Durability.Volatile,
         Policy.History.KeepLast(1 if latched else 10),
-        # plain CDR, the only one that ROS 2 reads
+        # plain CDR, the only representation that ROS 2 reads
         Policy.DataRepresentation(use_cdrv0_representation=True, use_xcdrv2_representation=False),
     )
 
@@ -176,12 +179,12 @@ _SCALARS: dict[str, Any] = {
 
 _FULL_NAME = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+", re.ASCII)
 _LONGEST = 247
-"""ROS 2's own, `RMW_TOPIC_MAX_NAME_LENGTH`."""
+"""ROS 2's `RMW_TOPIC_MAX_NAME_LENGTH`."""
 
 
 @dataclass(frozen=True)
 class DdsType:
-    """A message type on DDS. kind: ours. idl: Cyclone's. to_dds, from_dds: a message from one to the other."""
+    """A message type on DDS. kind: the struct. idl: Cyclone's type. to_dds, from_dds: conversions between them."""
 
     kind: type[Message]
     idl: type[IdlStruct]
@@ -190,22 +193,22 @@ class DdsType:
 
 
 def dds_topic(name: str) -> str:
-    """The topic's name on DDS: `rt/arm/joint_states` for `/arm/joint_states`.
+    """Returns the topic's name on DDS: `rt/arm/joint_states` for `/arm/joint_states`.
 
     Raises:
-        InvalidArgumentError: It is no full name of a topic in ROS 2, whose nodes could not ask for it.
+        InvalidArgumentError: It is not a valid full name of a topic in ROS 2.
     """
     if not _FULL_NAME.fullmatch(name) or len(name) > _LONGEST:
         raise InvalidArgumentError(
-            f"topic {name!r} cannot be one of ROS 2: expected parts of letters, digits and _, each after a / and not "
-            f"beginning with a digit, at most {_LONGEST} characters in all"
+            f"topic {name!r} is not a valid ROS 2 name: expected parts of letters, digits and _, each after a / and "
+            f"not beginning with a digit, at most {_LONGEST} characters in total"
         )
     return "rt" + name
 
 
 @lru_cache(maxsize=256)
 def dds_type(kind: type[Message]) -> DdsType:
-    """The message type on DDS."""
+    """Returns the DDS type of a message struct."""
     package, _, name = ros_type(kind).split("/")
     fields = fields_of(kind)
     made = make_idl_struct(f"{name}_", f"{package}.msg.dds_.{name}_", {each.name: _idl(each) for each in fields})
@@ -228,7 +231,7 @@ def _idl(field: Field) -> Any:
 
 
 def _steps(field: Field) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """How the field's value goes to DDS, and comes from it."""
+    """Returns the conversions of a field's value to DDS and from it."""
     if isinstance(field.kind, str):
         return (list, list) if field.length is not None else (_same, _same)
     inner = dds_type(field.kind)

@@ -53,7 +53,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class NodeEntry(msgspec.Struct, frozen=True):
-    """Registration of a node. name: the full name. token: unique to this run. state: see `lifecycle`. answers_at:
+    """Registration of a node. name: the full name. token: unique to this run. state: of its lifecycle. answers_at:
     endpoints of its dynamics server, if it is one.
     """
 

@@ -19,12 +19,12 @@ from dyn_service.api.queries import Array
 Role = Literal["measured", "reference", "error", "effort", "limit", "second", "third", "fourth"]
 """Meaning of a line or mark; a page has a colour for each, in light and dark mode."""
 ENTRIES: tuple[Role, ...] = ("measured", "second", "effort", "fourth")
-"""The entries of a joint that has several, such as x, y, z and w; that of any other is the first."""
+"""Roles of a joint's entries, such as x, y, z and w; a joint with one entry has the first."""
 Span = tuple[float, float]
-"""From and to, s."""
+"""Begin and end, s."""
 MICRO = "\N{MICRO SIGN}"
 ROUNDING = 1e-12
-"""In rad, m, N, N m: smaller values are rounding errors, and a chart of them is a flat line."""
+"""Rad, m, N or N m below which values are rounding errors, drawn as a flat line."""
 _PREFIXES = ((1.0, ""), (1e3, "m"), (1e6, MICRO), (1e9, "n"))
 
 
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """A straight line at `at` across a chart, with a label where it is not empty. along: the axis that `at` is on."""
+    """A straight line at `at` across a chart. label: may be empty. along: the axis of `at`."""
 
     at: float
     label: str = ""
@@ -75,7 +75,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Card:
-    """Charts that belong together, one below the other, such as those of a joint. wide: whether they fill the row."""
+    """Charts of one subject, such as a joint, one below the other. wide: whether they fill the row."""
 
     title: str
     charts: Sequence[Chart]
@@ -85,9 +85,9 @@ class Card:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to look at. text: one sentence that names the joint and how much. spans: when it was, where known.
+    """A finding about a run. text: one sentence with the joint and the amount. spans: its times, if known.
 
-    grave: whether the run is not what it was meant to be because of it.
+    grave: whether it changed the run, as a safe stop or a dropped command does.
     """
 
     text: str
@@ -96,7 +96,7 @@ class Finding:
 
 
 def prefix(size: float) -> tuple[float, str]:
-    """The factor and prefix in which a size reads as a number of at least 1; none for rounding errors."""
+    """Returns the unit prefix for which a size is at least 1, with its factor; no prefix for rounding errors."""
     return (
         _PREFIXES[0]
         if size < ROUNDING
@@ -105,9 +105,9 @@ def prefix(size: float) -> tuple[float, str]:
 
 
 def spans_of(t: Array, holds: np.ndarray[tuple[int], np.dtype[np.bool_]], *, join_s: float = 0.0) -> list[Span]:
-    """The spans of the times t (k,) at which something holds (k,). Those not further apart than join_s are one.
+    """Returns the spans of the times t (k,) at which a condition holds (k,); spans at most join_s apart are merged.
 
-    A span ends at the last time at which it holds; what holds at one time only is a span of no length.
+    A span ends at the last time at which the condition holds; a single time is a span of length 0.
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[False], holds, [False]]).astype(np.int8)))
     spans: list[Span] = []
@@ -120,7 +120,7 @@ def spans_of(t: Array, holds: np.ndarray[tuple[int], np.dtype[np.bool_]], *, joi
 
 
 def histogram(values: Array, bins: int = 90) -> tuple[Array, Array]:
-    """Bins of equal width in the logarithm: their middles (bins,), and how many values are in each (bins,)."""
+    """Returns a histogram with logarithmic bins: their middles (bins,) and counts (bins,)."""
     low, high = math.log10(max(float(values.min()), 1.0)), math.log10(max(float(values.max()), 10.0))
     edges = np.logspace(low - 0.02, high + 0.02, bins + 1)
     count, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
@@ -128,11 +128,11 @@ def histogram(values: Array, bins: int = 90) -> tuple[Array, Array]:
 
 
 _GAP_STEPS, _GAP_S = 3.5, 0.06
-"""Rows further apart than this many typical steps and this time are not joined by a line."""
+"""Rows further apart than this number of median steps and this time are not joined by a line."""
 
 
 def quantiles(values: Array) -> dict[str, float | int | None]:
-    """Count, mean, p50, p99, p99.9 and maximum."""
+    """Returns count, mean, p50, p99, p99.9 and maximum."""
     if not values.size:
         return {"count": 0, "mean": None, "p50": None, "p99": None, "p99_9": None, "max": None}
     p50, p99, p999 = np.percentile(values, (50.0, 99.0, 99.9))
@@ -147,7 +147,7 @@ def quantiles(values: Array) -> dict[str, float | int | None]:
 
 
 def with_gaps(t: Array, values: Array) -> tuple[Array, Array]:
-    """The lines of a plot, broken where times are missing."""
+    """Returns times and values with NaN inserted where times are missing, which breaks the line."""
     if len(t) < 3:
         return t, values
     step = np.diff(t)
@@ -156,9 +156,9 @@ def with_gaps(t: Array, values: Array) -> tuple[Array, Array]:
 
 
 def envelope(t: Array, values: Array, points: int) -> tuple[Array, Array]:
-    """At most about `points` points of lines (k,) or (k, n), at the same times, that keep least and largest values.
+    """Returns some `points` points of lines (k,) or (k, n) that keep the minimum and maximum of each line per interval.
 
-    They do so in each interval, for every line; a line that is NaN somewhere is so there in what is kept.
+    All lines keep the same times; NaN stays NaN.
     """
     if len(t) <= points:
         return t, values
@@ -176,6 +176,6 @@ def envelope(t: Array, values: Array, points: int) -> tuple[Array, Array]:
 
 
 def running_time(time: Array) -> Array:
-    """Times of several runs, each from 0, one after the other; the first run's are its own."""
+    """Returns the times of several runs, each of which begins at 0, as one increasing time."""
     step = np.diff(time, prepend=0.0)
     return np.cumsum(np.where(step < 0.0, 0.0, step))

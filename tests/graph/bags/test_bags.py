@@ -1,4 +1,4 @@
-"""Bags: what is written is read again, by others too; cut off, damaged, on a full disk."""
+"""Writing and reading bags, with other readers too; truncated files, damaged files, a full disk."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ NAMES = ["hip", "knee"]
 
 
 def state(k: int) -> JointState:
-    """That of the k-th millisecond."""
+    """Returns the state of the k-th millisecond."""
     return JointState(Header(Time.from_seconds(0.001 * k)), NAMES, [0.01 * k, -0.01 * k], [1.0, -1.0], [0.5 * k, 2.0])
 
 
 def write(path: Path, count: int = 300, **given: Any) -> Path:
-    """A bag of so many states, and wrenches at a tenth of their rate."""
+    """Writes a bag with the given number of states, and wrenches at a tenth of their rate."""
     with BagWriter(path, **given) as bag:
         for k in range(count):
             bag.write("/leg/joint_states", state(k), T0 + k * MS)
@@ -89,7 +89,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def values(kind: type[Message]) -> st.SearchStrategy[Any]:
-    """Messages of a type, any values."""
+    """Returns a strategy for messages of a type with any values."""
     whole = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
     parts = {}
     for field in fields_of(kind):
@@ -124,7 +124,7 @@ def test_cdr_there_and_back(kind: type[Message], data: st.DataObject) -> None:
 
 
 def test_cdr_is_ros_2s() -> None:
-    """Ours against rosbags' own types: the bytes are those that ROS 2's definitions give."""
+    """The bytes are equal to those of rosbags, which implements ROS 2's definitions."""
     store = get_typestore(Stores.ROS2_JAZZY)
     stamp, duration = store.types["builtin_interfaces/msg/Time"], store.types["builtin_interfaces/msg/Duration"]
     header = store.types["std_msgs/msg/Header"](stamp=stamp(sec=-3, nanosec=4), frame_id="worlds")
@@ -151,12 +151,12 @@ def test_cdr_is_ros_2s() -> None:
         Float64MultiArray(layout=None),  # type: ignore[arg-type]
     ],
 )
-def test_what_has_no_place_in_cdr_is_said(message: Message) -> None:
+def test_values_that_cdr_cannot_represent_are_errors(message: Message) -> None:
     with pytest.raises(InvalidArgumentError, match=f"a {ros_type(message)} has a value that does not fit"):
         to_cdr(message)
 
 
-def test_what_is_written_is_read(bag: Path) -> None:
+def test_written_messages_are_read(bag: Path) -> None:
     with BagReader(bag) as reader:
         assert reader.whole
         found = list(reader.messages())
@@ -174,7 +174,7 @@ def test_what_is_written_is_read(bag: Path) -> None:
 
 
 def test_rosbags_reads_it(bag: Path) -> None:
-    """The reader of rosbag2's files that needs no ROS."""
+    """rosbags reads the file without ROS."""
     store = get_typestore(Stores.ROS2_JAZZY)
     with Rosbag2Reader(bag) as reader:
         assert reader.message_count == 330
@@ -191,7 +191,7 @@ def test_rosbags_reads_it(bag: Path) -> None:
 
 
 def test_foxgloves_decoder_reads_it(bag: Path) -> None:
-    """By the schemas in the file alone."""
+    """mcap decodes the messages with the schemas in the file."""
     with bag.open("rb") as stream:
         reader = make_reader(stream, decoder_factories=[DecoderFactory()])
         assert reader.get_header().profile == "ros2"
@@ -204,7 +204,7 @@ def test_foxgloves_decoder_reads_it(bag: Path) -> None:
 
 
 def test_bags_of_others_are_read(tmp_path: Path) -> None:
-    """A type that we do not have, one of ours with comments, one of ours of another version."""
+    """An unknown type, a known type with comments, and a known type of another version."""
     path = tmp_path / "theirs.mcap"
     with path.open("wb") as stream:
         writer = Ros2Writer(stream)
@@ -296,7 +296,7 @@ def test_a_footer_without_room_for_a_checksum_is_held_against_none(bag: Path) ->
 
 
 def test_every_cut_is_read_or_refused(bag: Path, tmp_path: Path) -> None:
-    """No length of a file ends in anything but messages from the beginning on, or one of our errors."""
+    """A file cut at any length gives the first messages, or a `DynError`."""
     data, cut = bag.read_bytes(), tmp_path / "cut.mcap"
     for length in range(0, len(data), 701):
         cut.write_bytes(data[:length])
@@ -324,7 +324,7 @@ def test_changed_bytes_are_found(bag: Path, tmp_path: Path) -> None:
 
 
 def test_a_changed_name_in_the_summary_is_found(bag: Path, tmp_path: Path) -> None:
-    """It has a checksum of its own; a topic of another name, or a field of another type, is none of the bag's."""
+    """The summary has its own checksum, so that a changed topic name or field type is detected."""
     data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
     with bag.open("rb") as stream:
         *inner, footer = list(places(stream, bag))
@@ -343,7 +343,7 @@ def test_a_changed_name_in_the_summary_is_found(bag: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_a_chunk_that_would_unpack_to_more_than_it_says_is_not_unpacked(tmp_path: Path, compression: str) -> None:
-    """64 MB of zeros in some hundred thousand bytes: a bag of a stranger has no more memory than it names."""
+    """64 MB of zeros in some 100 kB: decompression is limited to the stated size."""
     zeros, bomb = bytes(1 << 26), tmp_path / "bomb.mcap"
     packed = lz4.frame.compress(zeros) if compression == "lz4" else zstandard.compress(zeros)
     built = RecordBuilder()
@@ -392,7 +392,7 @@ def test_a_chunk_has_no_more_records_than_its_bytes_can_say(tmp_path: Path, coun
 def test_chunks_that_overlap_are_read_in_the_order_of_time(
     tmp_path: Path, compression: CompressionType, indices: str
 ) -> None:
-    """As others wrote them, with two topics late by turns; begun in the middle of a chunk too."""
+    """Bags of other writers, with two topics late in turn; also from the middle of a chunk."""
     file, chance = tmp_path / "a.mcap", Random(3)
     kinds = IndexType.ALL if indices == "all" else IndexType.NONE
     with file.open("wb") as stream:
@@ -421,7 +421,7 @@ def test_chunks_that_overlap_are_read_in_the_order_of_time(
 
 
 def test_no_bytes_bring_another_error(tmp_path: Path) -> None:
-    """Bytes changed by chance, anywhere, and ends cut off: messages, or an error of ours, in reading and in mending."""
+    """With random bytes changed and ends cut off, reading and repair give messages or a `DynError`."""
     chance, file = Random(4), tmp_path / "changed.mcap"
     data = write(tmp_path / "small.mcap", 40, chunk_bytes=2048).read_bytes()
     refused = 0
@@ -474,7 +474,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_killed_recorder_leaves_what_it_wrote(tmp_path: Path) -> None:
+def test_messages_before_a_recorder_was_killed_are_read(tmp_path: Path) -> None:
     path = tmp_path / "killed.mcap"
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=240)
     assert done.returncode == -signal.SIGKILL
@@ -492,7 +492,7 @@ def fill(bag: BagWriter) -> None:
 
 
 def test_a_full_disk_ends_the_bag(tmp_path: Path) -> None:
-    """A limit on the file's size is as a full disk: the write comes back short, and then fails."""
+    """A limit on the file's size acts like a full disk: a write is short, and the next one fails."""
     path = tmp_path / "full.mcap"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -614,10 +614,10 @@ class TestPictures:
         drawn = (tmp_path / "b.svg").read_text()
         assert "<path" in drawn
         both = (tmp_path / "both.svg").read_text()
-        assert all(f"<!-- {name} -->" in both for name in NAMES)  # the legend: each text stands before its outlines
+        assert all(f"<!-- {name} -->" in both for name in NAMES)  # the legend: each text is before its outlines
 
     def test_of_a_robot_that_floats_what_says_its_motion(self, tmp_path: Path) -> None:
-        """All its topics have more panels than a picture: those of joints and base are drawn, vectors in one panel."""
+        """With too many panels, those of joints and base are drawn, with one panel per vector."""
         path, picture = tmp_path / "flying.mcap", tmp_path / "a.svg"
         base = MultiDOFJointState(joint_names=["root_joint"], transforms=[Transform()], twist=[Twist()])
         with BagWriter(path) as bag:
@@ -643,15 +643,15 @@ class TestPictures:
     @pytest.mark.parametrize(
         ("other", "label"),
         [
-            (JointState(Header(Time(2000, 0), ""), ["a"], [1.0]), "time since the bag's begin [s]"),  # another clock
-            (Float64MultiArray(data=[1.0]), "time since the bag's begin [s]"),  # no stamps
+            (JointState(Header(Time(2000, 0), ""), ["a"], [1.0]), "time since the bag's start [s]"),  # another clock
+            (Float64MultiArray(data=[1.0]), "time since the bag's start [s]"),  # no stamps
             (JointState(Header(Time(3, 0), ""), ["a"], [1.0]), "time [s]"),
         ],
     )
     def test_all_panels_have_one_time_base(
         self, other: Any, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Two topics that arrive at once, 3 s after the bag's begin, are at one place, whatever their stamps."""
+        """Two topics that arrive at once, 3 s after the bag's start, have one position on the axis with any stamps."""
         path, pictures = tmp_path / "two.mcap", []
         with BagWriter(path) as bag:
             bag.write("/a", JointState(Header(Time(0, 1), ""), ["a"], [0.0]), T0)
@@ -668,7 +668,7 @@ class TestPictures:
 
 
 def test_messages_survive_as_builtins(bag: Path) -> None:
-    """What `dyn bag play` sends is what came."""
+    """`dyn bag play` sends the recorded messages."""
     with BagReader(bag) as reader:
         first = next(reader.messages(["/leg/joint_states"])).message
     assert msgspec.to_builtins(first) == msgspec.to_builtins(state(0))

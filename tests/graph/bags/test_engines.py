@@ -1,4 +1,4 @@
-"""Recorded answers of ours, asked of Pinocchio from the same file."""
+"""Recorded requests repeated with Pinocchio and the same URDF file."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ CRANE = (
     + joint("fold", "revolute", "tower", "boom", LIMIT)
     + "</robot>"
 )  # fmt: skip
-"""Branches, of which Pinocchio takes the other first; a joint without limits, which has two numbers there."""
+"""Branches, which Pinocchio orders differently; a joint without limits, with two position entries in Pinocchio."""
 
 
 @pytest.fixture(scope="module")
 def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Questions on one state and on batches, with gravity of their own and without what joints do by themselves."""
+    """Requests for one state and for batches, with other gravity, and without passive forces."""
     path = tmp_path_factory.mktemp("bag") / "crane.mcap"
     answer = replay([Robot.from_text(CRANE)])
     rng = np.random.default_rng(5)
@@ -95,7 +95,7 @@ def test_pinocchio_says_the_same(bag: Path) -> None:
 
 
 def test_a_model_a_thousandth_heavier_is_found(bag: Path) -> None:
-    """In one link's mass: every question but those that it has no part in."""
+    """A robot with another mass of one link: all queries that depend on it differ."""
     found = held(bag, CRANE.replace('<mass value="1.0"/>', '<mass value="1.001"/>'))
     for name, result in found.results.items():
         assert result.worst is not None

@@ -1,4 +1,4 @@
-"""Topics recorded as they come, and played again: real sockets, nodes without processes of their own."""
+"""Recording and playing topics with real sockets and nodes in one process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_recording_whoever_publishes(tmp_path: Path, folder: Path, node: Node[No
     assert said == []
 
 
-def test_what_is_no_message_is_counted_said_once_and_not_recorded(
+def test_malformed_frames_are_counted_reported_once_and_not_recorded(
     tmp_path: Path, folder: Path, node: Node[NoParameters]
 ) -> None:
     states = node.create_publisher(JointState, "joint_states")
@@ -120,7 +120,7 @@ def test_a_launch_that_begins_later_is_heard(tmp_path: Path, folder: Path, node:
         recorder.close()
 
 
-def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
+def test_playing_a_recorded_bag(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
     """A subscriber gets the messages of the bag from its start on, in order, one after the other in the bag's time."""
     path = tmp_path / "a.mcap"
     with BagWriter(path) as bag:
@@ -161,7 +161,7 @@ def test_playing_what_was_recorded(tmp_path: Path, folder: Path, node: Node[NoPa
         ({"topics": ["/leg/joint_state"]}, NotFoundError, "did you mean '/leg/joint_states'"),
     ],
 )
-def test_what_cannot_be_played(tmp_path: Path, folder: Path, given, kind, cause: str) -> None:
+def test_topics_that_cannot_be_played(tmp_path: Path, folder: Path, given, kind, cause: str) -> None:
     with BagReader(write(tmp_path / "a.mcap")) as bag, pytest.raises(kind, match=cause):
         Player(bag, given.pop("topics", []), folder, **given, say=print)
     assert list((folder / "graph").glob("*.node")) == []
@@ -169,7 +169,7 @@ def test_what_cannot_be_played(tmp_path: Path, folder: Path, given, kind, cause:
 
 @pytest.mark.slow
 def test_ctrl_c_closes_the_file(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
-    """As a user does it: `dyn bag record --all`, a publisher, Ctrl-C; then `dyn bag info`."""
+    """With the commands: `dyn bag record --all`, a publisher, Ctrl-C; then `dyn bag info`."""
     states = node.create_publisher(JointState, "joint_states")
     file = tmp_path / "a.mcap"
     environment = os.environ | {"DYN_RUNTIME_DIR": str(folder)}

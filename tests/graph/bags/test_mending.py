@@ -1,4 +1,4 @@
-"""What a bag has beside its messages, damaged and made anew from them; read by others' readers."""
+"""Repair of damaged indices, summaries and ends of bags from their messages; checked with other readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def records(path: Path) -> tuple[list[Place], list[Place], Place]:
-    """Those of the data, those of the summary, the footer."""
+    """Returns the places of the data, of the summary, and of the footer."""
     with path.open("rb") as stream:
         *found, footer = places(stream, path)
     end = next(k for k, place in enumerate(found) if place.opcode == Opcode.DATA_END)
@@ -37,7 +37,7 @@ def records(path: Path) -> tuple[list[Place], list[Place], Place]:
 
 
 def read(path: Path) -> list[object]:
-    """All messages, their topics and times: by our reader, rosbags' and mcap's, which say the same."""
+    """Returns all messages with topics and times, after checking that rosbags and mcap read the same."""
     with BagReader(path) as reader:
         assert reader.whole
         ours = [(each.topic, each.log_time_ns) for each in reader.messages()]
@@ -59,7 +59,7 @@ def read(path: Path) -> list[object]:
 
 @pytest.mark.parametrize("checksum", [True, False])
 def test_a_summary_that_has_changed_is_made_anew(bag: Path, tmp_path: Path, checksum: bool) -> None:
-    """Whatever of it: a name, a place, a time; of a writer without checksums too. A sound one is left as it is."""
+    """A changed name, offset or time is repaired, also without checksums; an intact summary is unchanged."""
     data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
     _, summary, footer = records(bag)
     if not checksum:
@@ -83,7 +83,7 @@ def test_a_summary_that_has_changed_is_made_anew(bag: Path, tmp_path: Path, chec
 
 
 def test_a_length_that_has_changed_loses_no_message(bag: Path, tmp_path: Path) -> None:
-    """Then what follows in the summary is not found any more, and the file has no end."""
+    """The rest of the summary is then not found, and the file has no end."""
     data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
     _, summary, _ = records(bag)
     data[summary[0].start + 3] ^= 0x40
@@ -106,7 +106,7 @@ def test_an_index_behind_a_chunk_is_made_anew(bag: Path, tmp_path: Path) -> None
 
 
 def test_a_chunk_that_has_changed_is_not_mended(bag: Path, tmp_path: Path) -> None:
-    """Its messages are not known to be right, and nothing is done."""
+    """The messages of a damaged chunk are not trusted, and the file is unchanged."""
     data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
     inner, summary, _ = records(bag)
     chunk = next(place for place in inner if place.opcode == Opcode.CHUNK)
@@ -119,7 +119,7 @@ def test_a_chunk_that_has_changed_is_not_mended(bag: Path, tmp_path: Path) -> No
 
 
 def test_the_files_of_others_are_whole_to_it(tmp_path: Path) -> None:
-    """mcap's own writer with and without what it may leave out; a bag that has no message."""
+    """mcap's writer with and without its optional records; a bag without messages."""
     for k, options in enumerate(({}, {"use_chunking": False}, {"use_statistics": False, "use_summary_offsets": False},
                                  {"enable_crcs": False, "repeat_channels": False})):  # fmt: skip
         path = tmp_path / f"{k}.mcap"
@@ -140,8 +140,8 @@ def test_the_files_of_others_are_whole_to_it(tmp_path: Path) -> None:
         mend(tmp_path / "empty.mcap")
 
 
-def test_what_an_own_end_says_has_a_checksum(bag: Path, tmp_path: Path) -> None:
-    """That of a bag which was cut off and mended: a name that changes in it later is found."""
+def test_a_rebuilt_summary_has_a_checksum(bag: Path, tmp_path: Path) -> None:
+    """In a truncated and repaired bag, a name that changes later is detected."""
     cut = tmp_path / "cut.mcap"
     cut.write_bytes(bag.read_bytes()[:-60])
     mend(cut)

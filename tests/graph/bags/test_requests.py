@@ -1,4 +1,4 @@
-"""Requests recorded between client and server, asked again, compared."""
+"""Requests recorded between client and server, repeated and compared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATES = 20
 
 @pytest.fixture(scope="module")
 def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty torques, as many accelerations, a batch, two refusals, a robot that comes and goes; over a proxy."""
+    """A bag of requests over a proxy: torques, accelerations, a batch, two errors, a robot loaded and unloaded."""
     path = tmp_path_factory.mktemp("bag") / "asked.mcap"
     said: list[str] = []
     with Server([Robot.from_urdf(PENDULUM)], endpoints=["tcp://127.0.0.1:0"], allow_load=True) as server:
@@ -54,7 +54,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask_wrongly(endpoint: str) -> None:
-    """Two requests that are refused, past the client's own checks."""
+    """Sends two invalid requests that the client's own checks would reject."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.connect(endpoint)
         for k, query in enumerate(("gravity_force", "gravity_forces")):
@@ -101,7 +101,7 @@ def test_the_same_version_gives_the_same_bits(bag: Path) -> None:
 
 
 def altered(bag: Path, to: Path, change) -> Path:
-    """The bag again, its replies changed by `change(number, frame)`."""
+    """Returns a copy of the bag with replies changed by `change(number, frame)`."""
     replies = 0
     with BagReader(bag) as reader, BagWriter(to) as writer:
         writer.note("dyn_service requests", reader.notes["dyn_service requests"])
@@ -117,7 +117,7 @@ def altered(bag: Path, to: Path, change) -> Path:
 
 
 def test_a_changed_bit_in_a_reply_is_found(bag: Path, tmp_path: Path) -> None:
-    """The last bit of one torque of one request, of all."""
+    """One request differs in the last bit of one torque."""
     changed = []
 
     def change(number: int, frame: bytes) -> bytes:
@@ -264,7 +264,7 @@ def test_endpoints_that_are_none(tmp_path: Path, server: str, listen: str, cause
 def test_the_recorder_is_bounded_and_goes_on_when_its_bag_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More clients than it keeps connections for, and a bag that takes nothing more: all are answered."""
+    """With more clients than connections and a bag on a full disk, all requests are answered."""
     monkeypatch.setattr("dyn_service.graph.bags.requests.MAX_CLIENTS", 2)
     said: list[str] = []
     context = zmq.Context()
@@ -318,7 +318,7 @@ def test_the_command_says_what_differs(bag: Path, tmp_path: Path) -> None:
 
 
 def test_a_refusal_for_what_is_not_asked_again_is_no_difference(tmp_path: Path) -> None:
-    """Asked again without the fingerprint, the limit or the robots of then, such a request is answered."""
+    """Without the recorded fingerprint, time limit or robots, such a request has a result."""
     ask = {"v": 1, "id": 1, "query": "gravity_forces", "robot": "pendulum", "inputs": {"q": [0.5]}}
     requests = [ask | {"id": 1, "model": "of another robot"}, ask | {"id": 2, "deadline_ms": -1.0}, ask | {"id": 3}]
     answer = replay([Robot.from_urdf(PENDULUM)])
@@ -335,7 +335,7 @@ def test_a_refusal_for_what_is_not_asked_again_is_no_difference(tmp_path: Path) 
     assert found.left_out == {"refused for what is not asked again, a time limit or another model": 2}
 
 
-def test_who_has_two_answers_to_a_question_is_told_from_who_has_another(bag: Path) -> None:
+def test_an_engine_with_two_answers_to_a_request_is_reported(bag: Path) -> None:
     with BagReader(bag) as reader:
         robots, _ = robots_of(reader, [])
         ours, asked = replay(robots), 0
@@ -364,7 +364,7 @@ def test_who_has_two_answers_to_a_question_is_told_from_who_has_another(bag: Pat
 
 @pytest.mark.slow
 def test_recording_by_the_command(tmp_path: Path) -> None:
-    """`dyn bag record --server`: its first line says where to ask; Ctrl-C ends the bag."""
+    """`dyn bag record --server` prints its endpoint first; Ctrl-C ends the bag."""
     file = tmp_path / "a.mcap"
     with Server([Robot.from_urdf(PENDULUM)], endpoints=["tcp://127.0.0.1:0"]) as server:
         command = [sys.executable, "-m", "dyn_service", "bag", "record", "--server", server.endpoints[0]]

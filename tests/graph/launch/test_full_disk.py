@@ -114,7 +114,7 @@ print("well")
 
 
 @needs_disk
-def test_when_there_is_room_again_what_waited_is_written(tmp_path: Path) -> None:
+def test_waiting_lines_are_written_when_there_is_room_again(tmp_path: Path) -> None:
     done = subprocess.run(
         [*MOUNT, "64", str(tmp_path), sys.executable, "-c", ROOM_AGAIN, str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, timeout=240,
@@ -122,7 +122,7 @@ def test_when_there_is_room_again_what_waited_is_written(tmp_path: Path) -> None
     assert done.stdout == "well\n", done.stderr
 
 
-def test_what_does_not_fit_into_memory_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_beyond_the_memory_limit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(display, "KEPT_BYTES", 100)
     monkeypatch.setattr(display, "RETRY_S", 0.0)
     place = tmp_path / "logs"
@@ -252,7 +252,7 @@ def small_report(folder: Path) -> None:
     write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), store, Outcome("done"))
 
 
-def test_who_says_nothing_has_a_log_all_the_same(tmp_path: Path) -> None:
+def test_a_process_without_output_has_a_log(tmp_path: Path) -> None:
     kept = Logs(tmp_path / "logs", lambda line: None)
     kept.begin(["launch", "arm/plant"])
     assert {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()} == {

@@ -126,7 +126,7 @@ def test_a_node_that_does_not_get_ready_is_given_up(tmp_path: Path) -> None:
         (", heartbeat_timeout: 0.2", {"busy_s": 60.0}),  # one that says it will be busy has its time
     ],
 )
-def test_who_is_not_hung(tmp_path: Path, keys: str, parameters: dict[str, object]) -> None:
+def test_processes_that_are_not_hung(tmp_path: Path, keys: str, parameters: dict[str, object]) -> None:
     file = moody(tmp_path, keys, mood="hang", **parameters)
     text = file.read_text("utf-8") + "  - executable: {cmd: sleep 3, on_exit: shutdown}\n"
     file.write_text(text.replace("name: moody,", "name: moody, sigterm_timeout: 0.1, sigkill_timeout: 0.1,"), "utf-8")
@@ -230,7 +230,7 @@ def test_a_node_that_hangs_again_and_again_waits_longer_each_time(monkeypatch: p
     assert process.fault == "hung; 11 times in a row within 5 s"
 
 
-def test_a_launcher_that_was_stopped_itself_blames_nobody(tmp_path: Path) -> None:
+def test_time_in_which_the_launcher_was_stopped_is_not_counted(tmp_path: Path) -> None:
     with Launched(moody(tmp_path, ", heartbeat_timeout: 1.0")) as launch:
         launch.wait_line("[launch] ready: 2 processes")
         launch.process.send_signal(signal.SIGSTOP)

@@ -119,7 +119,7 @@ def test_a_launch_is_its_users_alone(tmp_path: Path) -> None:
         wait_for(lambda: not folder.exists(), "the private folder was left behind")
 
 
-def test_what_a_launch_file_opens_is_open(tmp_path: Path) -> None:
+def test_a_launch_file_can_give_access(tmp_path: Path) -> None:
     """A launch file can open a TCP port and allow clients to load robots."""
     file = tmp_path / "open.launch.yaml"
     with socket.socket() as probe:

@@ -34,8 +34,8 @@ ANY = "any scalar, or a list of one kind of them"
 class Itself:
     """A value of the type itself, and no text, though attributes take texts for their substitutions: the text is
     compared with a number when it is read (`respawn_delay`, the timeouts) or when a process ends
-    (`respawn_max_retries`), or stands for true whatever it says (`shell`, `emulate_tty`, `scoped`, `forwarding`), or is
-    refused by who is handed it (`allow_substs`, launch_ros/parameter_descriptions.py).
+    (`respawn_max_retries`), or is true whatever its value (`shell`, `emulate_tty`, `scoped`, `forwarding`), or is
+    refused by its receiver (`allow_substs`, launch_ros/parameter_descriptions.py).
     """
 
     kind: type

@@ -128,7 +128,7 @@ def test_a_death_ends_the_launch(launch: Launch) -> None:
     assert any("test.launch.yaml:3: launch[1].executable" in line for line in launch.lines)
 
 
-def test_an_end_may_be_what_is_waited_for(launch: Launch) -> None:
+def test_an_exit_can_end_the_launch(launch: Launch) -> None:
     text = "launch:\n" + action("other", SLEEPS) + action("task", "sh -c 'sleep 0.2'", on_exit="shutdown")
     assert launch(text, duration_s=PATIENCE_S) == 0
     assert launch.lines[-1].startswith("[launch] stopped: task ")
@@ -186,7 +186,7 @@ def test_invalid_parameters_of_a_node_are_reported_once(launch: Launch, tmp_path
     assert len(launch.lines) == 3, launch.lines  # the node's error, its place in the launch file, and the last line
 
 
-def test_what_ignores_signals_is_killed(launch: Launch, tmp_path: Path) -> None:
+def test_processes_that_ignore_signals_are_killed(launch: Launch, tmp_path: Path) -> None:
     up = tmp_path / "up"
     text = "launch:\n" + action("deaf", deaf(up), sigterm_timeout=0.2, sigkill_timeout=0.2) + when(up)
     assert launch(text, duration_s=PATIENCE_S) == 1

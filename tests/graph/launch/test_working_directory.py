@@ -38,7 +38,7 @@ def trap(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("stray_colon", [False, True])
-def test_no_node_runs_what_lies_there(trap: Path, tmp_path: Path, stray_colon: bool) -> None:
+def test_nodes_import_nothing_from_the_working_directory(trap: Path, tmp_path: Path, stray_colon: bool) -> None:
     """Not from the launcher's or the nodes' working directory, nor by an empty part of PYTHONPATH."""
     file = trap / "a.launch.yaml"
     (trap / "moody.py").write_text(NODE, "utf-8")  # a node that the launch file names by its file does run
@@ -58,7 +58,7 @@ def test_the_trap_would_spring(trap: Path, tmp_path: Path) -> None:
     assert (tmp_path / "sprung").exists()
 
 
-def test_the_command_does_not_run_what_lies_there(trap: Path, tmp_path: Path) -> None:
+def test_the_command_imports_nothing_from_the_working_directory(trap: Path, tmp_path: Path) -> None:
     code = "import sys; from dyn_service.cli.main import main; sys.argv = ['dyn', '--version']; main()"
     script = tmp_path / "bin" / "dyn"  # as installed: Python searches the script's folder, not the working directory
     script.parent.mkdir()

@@ -70,7 +70,7 @@ def test_a_nodes_file_is_its_owners_alone_and_none_before_it_is_whole(folder: Pa
     held.close()  # once more changes nothing
 
 
-def test_what_has_not_changed_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that polls the graph costs one stat; a node's entry is not decoded again when another one changes."""
     seen, reads, decoded = Graph(folder), [], []
     read, decode = Graph.read, graph._read
@@ -90,7 +90,7 @@ def test_what_has_not_changed_is_not_read_again(folder: Path, monkeypatch: pytes
     other.close()
 
 
-def test_a_dead_node_is_not_there_and_what_it_left_is_removed(folder: Path) -> None:
+def test_a_dead_node_is_not_listed_and_its_files_are_removed(folder: Path) -> None:
     left, kept, away = folder / "js@plant", folder / "shared", folder.parent / "elsewhere"
     with socket.socket(socket.AF_UNIX) as a, socket.socket(socket.AF_UNIX) as b, socket.socket(socket.AF_UNIX) as c:
         for one, path in ((a, left), (b, kept), (c, away)):
@@ -150,7 +150,7 @@ def test_names_do_not_leave_the_folder(folder: Path) -> None:
 
 
 @pytest.mark.timeout(20)  # a fifo that is waited for would hang
-def test_what_is_no_nodes_file_is_passed_over(folder: Path) -> None:
+def test_other_files_are_ignored(folder: Path) -> None:
     held = Registration(folder, entry("/real"))
     inside, outside = folder / "graph", folder / "secret"
     outside.write_text("{}")

@@ -71,7 +71,7 @@ class Parameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def ask(nodes: Nodes, client: services.ServiceClient[Any], request: msgspec.Struct, timeout_s: float = 30.0) -> Any:
-    """The answer; both nodes are turned."""
+    """Returns the response, while both nodes spin."""
     pending = client.begin(request, timeout_s)
     nodes.until(lambda: pending.done)
     return pending.result()
@@ -133,7 +133,7 @@ def test_a_service_that_is_not_there_or_does_not_answer(nodes: Nodes) -> None:
 
 
 def test_a_service_said_to_be_nowhere_is_a_fault_in_words(nodes: Nodes) -> None:
-    """What another node's file says is only what it says."""
+    """Another node's file is not trusted."""
     asks = nodes.make("/asks")
     end = End("/stranger/add", "x/srv/Add", "nowhere")
     stranger = Registration(nodes.folder, NodeEntry("/stranger", 1, new_token(), services=(end,)))

@@ -20,7 +20,7 @@ def state(*positions: float) -> JointState:
     return JointState(name=["elbow"], position=list(positions))
 
 
-def test_what_is_published_comes_whoever_was_there_first(nodes: Nodes) -> None:
+def test_messages_arrive_in_any_order_of_starting(nodes: Nodes) -> None:
     listener = nodes.make("/arm/listener")
     got: list[JointState] = []
     early = listener.create_subscription(JointState, "joint_states", got.append, queue=10)
@@ -60,7 +60,7 @@ def test_publishers_come_and_go_and_several_are_heard(nodes: Nodes) -> None:
 
 
 def test_latest_only_and_queued(nodes: Nodes) -> None:
-    """Of ten that come at once one listener wants the newest; the other all, and in turn."""
+    """Of ten messages at once, one subscription takes the newest, the other all in order."""
     out = nodes.make("/plant").create_publisher(String, "x")
     hears = nodes.make("/hears")
     newest, queued = (hears.create_subscription(String, "x", queue=queue) for queue in (1, 20))
@@ -81,7 +81,7 @@ def test_latest_only_and_queued(nodes: Nodes) -> None:
 
 
 def test_what_is_dropped_is_counted(nodes: Nodes) -> None:
-    """A publisher that keeps two messages for each subscriber, and one who does not look for a while."""
+    """A publisher with a queue of two, and a subscriber that does not receive for a while."""
     out = nodes.make("/plant").create_publisher(String, "x", queue=2)
     slow = nodes.make("/slow").create_subscription(String, "x", queue=2)
     nodes.until(lambda: out.publish(String("begin")) and slow.take())
@@ -166,7 +166,7 @@ def test_endpoints_that_are_written_down(nodes: Nodes) -> None:
         local.create_publisher(String, commands, name="x")
 
 
-def test_who_comes_late_gets_what_is_latched_once(nodes: Nodes) -> None:
+def test_late_subscribers_get_a_latched_message_once(nodes: Nodes) -> None:
     out = nodes.make("/plant").create_publisher(String, "robot_description", latched=True)
     out.publish(String("old"))
     out.publish(String("<robot/>"))
@@ -210,7 +210,7 @@ def test_names_in_a_namespace_remapped_and_private(nodes: Nodes) -> None:
         plant.create_subscription(String, "x", queue=0)
 
 
-def test_two_nodes_of_one_name_work_and_are_told(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_nodes_of_one_name_work_and_are_reported(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     outs = [nodes.make("/plant").create_publisher(String, "x")]
     with caplog.at_level(logging.WARNING):
         outs.append(nodes.make("/plant").create_publisher(String, "x"))
@@ -233,7 +233,7 @@ def test_a_node_without_subscriptions_looks_at_nothing(nodes: Nodes, monkeypatch
 
 
 def test_a_turn_that_waits_for_nothing_asks_each_socket_once(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a control loop pays for its services: one look at one socket."""
+    """In each cycle of a control loop, services cost one poll of one socket."""
     node = nodes.make("/plant")
     node.create_publisher(String, "x")
     mine = node.create_subscription(String, "y")

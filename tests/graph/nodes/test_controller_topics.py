@@ -1,4 +1,4 @@
-"""A controller's reference, error and signals as topics: what is in them, how often, and that nobody pays for them."""
+"""A controller's reference, error and signals as topics: content, rate, and cost without subscribers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_reference_error_and_command_are_those_of_the_loop(nodes: Nodes, pendulu
     assert (loop._shown.sent, shown) == (0, [])  # computed torque has no signals: nothing to say
 
 
-def test_nobody_pays_for_what_nobody_listens_to(nodes: Nodes, pendulum: Robot) -> None:
+def test_topics_without_subscribers_cost_nothing(nodes: Nodes, pendulum: Robot) -> None:
     """In calls: a turn that could publish costs what one costs that never does."""
     cost = {}
     for rate_hz in (0.0, 500.0):

@@ -173,7 +173,7 @@ def test_a_fault_of_the_drive_stops_it(pendulum: Robot) -> None:
         assert lab.plant.safety.brakes
 
 
-def test_what_is_no_datagram_of_the_robots_is_left_out(pendulum: Robot) -> None:
+def test_invalid_datagrams_are_ignored(pendulum: Robot) -> None:
     """Another sender's, a short one, one of NaN, an older number: none of them moves or feeds anything."""
     with rig(pendulum) as lab:
         lab.turn(50)
@@ -197,7 +197,7 @@ def test_what_is_no_datagram_of_the_robots_is_left_out(pendulum: Robot) -> None:
         assert (driver._heard, lab.plant.counters.stale_readings) == (far._number - 1, 0)
 
 
-def test_who_closes_shuts_the_brakes(pendulum: Robot) -> None:
+def test_closing_applies_the_brakes(pendulum: Robot) -> None:
     with rig(pendulum) as lab:
         lab.turn(100)
         lab.plant.robot.close()

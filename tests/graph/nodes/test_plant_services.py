@@ -1,4 +1,4 @@
-"""What a simulated plant can be asked: another state, pushes, payloads, steps; by its node's services."""
+"""Services of a simulated plant: set_state, pushes, payloads, steps."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_push_acts_under_command_for_its_time(nodes: Nodes, arm: Robot) -> Non
 
 
 def test_a_payload_is_carried_from_now_on_and_put_down_again(nodes: Nodes, arm: Robot) -> None:
-    """Beside what the parameters let the robot carry, and what other links were given; the fingerprint stays."""
+    """With what the parameters let the robot carry, and what other links were given; the fingerprint stays."""
     own = {"payloads": [{"link": "upper_bar", "mass": 0.3, "com": [0.0, 0.0, -0.2]}]}
     plant = Plant(nodes, arm, overlay={**own, "joints": {"joint_1": {"damping": 0.1}}})
     damped = {"joint_1": plant.changes._overlay.joints["joint_1"]}
@@ -194,7 +194,7 @@ def test_mujoco_carries_and_is_pushed_as_well(nodes: Nodes, arm: Robot) -> None:
         ("step", {"steps": 0}, "steps"),
     ],
 )
-def test_what_cannot_be_is_refused(nodes: Nodes, arm: Robot, name: str, request_: dict, message: str) -> None:
+def test_invalid_requests_are_refused(nodes: Nodes, arm: Robot, name: str, request_: dict, message: str) -> None:
     plant = Plant(nodes, arm)
     with pytest.raises(DynError) as caught:
         plant.call(name, **request_)

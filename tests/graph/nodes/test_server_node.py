@@ -124,7 +124,7 @@ def test_nothing_at_all_is_private(tmp_path: Path) -> None:
     assert below.endpoints == [f"ipc://{tmp_path}/scratch/left.arm.dynamics"]
 
 
-def test_what_is_said_is_done(tmp_path: Path) -> None:
+def test_settings_are_applied(tmp_path: Path) -> None:
     said = "{name: endpoints, value: ['tcp://127.0.0.1:0']}, {name: allow_load, value: true}"
     settings = as_the_node_reads_it(planned(tmp_path, said))
     assert (settings.endpoints, settings.allow_load) == (["tcp://127.0.0.1:0"], True)
@@ -169,7 +169,7 @@ def run_node(tmp_path: Path, first: str = "", **parameters: Any) -> tuple[subpro
     return process, launcher
 
 
-def test_the_node_does_as_it_is_told(tmp_path: Path) -> None:
+def test_parameters_of_the_node_are_applied(tmp_path: Path) -> None:
     process, launcher = run_node(
         tmp_path,
         robots=[str(URDF / "pendulum.urdf")],

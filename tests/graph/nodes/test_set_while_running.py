@@ -54,7 +54,7 @@ def test_gains_change_and_nothing_else(pendulum: Robot, at_work: At) -> None:
     assert 1e-4 < sags[0] < 0.01
 
 
-def test_what_the_law_refuses_changes_nothing(at_work: At) -> None:
+def test_values_that_the_law_refuses_change_nothing(at_work: At) -> None:
     node, loop = at_work
     law, parameters = loop.commander.law, node.parameters
     with pytest.raises(InvalidArgumentError, match="natural_frequency must be positive"):

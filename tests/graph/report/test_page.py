@@ -1,4 +1,4 @@
-"""The page of a report: one file, everything on it, and at its top what there is to look at."""
+"""The page of a report: one self-contained file with findings at its top."""
 
 import base64
 import json
@@ -138,26 +138,26 @@ def test_it_says_that_there_is_nothing_to_look_at(tmp_path: Path) -> None:
 
 
 def test_it_is_whole_by_itself(tmp_path: Path) -> None:
-    """Nothing is fetched: its addresses are files of the report that are there, places on the page, or data."""
+    """Nothing is fetched: addresses are files of the report, anchors, or data."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "arm.plant.log").write_text("words")
     store = TelemetryStore()
     take_plant(store, "plant", 9)
     _, page = written(tmp_path, store)
     places = set(re.findall(r'id="([^"]+)"', page))
-    beside = set()
+    linked = set()
     for address in Look(page).addresses:
         if address.startswith("#"):
             assert address[1:] in places
         elif not address.startswith("data:"):
             assert (tmp_path / address).is_file()
-            beside.add(address)
-    assert beside == {"report.json", "recording.npz", "logs/arm.plant.log"}
+            linked.add(address)
+    assert linked == {"report.json", "recording.npz", "logs/arm.plant.log"}
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest", page)
 
 
 def test_two_pairs_are_both_reported(tmp_path: Path) -> None:
-    """What two nodes show under one name stands under their names, and each plant has the reference of its session."""
+    """Sections of one name are below their nodes' names, and each plant has the reference of its session."""
     store = TelemetryStore()
     for node, session in (("left/plant", 9), ("right/plant", 10)):
         take_plant(store, node, session)
@@ -300,7 +300,7 @@ def ended(plan: ProcessPlan):
     return ManagedProcess(plan, {}, Hooks(nothing, nothing, nothing, nothing))
 
 
-def test_what_is_at_a_limit_is_told_in_spans() -> None:
+def test_findings_on_limits_have_spans() -> None:
     t = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.9, 1.0])
     holds = np.array([1, 1, 0, 1, 0, 0, 1], dtype=bool)
     assert spans_of(t, holds) == [(0.0, 0.1), (0.3, 0.3), (1.0, 1.0)]

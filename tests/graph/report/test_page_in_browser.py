@@ -1,4 +1,4 @@
-"""The report's page in a browser: charts are drawn, and who looks closer at one looks closer at all."""
+"""The report's page in a browser: charts are drawn, and zooming in one zooms all."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A run is clean if it met its bounds: report.json, the page, the last line and the exit status say the same of it."""
+"""A run is clean if it met its bounds: report.json, the page, the last line and the exit status agree."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_each_bound_alone_makes_it_not_clean(tmp_path: Path, change: dict, sente
 
 
 def test_a_robot_that_stands_still_under_a_small_motion_is_not_clean(tmp_path: Path) -> None:
-    """0.03 rad off is within 3 degrees, and all of a motion of 0.03 rad; beside one of 2 rad, or none, it is little."""
+    """An error of 0.03 rad is within 3 degrees; it is 100 % of a motion of 0.03 rad, and little of one of 2 rad."""
     for way, allowed in ((2.0, 0.05), (0.1, 0.025), (0.03, 7.5e-3), (0.0, 0.05)):
         found, _, _ = judged(tmp_path, run(way=(0.0, way), error=(0.0, 0.03)))
         (tracking,) = [one for one in found["verdicts"] if one["what"] == "tracking error"]
@@ -156,7 +156,7 @@ def test_bounds_are_parameters(tmp_path: Path) -> None:
     assert last.startswith("clean, 6 bounds met")
 
 
-def test_what_was_not_judged_is_said(tmp_path: Path) -> None:
+def test_bounds_that_were_not_judged_are_listed(tmp_path: Path) -> None:
     def unjudged(store: TelemetryStore) -> tuple[bool | None, list[str]]:
         found, _, _ = judged(tmp_path, store)
         return found["clean"], [one["sentence"] for one in found["verdicts"] if one["passed"] is None]
@@ -201,7 +201,7 @@ def test_a_fault_is_not_clean_whatever_was_measured(tmp_path: Path) -> None:
     assert "3 s" in last
 
 
-def test_a_busy_machine_is_named_with_what_helps(tmp_path: Path) -> None:
+def test_a_busy_machine_is_reported_with_advice(tmp_path: Path) -> None:
     late = {"late_p99_9_us": 2e4, "late_max_us": 67e3, "stops": 2}
     found, page, _ = judged(tmp_path, run(plant=late), waiting=[3.0, 3.2])
     said = (
@@ -264,6 +264,6 @@ def test_the_command_says_whether_the_run_was_clean(tmp_path: Path) -> None:
             assert any(one.startswith("tracking error ") for one in broken(outcome)), launch.text
 
 
-def test_defaults_allow_what_they_say() -> None:
+def test_default_bounds() -> None:
     allowed = PlantBounds().errors(np.array([True, False]), np.array([1.0, 1.0]))
     assert allowed.tolist() == [0.05, 0.005]
