@@ -113,19 +113,19 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
             found.leave_out("about the server")
             continue
         if refused_for(reply) in _ITS_OWN:
-            found.leave_out("refused for what is not asked again, a time limit or another model")
+            found.leave_out("error for a time limit or another model")
             continue
         asked = timeless(request)
         again = answer(asked)
         if again is None:
-            found.leave_out("no question for this engine")
+            found.leave_out("not supported by this engine")
             continue
         if head.query in CHANGES:
-            found.leave_out("changes of the server, made again")
+            found.leave_out("loading and unloading, repeated")
             continue
         comparison = compare(reply, again)
         if comparison is None:
-            found.leave_out("not answered then")
+            found.leave_out("error that does not depend on the request")
             continue
         result = found.results.setdefault(head.query, QueryResult(head.query))
         if not comparison.same and found.first is None:
@@ -278,7 +278,7 @@ class _Head(msgspec.Struct):
     notice: Any = msgspec.UNSET
 
 
-NOT_SAID = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"})
+UNRELATED_CODES = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"})
 """Error codes that do not depend on the request: server busy, key not allowed."""
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -323,7 +323,7 @@ def compare(recorded: bytes, found: bytes) -> Comparison | None:
     except UNREADABLE:
         return _other("reply", "a reply" if _readable(recorded) else "bytes that are no reply", "")
     old_code, new_code = _code(old), _code(new)
-    if old_code in NOT_SAID:
+    if old_code in UNRELATED_CODES:
         return None
     if old_code or new_code:
         same = old_code == new_code

@@ -169,7 +169,7 @@ def _text(text: str, style: str = "") -> Text:
 
 WAITING_CHARACTERS = 1 << 18
 """Maximum number of characters that wait for a blocked output."""
-PATIENCE_S = 2.0
+DRAIN_TIMEOUT_S = 2.0
 """Seconds that the end of a launch waits for the output."""
 
 
@@ -227,7 +227,7 @@ class Screen(io.TextIOBase):
 
     def settle(self) -> str | None:
         """Waits a moment for the queue to be written; returns the fault, if any."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + DRAIN_TIMEOUT_S
         while self._file is not None and self._done < self._taken and time.monotonic() < until:
             time.sleep(0.005)
         return self.fault
@@ -236,7 +236,7 @@ class Screen(io.TextIOBase):
         """As `settle`, at the end: nothing is written afterwards, and the rest of the queue counts as dropped."""
         if self._writer.is_alive():
             self._texts.put(None)
-            self._writer.join(PATIENCE_S)
+            self._writer.join(DRAIN_TIMEOUT_S)
         while self._writer.is_alive() and not self._texts.empty():
             self._lacking += (self._texts.get() or "").count("\n")
 

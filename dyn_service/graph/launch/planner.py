@@ -21,7 +21,7 @@ import msgspec
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.graph.launch import schema
 from dyn_service.graph.launch.schema import LaunchFile, Placed
-from dyn_service.graph.launch.substitutions import FileValues, LeftOut, as_written, substitute, truth
+from dyn_service.graph.launch.substitutions import FileValues, SkippedNodes, as_written, substitute, truth
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.node_kind import typed
 from dyn_service.graph.middleware.telemetry import NodeTelemetry
@@ -77,7 +77,7 @@ def make_plan(
     if not planner.processes:
         raise launch.document.fault("the launch starts no process", ("launch",))
     for document in planner.files.values():
-        for section, place in strangers(document, [*planner.nodes, *planner.left_out]):
+        for section, place in strangers(document, [*planner.nodes, *planner.skipped_nodes]):
             near = did_you_mean(section, [name for node in planner.nodes for name in (node, node.rpartition("/")[2])])
             raise document.fault(
                 f"section {section!r} is for none of the launch's nodes: {', '.join(planner.nodes)}{near}", place[:-1]
@@ -100,7 +100,7 @@ class _Planner:
         self.files: dict[str, Document] = {}
         self.last: Document | None = None
         self.nodes: list[str] = []
-        self.left_out: list[str] = []
+        self.skipped_nodes: list[str] = []
         self._names: set[str] = set()
         self._depth = 0
 
@@ -148,8 +148,8 @@ class _FilePlanner(FileValues):
             self._arg(action, place)
             return
         if not self.condition(action, place):
-            unread = LeftOut(self.launch, self.environment, self.folder, set())
-            self.planner.left_out += unread.names(action, place, self.variables, self.namespace)
+            unread = SkippedNodes(self.launch, self.environment, self.folder, set())
+            self.planner.skipped_nodes += unread.names(action, place, self.variables, self.namespace)
             return
         if isinstance(action, schema.Let):
             self.variables[action.name] = self.text(action.value, (*place, "value"))

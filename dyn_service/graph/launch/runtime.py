@@ -41,20 +41,20 @@ class Runtime:
         self.pipe, held = os.pipe()
         self._ends = os.fdopen(self.pipe, "rb"), os.fdopen(held, "wb")
         self._link = announce_launch(self.folder)
-        self._reaper = subprocess.Popen(
+        self._cleanup = subprocess.Popen(
             [sys.executable, "-I", "-S", orphan_cleanup.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
         )
-        assert self._reaper.stdin is not None
-        self._pipe: IO[str] = self._reaper.stdin
-        self._tell(f"dir {self.folder}")
+        assert self._cleanup.stdin is not None
+        self._pipe: IO[str] = self._cleanup.stdin
+        self._send(f"dir {self.folder}")
 
     def group(self, group: int, started: bool) -> None:
         """Reports a process group to the cleanup process."""
-        self._tell(f"{'+' if started else '-'}{group}")
+        self._send(f"{'+' if started else '-'}{group}")
 
     def variables(self) -> dict[str, str]:
         """Environment variables with the folder and the pipe."""
@@ -67,7 +67,7 @@ class Runtime:
         """Lets the cleanup process end remaining processes, and removes the folder."""
         with contextlib.suppress(OSError):
             self._pipe.close()
-        self._reaper.wait()
+        self._cleanup.wait()
         for end in self._ends:
             end.close()
         if self._link is not None:
@@ -75,7 +75,7 @@ class Runtime:
                 self._link.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         with contextlib.suppress(OSError):
             self._pipe.write(line + "\n")
             self._pipe.flush()

@@ -264,7 +264,7 @@ def as_written(value: Text) -> str:
 _MAX_FILES = 64
 
 
-class LeftOut(FileValues):
+class SkippedNodes(FileValues):
     """The names of nodes in an action whose condition is false; parameter files may have sections for them.
 
     Errors in such an action (a missing include, a variable of a branch that was not taken) are ignored, because nothing
@@ -316,7 +316,7 @@ class LeftOut(FileValues):
         if (path, self.namespace) in self._seen or len(self._seen) >= _MAX_FILES:
             return  # files may include each other if a condition ends the recursion
         self._seen.add((path, self.namespace))
-        inner = LeftOut(schema.read_launch_file(path), self.environment, self.folder, self._seen)
+        inner = SkippedNodes(schema.read_launch_file(path), self.environment, self.folder, self._seen)
         given = {self.text(pair.name, place): self.text(pair.value, place) for _, pair in action.given()}
         inner.variables, inner.namespace = given, "/"
         for placed in inner.launch.actions:

@@ -90,7 +90,7 @@ def test_pinocchio_says_the_same(bag: Path) -> None:
         "inverse_dynamics": 2, "forward_dynamics": 1, "mass_matrix": 1, "bias_forces": 1, "gravity_forces": 1,
         "computed_torque": 1,
     }  # fmt: skip
-    assert found.left_out == {"no question for this engine": 2}
+    assert found.left_out == {"not supported by this engine": 2}
     assert found.largest < 1e-3 * WITHIN  # 1e-12: four joints cost three or four digits at most
 
 

@@ -123,7 +123,7 @@ def test_in_lockstep_a_controller_that_falls_silent_is_missed_at_the_same_step(p
     with at_work(pendulum, tmp_path, **LOCKSTEP, lockstep_patience_s=0.0) as (controller, loop):
         for k in range(10):
             controller.answer(controller.state(lambda state, k=k: state.seq == 2 * k))
-        loop._patience_s = 0.1  # from here on: before, a machine that is busy would have passed for silence
+        loop._answer_timeout_s = 0.1  # only now: on a busy machine the start may take longer
         stopped = controller.state(lambda state: state.mode == "stopped" and state.armable)
         assert (stopped.cause, stopped.since) == ("missed", pytest.approx(0.018 + 0.040))
         assert controller.state() == stopped

@@ -116,7 +116,7 @@ def test_a_push_acts_under_command_for_its_time(nodes: Nodes, arm: Robot) -> Non
 
 
 def test_a_payload_is_carried_from_now_on_and_put_down_again(nodes: Nodes, arm: Robot) -> None:
-    """With what the parameters let the robot carry, and what other links were given; the fingerprint stays."""
+    """The payloads of the parameters and of other links stay; the fingerprint stays."""
     own = {"payloads": [{"link": "upper_bar", "mass": 0.3, "com": [0.0, 0.0, -0.2]}]}
     plant = Plant(nodes, arm, overlay={**own, "joints": {"joint_1": {"damping": 0.1}}})
     damped = {"joint_1": plant.changes._overlay.joints["joint_1"]}

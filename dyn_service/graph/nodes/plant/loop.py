@@ -63,7 +63,7 @@ class PlantLoop:
         self.most = max(1, round(p.max_catch_up_s * p.rate_hz))
         self.slipped = self.unanswered = 0
         self.lateness = Lateness()
-        self._patience_s = p.lockstep_patience_s
+        self._answer_timeout_s = p.lockstep_patience_s
         self._next_publish = 0
         self._sent, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
         self._begun_s = 0.0
@@ -134,11 +134,11 @@ class PlantLoop:
             plant.offer(command)
             if (command.session, command.state_seq) == (plant.safety.session, newest):
                 self._go_on(self.every)
-        elif plant.safety.mode in RUNNING and now - self._first_sent_s > self._patience_s > 0.0:
+        elif plant.safety.mode in RUNNING and now - self._first_sent_s > self._answer_timeout_s > 0.0:
             self.unanswered += 1
             _LOG.warning(
                 "state %d (t = %g s) was not answered within %g s: the plant goes on without commands until it stops",
-                newest, plant.time_s, self._patience_s,
+                newest, plant.time_s, self._answer_timeout_s,
             )  # fmt: skip
             while plant.safety.mode in RUNNING:
                 self._go_on(1)

@@ -345,12 +345,12 @@ def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: Telemetry
     how_late = untimed or f"99.9 % of the periods; the latest {sized(longest, 'ms')}"
     asked = bool(content["armed"] or content["refused"] or store.with_fact("law"))
     under = 100.0 * content["share_under_command"] if asked else None
-    nobody = "" if asked else "nothing commanded the plant"
+    no_command = "" if asked else "nothing commanded the plant"
     shares = [(100.0 * share, joint) for kind in _JUDGED for joint, share in content["by_joint"].get(kind, {}).items()]
     most, joint = max(shares, default=(0.0, ""))
     found = [
         Verdict("safe stops", content["stops"], bounds.safe_stops, "", causes),
-        Verdict("time under command", under, 100.0 * bounds.under_command, "%", nobody, least=True),
+        Verdict("time under command", under, 100.0 * bounds.under_command, "%", no_command, least=True),
         Verdict("lateness", late, 1e3 * bounds.late_s, "ms", how_late),
         Verdict("time lost", lost, 100.0 * bounds.slipped, "%", untimed),
         Verdict("time at limits", most, 100.0 * bounds.at_limits, "%", joint),
