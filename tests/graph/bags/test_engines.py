@@ -102,7 +102,7 @@ def test_a_model_a_thousandth_heavier_is_found(bag: Path) -> None:
         assert 1e-5 < result.worst.difference.relative < 0.1, name
 
 
-def test_robots_that_pinocchio_has_otherwise_are_said() -> None:
+def test_robots_that_pinocchio_reads_differently_are_reported() -> None:
     said: list[str] = []
     flying = Robot.from_text(CRANE, root="floating")
     with pytest.raises(FailedPreconditionError, match="no robot that Pinocchio can take"):

@@ -88,7 +88,7 @@ def test_malformed_frames_are_counted_reported_once_and_not_recorded(
         assert all(each.message == state(1) for each in bag.messages())
 
 
-def test_a_topic_of_two_launches_is_said(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
+def test_a_topic_of_two_launches_is_reported(tmp_path: Path, folder: Path, node: Node[NoParameters]) -> None:
     second = tmp_path / "second"
     second.mkdir(mode=0o700)
     other = Node.alone("/arm/plant", NoParameters(), second, node.context)

@@ -261,7 +261,7 @@ def test_endpoints_that_are_none(tmp_path: Path, server: str, listen: str, cause
         RequestRecorder(server, listen, writer, print)
 
 
-def test_the_recorder_is_bounded_and_goes_on_when_its_bag_is_full(
+def test_the_recorder_is_bounded_and_continues_when_its_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With more clients than connections and a bag on a full disk, all requests are answered."""

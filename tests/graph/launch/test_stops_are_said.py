@@ -136,7 +136,7 @@ def test_what_the_live_table_says_of_a_strained_plant() -> None:
     assert notes == "b cut 80.0 % +1, 2 overruns, 1 stale commands"
 
 
-def test_a_node_that_fails_while_it_prepares_goes_on_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_fails_while_it_prepares_reports_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within `at_once` a stop ends the process; after an exception in it, a stop requested by the node does not."""
     ended: list[int] = []
     monkeypatch.setattr("dyn_service.graph.middleware.stop.os._exit", ended.append)

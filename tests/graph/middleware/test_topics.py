@@ -50,7 +50,7 @@ def test_names_too_long_for_a_socket_are_shortened_and_stay_apart() -> None:
     assert endpoint("é" * 60, "/", {}, folder) != endpoint("é" * 61, "/", {}, folder)
 
 
-def test_a_runtime_folder_that_nobody_made_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_runtime_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shells got by `su`, and containers, name one that is not there."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path / "gone")})

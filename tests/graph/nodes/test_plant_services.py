@@ -234,7 +234,7 @@ def test_pushes_that_act_at_once_are_bounded(nodes: Nodes, arm: Robot) -> None:
     assert plant.of.robot.pushes == []
 
 
-def test_steps_in_lockstep_pass_as_if_nobody_answered(nodes: Nodes, arm: Robot) -> None:
+def test_steps_in_lockstep_count_as_steps_without_command(nodes: Nodes, arm: Robot) -> None:
     plant = Plant(nodes, arm, clock="lockstep")
     assert plant.call("step", steps=5).time == pytest.approx(0.005)
     assert plant.call("step").time == pytest.approx(0.006)

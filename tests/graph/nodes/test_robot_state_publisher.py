@@ -109,7 +109,7 @@ def test_a_sensor_that_is_called_like_a_link_has_no_frame(robot: Robot) -> None:
         Frames(robot, sensors=both)
 
 
-def test_what_moves_is_what_was_named_and_who_follows_it(robot: Robot) -> None:
+def test_frames_of_named_joints_and_their_followers_are_published(robot: Robot) -> None:
     """Each frame has the time of its own joint's state."""
     stamps = {"panda_finger_joint1": Time(3), "panda_joint1": Time(4)}
     said = Frames(robot).moving(robot.configuration.neutral, stamps).transforms

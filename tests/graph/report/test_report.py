@@ -268,7 +268,7 @@ def test_recording_is_bounded_and_spans_the_run() -> None:
     assert kept.tolist() == list(range(0, 10_000, 16))
 
 
-def test_a_clock_that_began_again_goes_on(store: TelemetryStore) -> None:
+def test_times_of_a_restarted_clock_increase(store: TelemetryStore) -> None:
     columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
     store.take(rows("plant", "plant", columns, np.array([[0.0, 10.0, 0.0] + [0.0] * 6, [0.5, 10.0, 0.0] + [0.0] * 6])))
     motion = motion_of(store.nodes["plant"], store)
