@@ -125,10 +125,10 @@ def save(
         say(line)
     if changes and (yes or typer.confirm(f"Write {file}?")):
         place = file.resolve()
-        beside = place.with_name(f"{place.name}.part")  # the file is whole at any time
-        beside.write_bytes(made.encode("utf-8"))
-        shutil.copymode(place, beside)
-        beside.replace(place)
+        temporary = place.with_name(f"{place.name}.part")  # the file is whole at any time
+        temporary.write_bytes(made.encode("utf-8"))
+        shutil.copymode(place, temporary)
+        temporary.replace(place)
 
 
 def _values(name: str, timeout: float) -> dict[str, Any]:

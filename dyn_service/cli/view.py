@@ -142,7 +142,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
     from dyn_service import Robot
     from dyn_service.graph.bags.reader import BagReader
     from dyn_service.parsing import files as reading
-    from dyn_service.view.motions import beside, description_in, of_joint_states, several, states_topic
+    from dyn_service.view.motions import companion, description_in, of_joint_states, several, states_topic
     from dyn_service.view.shapes import looks_of
 
     with BagReader(file) as bag:
@@ -164,7 +164,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
             model = Robot(reading.completed(description, given, None, mimic=True))
             looks = looks_of(description, file.absolute().parent)
             tell(f"{chosen}: {model.name}, {called}")
-        other = beside(chosen) if several(model.configuration) else None
+        other = companion(chosen) if several(model.configuration) else None
         there = [each.name for each in bag.topics if each.name == other]
         states = [one.message for one in bag.messages([chosen, *there])]
     return model, looks, of_joint_states(states, model.configuration, f"topic {chosen!r} of {str(file)!r}")

@@ -1,7 +1,7 @@
 """The fast path for the common call, without special options.
 
-A control loop asks for one state at a time; there the general way of `Robot` costs more than the kernel. What the
-kernel does not take as it is gets None, and goes the general way.
+For one state at a time, as in control loops, the slow path of `Robot` costs more than the kernel. Arguments that the
+kernel cannot take directly return None, and take the slow path.
 """
 
 from __future__ import annotations

@@ -321,20 +321,19 @@ class Robot(RobotQueries):
         return there or (not variant.overlay and self._is_singular(row, method))
 
     def load_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
-        """Whether a kernel can be called without a compiler: it is in memory, or is now, from the store on disk.
+        """Loads a kernel from memory or from the store on disk; returns whether it is available.
 
-        Never compiles, and does not wait for a thread that does; some milliseconds, beside calls of any kind. The
-        next call of one state then takes the short way. Who has no compiler to spare asks this, and has the kernel
-        made elsewhere, by `prepare` in another process of the same user.
+        Never compiles, and does not wait for a compiling thread; takes some milliseconds, concurrently with any call.
+        Single states then take the fast path. A server uses this for kernels compiled by `prepare` in another process.
 
         Args:
-            row: Of the table.
-            method: Which of the row's kernels: the choice of the option that selects it, "" where there is none.
+            row: The row of the table.
+            method: The choice of the option that selects the kernel; "" if there is a single kernel.
             variant: Its optional inputs.
-            passive: The one in which what joints do by themselves acts; with an overlay it is one for both.
+            passive: Whether passive joint properties act; kernels with an overlay have both forms.
 
         Raises:
-            ResourceExhaustedError: It was refused, here or in another process: it takes too many operations.
+            ResourceExhaustedError: The kernel was refused, by this or another process: it needs too many operations.
         """
         if row.constant or self._is_refused(row, method):
             return True
@@ -347,15 +346,15 @@ class Robot(RobotQueries):
         return True
 
     def overlaid(self, overlay: Overlay, *, name: str | None = None) -> Robot:
-        """This robot otherwise: it answers all that this one does, with the numbers of the overlay in place of its own.
+        """Returns this robot with the numbers of an overlay.
 
-        Nothing is compiled for the numbers: one kernel of each row takes them as inputs. Those with leading axes are
-        those of as many robots, and what is asked broadcasts against them. Who asks many times with one overlay had
-        better hold such a robot than hand on the overlay each time.
+        The numbers need no compilation: they are inputs of one kernel per row. Leading axes mean several robots, and
+        broadcast against those of the inputs. For many calls with one overlay, such a robot is faster than passing the
+        overlay to each call.
 
         Args:
             overlay: The changed numbers.
-            name: Of the robot; None is this one's.
+            name: The name of the new robot; None: this robot's name.
 
         Raises:
             InvalidArgumentError: A number is of the wrong type, shape or size, or contradicts another; `path` says
@@ -600,9 +599,7 @@ class Robot(RobotQueries):
         return self._library.kernel(signature)
 
     def signature(self, row: Query, method: str, variant: Variant = PLAIN) -> Signature:
-        """Function and operand shapes of one kernel of this robot: a row of the table, a method, what it takes
-        beside.
-        """
+        """Returns function and operand shapes of one kernel of this robot: row, method and additional inputs."""
         key = (row.name, method, variant)
         known = self._signatures.get(key)
         if known is None:

@@ -2,7 +2,7 @@
 
 A kernel's operations are known once it is traced, and tracing takes some microseconds an operation: for hundreds of
 joints, and answers that grow with the cube of them, minutes and gigabytes. But the first bodies of a tree are a tree
-themselves, all that is computed for them is computed for the whole robot too, and parents stand before children. So
+themselves, all that is computed for them is computed for the whole robot too, and parents precede children. So
 first a few bodies are traced, then as many as will show that it is too much, or all.
 """
 

@@ -61,7 +61,7 @@ AT_REST = 3
 
 PLAIN = 2
 """In so many of the states all other inputs have size 1; in the rest each has one of its own from 1e-4 to 100, or is
-zero: a term that is behind another at one state stands before it at the next.
+zero: a term that is behind another at one state precedes it at the next.
 """
 
 _STEP_S = 1e-3

@@ -1,26 +1,26 @@
-"""A robot as frozen, parent-first arrays: what every algorithm reads and none changes.
+"""A robot as frozen, parent-first arrays, the input of every algorithm.
 
-Body i hangs on body parent[i] by its inboard joint; parent[i] < i, and -1 is the world. Invariants:
+Body i is connected to body parent[i] by its inboard joint; -1 is the world. Invariants:
 
     parent-first      parent[i] < i
     depth-first       a branch {j >= i} is the index range i .. i + size(i)
-    canonical         siblings stand in the order of their joints' names, so the order of links in a file does not
-                      matter, and movable joints come in the order Pinocchio gives them
+    canonical         siblings are sorted by the names of their joints, so that the order of links in a file does not
+                      matter, and movable joints have Pinocchio's order
     one body, one joint   body i's pose is joint i's pose: the URDF child link's frame
 
-Two trees describe a robot. `building.tree_of` has one body per link, fixed joints included (a joint without a free
-axis); there nothing is lost (`building.py`). `weld` makes from it the tree of the bodies that move against each other;
-it answers faster (`welding.py`). What both say in plain numbers of poses and masses stands in `composite.py`.
+Two trees describe a robot: the tree of links, one body per link with fixed joints (`building.tree_of`), and the tree
+of moving bodies, in which fixed joints are merged for speed (`welding.weld`). `composite.py` computes poses and total
+masses of both with NumPy.
 
 Relations are those of the Newton-Euler document: ancestors {j <= i}, branch {j >= i}, children.
 
-Joints may follow others (`mimic.py`): q, v and tau have entries of the leaders only, and a follower's body reads those
-of its leader. Its joint is the file's, `led` by a ratio: its G is the ratio times as long, and its frame stands where
-the body is with the leader at zero. With S the constant matrix from v to the rates of all joints that move,
+Mimic joints (`mimic.py`) have no entries in q, v and tau; their bodies read those of the mimicked joint. G of a mimic
+joint is multiplied by its ratio, and its frame is the body's pose with the mimicked joint at zero. With S the constant
+matrix from v to the velocities of all movable joints,
 
     rates = S v,      tau = S^T tau_all,      M = S^T M_all S,
 
-and a sweep over the bodies does all three, where bodies that share an entry of v add to it.
+which a sweep over the bodies computes if bodies that share an entry of v add to it.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from dyn_service.model.passive import Passive
 class Tree:
     """Bodies in parent-first order; entry i of each field belongs to body i.
 
-    links: the link's name. joints: the inboard joint's name ("" for the root link that stands fixed in the world).
-    parent: index, -1 for the world. inboard: the joint, in the joint frame, which is also the body's at q = 0.
-    rotation, origin: R_PJ, p_PJ, where the joint frame stands on the parent. inertia: the body's.
+    links: names of the links. joints: names of the inboard joints ("" for a root link fixed in the world). parent:
+    index, -1 for the world. inboard: the joints, in the joint frame, which is also the body's at q = 0. rotation,
+    origin: R_PJ, p_PJ, pose of the joint frame in the parent. inertia: of the bodies.
 
-    limits: of the joints that have entries in q and v, which keep those of their followers too. Of each joint that
-    moves, in the order of their bodies: passive, what it does by itself, in its own rate; mimic, whom it follows, in
-    the end, and None where it has entries of its own. free: (nv,), 0 where a joint is locked, else 1; None: all move.
+    limits: of the joints with entries in q and v, including those of their mimic joints. For each movable joint, in the
+    order of bodies: passive, its passive properties in its own velocity; mimic, the joint with entries in q that it
+    follows, or None. free: (nv,), 0 for locked joints, else 1; None: all are free.
 
-    What locking means: the joint stands still, whatever acts on it. Its v and a are 0, its effort counts for nothing
-    and is 0 where it is asked for, its column of Jacobians is 0, and its row of M is the identity's; what its lock
-    carries is in the loads at the joints. So all else is as if it were fixed where it is, and M a + C = tau holds.
+    A locked joint does not move: its v and a are 0, its effort is ignored as an input and 0 as an output, its column of
+    Jacobians is 0, and its row of M is that of the identity. The load of the lock is in the constraint forces. All
+    other results are those of a fixed joint at this position, and M a + C = tau holds.
 
-    Inertia and passive may have leading axes, those of many robots that are one but for these numbers.
+    Inertia and passive may have leading axes, for many robots that differ only in these numbers.
     """
 
     name: str
@@ -229,17 +229,19 @@ class Tree:
 
     @cached_property
     def named_joints(self) -> tuple[str, ...]:
-        """Names of all joints, fixed ones too, in the order of the bodies they move."""
+        """Names of all joints, including fixed ones, in the order of their bodies."""
         return tuple(name for name in self.joints if name)
 
     @cached_property
     def in_q(self) -> tuple[slice, ...]:
-        """Per body, where its joint's positions stand in q, a follower's being its leader's; empty at fixed joints."""
+        """Per body, the entries of its joint in q, those of the mimicked joint for mimic joints; empty for fixed
+        joints.
+        """
         return self._placed(self.configuration.q_slices)
 
     @cached_property
     def in_v(self) -> tuple[slice, ...]:
-        """Per body, where its joint's velocities stand in v, as `in_q`."""
+        """Per body, the entries of its joint in v, as `in_q`."""
         return self._placed(self.configuration.v_slices)
 
     @cached_property
@@ -317,6 +319,6 @@ class Tree:
 
 
 def _places(shape: tuple[int, ...], core: int, index: tuple[int, ...]) -> tuple[int, ...]:
-    """Where an array that broadcasts to leading axes has what stands at one place of these."""
+    """Returns the index into an array for one index of the broadcast leading axes."""
     lead = shape[: len(shape) - core]
     return tuple(k if size > 1 else 0 for k, size in zip(index[len(index) - len(lead) :], lead, strict=True))

@@ -53,7 +53,7 @@ def _welded_inertia(
 def weld(full: Tree) -> Weld:
     """Joins every link behind a fixed joint to the body it moves with. Inertia on unmoving links is the world's.
 
-    In the arithmetic of the tree's numbers, be they doubles or decimals.
+    In the arithmetic of the tree's numbers, doubles or decimals.
     """
     kind = full.origin[0].dtype
     unturned, nowhere = np.eye(3, dtype=kind), np.zeros(3, dtype=kind)

@@ -96,7 +96,7 @@ def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits 
 
 
 def root_of(text: str) -> str:
-    """Returns the tag of the root element without parsing the text; "" if there is none."""
+    """Returns the tag of the root element without parsing the text, or ""."""
     text, at = text.lstrip(BEFORE_XML), 0
     while (before := _BEFORE.match(text, at)) is not None:
         at = before.end()

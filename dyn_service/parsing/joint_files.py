@@ -126,7 +126,7 @@ def _changed(joints: dict[str, Joint], name: str, entry: JointEntry, given: Sequ
     if entry.armature is not None:
         raise document.fault("expected an armature or a rotor_inertia, found both", (*place, "rotor_inertia"))
     if ratio is None:
-        message = "expected a gear_ratio beside it, found none, and no <transmission> of the robot's file says one"
+        message = "expected a gear_ratio, found none here and none in a <transmission> of the robot's file"
         raise document.fault(message, (*place, "rotor_inertia"))
     armature = reflected(entry.rotor_inertia, ratio)
     if not math.isfinite(armature):

@@ -86,7 +86,7 @@ def without_capsules(shape: Shape) -> list[Shape]:
     return [replace(shape, kind="cylinder"), *(replace(shape, kind="sphere", size=(radius,), xyz=end) for end in ends)]
 
 
-def mesh_file(address: str, beside: Path) -> Path | None:
+def mesh_file(address: str, folder: Path) -> Path | None:
     """Returns the file of a mesh URI, or None if it does not exist.
 
     `package://NAME/..` is searched in folders called NAME above the robot's file, in `ROS_PACKAGE_PATH`, in `share`
@@ -94,20 +94,20 @@ def mesh_file(address: str, beside: Path) -> Path | None:
     """
     scheme, is_uri, rest = address.partition("://")
     name, _, inside = rest.partition("/")
-    candidates = [] if is_uri else [beside / address]
+    candidates = [] if is_uri else [folder / address]
     if scheme in ("package", "model"):
-        candidates = [home / unquote(inside).lstrip("/") for home in _packages(name, beside)]
+        candidates = [home / unquote(inside).lstrip("/") for home in _packages(name, folder)]
     elif scheme == "file":
         candidates = [Path("/", unquote(inside))]
     return next((path for path in candidates if path.suffix.lower() in MESHES and os.path.isfile(path)), None)
 
 
-def _packages(name: str, beside: Path) -> Iterator[Path]:
-    for folder in (beside, *beside.parents):
-        if folder.name == name:
-            yield folder
-        if (folder / name).is_dir():
-            yield folder / name
+def _packages(name: str, folder: Path) -> Iterator[Path]:
+    for parent in (folder, *folder.parents):
+        if parent.name == name:
+            yield parent
+        if (parent / name).is_dir():
+            yield parent / name
     for root in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep):
         if root:
             yield from (Path(root) / name, Path(root)) if Path(root).name == name else (Path(root) / name,)

@@ -480,7 +480,7 @@ def walking_notes(description: Description) -> list[Note]:
         turns[name] = -math.inf if lets_go else turns[joint.parent] + turning
         if turns[name] >= FEWEST_TURNS and _is_of_a_leg(name):
             feet.setdefault(turned[name], name)
-    # Knee, ankle and foot are of one leg: the outermost of them stands for it.
+    # Knee, ankle and foot belong to one leg: only the outermost counts.
     above: set[str] = set()
     for name in reversed(order[1:]):
         if name in feet or name in above:

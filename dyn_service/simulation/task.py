@@ -240,7 +240,7 @@ class Efforts:
         return self._asked(step, t, q, v)
 
     def part(self, start: int, count: int) -> Array | None:
-        """What acts through `count` steps from `start` on, as an argument of their own; None is none."""
+        """Returns the loads of `count` steps from `start` on, as an argument for these steps; None: no load."""
         return None if self._sent is None else _slice(self._sent, start, count)
 
     def _asked(self, step: int, t: float, q: Array, v: Array) -> Array:
@@ -302,7 +302,7 @@ class Loads:
         return self._asked(step, t, q, v)
 
     def part(self, start: int, count: int) -> list[Wrench] | None:
-        """What acts through `count` steps from `start` on, as an argument of their own; None is none."""
+        """Returns the loads of `count` steps from `start` on, as an argument for these steps; None: no load."""
         return None if self.none else _changed(self._samples, lambda array: _slice(array, start, count))
 
     def _asked(self, step: int, t: float, q: Array, v: Array) -> list[Wrench]:

@@ -84,7 +84,7 @@ def of_report(folder: Path, node: str | None = None) -> Recorded:
         name = Path(error.filename).name
         raise NotFoundError(f"{str(folder)!r} is no report of a launch: it has no {name}") from None
     except (OSError, ValueError, LookupError, TypeError, EOFError, RecursionError, MemoryError, BadZipFile) as error:
-        cause = str(error) if isinstance(error, OSError | ValueError | BadZipFile) else "it is none that a launch wrote"
+        cause = str(error) if isinstance(error, OSError | ValueError | BadZipFile) else "it is not a report of a launch"
         raise InvalidArgumentError(f"the report in {str(folder)!r} cannot be read: {cause}") from None
     found = [name for name in plants if f"{name.replace('/', '.')}{_PLANT}" in arrays]
     if not found:
@@ -177,7 +177,7 @@ def several(at: Configuration) -> bool:
     return any(joint.nv > 1 for joint in at.joints)
 
 
-def beside(topic: str) -> str | None:
+def companion(topic: str) -> str | None:
     """Returns the topic of joints with several degrees of freedom for a topic of joint states; None for an endpoint."""
     return None if "://" in topic else f"{topic.rpartition('/')[0]}/{MULTI_DOF}"
 
@@ -246,7 +246,7 @@ def description_in(bag: BagReader, states: str) -> tuple[str, str] | None:
     same namespace, or the only one; None if the bag has none.
     """
     found = [one.name for one in bag.topics if one.type == TEXT and one.name.rpartition("/")[2] == DESCRIPTION]
-    beside = f"{states.rpartition('/')[0]}/{DESCRIPTION}"
-    topic = beside if beside in found else found[0] if len(found) == 1 else None
+    companion_topic = f"{states.rpartition('/')[0]}/{DESCRIPTION}"
+    topic = companion_topic if companion_topic in found else found[0] if len(found) == 1 else None
     text = "" if topic is None else "".join(str(one.message.data) for one in list(bag.messages([topic]))[-1:])
     return (topic, text) if topic is not None and text else None

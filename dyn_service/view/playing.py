@@ -21,7 +21,7 @@ from dyn_service.graph.middleware.topic_tools import listening
 from dyn_service.messages import Message, decode, ros_type
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration
-from dyn_service.view.motions import Motion, State, States, beside, of_states, several, stamp_of
+from dyn_service.view.motions import Motion, State, States, companion, of_states, several, stamp_of
 from dyn_service.view.viewer import Viewer
 
 PLOT_S = 0.2
@@ -261,7 +261,7 @@ class Live:
 def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[Live]:
     """Opens the joint states of a topic or endpoint, for a robot with these joints."""
     name, discovery = full(topic), Discovery()
-    other = beside(name) if several(at) else None
+    other = companion(name) if several(at) else None
     with ExitStack() as stack:
         topics: dict[type[Message], str] = {JointState: name} | ({MultiDOFJointState: other} if other else {})
         heard = {

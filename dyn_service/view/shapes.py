@@ -58,12 +58,12 @@ class Looks:
     drawn: frozenset[str] = field(default=frozenset())
 
 
-def looks_of(description: Description, beside: Path) -> Looks:
+def looks_of(description: Description, folder: Path) -> Looks:
     """Returns the shapes of a robot, with placeholders for links whose shapes cannot be shown, or for all if none can.
 
     Args:
         description: The robot.
-        beside: The folder of its file; paths of meshes are relative to it.
+        folder: The folder of its file; paths of meshes are relative to it.
     """
     shapes: dict[str, list[Shape]] = {}
     notes: list[str] = []
@@ -71,7 +71,7 @@ def looks_of(description: Description, beside: Path) -> Looks:
     for link in description.links:
         chosen = [shape for shape in link.shapes if shape.visual or shape.unread] or list(link.shapes)
         for shape in (part for whole in chosen for part in without_capsules(whole)):
-            shown = _shown(shape, beside)
+            shown = _shown(shape, folder)
             if isinstance(shown, str):
                 notes.append(f"link {link.name!r} is not shown as it is: {shown}")
                 lacking.add(link.name)
@@ -83,9 +83,9 @@ def looks_of(description: Description, beside: Path) -> Looks:
     return Looks({**shapes, **made}, tuple(notes), drawn)
 
 
-def _shown(shape: Written, beside: Path) -> Shape | str:
+def _shown(shape: Written, folder: Path) -> Shape | str:
     """Returns the shape to draw, or why it cannot be drawn."""
-    file = mesh_file(shape.mesh, beside) if shape.kind == "mesh" else None
+    file = mesh_file(shape.mesh, folder) if shape.kind == "mesh" else None
     if shape.unread or shape.kind == "plane":
         return shape.unread or "a plane is infinite"
     if shape.kind == "mesh" and file is None:

@@ -32,7 +32,8 @@ OPACITY = 0.85
 BACKGROUND = (232, 235, 240)
 """Not white: many robots are."""
 LIGHTS = {"sun": (1.7, (0.5, -1.0, 2.0)), "fill": (0.85, (1.0, 1.5, 0.7))}
-"""Intensity, and from where; beside `AMBIENT`, on white less than saturates, so that a white robot has its shape."""
+"""Intensity and direction of the light; with `AMBIENT` it does not saturate white, so that white robots have
+shading."""
 AMBIENT = 0.7
 GHOST = (255, 176, 46)
 GHOST_OPACITY = 0.25
@@ -229,7 +230,7 @@ class Viewer:
                 arrows.visible = False
         elif arrows is not None and len(arrows.points) == len(ends):
             arrows.points, arrows.colors, arrows.visible = ends.astype(np.float32), colour, True
-        else:  # a page that is told of more points before it is told of their colours draws none of them
+        else:  # a page that gets points before their colours draws none of them
             if arrows is not None:
                 arrows.remove()
             size = self.scene.size

@@ -111,7 +111,7 @@ FAULTS = [
     ("a gear alone", "  hinge: {gear_ratio: 5}", 3, "joints.hinge.gear_ratio",
      "expected a rotor_inertia with the gear_ratio, found none"),
     ("a rotor alone", "  hinge: {rotor_inertia: 5}", 3, "joints.hinge.rotor_inertia",
-     "expected a gear_ratio beside it, found none, and no <transmission> of the robot's file says one"),
+     "expected a gear_ratio, found none here and none in a <transmission> of the robot's file"),
     ("both", "  hinge: {rotor_inertia: 5, gear_ratio: 1, armature: 5}", 3, "joints.hinge.rotor_inertia",
      "expected an armature or a rotor_inertia, found both"),
     ("beyond all", "  hinge: {rotor_inertia: 1, gear_ratio: 1.0e+200}", 3, "joints.hinge.rotor_inertia",

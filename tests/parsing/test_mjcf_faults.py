@@ -73,7 +73,7 @@ FAULTS = {
     jointed('class="soft"', head='<default><default class="soften"/></default>'):
         "<text>:5: joint 'j': there is no default class 'soft'; did you mean 'soften'?",
     jointed(head='<default><default/></default>'):
-        "<text>:2: default: there is no class, expected one for defaults that stand in others",
+        "<text>:2: default: there is no class, expected one for nested defaults",
     jointed(head='<default><default class="a"/><default class="a"/></default>'):
         "<text>:2: default: the class 'a' is already defined, expected unique names",
     jointed(geom='<geom type="mesh" mesh="x"/>'):
@@ -91,7 +91,7 @@ FAULTS = {
     made('<body name="a"><body name="b"><freejoint/></body></body>'):
         "<text>:4: link 'b': a free joint of a body that hangs on another or has more joints, expected one in "
         "the world, and "
-        "no other joint beside it",
+        "no other joint",
     made('<body name="b"/><body name="b"/>'): "<text>:4: link 'b': a link of this name is already defined on "
                                               "line 4, expected "
         "unique names",

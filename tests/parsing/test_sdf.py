@@ -479,9 +479,7 @@ def test_static_models_beside_it_are_left_out() -> None:
     text = model(*PLAIN, LOWER.format(""), elbow()).replace("<model", f"{ground}<model", 1)
     description = read_text(text)
     assert description.name == "arm"
-    assert [note.text for note in description.notes if "static" in note.text] == [
-        "1 static model beside it is not read"
-    ]
+    assert [note.text for note in description.notes if "static" in note.text] == ["1 other static model is not read"]
 
 
 @pytest.mark.parametrize("own", ["", "1 2 3 4 5 6"])

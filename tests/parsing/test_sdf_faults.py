@@ -59,9 +59,9 @@ FAULTS = {
     made('<link name="a"><pose relative_to="c"/></link>'): "<text>:2: link 'a': there is no link, joint, frame "
                                                            "or model 'c'",
     made('<link name="a"><pose relative_to="b"/></link><link name="b"><pose relative_to="a"/></link>'):
-        "<text>:2: link 'a': the frames stand in each other in a loop, 'a' -> 'b' -> 'a', expected none",
+        "<text>:2: link 'a': the frames are relative to each other in a loop, 'a' -> 'b' -> 'a', expected none",
     made('<link name="a"/><frame name="f" attached_to="g"/><frame name="g" attached_to="f"/>'):
-        "<text>:2: frame 'f': the frames stand in each other in a loop, 'f' -> 'g' -> 'f', expected none",
+        "<text>:2: frame 'f': the frames are relative to each other in a loop, 'f' -> 'g' -> 'f', expected none",
     made('<link name="a"/><frame name="f" attached_to="g"><pose relative_to="a"/></frame><frame name="g" '
          'attached_to="f"><pose '
          'relative_to="a"/></frame>'):

@@ -19,7 +19,7 @@ from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, Twist, Vector3, Wrench
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
-from dyn_service.view.motions import beside, of_joint_states, of_report
+from dyn_service.view.motions import companion, of_joint_states, of_report
 from tests.graph.report.test_page import JOINTS, take_plant
 from tests.trees import configuration
 
@@ -72,14 +72,14 @@ def test_reports_that_are_none(report: Path, tmp_path: Path, monkeypatch: pytest
         of_report(tmp_path)
     for text in ("[]", '{"processes": 1}', '{"processes": [{}]}', "[" * 100_000):
         (tmp_path / "report.json").write_text(text)
-        with pytest.raises(InvalidArgumentError, match="cannot be read: it is none that a launch wrote"):
+        with pytest.raises(InvalidArgumentError, match="cannot be read: it is not a report"):
             of_report(tmp_path)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
     with ZipFile(tmp_path / "recording.npz", "w") as kept:
         kept.writestr("plant.plant.npy", head.getvalue())
     (tmp_path / "report.json").write_text('{"processes": []}')
-    with pytest.raises(InvalidArgumentError, match="cannot be read: it is none that a launch wrote"):
+    with pytest.raises(InvalidArgumentError, match="cannot be read: it is not a report"):
         of_report(tmp_path)
     other = configuration(["other"], ["revolute"])
     with pytest.raises(
@@ -135,6 +135,6 @@ def test_joints_with_several_ways_to_move_are_told_beside_the_others() -> None:
 
 
 def test_the_topic_beside() -> None:
-    assert beside("/joint_states") == "/multi_dof_joint_states"
-    assert beside("/left/arm/js") == "/left/arm/multi_dof_joint_states"
-    assert beside("tcp://127.0.0.1:7001") is None
+    assert companion("/joint_states") == "/multi_dof_joint_states"
+    assert companion("/left/arm/js") == "/left/arm/multi_dof_joint_states"
+    assert companion("tcp://127.0.0.1:7001") is None

@@ -59,13 +59,13 @@ SINGLE = Arithmetic(
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """A joint that does not move; the other types override what moves them.
+    """A fixed joint, and the base class of the other types.
 
-    type: its name in URDF. positions, velocities: what the entries of q and v are called. angles: which of the
-    positions are angles, in rad, that may turn on and on. adds_up: whether the rate of its positions is its velocity.
-    driven: whether a motor moves it, where nobody says otherwise. mujoco: the type of MuJoCo's that moves the same way,
-    or several, one after the other on one body; None where there is none. wraps: whether its position counts turns,
-    though a whole turn changes no pose.
+    type: its name in URDF. positions, velocities: names of its entries in q and v. angles: which positions are
+    unbounded angles, rad. adds_up: whether the rate of its positions is its velocity. driven: whether it has a motor by
+    default.
+    mujoco: the equivalent type of MuJoCo, or a sequence of types on one body, or None. wraps: whether its position
+    counts whole turns, which do not change the pose.
     """
 
     type: ClassVar[str] = "fixed"
@@ -114,7 +114,7 @@ class Joint:
 
     @property
     def quaternion(self) -> slice:
-        """Where among its positions a quaternion stands; empty where there is none."""
+        """The entries of its quaternion among its positions; empty without a quaternion."""
         return slice(0, 0)
 
     @property
@@ -181,11 +181,13 @@ class Joint:
         )
 
     def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
-        """The position at which the body stands at a unit quaternion (x, y, z, w) and p, where the joint lets it."""
+        """Returns the position for the body's pose, a unit quaternion (x, y, z, w) and p, within the joint's
+        freedom.
+        """
         raise NotImplementedError(f"joints of type {self.type} have no pose of their own")
 
     def to_pose(self, q: Sequence[float]) -> tuple[list[float], list[float]]:
-        """The inverse of `of_pose`: the quaternion (x, y, z, w) and p at q (nq,)."""
+        """Returns the quaternion (x, y, z, w) and p at q (nq,), the inverse of `of_pose`."""
         raise NotImplementedError(f"joints of type {self.type} have no pose of their own")
 
     def rate(self, q: Scalars, v: Scalars, m: Arithmetic) -> list[Scalar]:
@@ -230,7 +232,9 @@ class Joint:
         return list(-dot(self.turning(v, _units(self.nv, (*v, *w))), w))
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
-        """(nq,) at random within its limits, (nq,) each; within pi rad or a metre of zero where there are none."""
+        """Returns a random position (nq,) within the limits, (nq,) each; without limits within pi rad or 1 m of
+        zero.
+        """
         reach = np.where(self.angles, np.pi, 1.0)
         bounded = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
         return rng.uniform(np.where(bounded, lower, -reach), np.where(bounded, upper, reach))
@@ -239,8 +243,8 @@ class Joint:
 
     @property
     def line(self) -> Array | None:
-        """(3,) direction of the line along which the body's frame may be slid, and about which it may be turned,
-        without changing what q and v mean; None where there is none.
+        """Direction (3,) along which the body's frame may be shifted, and about which it may be rotated, without
+        changing the meaning of q and v; None if there is no such line.
         """
         return None
 
@@ -278,6 +282,6 @@ def dot(a: Scalars, b: Scalars) -> Scalar:
     return sum(others, first)
 
 
-def _units(count: int, beside: Scalars) -> list[Scalar]:
-    """The entries of all unit vectors at once, along a first axis before those of `beside`."""
-    return list(np.eye(count).reshape(count, count, *(1,) * max(map(np.ndim, beside), default=0)))
+def _units(count: int, others: Scalars) -> list[Scalar]:
+    """The entries of all unit vectors at once, along a first axis before those of `others`."""
+    return list(np.eye(count).reshape(count, count, *(1,) * max(map(np.ndim, others), default=0)))

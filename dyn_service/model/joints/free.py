@@ -37,7 +37,7 @@ _ONE_AT = np.eye(9).reshape(3, 3, 3, 3)
 
 @dataclass(frozen=True, eq=False)
 class Planar(Joint):
-    """Moves in the plane across its axis; x and y are the joint frame's, turned with z into the axis the short way.
+    """Moves in the plane across its axis; x and y are the joint frame's, rotated the shorter way so that z is the axis.
 
     axis: (3,) unit vector.
     """

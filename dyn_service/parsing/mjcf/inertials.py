@@ -31,7 +31,7 @@ _SHAPES = (*_WEIGHTLESS, *SOLIDS, *_UNKNOWN)
 
 
 def written(values: Values, frame: Pose, place: Place) -> Inertial:
-    """Of an `<inertial>` element that stands in a `<frame>`, or in the body itself.
+    """Returns the inertia of an `<inertial>` element in a `<frame>` or a body.
 
     Raises:
         UrdfError: A mass or the moments are missing, or negative; or full moments and an orientation are given.
@@ -55,7 +55,7 @@ def written(values: Values, frame: Pose, place: Place) -> Inertial:
 
 
 def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes | None) -> tuple[Inertial | None, list[Note]]:
-    """Of the shapes of a body, each with where the frame that it is given in stands in the body's.
+    """Returns the inertia of the shapes of a body, each with the pose of its frame in the body.
 
     Args:
         shapes: Its `<geom>` elements.
@@ -110,7 +110,7 @@ def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, 
 
     Args:
         values: Its attributes.
-        frame: Where the frame that it is given in stands in the body's.
+        frame: The pose of its frame in the body.
         meshes: Those of the file.
         colours: `rgba` of materials, by name.
 
@@ -138,7 +138,7 @@ def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, 
 
 
 def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
-    """Where a shape stands in its frame, and its sizes."""
+    """Returns the pose of a shape in its frame, and its sizes."""
     count = SIZES[kind]
     ends = values.numbers("fromto", 6)
     sizes = values.numbers("size", 1, 3)

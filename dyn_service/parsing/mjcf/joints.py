@@ -1,4 +1,4 @@
-"""Joints of MJCF: how each moves and what it does by itself, with a note on what of it does not act here."""
+"""Joints of MJCF: motions and passive properties, with notes on properties that are ignored."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Joints:
         Args:
             element: A `<joint>` or `<freejoint>`.
             around: The class around it.
-            frame: Where the frame it is given in stands in the body's.
+            frame: The pose of its frame in the body.
             unnamed: What it is called where it has no name.
             body: The link that it moves.
         """
@@ -163,7 +163,7 @@ DROPPED = {
 }  # fmt: skip
 
 MOST_NOTES = 1000
-"""Of what stands beside the bodies; real robots have some tens."""
+"""Maximum number of notes on elements outside bodies; real robots have some tens."""
 
 _FORCING = {"wind": (0.0, 0.0, 0.0), "density": (0.0,), "viscosity": (0.0,)}
 _FLAGS = ("spring", "damper", "frictionloss", "equality", "limit", "contact", "actuation", "passive")
@@ -172,7 +172,7 @@ _COUPLINGS = ("connect", "weld", "joint", "tendon", "flex", "flexvert", "flexstr
 
 
 class Rest:
-    """What stands beside the bodies.
+    """The elements outside bodies: equalities, actuators, tendons, options.
 
     Args:
         root: The file.
@@ -196,7 +196,9 @@ class Rest:
 
     def applied(self, joints: Sequence[Joint]) -> list[Joint]:
         """The joints, with what acts on them."""
-        first = {joint.name: joint for joint in reversed(joints)}  # of two with one name, which is told of later
+        first = {
+            joint.name: joint for joint in reversed(joints)
+        }  # the first of joints with the same name, which is reported later
         made = dict(first)
         for section in self._root.all("equality"):
             for element in section.children:
@@ -220,7 +222,7 @@ class Rest:
         """On all of it."""
         yield from self._notes[:MOST_NOTES]
         if len(self._notes) > MOST_NOTES:
-            text = f"{len(self._notes) - MOST_NOTES} further notes like these on what stands beside its bodies"
+            text = f"{len(self._notes) - MOST_NOTES} further notes of this kind on elements outside its bodies"
             yield robot.note("reported", text)
         for tag, what in DROPPED.items():
             sections = self._root.all(tag)
@@ -275,7 +277,7 @@ class Rest:
     def _actuator(self, element: Element, joints: dict[str, Joint]) -> None:
         name = element.attributes.get("name", "")
         place = self._place(element, named("actuator", name) if name else f"actuator <{element.tag}>")
-        # Defaults of all actuators are those of <general>; each shortcut has some of its own beside.
+        # All actuators have the defaults of <general>; shortcuts have additional ones.
         of_class = self._classes.of(replace(element, tag="general"), None, place)
         of_class = {**of_class, **self._classes.of(element, None, place)}
         values = Values(element.attributes, of_class, place, self._settings)

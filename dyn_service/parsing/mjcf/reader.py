@@ -2,7 +2,7 @@
 
     link `world`          the root, without mass; bodies are links, their frames MuJoCo's body frames
     several joints        of one body are joints one after the other, with links without mass between them (chains.py)
-    positions, velocities as MuJoCo has them, `ref` included, but for what `conventions.to_mujoco` turns around
+    positions, velocities as MuJoCo has them, `ref` included, except where `conventions.to_mujoco` turns around
     names                 of what has none: `body_3`, `joint_2`, by MuJoCo's own numbers
 
 What is read and does not act (tendons, most equalities, actuators, gravity compensation, ..) has a note each,
@@ -42,7 +42,7 @@ NO_NAME = "MuJoCo Model"
 """What MuJoCo calls a model without a name."""
 
 DEPTH = 1000
-"""How deep elements may be nested: bodies stand in each other here, and chains are long."""
+"""Maximum nesting of elements: bodies are nested, and chains are long."""
 
 SECTIONS = (
     "compiler", "option", "size", "statistic", "visual", "default", "custom", "extension", "asset", "worldbody",
@@ -66,7 +66,7 @@ _COMPILER = (
 
 @dataclass
 class _Body:
-    """A body, its shapes and joints gathered from the frames they stand in, each with the class around it.
+    """A body with the shapes and joints of its frames, each with its class.
 
     element: None of the world. at: on its parent. moves: whether it or one it hangs on has a joint. pos:
     as written.
@@ -100,7 +100,7 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
     Args:
         text: The XML.
         source: What faults call it.
-        file: The file it stands in, beside which its includes are looked for; None: it stands alone.
+        file: The file of the text, for relative paths of includes; None: there is no file.
         limits: The largest one to read.
 
     Raises:
@@ -221,7 +221,7 @@ class _Reader:
         return _Body(name, place, pending.parent, pending.frame @ at, moves, element.line, pos=at.origin)
 
     def _contents(self, pending: _Pending, body: _Body) -> list[_Pending]:
-        """Puts what stands in a body, or in frames in it, into `body`; the bodies that stand there."""
+        """Adds the elements of a body and its frames to `body`; returns the nested bodies."""
         inner: list[_Pending] = []
         around = self._childclass(pending.element, pending.childclass, body.place)
         stack = [(iter(pending.element.children), Pose(), around)]
@@ -307,7 +307,7 @@ class _Reader:
     def _freed(self, body: _Body, hinges: list[tuple[Joint, Vector, float]]) -> Pose:
         """The frame in which a free body's position is said: the world's."""
         if body.parent != WORLD or len(hinges) > 1:
-            where = "in the world, and no other joint beside it"
+            where = "in the world, and no other joint"
             raise body.place.fault(
                 f"a free joint of a body that hangs on another or has more joints, expected one {where}"
             )
@@ -421,12 +421,12 @@ class _Reader:
         return place_of(element, what, self._source)
 
     def _line(self, place: Place) -> int:
-        """Of the main file; 0 for what stands in another one."""
+        """Returns the line in the main file; 0 for elements of other files."""
         return place.line if place.file == self._source else 0
 
 
 def _all_of(element: Element) -> Iterator[Element]:
-    """What stands in a body, or in frames in it, but not in bodies in it."""
+    """Returns the elements of a body and of its frames, without those of nested bodies."""
     pending = [element]
     while pending:
         for child in pending.pop().children:

@@ -1,6 +1,6 @@
-"""What stands in an element of MJCF, with the defaults of its class: numbers, choices, orientations.
+"""Values of MJCF elements with the defaults of their classes: numbers, choices, orientations.
 
-Defaults are classes of attributes for each sort of element; a class has those of the class it stands in, and its own.
+Defaults are classes of attributes for each sort of element; a class inherits those of the enclosing class.
 An element's class is its own `class`, or the `childclass` of the nearest body or frame around it, or the outermost one.
 """
 
@@ -22,7 +22,7 @@ from dyn_service.parsing.xml_elements import Element
 from dyn_service.support.suggestions import did_you_mean
 
 MAIN = "main"
-"""The class that all others stand in, where the file gives it no other name."""
+"""The default name of the outermost class."""
 
 ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
 
@@ -203,7 +203,7 @@ def _over(own: str, inherited: str) -> str:
 
 
 def _merged(own: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Attributes of a class over those of the class that it stands in."""
+    """Returns the attributes of a class with those inherited from the enclosing class."""
     turned = any(name in own for name in ORIENTATIONS)
     kept = {name: text for name, text in inherited.items() if not (turned and name in ORIENTATIONS)}
     partial = {name: _over(own[name], kept[name]) for name in PARTIAL if name in own and name in kept}
@@ -241,7 +241,7 @@ class Classes:
         place = Place(element.file, "default", element.line)
         name = element.attributes.get("class", "")
         if not name:
-            raise place.fault("there is no class, expected one for defaults that stand in others")
+            raise place.fault("there is no class, expected one for nested defaults")
         if name in self._of:
             raise place.fault(f"the class {quoted(name)} is already defined, expected unique names")
         if len(self._of) >= MOST_CLASSES:

@@ -1,8 +1,8 @@
-"""Frames of SDFormat: each stands in another one, links, joints and models as well, and they may be named in any order.
+"""Frames of SDFormat: links, joints, models and frames, each with a pose relative to another one, in any order.
 
-A frame stands where its pose says, in the frame that `relative_to` names, or else: links and models in their model,
-joints on their child, frames on what they are attached to. Two frames are seen from each other by way of the nearest
-one that both stand in, so that a link which is placed on its parent has the very numbers that are written.
+The pose of a frame is relative to the frame of `relative_to`. The defaults are: the model for links and models, the
+child for joints, the attached frame for frames. The pose between two frames is computed through their nearest common
+frame, so that a link placed relative to its parent keeps the numbers in the file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ LONGEST_LOOP = 8
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """parent: the frame it stands in, "" of the world. link: of a link its own name, of a joint, frame or model that
-    of what it moves with, which may be another frame. place: for faults.
+    """A frame of SDFormat.
+
+    parent: the frame that its pose is relative to; "" for the world. link: the link's own name for a link, otherwise
+    the link or frame that it moves with. place: for errors.
     """
 
     parent: str
@@ -87,33 +89,33 @@ class Frames:
         return self._links[name]
 
     def check(self) -> None:
-        """Every frame stands in one that there is, and moves with one, and none does so by way of itself.
+        """Checks that the parents and links of all frames exist, without loops.
 
         Raises:
-            UrdfError: One does not.
+            UrdfError: A frame does not exist, or there is a loop.
         """
         for frame in self._of.values():
             for other in (frame.parent, frame.link):
                 if other and other not in self._of:
                     near = did_you_mean(other, self._of)
                     raise frame.place.fault(f"there is no link, joint, frame or model {quoted(other)}{near}")
-        self._refuse_loops(lambda name: self._of[name].parent, "stand in each other")
+        self._refuse_loops(lambda name: self._of[name].parent, "are relative to each other")
         self._refuse_loops(lambda name: self._of[name].link, "are attached to each other")
         self._links = {name: name for name, frame in self._of.items() if frame.link in ("", name)}
 
     def moved(self, name: str, pose: Pose) -> None:
-        """Puts a frame at another pose in the frame that it stands in."""
+        """Changes the pose of a frame relative to its parent."""
         self._of[name] = replace(self._of[name], pose=pose)
 
     def pose(self, name: str) -> Pose:
-        """Where a frame stands in the frame that it stands in."""
+        """Returns the pose of a frame relative to its parent."""
         return self._of[name].pose
 
     def between(self, outer: str, inner: str) -> Pose:
-        """Where the frame `inner` stands in the frame `outer`; `check` was called before.
+        """Returns the pose of the frame `inner` in the frame `outer`, after `check`.
 
         Raises:
-            ResourceExhaustedError: The frames stand in each other by too many others.
+            ResourceExhaustedError: The chain of frames is too long.
         """
         # Both ways up, step by step, until one is met by the other.
         ways = [[outer], [inner]]

@@ -135,7 +135,7 @@ class Joints:
         place = place.inside("limit", element.line)
         self._unread.keep(element, _LIMIT, ())
         efforts = [bound(element, tag, place) for tag in ("effort", "velocity")]
-        # A negative one says that there is none.
+        # Negative values mean no limit.
         effort, velocity = (None if value is not None and value < 0.0 else value for value in efforts)
         return Limit(bound(element, "lower", place), bound(element, "upper", place), effort, velocity)
 
@@ -153,7 +153,9 @@ class Joints:
         return Mimic(leader, multiplier, offset)
 
     def _armature(self, joint: Joined, limit: Limit | None) -> float:
-        """kg m^2 | kg, of a rotor behind a gear as Drake writes it, who has none where no effort is allowed."""
+        """Returns the reflected inertia of a rotor, kg m^2 | kg, in Drake's elements; 0 if the effort limit is 0, as in
+        Drake.
+        """
         rotor, ratio = (number(joint.element, tag, none, joint.place) for tag, none in ((ROTOR, 0.0), (RATIO, 1.0)))
         if rotor < 0.0:
             raise joint.place.fault(f"the {ROTOR} is {rotor:g}, expected zero or more")

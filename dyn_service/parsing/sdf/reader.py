@@ -1,14 +1,12 @@
-"""SDFormat -> `Description`: one model, its links and joints, with the models that stand in it.
+"""SDFormat -> `Description`: one model with its links, joints and nested models.
 
-    frames           `relative_to`, `attached_to`, `expressed_in`, models in models: frames.py
-    a joint's frame  is its child link's, as in URDF; where the joint stands elsewhere there is a link without mass
-    between
-    two axes         of universal and revolute2 joints are two joints: `NAME` and `NAME_axis2`
-    loops            are cut at the joint that closes them, which is `reported`: the tree moves as if it were not there
-    the root         stands still where its pose places it in the world, unless the robot is asked for with
-                     root="floating"
+    frames           `relative_to`, `attached_to`, `expressed_in`, nested models: frames.py
+    joint frame      the child link's, as in URDF; a joint elsewhere gets a link without mass between
+    two axes         universal and revolute2 joints become two joints: `NAME` and `NAME_axis2`
+    loops            are cut at the joint that closes them, which is `reported` and ignored
+    root             fixed at its pose in the world, unless the robot is read with root="floating"
 
-What is not said has the format's default: 1 kg and unit inertia of links, no limits.
+Missing values are the format's defaults: 1 kg and unit inertia for links, no limits.
 """
 
 from __future__ import annotations
@@ -128,7 +126,7 @@ def _located(uri: str, file: str, place: Place) -> Path:
     path = re.sub(r"^file://", "", uri)
     parts = Path(unquote(path.removeprefix(MODEL_SCHEME))).parts
     if not parts or "://" in path.removeprefix(MODEL_SCHEME):
-        raise place.fault(f"{quoted(uri)} is not looked for, expected the path of a file beside this one, or model://")
+        raise place.fault(f"{quoted(uri)} is not looked for, expected a path relative to this file, or model://")
     if path.startswith(MODEL_SCHEME):
         if ".." in parts or Path(*parts).is_absolute():
             raise place.fault(f"{quoted(uri)} is absolute or has '..' in it, expected the name of a model")
@@ -186,9 +184,7 @@ class _Reader:
         models = _models(root)
         moving = [model for model in models if not flag(model, "static", False, self._place(model, "model"))]
         if len(models) > 1 and len(moving) == 1:
-            text = (
-                f"{counted(len(models) - 1, 'static model')} beside it {'is' if len(models) == 2 else 'are'} not read"
-            )
+            text = f"{counted(len(models) - 1, 'other static model')} {'is' if len(models) == 2 else 'are'} not read"
             self._notes.append(self._place(moving[0], "model").note("dropped", text))
             models = moving
         if len(models) != 1:
@@ -253,9 +249,7 @@ class _Reader:
     # What is written, model by model.
 
     def _model(self, model: Element, scope: str, place: Place, outer: str) -> None:
-        """Frames, links and joints of a model and those in it; `outer`: the frame that it stands in where it says
-        none.
-        """
+        """Reads frames, links and joints of a model and its nested models; `outer`: the default frame of its pose."""
         self._unread.suspects = []
         self._unread.keep(model, _MODEL, ("name", "canonical_link", "placement_frame"))
         while inner := [each for each in model.all("model") if MERGED in each.attributes]:
@@ -293,11 +287,11 @@ class _Reader:
                 first.note("reported", f"{counted(len(model.all('plugin')), 'plugin')}: what it does is not known")
             )
         placement = model.attributes.get("placement_frame", "")
-        if placement:  # it is that frame which stands where the model's pose says
+        if placement:  # the model's pose is that of this frame
             self._placements.append((own, scope + placement, place))
 
     def _merge(self, model: Element, inner: Element, scope: str) -> None:
-        """Puts the elements of a merged model in the model, beside a frame that stands for its own, as libsdformat."""
+        """Adds the elements of a merged model to the model, with a frame in place of its own, as libsdformat does."""
         place = self._place(inner, "model")
         proxy = f"_merged__{quantities.name(inner.attributes.get('name', ''), place)}__model__"
         at = one(inner, "pose", place) or Element("pose", {}, inner.line, file=inner.file)
@@ -376,7 +370,7 @@ class _Reader:
             self._joints.append((name, element, place, scope))
 
     def _stands(self, element: Element, scope: str, default: str, place: Place) -> str:
-        """The whole name of the frame that an element's pose is said in."""
+        """Returns the full name of the frame of an element's pose."""
         name = said_in(element, place)
         if name and self._version(element) < (1, 7):
             text = (
@@ -469,7 +463,7 @@ class _Reader:
                     at, frame = pose(each, inside, []), said_in(each, inside)
                     if frame:
                         at = self._frames.between(link, self._frames.named(frame, scope, inside)) @ at
-                    shape = shape_of(each, at, inside, beside="" if each.file == self._source else each.file)
+                    shape = shape_of(each, at, inside, included="" if each.file == self._source else each.file)
                 except DynError as error:
                     shape = Shape(unread=str(error))
                 yield replace(shape, visual=each.tag == "visual", collision=each.tag == "collision")
@@ -486,21 +480,21 @@ class _Reader:
         return place_of(element, what, self._source)
 
     def _line(self, place: Place) -> int:
-        """Of the main file; 0 for what stands in another one."""
+        """Returns the line in the main file; 0 for elements of other files."""
         return place.line if place.file == self._source else 0
 
 
 MOMENTS = {"ixx": 1.0, "ixy": 0.0, "ixz": 0.0, "iyy": 1.0, "iyz": 0.0, "izz": 1.0}
-"""With what the format says where nobody does, kg m^2."""
+"""The format's default moments and products of inertia, kg m^2."""
 
 _WATERS = "fluid_added_mass"
 _INERTIAL = ("pose", "mass", "inertia", "density", "auto_inertia_params", _WATERS)
 
 MASS = 1.0
-"""kg, likewise."""
+"""The format's default mass, kg."""
 
 WATER = 1000.0
-"""kg/m^3, the density of what asks for its inertia and names none."""
+"""The format's default density, kg/m^3."""
 
 
 Weigh = Callable[[Element, Place], tuple[float, Pose, Vector]]
@@ -508,10 +502,10 @@ Weigh = Callable[[Element, Place], tuple[float, Pose, Vector]]
 
 
 def inertial(link: Element, place: Place, notes: list[Note], unread: Unread, weigh: Weigh) -> Inertial:
-    """Of a `<link>`; `notes` gets what was defaulted, `unread` what is not read.
+    """Returns the inertia of a `<link>`; adds defaults to `notes`, and unread elements to `unread`.
 
     Raises:
-        UrdfError: The mass is negative, or would be that of a shape which is not read.
+        UrdfError: The mass is negative, or that of a shape that is not read.
     """
     element = one(link, "inertial", place)
     if element is None:
@@ -581,14 +575,14 @@ def _sizes(shape: Element, place: Place) -> Sequence[float]:
     return [radius] if shape.tag == "sphere" else [radius, number(shape, "length", 1.0, place) / 2.0]
 
 
-def shape_of(element: Element, at: Pose, place: Place, beside: str) -> Shape:
-    """The shape of a `<visual>` or `<collision>`; its roles are put in by the caller.
+def shape_of(element: Element, at: Pose, place: Place, included: str) -> Shape:
+    """Returns the shape of a `<visual>` or `<collision>`, without its roles.
 
     Args:
         element: The element.
         at: Its pose in the link's frame.
-        place: For faults.
-        beside: The included file that it is in, from which paths of meshes are relative; "": the robot's own file.
+        place: For errors.
+        included: The included file that contains it; paths of meshes are relative to it. "": the robot's own file.
     """
     geometry, material = one(element, "geometry", place), one(element, "material", place)
     rgba = None if material is None else tuple(numbers(material, "diffuse", (1.0, 1.0, 1.0, 1.0), place).tolist())
@@ -601,8 +595,8 @@ def shape_of(element: Element, at: Pose, place: Place, beside: str) -> Shape:
             return Shape("plane", (), at.origin, at.rotation @ turning_z_to(normal), rgba=rgba)
         if child.tag == "mesh" and not child.all("submesh"):
             uri = word(child, "uri", "", place)
-            if beside and "://" not in uri:
-                uri = os.path.join(os.path.dirname(os.path.abspath(beside)), uri)
+            if included and "://" not in uri:
+                uri = os.path.join(os.path.dirname(os.path.abspath(included)), uri)
             scale = tuple(numbers(child, "scale", (1.0, 1.0, 1.0), place).tolist())
             return Shape("mesh", scale, at.origin, at.rotation, rgba=rgba, mesh=uri)
     found = ", ".join(f"<{child.tag}>" for child in geometry.children) if geometry is not None else "nothing"

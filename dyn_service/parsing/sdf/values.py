@@ -1,4 +1,4 @@
-"""What stands in an element of SDFormat, which says in text what URDF says in attributes."""
+"""Values of SDFormat elements, which have text where URDF has attributes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dyn_service.parsing.pose import Pose
 from dyn_service.parsing.xml_elements import LONGEST_TEXT, Element
 
 INFINITE = 1e16
-"""From here on a limit is none: 1e16 is what the format itself says where nobody does."""
+"""Limits from this value on mean no limit; the format's default is 1e16."""
 
 
 def one(parent: Element, tag: str, place: Place) -> Element | None:
-    """The child of that tag, None where there is none.
+    """Returns the child with that tag, or None.
 
     Raises:
-        UrdfError: There are two: either could be meant.
+        UrdfError: There are several.
     """
     found = parent.all(tag)
     if len(found) > 1:
@@ -33,10 +33,10 @@ def one(parent: Element, tag: str, place: Place) -> Element | None:
 
 
 def text_of(element: Element, place: Place) -> str:
-    """What stands between its tags.
+    """Returns the text of an element.
 
     Raises:
-        UrdfError: More than is kept of it.
+        UrdfError: It is too long.
     """
     if len(element.text) >= LONGEST_TEXT:
         raise place.fault(f"<{element.tag}> has {LONGEST_TEXT} characters or more, expected numbers or a word")
@@ -44,13 +44,13 @@ def text_of(element: Element, place: Place) -> str:
 
 
 def word(parent: Element, tag: str, default: str, place: Place) -> str:
-    """The text of a child, or the default where there is none."""
+    """Returns the text of a child, or the default."""
     element = one(parent, tag, place)
     return default if element is None else text_of(element, _at(element, tag, place))
 
 
 def flag(parent: Element, tag: str, default: bool, place: Place) -> bool:
-    """The truth of a child: true, false, 1 or 0."""
+    """Returns the boolean of a child: true, false, 1 or 0."""
     said = word(parent, tag, str(default).lower(), place).lower()
     if said not in ("true", "false", "1", "0"):
         raise place.fault(f"<{tag}>: expected true or false, found {quoted(said)}")
@@ -58,7 +58,7 @@ def flag(parent: Element, tag: str, default: bool, place: Place) -> bool:
 
 
 def numbers(parent: Element, tag: str, default: Iterable[float], place: Place) -> Vector:
-    """The numbers of a child, as many as the default has."""
+    """Returns the numbers of a child, as many as the default has."""
     expected = np.array(list(default), dtype=np.float64)
     element = one(parent, tag, place)
     if element is None:
@@ -68,12 +68,12 @@ def numbers(parent: Element, tag: str, default: Iterable[float], place: Place) -
 
 
 def number(parent: Element | None, tag: str, default: float, place: Place) -> float:
-    """The number of a child; the default, too, where there is no parent."""
+    """Returns the number of a child; the default also if the parent is None."""
     return default if parent is None else float(numbers(parent, tag, (default,), place)[0])
 
 
 def bound(parent: Element, tag: str, place: Place) -> float | None:
-    """A limit; None where there is none, or one that stands for none."""
+    """Returns a limit; None if it is missing or infinite."""
     said = word(parent, tag, "inf", place)
     if said.lower().lstrip("+-") in ("inf", "infinity"):
         return None

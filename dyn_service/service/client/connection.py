@@ -3,8 +3,10 @@
 Replies carry the server's epoch, a random number that changes at each restart. Epochs have no order, so which of two is
 newer follows from the order of requests:
 
-- Replies of the current epoch are accepted, replies of an earlier one are dropped.
-- A new epoch is accepted if the request was first sent after the current epoch was known: that server was alive later.
+- Replies of the current epoch are accepted.
+- Another epoch is accepted if the request was first sent after the current epoch was known: that server was alive
+later.
+  This includes an earlier epoch, for example after a failover to a second server and back.
 
 A reply in flight while its server was restarted is therefore dropped, and the request is sent again.
 """
@@ -90,13 +92,14 @@ class Connection:
         self._keys = None if keys is None else client_keys(keys, server_key)
         self._last_id = first_id()
         self._epoch: int | None = None
-        self._past: set[int] = set()
+        self._restarts = 0
         self._probes: dict[int, int | None] = {}  # the epoch that was known when each was sent, by id
         self._counters = Counters()
         self._heard_s = -1.0
         self._unanswered_since_s: float | None = None
         self._probed_s = 0.0
         self._restarted_s = 0.0
+        self._renewed_s = -SILENT_S
         self._closed = False
 
     def __repr__(self) -> str:
@@ -135,7 +138,7 @@ class Connection:
     @property
     def restarts(self) -> int:
         """Number of restarts of the server that were detected."""
-        return len(self._past)
+        return self._restarts
 
     @property
     def counters(self) -> Counters:
@@ -153,10 +156,10 @@ class Connection:
         if epoch == self._epoch or not isinstance(epoch, int):  # old servers send no epoch
             return True
         if self._epoch is not None:
-            if epoch in self._past or asked_in != self._epoch:
+            if asked_in != self._epoch:
                 self._counters.stale += 1
                 return False
-            self._past.add(self._epoch)
+            self._restarts += 1
             self._restarted_s = now_s
         self._epoch = epoch
         return True
@@ -253,7 +256,8 @@ class Connection:
 
     def _lost(self, query: str, cause: Cause, now_s: float, tries: int) -> UnavailableError:
         """Returns the error of a call that cannot be answered; replaces the connection to a silent server."""
-        if cause is Cause.SILENT:
+        if cause is Cause.SILENT and now_s - self._renewed_s > SILENT_S / 2:  # once for all waiting calls
+            self._renewed_s = now_s
             self._renew()
         happened = {
             Cause.GONE: f"the connection to {self._endpoint} was lost before the answer",
@@ -275,7 +279,7 @@ class Connection:
         heard = (
             f"last heard {max(0.0, now_s - self._heard_s):.3g} s ago" if self._heard_s >= 0.0 else "never heard before"
         )
-        restarted = f", restarted {now_s - self._restarted_s:.3g} s ago" if self._past else ""
+        restarted = f", restarted {now_s - self._restarted_s:.3g} s ago" if self._restarts else ""
         return f"{tries} {'try' if tries == 1 else 'tries'}, {heard}{restarted}"
 
 

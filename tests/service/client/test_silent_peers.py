@@ -172,6 +172,17 @@ def test_the_connection_to_a_silent_server_is_replaced(quick: None, kind: str) -
         assert peer.accepted >= 2
 
 
+def test_waiting_calls_replace_the_connection_once(quick: None) -> None:
+    async def run() -> None:
+        async with AsyncClient(peer.endpoint, timeout_s=240.0) as client:
+            found = await asyncio.gather(*(client.health() for _ in range(50)), return_exceptions=True)
+            assert {type(each) for each in found} == {UnavailableError}
+
+    with Peer(greets=True) as peer:
+        asyncio.run(run())
+        assert peer.accepted <= 2
+
+
 def test_a_vanished_host_ends_the_connection() -> None:
     """Its packets are dropped, both while a request is unacknowledged and while the connection is idle."""
     code = """
