@@ -247,7 +247,7 @@ def _linear_first(X: Mat) -> Mat:
 
 
 def _inverse_in(Omega: Mat, directions: Mat) -> Mat:
-    """Lambda: the inverse in the directions that count, 0 in the others; NaN where no inverse exists."""
+    """Lambda: the inverse in the selected directions, 0 in the others; NaN where no inverse exists."""
     counts, lost = directions @ directions.T, []
 
     def kept(k: int, pivot: Mat) -> Mat:

@@ -6,6 +6,7 @@ the states, and the true answers of the queries on joints; those on links are in
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -108,9 +109,13 @@ class Expected(ExpectedPoints):
         return {"forces": self._effort(still.inverse_dynamics([0] * self.robot.nv, self.given["gravity"]))}
 
     def computed_torque(self) -> dict[str, Any]:
+        """The error of a continuous joint is the shorter way round."""
         names = ("a_ref", "kd", "v_ref", "v", "kp", "q_ref", "q")
-        joints = zip(*(vector(list(self.given[name])).entries() for name in names), strict=True)
-        a = [a + kd * (v_ref - v) + kp * (q_ref - q) for a, kd, v_ref, v, kp, q_ref, q in joints]
+        joints = zip(self.robot.wraps, *(vector(list(self.given[name])).entries() for name in names), strict=True)
+        a = []
+        for wraps, a_ref, kd, v_ref, v, kp, q_ref, q in joints:
+            turns = round(float((q_ref - q).mid()) / math.tau) if wraps else 0
+            a.append(a_ref + kd * (v_ref - v) + kp * (q_ref - q - 2 * turns * arb.pi()))
         return {"tau": self._effort(self.state.inverse_dynamics(a, **self._world))}
 
     def integrate(self) -> dict[str, Any]:

@@ -95,6 +95,8 @@ class ExactRobot:
         self.parent: list[int] = []
         self.joints: list[str] = []
         self.subspace: list[arb_mat | None] = []
+        self.wraps: list[bool] = []
+        """For each degree of freedom, whether its joint is continuous."""
         self._place: list[tuple[arb_mat, arb_mat]] = []
         self.inertia: list[arb_mat] = []
         self.mass: list[arb] = []
@@ -108,6 +110,8 @@ class ExactRobot:
             self.joints.append("" if joint is None else joint.get("name"))
             self._place.append(_origin(None if joint is None else joint.find("origin")))
             self.subspace.append(_subspace(joint))
+            if self.subspace[-1] is not None:
+                self.wraps.append(joint.get("type") == "continuous")
             self._read_inertia(inertials[name])
             ordered = sorted(outboard[name], key=lambda j: j.get("name"), reverse=True)
             stack_ += [(other.find("child").get("link"), other, index) for other in ordered]

@@ -127,7 +127,7 @@ def test_a_server_says_so() -> None:
     refused = ask(q=[[0.3, 0.9, 0.05, 0.0], [0.3, 0.0, 0.05, 0.0]], directions=["x", "y", "z"])["error"]
     assert refused["code"] == "FAILED_PRECONDITION"
     assert (
-        f"at state [1] of the batch: at this state link '{tool}' cannot move in all of the directions"
+        f"at state [1] of the batch: at this state link '{tool}' cannot move in all of the"
         in (refused["message"])
     )
 
