@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 
 
 class Example(NamedTuple):
-    """A block of Python: its code, what stands below it (None: nothing), and where that stands in the page."""
+    """A block of Python: its code, the output below it (None: no output), and the place of that output in the page."""
 
     code: str
     text: str | None
@@ -108,7 +108,7 @@ def section(page: str, name: str) -> str:
 
 
 def with_section(page: str, name: str, text: str) -> str:
-    """The page with that part written anew."""
+    """Returns the page with that part replaced."""
     head, _, tail = _section(page, name)
     return f"{head}\n{text.strip()}\n{tail}"
 

@@ -41,7 +41,7 @@ def connect(
             `Client.robot`; one in this process has its own order.
         timeout_s: The time limit of each call to a server.
         keys: The key file, for a server that asks for keys.
-        server_key: The server's public key; None: it stands in the key file.
+        server_key: The server's public key; None: it is in the key file.
 
     Returns:
         A `Robot`, or a `RemoteRobot` with a connection of its own, which its `close()` closes.

@@ -1,7 +1,7 @@
 """Predicted cost of an answer from its row of the table, the robot's sizes and the shapes of the inputs.
 
 Rows say how their work grows (`spec.Query.grows`, `spec.Computation.cost`); here are the unit and the parts that all
-have. Work is in seconds of one core as it was when the figures below were measured: a foretelling that is right within
+have. Work is in seconds of one core as it was when the figures below were measured: a prediction that is right within
 a factor of some, which is what a limit needs. Nothing is computed from the numbers in the inputs, and nothing as large
 as they are is made. A server compares the predicted cost with its limits before it computes anything.
 """

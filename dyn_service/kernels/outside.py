@@ -1,6 +1,6 @@
 """How a compiled function reads Python's and NumPy's objects, and calls their C functions.
 
-What it takes from outside stands in a table that each process fills in: so its code holds no address of this process,
+Its external functions are in a table that each process fills in, so that its code contains no address of this process,
 and the loader has no names to look for.
 
 The type of an object is read from its head, and an array's fields from the layout that NumPy documents as

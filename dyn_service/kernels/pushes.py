@@ -5,8 +5,8 @@ and force are turned from the axes of their frame into those of their link, by t
 `link_poses` gives; the torque is taken about the link's origin; both go to the body that the link moves with.
 
 It takes a `Wrench` itself, or a list or tuple of them, whose vectors are arrays of 3 doubles, or tuples or lists of 3
-numbers of Python or NumPy. What else a wrench may be, and what is wrong with one, is for the general way: the caller of
-`kernels.single` then gets `None`. So it does where the status flags tell of an overflow or the like.
+numbers of Python or NumPy. What else a wrench may be, and what is wrong with one, is for the slow path: the caller of
+`kernels.single` then gets `None`. So it does if the status flags show an overflow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_LINKS = 1024
 
 @dataclass(frozen=True)
 class Place:
-    """Where a link's wrench goes: to a body, -1 is none. R_BL and p_BL; None: the link is the body."""
+    """The body that a link's wrench acts on; -1: no body. R_BL and p_BL; None: the link is the body."""
 
     body: int
     rotation: Sequence[Sequence[float]] | None = None
@@ -85,8 +85,8 @@ _REFUSED, _TAKEN = short(0), short(1)
 
 
 class _Name(Writer):
-    """name(text, links): twice the number of the link of that name, -2 where there is none; and one more where the name
-    is `world`.
+    """name(text, links): twice the number of the link of that name, -2 if it does not exist; and one more where the
+    name is `world`.
     """
 
     def __init__(self, module: ir.Module, outside: Any) -> None:

@@ -13,7 +13,7 @@ from dyn_service.model.parameters import BODIES, FREE, JOINTS, OF_BODY, OF_RATE
 
 @dataclass(frozen=True)
 class Operand:
-    """One input or output array: its name, core shape, kind, and whether one number may stand for equal numbers.
+    """One input or output array: its name, core shape, kind, and whether one number means a vector of equal numbers.
 
     dims: the shape as the table writes it, in symbols.
     """

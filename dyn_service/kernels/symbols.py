@@ -1,7 +1,7 @@
 """A tree whose numbers are symbols: what a parametric kernel is traced on.
 
 Inertias, what joints do by themselves, and which of them are locked become inputs (`model/parameters.py`); where joints
-stand and how they move stay numbers. The equations see a tree like any other: a symbol stands where a number did. What
+stand and how they move stay numbers. The equations see a tree like any other: with symbols in place of numbers. What
 is zero by structure stays so: springs of joints with several ways to move.
 """
 

@@ -126,10 +126,7 @@ def test_a_server_says_so() -> None:
     assert ask(q=[0.3, 0.9, 0.05, 0.0], directions=["x", "y", "z"])["ok"]
     refused = ask(q=[[0.3, 0.9, 0.05, 0.0], [0.3, 0.0, 0.05, 0.0]], directions=["x", "y", "z"])["error"]
     assert refused["code"] == "FAILED_PRECONDITION"
-    assert (
-        f"at state [1] of the batch: at this state link '{tool}' cannot move in all of the"
-        in (refused["message"])
-    )
+    assert f"at state [1] of the batch: at this state link '{tool}' cannot move in all of the" in (refused["message"])
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[DynError], str, str]] = {

@@ -24,7 +24,7 @@ are those of Pinocchio and ROS:
 | spherical | qx, qy, qz, qw | angular, rad/s, body axes |
 | floating | x, y, z in m, qx, qy, qz, qw | linear m/s, then angular rad/s, body axes |
 
-A quaternion of any length stands for the rotation of the unit one; `integrate` returns unit ones. The functions take
+A quaternion of any length has the rotation of the unit one; `integrate` returns unit ones. The functions take
 numbers, arrays of states or symbols alike: an `Arithmetic` says how they are computed with.
 
 The package gives `JOINT_TYPES`, which stands here, and the names listed in `__all__`, which the rest of the service
