@@ -1,4 +1,4 @@
-"""`dyn bag`: recordings of topics and of requests, what is in them, again, as pictures."""
+"""`dyn bag`: records, plays, describes, plots, verifies and repairs recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `dyn bag record`, `play` and `verify` do, and say on the terminal."""
+"""`dyn bag record`, `play` and `verify`, with their output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PATIENCE_MS = 60_000
 
 
 def record_topics(file: Path, topics: list[str], duration_s: float | None) -> int:
-    """Records topics until it is asked to stop; 0."""
+    """Records topics until stopped; returns 0."""
     with stopping() as stop, BagWriter(file) as writer:
         recorder = TopicRecorder(writer, topics, runtime_folders, tell)
         tell(f"recording {', '.join(topics)} to {file}; Ctrl-C ends it")
@@ -47,7 +47,7 @@ def record_topics(file: Path, topics: list[str], duration_s: float | None) -> in
 
 
 def record_requests(file: Path, server: str, listen: str, robots: list[Path], duration_s: float | None) -> int:
-    """Records what is asked of a server until it is asked to stop; 1 where not all could be recorded."""
+    """Records the requests to a server until stopped; returns 1 if some could not be recorded."""
     known = requests.fingerprints(server)
     with stopping() as stop, BagWriter(file) as writer:
         requests.describe(writer, known, robots)
@@ -65,7 +65,7 @@ def record_requests(file: Path, server: str, listen: str, robots: list[Path], du
 
 
 def play_bag(file: Path, topics: list[str], rate: float, start_s: float, delay_s: float, *, loop: bool) -> None:
-    """Plays a bag, once or until it is asked to stop."""
+    """Plays a bag once, or until stopped."""
     with stopping() as stop, BagReader(file) as bag:
         player = Player(bag, topics, runtime_dir(), rate=rate, start_s=start_s, say=tell)
         going_on = _until(stop, None)
@@ -81,7 +81,7 @@ def play_bag(file: Path, topics: list[str], rate: float, start_s: float, delay_s
 def verify_bag(
     file: Path, robots: list[Path], joints: str | None, server: str | None, engine: str, within: float | None
 ) -> int:
-    """Asks recorded requests again and prints how the replies differ; 1 where they do, by more than `within`."""
+    """Repeats recorded requests and prints differing replies; returns 1 if one differs by more than `within`."""
     with BagReader(file) as bag:
         if server is not None:
             with _asked(server) as answer:
@@ -104,7 +104,7 @@ def verify_bag(
 
 @contextlib.contextmanager
 def _asked(server: str) -> Iterator[Answer]:
-    """A server's answers, one after the other."""
+    """The answers of a server, in order."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         try:

@@ -1,4 +1,4 @@
-"""`dyn call`: one question to a server, from words on a command line to JSON."""
+"""`dyn call`: a query to a server, from the command line to JSON."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Queries above verify take verify=true, which adds the formulations' residuals.
 
 
 def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
-    """The inputs and options that a command line gives: a JSON object, then `name=value` words over it.
+    """Returns the inputs and options of a command line: a JSON object, overridden by `name=value` arguments.
 
     A value is JSON, or numbers divided by commas, or else a text.
 
@@ -90,7 +90,7 @@ def ask(
     keys: KeySource | None = None,
     server_key: str | None = None,
 ) -> dict[str, Any]:
-    """The answer to a query: its outputs by name, in plain values.
+    """Returns the answer to a query: its outputs by name, as plain values.
 
     Args:
         endpoint: Where the server listens.
@@ -126,7 +126,7 @@ def ask(
 
 
 def list_queries() -> str:
-    """All queries as text, with what each takes and gives."""
+    """Returns all queries as text, with inputs, options and outputs."""
     lines = [_LEGEND]
     rows: list[Row] = [*QUERIES.values(), *COMPUTATIONS.values()]
     for row in rows:
@@ -147,7 +147,7 @@ def list_queries() -> str:
 
 
 def _question(client: Client, row: Query, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a query of the table."""
+    """Returns the answer to a query of the table."""
     given = dict(values)
     verify = given.pop("verify", False)
     if not isinstance(verify, bool):
@@ -167,7 +167,7 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
 
 
 def _computation(client: Client, row: Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a computation, in one request."""
+    """Returns the answer to a computation, in one request."""
     if not row.robot:
         _refuse_robot(row.name, robot)
     needed = (*row.required, *(option.name for option in row.options.values() if option.required))
@@ -185,7 +185,7 @@ def _options(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs among these values as a message carries them."""
+    """Returns the inputs among these values, for a message."""
     given = {name: value for name, value in values.items() if name in row.inputs and value is not None}
     for name, value in given.items():
         spec = row.inputs[name]
@@ -201,7 +201,7 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inputs(row: Row) -> dict[str, Spec | str]:
-    """What a row takes, and the names of joints where its arrays may be in their order."""
+    """Returns the inputs and options of a row, and `names` if its arrays have an order of joints."""
     return {**row.inputs, **({NAMES: _NAMES_MEAN} if row.ordered else {})}
 
 
@@ -266,7 +266,7 @@ def _read_value(name: str, text: str) -> Any:
 
 
 def _json(text: str) -> Any:
-    """The value of a JSON text, in which a number may begin with its point: [.5, -.5]."""
+    """Returns the value of a JSON text; numbers may begin with a point: [.5, -.5]."""
     return json.loads(re.sub(r'("(?:\\.|[^"\\])*")|(?<![\w.])\.(?=\d)', lambda found: found[1] or "0.", text))
 
 
@@ -285,7 +285,7 @@ def _meaning(declared: Spec | Option | str) -> str:
 
 
 def _written(option: Option) -> str:
-    """An option as the list shows it."""
+    """Returns an option as text for the list."""
     return (
         f"{option.name}={'|'.join(option.choices)}"
         if option.choices
@@ -294,7 +294,7 @@ def _written(option: Option) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a reply as JSON has it: arrays, read or still packed, as nested lists."""
+    """Returns a value of a reply for JSON, with arrays as nested lists."""
     if isinstance(value, dict) and value.keys() == {"dtype", "shape", "data"}:
         return np.frombuffer(value["data"], dtype=value["dtype"]).reshape(value["shape"]).tolist()
     if isinstance(value, np.ndarray | np.generic):

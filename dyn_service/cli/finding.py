@@ -1,4 +1,4 @@
-"""Which server is meant where none is named: that of the running launch, else the one at the usual endpoint."""
+"""The default server, that of the running launch or the default endpoint, and completion of names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find_server(said: str | None) -> str:
 
 
 def _listens(endpoint: str) -> bool:
-    """Whether anybody does there, a server or not."""
+    """Returns whether any process listens there."""
     place = urlsplit(endpoint)
     try:
         socket.create_connection((place.hostname, place.port), _LISTENS_S).close()
@@ -51,7 +51,7 @@ def _listens(endpoint: str) -> bool:
 
 
 def _matching(incomplete: str, names: Callable[[Discovery], Iterable[str]]) -> list[str]:
-    """Those that begin so; none where they cannot be found out: a shell has no place for errors."""
+    """Returns the completions; none after an error, because shells cannot show it."""
     from dyn_service.graph.middleware.discovery import Discovery
 
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""`dyn foxglove`: topics as they come, for Foxglove."""
+"""`dyn foxglove`: live topics for Foxglove."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def launch(
 
 
 def _file(words: list[str]) -> tuple[Path, dict[str, str]]:
-    """The launch file that the words name, and its arguments."""
+    """Returns the launch file of these arguments, and the remaining arguments."""
     named = [word for word in words[:2] if ":=" not in word]
     if not named:
         raise UsageError(f"name a launch file; {shipped.PACKAGE} ships {', '.join(shipped.launch_files())}")
@@ -102,7 +102,7 @@ def run(
 
 
 def own_nodes() -> dict[str, Callable[[typer.Context], int]]:
-    """Commands for those nodes of this package that every launch has, by their names."""
+    """Adds the commands of this package's nodes: server, plant, controller."""
     return {name: _command(name) for name in ("server", "plant", "controller")}
 
 

@@ -1,4 +1,4 @@
-"""The command line: arguments in, one clear line out when something is wrong. The work is done elsewhere.
+"""The command line: parses arguments, calls the other modules, and prints errors as one line.
 
 Exit status: 0 done, 1 the command failed, 2 wrong usage, 3 `dyn launch --check`: the run is not clean, 130 interrupted.
 """
@@ -63,7 +63,7 @@ app = typer.Typer(
 
 
 def main() -> NoReturn:
-    """Runs the command that the arguments name, and ends the process with its status."""
+    """Runs the command of the arguments and exits with its status."""
     if threading.current_thread() is threading.main_thread():
         raise_outside_of_imports()
     try:
@@ -218,7 +218,7 @@ def serve(
 
 
 def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> None:
-    """Serves as the settings say until a signal comes; `ready` is called with a line once it listens."""
+    """Serves until a signal arrives; calls `ready` with a line when the server listens."""
     from dyn_service.service.server.app import open_server
     from dyn_service.support.realtime import apply
 

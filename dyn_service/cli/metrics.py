@@ -1,4 +1,4 @@
-"""A server's numbers for Prometheus, from a process of its own: the server's does nothing but answer.
+"""`dyn metrics`: a server's metrics for Prometheus, from a separate process, so that the server is not delayed.
 
 Each time they are fetched the server is asked for its `stats`. While it does not answer `dyn_up` is 0; where it
 refuses, such as a key whose role is not `admin`, it is 1. In both cases `dyn_scrape_fault` has the error's code,
@@ -24,7 +24,7 @@ _DOWN = (UnavailableError, DeadlineExceededError)
 
 
 class ServerCollector:
-    """Asks a server, and says what it answered in Prometheus's terms.
+    """Returns the metrics of a server in Prometheus's format.
 
     Args:
         client: Of the server.

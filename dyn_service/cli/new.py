@@ -1,4 +1,4 @@
-"""`dyn new`: controllers, nodes and launch files to begin with."""
+"""`dyn new`: writes controllers, nodes and launch files from templates."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def new_launch_file(name: str, folder: Path) -> list[Path]:
 
 
 def check_name(name: str) -> None:
-    """Refuses what is no name of a package or node, or is another module's.
+    """Checks that a name is valid for a package or node, and is not that of another module.
 
     Raises:
         InvalidArgumentError: It is one of these; the sentence says which.

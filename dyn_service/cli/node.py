@@ -1,4 +1,4 @@
-"""`dyn node` and `dyn lifecycle`: which nodes there are, and their states."""
+"""`dyn node` and `dyn lifecycle`: running nodes and their states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dyn param`: the parameters of nodes that run."""
+"""`dyn param`: parameters of running nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands write, on standard output and standard error: all of it goes through `say` and `tell`."""
+"""Output of commands: `say` writes to standard output, `tell` to standard error."""
 
 from __future__ import annotations
 

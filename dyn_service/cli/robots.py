@@ -1,4 +1,4 @@
-"""`dyn robots`, `dyn check`, `dyn convert`, `dyn bench`: robots' files, and how fast their kernels are."""
+"""`dyn robots`, `dyn check`, `dyn convert`, `dyn bench`: robot files and the speed of their kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dyn service`: what nodes can be asked."""
+"""`dyn service`: services of running nodes."""
 
 from __future__ import annotations
 

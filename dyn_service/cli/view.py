@@ -1,4 +1,4 @@
-"""`dyn view`: a robot, or what one did, in the browser."""
+"""`dyn view`: a robot or a recording in the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as YAML, as people type and read them."""
+"""Values as YAML text."""
 
 from __future__ import annotations
 

@@ -1,1 +1,10 @@
-"""The table of queries, answered in this process."""
+"""The table of queries, computed in this process.
+
+robot        `Robot`: queries answered by kernels compiled for this robot
+fast_path    calls without options
+operands, wrenches, overlay   arguments of calls -> inputs of kernels
+rows         names and axes of the rows of results
+overlaid     a robot with an overlay: kernels of the original, other numbers
+importing    the receipt of an import
+describing   the description that clients receive
+"""

@@ -1,4 +1,4 @@
-"""The receipt of an import: what became of a file's links and joints on the way to the bodies that move."""
+"""The receipt of an import: how the links and joints of a file became moving bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller gives, as a kernel takes it."""
+"""Conversion of arguments to the inputs of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A robot otherwise than it was loaded: the kernels of the robot that it was, and other numbers for them.
+"""A robot with an overlay: the kernels of the original robot with other numbers.
 
 It is a `Robot` in all, so computations and servers need not know of overlays. Its kernels are the parametric ones of
 the robot below it (`kernels/symbols.py`), which all that is laid over that robot shares. Where numbers have leading

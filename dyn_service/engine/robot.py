@@ -1,4 +1,4 @@
-"""A robot in this process: the table of queries, answered by kernels compiled for this very robot.
+"""A robot in this process: the table of queries, answered by kernels compiled for this robot.
 
     robot = Robot.from_urdf("urdf/panda.urdf")
     tau = robot.inverse_dynamics(q, v, a)          # (..., nv) from (..., nq), (..., nv), (..., nv)

@@ -1,4 +1,4 @@
-"""The rows of a robot's answers: how many there are, what they are called, and in whose axes their vectors stand.
+"""The rows of results: their number, their names, and the axes of their vectors.
 
 A row may belong to a link, a URDF joint, a moving body, or a pair of moving bodies of which one is the other or carries
 it: a block of an influence operator, which takes the axes of its column to those of its row.

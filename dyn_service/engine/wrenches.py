@@ -1,4 +1,4 @@
-"""External wrenches: from links, points and named frames to what kernels take, one wrench per body in its own axes."""
+"""Conversion of external wrenches on links, points and frames to one wrench per body in its own axes."""
 
 from __future__ import annotations
 

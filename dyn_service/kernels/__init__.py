@@ -1,1 +1,17 @@
-"""Equations to machine code to NumPy ufuncs: graph, lower, jit, gufunc; store keeps the result."""
+"""Kernels: the equations of a query on a robot, compiled to machine code and called as NumPy ufuncs.
+
+signature    inputs and outputs of a kernel
+symbols      a tree with symbols in place of numbers, for kernels with overlays
+frames       link frames of least cost without loss of accuracy
+graph        traces a query on a tree into an expression graph
+budget       predicts and limits the size of a kernel
+lower        expression graph -> LLVM IR, one state per SIMD lane
+trig, hyperbolic, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
+jit          LLVM IR -> machine code
+gufunc       machine code -> `numpy.ufunc`
+single, pushes   the fast call of one state, and its external wrenches
+certify, certificate   comparison of a kernel with its equations, and the result
+provenance, store   the key of a kernel, and compiled kernels on disk
+library      the kernels of one robot: compiled on first use, certified, kept in memory and on disk
+making       notifications of compilations
+"""

@@ -1,4 +1,4 @@
-"""How large a kernel may be; and one that is larger is refused in seconds, however large it would have been.
+"""Predicts the size of a kernel, so that one beyond the limit is refused within seconds.
 
 A kernel's operations are known once it is traced, and tracing takes some microseconds an operation: for hundreds of
 joints, and answers that grow with the cube of them, minutes and gigabytes. But the first bodies of a tree are a tree

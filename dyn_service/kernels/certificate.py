@@ -1,4 +1,4 @@
-"""How far a compiled kernel was found to be from its equations; `certify.py` compares them."""
+"""The certificate of a kernel: its largest difference from its equations. `certify.py` makes it."""
 
 from __future__ import annotations
 

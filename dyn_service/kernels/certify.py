@@ -1,4 +1,4 @@
-"""A kernel held against its equations on the tree as given, before it is kept.
+"""Certification: compares a new kernel with its equations on the original tree.
 
 Frames, lumps, regrouped sums and fused products are exact on paper. Whether a robot's numbers leave them exact enough
 is seen here: at several states, large and small, the kernel's answers are compared with those of the same function of

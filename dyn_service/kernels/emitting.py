@@ -1,4 +1,4 @@
-"""What every piece of LLVM IR that we write needs: its types, an address so many bytes on, a counted loop."""
+"""Common parts of LLVM IR: types, address arithmetic, a counted loop."""
 
 from __future__ import annotations
 

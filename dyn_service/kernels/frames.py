@@ -1,4 +1,4 @@
-"""The same robot in the frames and lumps that cost a kernel least, and cost it no digits.
+"""The robot in link frames and with inertia transfers of least cost, without loss of accuracy.
 
 Efforts, accelerations and the mass matrix of the moving bodies do not depend on where in a body its frame stands, nor
 on how inertia that two neighbours share is split between them. Both are ours to choose, and zeros are free speed.

@@ -1,4 +1,4 @@
-"""The hyperbolic tangent of a vector, written out in LLVM IR: no call, no branch.
+"""The hyperbolic tangent of a vector, in LLVM IR, without calls or branches.
 
     tanh |x| = -t / (2 + t),  t = exp(y) - 1,  y = -2 |x|
     n = round(y / ln 2),  r = y - n ln 2 with ln 2 as the sum of two doubles

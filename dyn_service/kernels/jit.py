@@ -1,4 +1,4 @@
-"""LLVM IR to machine code for this very processor."""
+"""LLVM IR to machine code for this processor."""
 
 from __future__ import annotations
 

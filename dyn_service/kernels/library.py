@@ -1,4 +1,4 @@
-"""The kernels of one robot: made when first asked for, certified, kept in memory and on disk."""
+"""The kernels of one robot: compiled on first use, certified, kept in memory and on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a compiled function reads Python's and NumPy's objects, and calls their C functions.
+"""Access of compiled functions to Python's and NumPy's objects and C functions.
 
 Its external functions are in a table that each process fills in, so that its code contains no address of this process,
 and the loader has no names to look for.

@@ -1,4 +1,4 @@
-"""What a kernel is made by: a digest of the code that shapes it, and of nothing else.
+"""The digest of the code that determines a kernel.
 
 A kernel on disk is valid as long as the code that compiles it is the same. That is the module of its
 function under `dynamics/` and `COMPILER`, with all that these import from the folders named below: read as bytecode,

@@ -1,4 +1,4 @@
-"""External wrenches of one state, brought to the bodies of a kernel by compiled code: a part of `kernels.single`.
+"""Compiled conversion of the external wrenches of one state to the bodies of a kernel; a part of `kernels.single`.
 
 What `engine.wrenches` does with NumPy for any leading axes, operation by operation, so that not a bit differs: torque
 and force are turned from the axes of their frame into those of their link, by the rotations that the kernel of

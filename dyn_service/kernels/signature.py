@@ -1,4 +1,4 @@
-"""What a kernel takes and gives: operands with fixed core shapes, read off the table of queries."""
+"""The signature of a kernel: operands with fixed core shapes, from the table of queries."""
 
 from __future__ import annotations
 

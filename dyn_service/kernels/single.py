@@ -1,4 +1,4 @@
-"""One state, one call: a builtin that takes arrays as they are and runs a kernel's loop once.
+"""The fast call for one state: a builtin function that reads arrays directly and runs a kernel's loop once.
 
 NumPy's machinery for generalised ufuncs finds types, shapes, casts and an iterator for any operands; for one state of a
 control loop that is most of the time. This call takes only what needs none of it, and answers `None` to all else, so

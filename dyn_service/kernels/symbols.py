@@ -1,4 +1,4 @@
-"""A tree whose numbers are symbols: what a parametric kernel is traced on.
+"""A tree with symbols in place of numbers, on which kernels with overlays are traced.
 
 Inertias, what joints do by themselves, and which of them are locked become inputs (`model/parameters.py`); where joints
 stand and how they move stay numbers. The equations see a tree like any other: with symbols in place of numbers. What

@@ -1,4 +1,4 @@
-"""Sine and cosine of a vector of angles, written out in LLVM IR: one reduction for both, no call, no branch.
+"""Sine and cosine of a vector of angles, in LLVM IR, with one argument reduction for both, without calls or branches.
 
     n = round(x 2/pi),  r = x - n pi/2 with pi/2 as the sum of three doubles (exact by fused multiply-add)
     sin r = r + r u S(u),  cos r = 1 - u/2 + u^2 C(u),  u = r^2                 near-minimax on |r| <= pi/4 + 1/64

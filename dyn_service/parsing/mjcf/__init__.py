@@ -1,1 +1,7 @@
-"""MuJoCo's MJCF: https://mujoco.readthedocs.io/en/stable/XMLreference.html."""
+"""Reads MuJoCo's MJCF (https://mujoco.readthedocs.io/en/stable/XMLreference.html).
+
+reader     the tree of `<worldbody>`, includes, frames, replicates
+joints     joints, actuators, equalities, options
+inertials  inertias, also of shapes
+values     attributes with the defaults of their classes
+"""

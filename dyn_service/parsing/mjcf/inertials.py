@@ -1,4 +1,4 @@
-"""What bodies of MJCF weigh: as written, or of the shapes that are attached to them.
+"""Inertias of MJCF bodies, as written or from their shapes.
 
     inertiafromgeom   auto: of the shapes where there is no <inertial>; true: always of the shapes; false: never
     shapes            those whose group is in `inertiagrouprange`; each has its mass, or volume times density

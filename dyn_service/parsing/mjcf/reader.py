@@ -1,4 +1,4 @@
-"""MJCF -> `Description`: the tree of `<worldbody>`, in the numbers that MuJoCo's own compiler would make of it.
+"""MJCF -> `Description`: the tree of `<worldbody>`, with the numbers of MuJoCo's own compiler.
 
     link `world`          the root, without mass; bodies are links, their frames MuJoCo's body frames
     several joints        of one body are joints one after the other, with links without mass between them (chains.py)

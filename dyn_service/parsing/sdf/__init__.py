@@ -1,1 +1,7 @@
-"""SDFormat, Gazebo's and Drake's: http://sdformat.org/spec."""
+"""Reads SDFormat, the format of Gazebo and Drake (http://sdformat.org/spec).
+
+reader  models, links, inertias, includes
+frames  poses relative to named frames
+joints  joints
+values  values of elements
+"""

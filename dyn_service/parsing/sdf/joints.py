@@ -1,4 +1,4 @@
-"""Joints of SDFormat: how each moves its child link, in that link's axes."""
+"""Joints of SDFormat, in the axes of their child links."""
 
 from __future__ import annotations
 

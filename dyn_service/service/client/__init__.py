@@ -1,1 +1,10 @@
-"""Clients: the same questions as in process, over a socket. They need numpy, pyzmq, msgpack and msgspec, no more."""
+"""Clients. They need numpy, pyzmq, msgpack and msgspec only.
+
+sync, aio      `Client` and `AsyncClient`, with their robots
+async_queries  the awaited methods of robots
+connection     settings, epochs and errors of both clients
+core           requests and replies of all calls, without sockets
+decoding       fast decoding of replies with one array
+retries, timeouts   retry policy; time limits
+channels, handshake   transports; refusals by servers with keys
+"""

@@ -1,4 +1,4 @@
-"""The methods of `api/queries.py` for asyncio: the same functions, whose `_ask` and `_compute` are coroutines.
+"""The methods of `api/queries.py` for asyncio: the same functions with coroutines `_ask` and `_compute`.
 
 Editors and type checkers read their signatures in `async_queries.pyi`, which `python -m tools.awaited` writes.
 """

@@ -1,1 +1,7 @@
-"""integrators."""
+"""Integration steps.
+
+explicit           Euler's steps and RK4
+implicit_midpoint  the symplectic midpoint step
+adaptive           extrapolation with step size control
+stick_slip         exact Coulomb friction of joints
+"""

@@ -1,1 +1,5 @@
-"""mujoco."""
+"""MuJoCo as the engine of a simulated plant (extra `mujoco`).
+
+engine    states and steps
+contacts  its contact forces as wrenches
+"""

@@ -1,1 +1,6 @@
-"""rheonomic."""
+"""Rheonomic systems: robots with prescribed joints.
+
+systems  equations, and simulation with functions of time
+sampled  simulation with sampled motions
+parts    simulation over a socket, in several requests
+"""
