@@ -229,7 +229,7 @@ def tables(found: dict[Case, Record]) -> Iterator[str]:
             largest = f"{record['error']:.2g} | {_name(case)}"
         yield f"| `{row}` | {len(rows[row])} | {len(rows[row]) - len(held)} | {largest} |"
     doubts = [(case, record) for case, record in found.items() if record["outcome"] == "doubted"]
-    yield f"\n{len(doubts)} doubts."
+    yield f"\n{len(doubts)} warnings."
     if doubts:
         yield "\n| kernel | share | kernel's error | reference's error | reason |"
         yield "|---|---|---|---|---|"
