@@ -28,8 +28,9 @@ class Described:
         self._limits = limits
 
     def __repr__(self) -> str:
-        links, joints = len(self.link_names), len(self.joint_names)
-        return f"<{type(self).__name__} '{self.name}': {links} links, {joints} movable joints>"
+        mimic = sum(joint.mimic is not None for joint in self.description.joints)
+        joints = f"{len(self.joint_names) + mimic} movable joints" + (f", {mimic} mimic" if mimic else "")
+        return f"<{type(self).__name__} '{self.name}': {len(self.link_names)} links, {joints}>"
 
     @property
     def description(self) -> RobotDescription:

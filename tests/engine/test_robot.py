@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -316,3 +317,7 @@ def test_robot_that_cannot_move() -> None:
     push = Wrench("b", force=(1.0, 0.0, 0.0), point=(0.0, 0.0, 1.0))
     assert brick.inverse_dynamics(none, none, none, wrenches=push).shape == (5, 0)
     np.testing.assert_allclose(brick.constraint_forces([], [], [], wrenches=push).wrench, [[0, -1, 0, -1, 0, 2 * 9.81]])
+
+
+def test_repr_counts_mimic_joints_among_the_movable_ones(panda_path: Path) -> None:
+    assert repr(Robot.from_urdf(panda_path)) == "<Robot 'panda': 13 links, 9 movable joints, 1 mimic>"
