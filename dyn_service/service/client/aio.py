@@ -199,7 +199,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         while True:
             try:
                 request = next(flow) if head is None else flow.send(head)
-            except StopIteration as done:  # may not leave a coroutine
+            except StopIteration as done:  # a coroutine may not raise StopIteration
                 answer: T = done.value
                 return answer
             extension = extension or self._extension(request.query, begun, timeout_s)

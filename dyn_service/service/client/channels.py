@@ -84,7 +84,7 @@ class Channel(Protocol):
         """Sends a message without blocking. False: no server is connected, and the message is dropped."""
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """Returns the next message; None if there is none in time.
+        """Returns the next message; None if no message arrives in time.
 
         Raises:
             PermissionDeniedError: The server at an ipc endpoint runs as a user other than this process's user and root.
@@ -411,9 +411,9 @@ def _refused(endpoint: Any, fault: Exception | None = None) -> InvalidArgumentEr
 def _connected(socket: _S, endpoint: str) -> _S:
     """Returns the DEALER socket, configured and connected.
 
-    IMMEDIATE: nothing is queued for a server that is not connected, so that no command is carried out late. No SNDHWM,
-    or a server that is slow to read would look like none. TCP detects a host that disappeared without closing the
-    connection; `TCP_MAXRT` applies while a request is unacknowledged, keepalive otherwise.
+    IMMEDIATE: nothing is queued for a server that is not connected, so that no command is carried out late. SNDHWM is
+    unlimited, because a server that reads slowly would otherwise look disconnected. TCP detects a host that disappeared
+    without closing the connection; `TCP_MAXRT` applies while a request is unacknowledged, keepalive otherwise.
     """
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IMMEDIATE, 1)

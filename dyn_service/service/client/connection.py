@@ -4,9 +4,8 @@ Replies carry the server's epoch, a random number that changes at each restart. 
 newer follows from the order of requests:
 
 - Replies of the current epoch are accepted.
-- Another epoch is accepted if the request was first sent after the current epoch was known: that server was alive
-later.
-  This includes an earlier epoch, for example after a failover to a second server and back.
+- Another epoch is accepted if the request was first sent after the current epoch was known, because that server was
+  alive later. This includes an earlier epoch, for example after a failover to a second server and back.
 
 A reply in flight while its server was restarted is therefore dropped, and the request is sent again.
 """
@@ -58,7 +57,7 @@ class Counters:
 
 
 class Connection:
-    """Settings of a client.
+    """Settings and server state of a client, shared by `Client` and `AsyncClient`.
 
     Args:
         endpoint: As in `Client`, like the other arguments.

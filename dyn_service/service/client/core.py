@@ -447,7 +447,7 @@ def computation(row: Computation, arguments: dict[str, Any], robot: RemoteDescri
         while True:
             request = Ask(row.name, name, {**pack_inputs(inputs, row), **said}, options, model)
             inputs, options = parts.send(read_outputs((yield request), row, request, robot))
-    except StopIteration as done:  # may not leave a generator
+    except StopIteration as done:  # a generator may not raise StopIteration
         whole = done.value
     return whole
 

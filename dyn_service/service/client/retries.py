@@ -6,7 +6,7 @@ A waiting call checks `RetryState.look` every `LOOK_S`:
 - Without a reply, the request is sent again with the same id, at most `retries` times per connection, with increasing,
   jittered pauses. Requests that the server reports as in progress, and long ones, are not repeated.
 - After a lost connection or a restart of the server, the reply cannot arrive: the request is sent again when a server
-  is connected. If none is for `SILENT_S`, the call fails.
+  is connected. If no server is connected for `SILENT_S`, the call fails.
 - After `PROBE_S` without a message, the client asks for the server's health. A server that is silent for `SILENT_S`
   counts as gone, and the connection is replaced.
 
@@ -35,7 +35,7 @@ LONG_BYTES = 16 << 10
 """Longer requests are repeated only if the first one was certainly lost."""
 
 _STOPPED_S = 1.0
-"""If more seconds passed between two checks, this process was suspended."""
+"""Seconds between two checks above which this process counts as suspended."""
 
 
 class Step(Enum):

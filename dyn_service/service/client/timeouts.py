@@ -56,7 +56,7 @@ class TimeoutExtension:
             _LOG.warning("%s waits up to %g s for the server's compiler: %s", self._query, self._compile_wait_s, text)
         self._text = text
         period_s = notice.notice.again_ms / 1e3
-        self._limit_s = min(self._most_s, now_s + period_s + self._timeout_s)  # the kernel may take a period more
+        self._limit_s = min(self._most_s, now_s + period_s + self._timeout_s)  # the kernel may need one more period
         return min(self._most_s, now_s + max(self._timeout_s, _PERIODS * period_s))
 
     def exceeded(self, endpoint: str, known: str) -> DeadlineExceededError:

@@ -1,1 +1,1 @@
-"""client."""
+"""Tests of the blocking and the asyncio client."""

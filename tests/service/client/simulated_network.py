@@ -1,4 +1,4 @@
-"""A network in simulated time that does what it likes with messages, and servers behind it that come and go.
+"""A simulated network that loses, delays and corrupts messages, and a server behind it that restarts.
 
 The clients and the service are the real ones; only the sockets, the clock and the event loop's selector are not.
 """
@@ -21,24 +21,24 @@ from dyn_service.service.server.answering.service import Service
 
 @dataclass
 class Faults:
-    """How often what happens to a message, from 0 to 1, and how long things take, in seconds."""
+    """Probabilities of faults, and maximum durations in seconds."""
 
     drop: float = 0.0
     double: float = 0.0
     replay: float = 0.0
-    """An earlier reply, to whomever, comes instead or besides."""
+    """Delivers an earlier reply as well, possibly that to another client."""
     truncate: float = 0.0
     restart: float = 0.0
-    """The server is another one from now on, and away for a while."""
+    """Restarts the server instead of answering; it is unreachable for up to 0.3 s."""
     other_model: float = 0.0
-    """That one serves another robot under the same name."""
+    """The restarted server serves a different robot of the same name."""
     delay_s: float = 0.0
-    """Up to so long each way: so messages overtake each other."""
+    """Maximum delay in each direction; messages may overtake each other."""
     work_s: float = 0.0
-    """Up to so long at the server."""
+    """Maximum time that the server works on a request."""
 
     def end(self) -> None:
-        """All is well from here on."""
+        """Sets all faults to zero."""
         for field in fields(self):
             setattr(self, field.name, 0.0)
 
@@ -47,9 +47,9 @@ class World:
     """The time, the network, the server.
 
     Args:
-        models: Robots of one name; the first one is served to begin with.
-        faults: What goes wrong.
-        seed: Of all chance.
+        models: Robots of the same name; the server starts with the first one.
+        faults: The faults; may be changed at any time.
+        seed: Seed of all random numbers.
     """
 
     def __init__(self, models: list[Robot], faults: Faults, seed: int) -> None:
@@ -57,7 +57,7 @@ class World:
         self.faults = faults
         self.up = True
         self.sent: list[bytes] = []
-        """All that clients sent."""
+        """All messages that clients sent."""
         self._models = models
         self._random = Random(seed)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -72,7 +72,7 @@ class World:
         heapq.heappush(self._events, (self.now_s + delay_s, next(self._order), event))
 
     def run_until(self, until_s: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Lets time pass, up to then or until something is done."""
+        """Advances the time to `until_s`, or until `done` returns True."""
         while not done() and self._events and self._events[0][0] <= until_s:
             at_s, _, event = heapq.heappop(self._events)
             self.now_s = max(self.now_s, at_s)
@@ -84,13 +84,13 @@ class World:
         return self._events[0][0] if self._events else None
 
     def request(self, payload: bytes, deliver: Callable[[bytes], None]) -> None:
-        """A client sends something; what comes of it is delivered sometime, or not."""
+        """Sends a message to the server, subject to the faults; `deliver` gets the replies."""
         self.sent.append(payload)
         for message in self._mangled(payload):
             self.at(self._delay(), lambda message=message: self._arrive(message, deliver))
 
     def restart(self) -> None:
-        """Another server; what is under way from the old one still comes, which no real socket would do."""
+        """Restarts the server. Unlike with real sockets, replies in flight from the old server still arrive."""
         model = self._models[-1] if self._chance(self.faults.other_model) else self._models[0]
         self.service = Service([model])
         self.up = False
@@ -130,7 +130,7 @@ class World:
 
 
 class SimulatedChannel:
-    """A channel for calls that wait."""
+    """A channel for the blocking client."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -150,14 +150,14 @@ class SimulatedChannel:
         return self._world.up
 
     def renew(self) -> None:
-        """Messages in flight still arrive, as the late and doubled ones of this network do."""
+        """Does nothing: messages in flight still arrive."""
 
     def close(self) -> None:
         pass
 
 
 class SimulatedAsyncChannel:
-    """The same for an event loop."""
+    """A channel for the asyncio client."""
 
     remains = False
 
@@ -184,7 +184,7 @@ class SimulatedAsyncChannel:
         return self._world.up
 
     def renew(self) -> None:
-        """Messages in flight still arrive, as the late and doubled ones of this network do."""
+        """Does nothing: messages in flight still arrive."""
 
     def close(self) -> None:
         pass
@@ -196,7 +196,7 @@ class SimulatedAsyncChannel:
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is the world's: waiting is letting it pass."""
+    """An event loop with simulated time: waiting advances the time of the world."""
 
     def __init__(self, world: World) -> None:
         self._world = world

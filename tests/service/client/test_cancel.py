@@ -1,4 +1,4 @@
-"""A call that gives up says so, and its server begins no work for it; one more try of what waits is no more work."""
+"""A call that gives up cancels its request on the server; retries of a queued request are ignored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Q = np.array([0.5])
 
 
 class Listening:
-    """Answers `describe_robot` and `health`; keeps all that it is asked, and tells when something is."""
+    """Answers `describe_robot` and `health`; records all requests, and sets an event when one arrives."""
 
     def __init__(self, pendulum: Robot) -> None:
         self._pendulum = pendulum
@@ -35,14 +35,14 @@ class Listening:
             return [{"v": 1, "id": asked["id"], "ok": True, "outputs": {}}]
         if asked["query"] == "cancel":
             self.cancelled.set()
-            # as a server that does not know it would: to be dropped
+            # the reply of a server that does not know `cancel`; the client drops it
             error = {"code": "UNIMPLEMENTED", "message": "there is no query 'cancel'", "path": "query"}
             return [{"v": 1, "id": asked["id"], "ok": False, "error": error}]
         self.arrived.set()
         return []
 
     def check(self) -> None:
-        """The last request and its cancel belong together."""
+        """Checks that the cancel has the id of the last request."""
         assert self.cancelled.wait(WAIT_MS / 1e3)
         (wanted,) = {each["id"] for each in self.asked if each["query"] == "mass_matrix"}
         assert {"v": 1, "id": wanted, "query": "cancel"} in self.asked
@@ -55,7 +55,7 @@ def test_a_timeout_cancels(pendulum: Robot) -> None:
         with pytest.raises(DeadlineExceededError):
             robot.with_timeout(0.05).mass_matrix(Q)
         listening.check()
-        client.health()  # whatever the server said to the cancel is dropped
+        client.health()  # drops the server's reply to the cancel
         assert client.counters.dropped == 1
 
 
@@ -102,7 +102,7 @@ def test_an_awaited_call_cancels(pendulum: Robot, how: str) -> None:
 
 
 def held(pendulum: Robot) -> tuple[Robot, threading.Event, threading.Event, list[float]]:
-    """A robot whose `mass_matrix` of a batch waits for a gate, and what it was asked for."""
+    """A robot whose `mass_matrix` of a batch waits for a gate, and the first state of each request."""
     busy, begun, gate = gated(pendulum, "mass_matrix")
     asked: list[float] = []
     answer: Callable[..., Any] = busy.mass_matrix
@@ -116,7 +116,7 @@ def held(pendulum: Robot) -> tuple[Robot, threading.Event, threading.Event, list
 
 
 def batch(number: int, value: float, **fields: Any) -> dict[str, Any]:
-    """A request that is long enough for the worker, and told from others by its first state."""
+    """A request that is long enough for the worker, identified by its first state."""
     data = {"dtype": "<f8", "shape": [1000, 1], "data": np.full(1000, value).tobytes()}
     return request("mass_matrix", id=number, inputs={"q": data}, options={"verify": False}, **fields)
 
@@ -131,21 +131,21 @@ def test_cancelled_work_is_not_begun(pendulum: Robot, bare: Any) -> None:
             one.send(batch(number, float(number)))
             other.send(batch(number, 10.0 * number))
         for peer in (one, other):
-            peer.ask({"v": 1, "id": 9, "query": "health"})  # all of it has arrived
+            peer.ask({"v": 1, "id": 9, "query": "health"})  # afterwards, all requests have arrived
         one.send({"v": 1, "id": 2, "query": "cancel"})
-        one.send({"v": 1, "id": 77, "query": "cancel"})  # of nothing
+        one.send({"v": 1, "id": 77, "query": "cancel"})  # no such request
         assert one.ask({"v": 1, "id": 9, "query": "health"})["id"] == 9  # a cancel has no reply
         gate.set()
         replies = {each["id"]: each for each in (one.receive() for _ in range(3))}
         assert replies[1]["ok"]
         assert replies[3]["ok"]
         assert replies[2]["error"]["code"] == "DEADLINE_EXCEEDED"
-        assert all(other.receive()["ok"] for _ in range(2))  # the same id of another client is not meant
+        assert all(other.receive()["ok"] for _ in range(2))  # an id is valid for one client only
         assert sorted(asked) == [1.0, 3.0, 20.0, 30.0]
         assert server.service.metrics.to_dict()["counters"]["cancelled"] == 2
 
 
-def test_one_more_try_of_what_waits_is_no_more_work(pendulum: Robot, bare: Any) -> None:
+def test_retries_of_a_queued_request_are_ignored(pendulum: Robot, bare: Any) -> None:
     busy, begun, gate, asked = held(pendulum)
     with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
         one, other = bare(server.endpoints[0]), bare(server.endpoints[0])
@@ -155,21 +155,21 @@ def test_one_more_try_of_what_waits_is_no_more_work(pendulum: Robot, bare: Any) 
         one.send(batch(1, 1.0, retry=1))
         one.send(batch(2, 2.0, retry=1))
         one.send(batch(2, 2.0, retry=2))
-        one.send(batch(2, 2.5))  # no retry: a client may use an id as it likes
-        other.send(batch(2, 4.0, retry=1))  # what was lost with another connection
+        one.send(batch(2, 2.5))  # not a retry: a client may use an id twice
+        other.send(batch(2, 4.0, retry=1))  # a retry of a request that was lost with another connection
         for peer in (one, other):
             peer.ask({"v": 1, "id": 9, "query": "health"})
         gate.set()
         assert sorted(one.receive()["id"] for _ in range(3)) == [1, 2, 2]
         assert other.receive()["ok"]
         assert sorted(asked) == [1.0, 2.0, 2.5, 4.0]
-        one.send(batch(1, 5.0, retry=1))  # it waits no more
+        one.send(batch(1, 5.0, retry=1))  # the first request is no longer queued
         assert one.receive()["ok"]
 
 
 @pytest.mark.parametrize("retry", [0, -1, 1.5, "1", True])
 def test_a_retry_is_a_count(tcp_server: Server, bare: Any, retry: Any) -> None:
-    """The general way says so; the short one does not look, since one state is answered whichever try it is."""
+    """The slow path checks `retry`; the fast path ignores it, because it answers every try."""
     reply = bare(tcp_server.endpoints[0]).ask(request(retry=retry, inputs={"q": [[0.5]]}))
     assert (reply["error"]["code"], reply["error"]["path"]) == ("INVALID_ARGUMENT", "retry")
     assert reply["error"]["message"].startswith("retry must be ")

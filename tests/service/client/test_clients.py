@@ -1,4 +1,4 @@
-"""What the clients do when the server is slow, late, gone, back, or not ours."""
+"""Both clients with servers that are slow, late, stopped, restarted, or that send invalid replies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Q = np.array([0.5])
 
 
 class _Blocking:
-    """`AsyncClient` behind plain calls, so that one test serves both clients."""
+    """`AsyncClient` with blocking calls, so that the same test runs with both clients."""
 
     def __init__(self, client: Any, run: Callable[[Any], Any]) -> None:
         self._client = client
@@ -75,7 +75,7 @@ def connect_to(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 
 
 class Impostor:
-    """A server that answers as it is told: `script` gets each request and gives the replies."""
+    """A server that answers as `script` specifies, which gets each request and returns the replies."""
 
     def __init__(self, script: Callable[[dict[str, Any]], list[Any]]) -> None:
         self._socket = zmq.Context.instance().socket(zmq.ROUTER)
@@ -142,7 +142,7 @@ def test_late_and_foreign_replies_are_dropped(pendulum: Robot, connect_to: Any) 
             assert robot.gravity_forces([0.5]).tolist() == [5.0]
 
 
-def test_reply_that_comes_after_its_deadline_is_not_taken_for_the_next(pendulum: Robot, connect_to: Any) -> None:
+def test_a_reply_after_its_deadline_does_not_answer_the_next_call(pendulum: Robot, connect_to: Any) -> None:
     waiting: list[Any] = []
 
     def script(request: dict[str, Any]) -> list[Any]:
@@ -160,7 +160,7 @@ def test_reply_that_comes_after_its_deadline_is_not_taken_for_the_next(pendulum:
         assert robot.gravity_forces(Q).tolist() == [2.0]
 
 
-def test_an_answer_that_comes_many_times_is_taken_once(connect_to: Any) -> None:
+def test_repeated_answers_are_accepted_once(connect_to: Any) -> None:
     def script(request: dict[str, Any]) -> list[Any]:
         return [{"v": 1, "id": request["id"], "ok": True, "outputs": {"number": request["id"]}}] * 30
 
@@ -168,20 +168,20 @@ def test_an_answer_that_comes_many_times_is_taken_once(connect_to: Any) -> None:
         client = connect_to(impostor.endpoint)
         numbers = [client.health()["number"] for _ in range(3)]
         assert [number - numbers[0] for number in numbers] == [0, 1, 2]
-        assert 2 * 29 <= client.counters.dropped <= 3 * 29  # those of the last call may be there already
+        assert 2 * 29 <= client.counters.dropped <= 3 * 29  # those of the last call may have arrived already
 
 
 class TestEventLoops:
-    def test_a_second_one_is_refused_by_name(self, tcp_server: Server) -> None:
+    def test_a_second_loop_is_rejected(self, tcp_server: Server) -> None:
         client = AsyncClient(tcp_server.endpoints[0], timeout_s=240.0)
         assert asyncio.run(client.health())["status"] == "ok"
         for _ in range(2):
             with pytest.raises(FailedPreconditionError, match="belongs to the event loop in which it was first used"):
                 asyncio.run(client.health())
-        asyncio.run(client.close())  # the first loop has ended: nobody else can
+        asyncio.run(client.close())  # the first loop has ended, so no other one can close the client
         asyncio.run(client.close())
 
-    def test_one_that_runs_elsewhere_keeps_its_client(self, tcp_server: Server) -> None:
+    def test_a_running_loop_keeps_its_client(self, tcp_server: Server) -> None:
         async def ask() -> None:
             client = AsyncClient(tcp_server.endpoints[0], timeout_s=240.0)
             await client.health()
@@ -194,7 +194,7 @@ class TestEventLoops:
         asyncio.run(ask())
 
 
-def test_error_of_a_kind_yet_unknown_is_internal(pendulum: Robot, connect_to: Any) -> None:
+def test_an_unknown_error_code_is_an_internal_error(pendulum: Robot, connect_to: Any) -> None:
     def script(request: dict[str, Any]) -> list[Any]:
         if request["query"] == "describe_robot":
             return [describe(pendulum, request)]
@@ -220,7 +220,7 @@ def test_error_of_a_kind_yet_unknown_is_internal(pendulum: Robot, connect_to: An
     ],
     ids=str,
 )
-def test_answer_that_cannot_be_read_is_internal(pendulum: Robot, connect_to: Any, outputs: Any) -> None:
+def test_an_invalid_answer_is_an_internal_error(pendulum: Robot, connect_to: Any, outputs: Any) -> None:
     def script(request: dict[str, Any]) -> list[Any]:
         if request["query"] == "describe_robot":
             return [describe(pendulum, request)]
@@ -233,7 +233,7 @@ def test_answer_that_cannot_be_read_is_internal(pendulum: Robot, connect_to: Any
                 robot.gravity_forces(q)
 
 
-def test_description_that_cannot_be_read_is_internal(connect_to: Any) -> None:
+def test_an_invalid_description_is_an_internal_error(connect_to: Any) -> None:
     with (
         Impostor(lambda r: [{"v": 1, "id": r["id"], "ok": True, "outputs": {"name": "x"}}]) as impostor,
         pytest.raises(InternalError, match="description of the robot is invalid"),
@@ -263,11 +263,11 @@ def test_next_call_after_a_restart_works(pendulum: Robot, connect_to: Any, new_e
             for _ in range(2):
                 assert_same(robot.gravity_forces(Q), expected)
             answered = server.service.metrics.to_dict()["requests"]["gravity_forces"]["answered"]
-        if transport != "inproc":  # where a connection may come before its server
-            assert answered == 2  # nothing that was asked while no server was there
+        if transport != "inproc":  # an inproc client may connect before the server binds
+            assert answered == 2  # no request from the time without a server
 
 
-def test_server_that_returns_with_another_model(pendulum: Robot, connect_to: Any) -> None:
+def test_a_restarted_server_with_another_model(pendulum: Robot, connect_to: Any) -> None:
     text = (URDF / "pendulum.urdf").read_text()
     other = Robot.from_urdf(text.replace('mass value="', 'mass value="1'))
     assert other.name == pendulum.name
@@ -286,7 +286,7 @@ def test_server_that_returns_with_another_model(pendulum: Robot, connect_to: Any
         assert_same(client.robot("pendulum").gravity_forces(Q), other.gravity_forces(Q))
 
 
-def test_deadline_while_the_server_is_at_work(pendulum: Robot, connect_to: Any) -> None:
+def test_deadline_while_the_server_works(pendulum: Robot, connect_to: Any) -> None:
     busy, begun, gate = gated(pendulum, "mass_matrix")
     with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
         robot = connect_to(server.endpoints[0]).robot("pendulum")
@@ -327,7 +327,7 @@ def test_robots_are_loaded_and_unloaded(pendulum: Robot, connect_to: Any) -> Non
             client.load_robot("nowhere.urdf")
 
 
-def test_robots_are_not_loaded_where_that_is_not_allowed(pendulum: Robot, connect_to: Any) -> None:
+def test_a_server_that_forbids_loading_loads_no_robots(pendulum: Robot, connect_to: Any) -> None:
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], allow_load=False) as server:
         client = connect_to(server.endpoints[0])
         for change in (lambda: client.load_robot(URDF / "scara.urdf"), lambda: client.unload_robot("pendulum")):
@@ -374,7 +374,7 @@ def test_time_limit_can_be_changed(tcp_server: Server) -> None:
             client.timeout_s = 0.0
 
 
-def test_request_too_long_for_a_message_is_not_sent(tcp_server: Server, connect_to: Any) -> None:
+def test_a_request_longer_than_a_message_is_not_sent(tcp_server: Server, connect_to: Any) -> None:
     robot = connect_to(tcp_server.endpoints[0]).robot("panda")
     with pytest.raises(Exception, match=r"the request has \d+ bytes, the limit is 67108864") as found:
         robot.gravity_forces(np.zeros((1_000_000, 9)))
@@ -382,13 +382,13 @@ def test_request_too_long_for_a_message_is_not_sent(tcp_server: Server, connect_
     assert robot.gravity_forces(np.zeros(9)).shape == (9,)
 
 
-def test_big_batches_pass(tcp_server: Server, panda: Robot, connect_to: Any) -> None:
+def test_large_batches_are_answered(tcp_server: Server, panda: Robot, connect_to: Any) -> None:
     robot = connect_to(tcp_server.endpoints[0]).robot("panda")
     states = np.random.default_rng(0).uniform(-1, 1, (50_000, 9))
     assert_same(robot.gravity_forces(states), panda.gravity_forces(states))
 
 
-def test_fork_gives_the_child_a_connection_of_its_own(tcp_server: Server, pendulum: Robot) -> None:
+def test_a_forked_child_opens_its_own_connection(tcp_server: Server, pendulum: Robot) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         robot = client.robot("pendulum")
         expected = robot.gravity_forces(Q).tolist()
@@ -442,7 +442,7 @@ client.close()
 FORKS = {
     "a context of its own": {"context": "zmq.Context()"},
     "while another thread's call waits": {
-        # The thread stays behind in the parent, and the turn that it has with it.
+        # The thread does not exist in the child, and the lock that it holds is never released there.
         "before": "client._lock.acquire()",
         "after": "if child: client._lock.release()",
     },
@@ -456,7 +456,7 @@ FORKS = {
 
 @pytest.mark.parametrize("how", FORKS.values(), ids=FORKS)
 def test_forks(tcp_server: Server, how: dict[str, str]) -> None:
-    """The child's calls are answered, and whatever it does, so are the parent's."""
+    """Calls of the child and of the parent are answered, whatever the child does."""
     in_child = "assert robot.gravity_forces(np.array([0.5])).tolist() == first"
     filled = {"context": "None", "before": "", "after": ""} | how
     filled["after"] += f"\n{in_child}"
@@ -465,7 +465,7 @@ def test_forks(tcp_server: Server, how: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_waiting_for_another_thread_counts(pendulum: Robot) -> None:
+def test_waiting_for_another_thread_counts_towards_the_time_limit(pendulum: Robot) -> None:
     busy, begun, gate = gated(pendulum, "mass_matrix")
     with (
         Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server,
@@ -481,7 +481,7 @@ def test_waiting_for_another_thread_counts(pendulum: Robot) -> None:
         thread.join()
 
 
-def test_cancelled_call_leaves_the_client_well(tcp_server: Server, pendulum: Robot) -> None:
+def test_the_client_is_usable_after_a_cancelled_call(tcp_server: Server, pendulum: Robot) -> None:
     async def ask() -> Any:
         async with AsyncClient(tcp_server.endpoints[0], timeout_s=240.0) as client:
             robot = await client.robot("pendulum")

@@ -1,4 +1,4 @@
-"""What a client refuses of a server: numbers that no server of ours sends, and servers of other users."""
+"""Clients reject replies with invalid numbers or shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change = Callable[[dict[str, Any]], None]
 
 
 class Liar:
-    """A server that answers as ours does, and then changes what it answers to one query."""
+    """A real server whose replies to one query are changed."""
 
     def __init__(self, robot: Robot, query: str, change: Change) -> None:
         self._service = Service([robot], epoch=new_epoch())
@@ -42,13 +42,13 @@ class Liar:
 
 
 def refusals(robot: Robot, query: str, change: Change, ask: Callable[[Any], Any]) -> list[str]:
-    """What each kind of client says of the answer."""
+    """Returns the error of each kind of client for the answer."""
 
     async def awaited(endpoint: str) -> None:
         async with AsyncClient(endpoint, timeout_s=240.0) as client:
             await ask(await client.robot(robot.name))
 
-    ask(robot)  # compiled first: an impostor answers from one thread, so a client would take its silence for an exit
+    ask(robot)  # compiled first: an impostor answers from one thread, so the client would assume that it has exited
     with Impostor(Liar(robot, query, change)) as impostor:
         with Client(impostor.endpoint, timeout_s=240.0) as client, pytest.raises(InternalError) as first:
             ask(client.robot(robot.name))
@@ -82,13 +82,13 @@ WRONG: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_answers_are_not_handed_out(panda: Robot, wrong: str) -> None:
+def test_invalid_answers_raise(panda: Robot, wrong: str) -> None:
     change, said = WRONG[wrong]
     for found in refusals(panda, "inverse_dynamics", change, lambda robot: robot.inverse_dynamics(Z(9), Z(9), Z(9))):
         assert said in found
 
 
-def test_finite_numbers_however_large_are_handed_out(panda: Robot) -> None:
+def test_large_finite_numbers_are_returned(panda: Robot) -> None:
     large = [1.7e308, -1.7e308, 5e303, 5e-324, -0.0, 1.0, 2.0, 3.0, 4.0]
     with (
         Impostor(Liar(panda, "bias_forces", put("forces", large))) as impostor,
@@ -98,7 +98,7 @@ def test_finite_numbers_however_large_are_handed_out(panda: Robot) -> None:
 
 
 def turned(name: str) -> Change:
-    """Changes an output's shape, not how many numbers it has."""
+    """Changes the shape of an output, not its size."""
 
     def change(outputs: dict[str, Any]) -> None:
         outputs[name]["shape"] = [1, *outputs[name]["shape"]]
@@ -146,14 +146,14 @@ ASKED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("change", [turned, not_finite])
 @pytest.mark.parametrize("asked", ASKED)
-def test_of_every_kind_of_answer(panda: Robot, asked: str, change: Callable[[str], Change]) -> None:
+def test_invalid_answers_of_each_kind_raise(panda: Robot, asked: str, change: Callable[[str], Change]) -> None:
     query, output, ask = ASKED[asked]
     said = "with shape" if change is turned else "with a number that is not finite"
     for found in refusals(panda, query, change(output), ask):
         assert f"{query} returns {output} {said}" in found
 
 
-def test_as_many_names_as_rows(panda: Robot) -> None:
+def test_the_number_of_names_is_checked(panda: Robot) -> None:
     def change(outputs: dict[str, Any]) -> None:
         outputs["links"] = outputs["links"][:-1]
 
@@ -162,7 +162,7 @@ def test_as_many_names_as_rows(panda: Robot) -> None:
         assert f"link_poses returns {links - 1} names as links, expected {links}" in found
 
 
-def test_formulations_residuals(panda: Robot) -> None:
+def test_residuals_of_formulations_are_checked(panda: Robot) -> None:
     def change(outputs: dict[str, Any]) -> None:
         outputs[next(iter(outputs))] = array(np.nan)
 
@@ -173,7 +173,7 @@ def test_formulations_residuals(panda: Robot) -> None:
 @pytest.mark.parametrize(
     ("part", "value"), [("nv", 8), ("nq", -9), ("link_names", ["panda_link0"])], ids=["nv", "nq", "link_names"]
 )
-def test_descriptions_that_contradict_themselves(panda: Robot, part: str, value: Any) -> None:
+def test_inconsistent_descriptions_raise(panda: Robot, part: str, value: Any) -> None:
     for found in refusals(
         panda, "describe_robot", lambda outputs: outputs.__setitem__(part, value), lambda robot: robot
     ):
@@ -197,8 +197,8 @@ def test_on_the_command_line(pendulum: Robot) -> None:
     assert "gravity_forces returns forces with shape (3, 1), expected (1,)" in done.stderr
 
 
-def test_the_table_has_what_the_check_needs() -> None:
-    """Arrays that a query takes have one axis of their own: one with more is one of a batch."""
+def test_array_inputs_have_one_axis() -> None:
+    """Array inputs of queries have one axis; each further axis is one of a batch."""
     for row in QUERIES.values():
         arrays = [
             spec for spec in row.inputs.values() if spec.kind not in ("wrenches", "overlay", "link", "directions")
@@ -206,8 +206,8 @@ def test_the_table_has_what_the_check_needs() -> None:
         assert all(len(spec.shape) == 1 for spec in arrays), row.name
 
 
-def test_a_state_with_gains_takes_the_quick_way(panda: Robot) -> None:
-    """What an answer must look like costs the common call next to nothing."""
+def test_a_state_with_gains_takes_the_fast_path(panda: Robot) -> None:
+    """Checking a reply adds no more than a few function calls to the common call."""
     row, q = QUERIES["computed_torque"], np.zeros(9)
     inputs = pack_inputs({"q": q, "v": q, "q_ref": q, "v_ref": q, "a_ref": q, "kp": 100.0, "kd": 20.0}, row)
     assert leading(row, inputs) == ()

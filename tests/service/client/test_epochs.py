@@ -1,4 +1,4 @@
-"""Which replies a client takes: of the present life of its server, in time, to its own request, once."""
+"""A client accepts one reply per request: of the current epoch of its server, and in time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Script = Callable[[dict[str, Any]], list[tuple[float, Any]]]
 
 
 class Scripted(World):
-    """A world whose server says what it is told to: for each request, what comes after how many seconds."""
+    """A world whose server follows a script, which returns delays in seconds and replies for each request."""
 
     def __init__(self, script: Script | None = None) -> None:
         super().__init__([], Faults(), 0)
@@ -53,7 +53,7 @@ class Scripted(World):
 
 
 def says(asked: dict[str, Any], epoch: int | None, who: str = "", **more: Any) -> dict[str, Any]:
-    """An answer to `health`; `who` tells which one was taken."""
+    """An answer to `health`; `who` shows which one the client accepted."""
     reply = {"v": 1, "id": asked["id"], "ok": True, "outputs": {"who": who}, **more}
     return reply if epoch is None else {**reply, "epoch": epoch}
 
@@ -91,8 +91,8 @@ def test_a_failover_and_back_is_followed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("late", [A, B], ids=["known", "unknown"])
-def test_what_was_under_way_while_the_server_changed_is_asked_again(kind: str, late: int) -> None:
-    """News of C come by a probe; then the answer of one that was there before C: which one it was does not matter."""
+def test_a_request_in_flight_during_a_restart_is_sent_again(kind: str, late: int) -> None:
+    """A probe shows epoch C; then the answer of an earlier server arrives, whose epoch may be known or unknown."""
 
     def script(asked: dict[str, Any]) -> list[tuple[float, Any]]:
         number = len(world.asked)
@@ -100,7 +100,7 @@ def test_what_was_under_way_while_the_server_changed_is_asked_again(kind: str, l
             return [(0.001, says(asked, A))]
         if number == 2:
             return []
-        if asked.get("retry"):  # the new server has it, and takes its time
+        if asked.get("retry"):  # the new server answers after 1.5 s
             return [(1.5, says(asked, C, "new"))]
         return [(0.001, says(asked, C, "probe")), (0.002, says(world.asked[1], late, "late"))]
 
@@ -113,8 +113,8 @@ def test_what_was_under_way_while_the_server_changed_is_asked_again(kind: str, l
         assert (caller.client.epoch, caller.client.restarts) == (C, 1)
 
 
-def test_of_two_lives_the_later_one_stays() -> None:
-    """Two calls were asked of A. C answers one of them, then comes the answer of a B that was between."""
+def test_a_second_new_epoch_in_flight_is_dropped() -> None:
+    """Two calls are sent to A. C answers one of them; then the answer of B arrives, which ran between A and C."""
     plan = [(0.001, A), (0.01, C), (0.02, B), (0.001, C)]
 
     def script(asked: dict[str, Any]) -> list[tuple[float, Any]]:
@@ -135,26 +135,26 @@ def test_of_two_lives_the_later_one_stays() -> None:
         assert (caller.client.epoch, caller.client.restarts) == (C, 1)
 
 
-def test_a_server_that_knows_no_epochs_is_believed(kind: str) -> None:
+def test_replies_without_an_epoch_are_accepted(kind: str) -> None:
     world = Scripted(lambda asked: [(0.001, says(asked, None, "x"))])
     with calling(kind, world) as caller:
         assert [health(caller), health(caller)] == ["x", "x"]
         assert (caller.client.epoch, caller.client.restarts) == (None, 0)
 
 
-def test_what_comes_late_is_not_handed_out(kind: str) -> None:
+def test_a_late_answer_raises(kind: str) -> None:
     world = Scripted(lambda asked: [(0.001, says(asked, A, late=True))])
     with calling(kind, world, timeout_s=2.0) as caller:
         for number in (1, 2):
             begun = world.now_s
             with pytest.raises(DeadlineExceededError, match=r"health: the answer from .* was computed too late"):
                 health(caller)
-            assert world.now_s - begun < 0.01  # nothing better can come
+            assert world.now_s - begun < 0.01  # the call does not wait for another answer
             assert caller.client.counters.late == number
 
 
-def test_who_was_told_to_wait_knows_its_own_limit(kind: str) -> None:
-    """It goes on waiting after the deadline that it sent, so what is late for the server is not for it."""
+def test_a_late_answer_after_a_notice_is_accepted(kind: str) -> None:
+    """After a notice, the call waits beyond the deadline that it sent, so it accepts an answer marked as late."""
     news = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": 1000.0}
 
     def script(asked: dict[str, Any]) -> list[tuple[float, Any]]:
@@ -164,7 +164,7 @@ def test_who_was_told_to_wait_knows_its_own_limit(kind: str) -> None:
         assert health(caller) == "at last"
 
 
-def test_what_the_server_says_it_is_at_is_not_asked_again(kind: str) -> None:
+def test_a_request_in_progress_is_not_sent_again(kind: str) -> None:
     news = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": 1000.0}
 
     def script(asked: dict[str, Any]) -> list[tuple[float, Any]]:
@@ -176,8 +176,8 @@ def test_what_the_server_says_it_is_at_is_not_asked_again(kind: str) -> None:
     assert len(world.asked) == 1
 
 
-def test_a_flood_of_what_is_not_ours_ends_no_later(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five seconds of it, there at once: each message takes a millisecond to read."""
+def test_a_flood_of_other_replies_does_not_delay_the_deadline(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5000 messages arrive at once; reading each takes 1 ms."""
     noise = iter([msgpack.packb(says({"id": 1}, A))] * 5000)
     world = Scripted()
 
@@ -210,11 +210,11 @@ def test_ids_begin_at_random() -> None:
     assert max(firsts) > 2**29
 
 
-def test_a_forked_client_begins_anew(tcp_server: Server) -> None:
+def test_a_forked_client_has_a_new_first_id_and_new_jitter(tcp_server: Server) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         client.health()
         own, jitter = client._last_id, client._retrying.random.getstate()
-        client._forks -= 1  # as if it were the child's copy
+        client._forks -= 1  # as in a forked child
         client._channel.close()
         client.health()
         assert not 0 <= client._last_id - own < 1000
@@ -243,8 +243,8 @@ def test_every_reply_of_a_server_carries_its_epoch(pendulum: Robot) -> None:
 
 
 @pytest.mark.parametrize("inputs", [..., {"q": [[0.5], [0.6]]}], ids=["one state", "a batch"])
-def test_what_ends_after_its_deadline_is_marked(pendulum: Robot, monkeypatch: pytest.MonkeyPatch, inputs: Any) -> None:
-    """The clock moves 10 ms at each look: it is begun after 10 ms and ended after 20."""
+def test_late_answers_are_marked(pendulum: Robot, monkeypatch: pytest.MonkeyPatch, inputs: Any) -> None:
+    """Each reading advances the clock by 10 ms: the work begins after 10 ms and ends after 20 ms."""
     service = Service([pendulum])
     fields = {} if inputs is ... else {"inputs": inputs}
     service.handle(msgpack.packb(request(**fields)), perf_counter_ns())  # warm
@@ -265,7 +265,7 @@ def test_what_ends_after_its_deadline_is_marked(pendulum: Robot, monkeypatch: py
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_a_server_that_was_restarted_is_noticed(pendulum: Robot, kind: str, new_endpoint: Any, transport: str) -> None:
+def test_a_restart_of_the_server_is_detected(pendulum: Robot, kind: str, new_endpoint: Any, transport: str) -> None:
     other = Robot.from_urdf((URDF / "pendulum.urdf").read_text().replace('mass value="', 'mass value="1'))
     with asyncio.Runner() as runner:
 
@@ -292,8 +292,8 @@ def test_a_server_that_was_restarted_is_noticed(pendulum: Robot, kind: str, new_
         run(client.close())
 
 
-def test_a_call_under_way_is_answered_by_the_next_server(pendulum: Robot, kind: str) -> None:
-    """The first one takes the request along into its end."""
+def test_a_call_in_flight_is_answered_by_the_next_server(pendulum: Robot, kind: str) -> None:
+    """The first server stops after it has received the request."""
 
     def script(asked: dict[str, Any]) -> list[Any]:
         if asked["query"] == "describe_robot":
@@ -319,7 +319,7 @@ def test_a_call_under_way_is_answered_by_the_next_server(pendulum: Robot, kind: 
             impostor._thread.join()
             impostor._socket.close()
             while True:
-                with suppress(UnavailableError), Server([pendulum], endpoints=[endpoint]):  # closing takes a moment
+                with suppress(UnavailableError), Server([pendulum], endpoints=[endpoint]):  # until the endpoint is free
                     answered.wait(240)
                     return
 
@@ -333,8 +333,8 @@ def test_a_call_under_way_is_answered_by_the_next_server(pendulum: Robot, kind: 
             next_server.join()
 
 
-def test_a_late_array_is_not_handed_out(pendulum: Robot) -> None:
-    """It does not slip through the quick reader either."""
+def test_a_late_array_raises(pendulum: Robot) -> None:
+    """The fast decoder rejects it too."""
 
     def script(asked: dict[str, Any]) -> list[Any]:
         if asked["query"] == "describe_robot":
@@ -348,8 +348,8 @@ def test_a_late_array_is_not_handed_out(pendulum: Robot) -> None:
         assert client.counters.late == 1
 
 
-def test_the_process_id_is_no_part_of_an_id() -> None:
-    """Ids come from the system's randomness, not from anything that a restarted process would repeat."""
+def test_ids_do_not_depend_on_the_process_id() -> None:
+    """First ids come from `os.urandom`, because a restarted process may have the same process id."""
     before = os.urandom
     try:
         os.urandom = lambda count: bytes(range(count))  # type: ignore[assignment]

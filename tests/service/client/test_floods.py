@@ -1,4 +1,4 @@
-"""What a client holds of replies that it does not read: a server that floods it cannot make it grow without end."""
+"""A client queues a bounded number of unread replies, so that a flooding server cannot exhaust its memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.service.conftest import WAIT_MS
 WAIT_S = WAIT_MS / 1e3
 SIZE = 1 << 16
 STALLED_S = 2.0
-"""A connection that takes nothing for so long is full, or the machine is busy: then less was taken than could be."""
+"""A connection that accepts nothing for this long counts as full. On a busy machine, the test then sends less."""
 
 
 def taken(listening: socket.socket, most: int) -> int:
-    """Bytes of replies that an idle client takes, at most this many."""
+    """Returns how many bytes of replies an idle client accepts; stops at `most`."""
     reply = b"\x02" + SIZE.to_bytes(8, "big") + bytes(SIZE)
     peer, _ = listening.accept()
     with peer:
@@ -41,7 +41,7 @@ def test_an_idle_client_takes_sixteen_replies(new_endpoint: Any) -> None:
         listening.listen()
         with Client(endpoint):
             found = taken(listening, 1000 * SIZE)
-    assert found < 40 * SIZE  # 16, one in parts, and what the system's buffers hold
+    assert found < 40 * SIZE  # 16, one partly received, and the system's buffers
 
 
 def test_an_idle_event_loop_takes_a_thousand_replies(new_endpoint: Any) -> None:
@@ -50,7 +50,7 @@ def test_an_idle_event_loop_takes_a_thousand_replies(new_endpoint: Any) -> None:
     async def run() -> int:
         channel = open_async_channel(endpoint, None)
         try:
-            return taken(listening, 2000 * SIZE)  # the loop stands still meanwhile
+            return taken(listening, 2000 * SIZE)  # blocks the event loop
         finally:
             channel.close()
 

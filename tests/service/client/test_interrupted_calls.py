@@ -1,7 +1,7 @@
-"""An interrupt at any instruction of a call, or a cancelled await, leaves the client as usable as it was.
+"""A client remains usable after an interrupt at any instruction of a call, and after any cancelled await.
 
 `sys.settrace` reports each instruction of each Python frame before it runs, and an exception of the trace function is
-raised there. So every place is tried once, in order; CPython itself interrupts at some of them.
+raised there. The tests interrupt at each instruction in turn; CPython itself interrupts at some of them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from tests.service.conftest import WAIT_MS
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Unclosed socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
-"""Of sockets whose making was interrupted: Python closes them."""
+"""Python closes sockets whose constructor was interrupted, with these warnings."""
 
 WAIT_S = WAIT_MS / 1e3
 FINALIZERS = ("__del__", "_remove")
-"""What they raise Python drops."""
+"""Functions whose exceptions Python ignores."""
 
 
 def interrupted(call: Callable[[], Any], at: int) -> bool:
-    """Whether a call was interrupted before its instruction of that number, or ended before it came to it."""
+    """Interrupts a call before its instruction with index `at`; returns False if the call ended earlier."""
     left = itertools.count(at, -1)
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -53,8 +53,8 @@ def interrupted(call: Callable[[], Any], at: int) -> bool:
             raise KeyboardInterrupt
         return trace
 
-    before = sys.gettrace()  # a coverage tool's, or none
-    gc.disable()  # finalizers of other tests' objects would take the interrupt, and Python drops what they raise
+    before = sys.gettrace()  # a coverage tool's, or None
+    gc.disable()  # otherwise a finalizer of another test's object may be interrupted, whose exceptions Python ignores
     sys.settrace(trace)
     try:
         call()
@@ -69,7 +69,7 @@ def interrupted(call: Callable[[], Any], at: int) -> bool:
 
 
 def every_instruction(call: Callable[[], Any], check: Callable[[int], None]) -> int:
-    """Interrupts the call at each instruction in turn and checks what is left then; how many there are."""
+    """Interrupts the call at each instruction in turn, with a check after each; returns the number of instructions."""
     for at in itertools.count():
         if not interrupted(call, at):
             return at
@@ -79,7 +79,7 @@ def every_instruction(call: Callable[[], Any], check: Callable[[int], None]) -> 
 
 @pytest.fixture(params=["tcp", "ipc", "inproc"])
 def robots(request: pytest.FixtureRequest, pendulum: Robot, new_endpoint: Any) -> Any:
-    """A client, a robot of its server, and a thread that shares both."""
+    """A robot on a server, its client, and a thread that shares both."""
     with (
         Server([pendulum], endpoints=[new_endpoint(request.param)]) as server,
         ThreadPoolExecutor(1) as other,
@@ -96,7 +96,7 @@ def test_at_every_instruction_of_a_call(robots: Any, pendulum: Robot) -> None:
         robot.gravity_forces(np.array([next(angles) * 1e-3]))
 
     def check(at: int) -> None:
-        """This thread and another one get their own answers, not one that was left over."""
+        """Checks that this thread and another one get their own answers, not that of an interrupted call."""
         for run in (lambda call, q: call(q), lambda call, q: other.submit(call, q).result(WAIT_S)):
             q = np.array([next(angles) * 1e-3])
             assert run(robot.gravity_forces, q).tolist() == pendulum.gravity_forces(q).tolist(), at
@@ -121,7 +121,7 @@ def test_at_every_instruction_of_a_call_that_fails(robots: Any, pendulum: Robot,
 
 
 def test_at_every_instruction_of_a_first_call(pendulum: Robot, new_endpoint: Any) -> None:
-    """And of one after a server went away: the connection is made, or replaced, in the midst of it."""
+    """Also of the first call after the server was lost: the call opens or replaces the connection."""
     with (
         Server([pendulum], endpoints=[new_endpoint("ipc")]) as server,
         Client(server.endpoints[0], timeout_s=240.0) as client,
@@ -160,7 +160,7 @@ def test_at_every_instruction_of_a_call_to_no_server(
 
 
 def test_at_every_instruction_of_close(pendulum: Robot, new_endpoint: Any) -> None:
-    """What was not closed is by the next try; no call gets through in between."""
+    """After an interrupted `close`, the client is either usable or closed; the next `close` completes it."""
     with Server([pendulum], endpoints=[new_endpoint("ipc")]) as server:
         made = [Client(server.endpoints[0], timeout_s=WAIT_S)]
 
@@ -179,7 +179,7 @@ def test_at_every_instruction_of_close(pendulum: Robot, new_endpoint: Any) -> No
 
 
 def test_a_call_within_a_call_is_refused(robots: Any, pendulum: Robot) -> None:
-    """As of a signal handler: at once, not after the time limit, and the call itself goes on."""
+    """For example in a signal handler: it fails at once, not after the time limit, and the outer call continues."""
     client, robot, _ = robots
     refused: list[str] = []
 
@@ -201,7 +201,7 @@ def test_a_call_within_a_call_is_refused(robots: Any, pendulum: Robot) -> None:
 
 
 class Suspended:
-    """Awaits something, and has its task cancelled at its suspension of that number; how many there were."""
+    """Awaits an object and cancels the task at suspension `at`; `count` is the number of suspensions."""
 
     def __init__(self, awaited: Any, at: int) -> None:
         self._awaited, self._at, self.count = awaited, at, 0
@@ -222,12 +222,12 @@ class Suspended:
             fault = None
             try:
                 value = yield waits_for
-            except BaseException as thrown:  # it is the inner one's
+            except BaseException as thrown:  # to be raised in the inner awaitable
                 fault = thrown
 
 
 async def every_await(make: Callable[[], Any], check: Callable[[int], Any]) -> int:
-    """Cancels at each await in turn and checks what is left then; how many there are."""
+    """Cancels at each await in turn, with a check after each; returns the number of awaits."""
     for at in itertools.count():
         suspended = Suspended(make(), at)
         try:

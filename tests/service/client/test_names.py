@@ -1,4 +1,4 @@
-"""Names protect order: whoever has the joints in another order says so, and gets the same answers in that order."""
+"""Requests with joint names: arrays are in the order of the names, with bit-identical numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ROBOTS: dict[str, Robot] = {}
 
 
 def robot_of(root: Any) -> Robot:
-    """The one with that root; "following": two of its four joints follow others, the first and the third."""
+    """The SCARA robot with this root; "following": its first and third of four joints follow others."""
     if root not in _ROBOTS:
         follows = root == "following"
         path = URDF / "scara.urdf"
@@ -42,7 +42,7 @@ def robot_of(root: Any) -> Robot:
 
 
 def shuffled(robot: Robot, seed: int = 5) -> list[str]:
-    """Its joints in another order, the root joint not first."""
+    """The joints in a random order, the root joint not first."""
     names = list(robot.joint_names)
     order = np.random.default_rng(seed).permutation(len(names))
     found = [names[k] for k in order]
@@ -50,7 +50,7 @@ def shuffled(robot: Robot, seed: int = 5) -> list[str]:
 
 
 def places(robot: Robot, names: list[str]) -> dict[str, list[int]]:
-    """By dimension, where the entries of these joints stand in the robot's arrays. Not as `Order` finds them."""
+    """Indices of the joints' entries in the robot's arrays, by dimension. Does not use `Order`, which it tests."""
     at, found = robot.configuration, {"nq": [], "nv": [], "nm": [], "nr": []}
     for name in names:
         k = at.names.index(name)
@@ -65,8 +65,8 @@ def places(robot: Robot, names: list[str]) -> dict[str, list[int]]:
     return found
 
 
-def theirs(robot: Robot, row: Row, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """Inputs in that order."""
+def inputs_in_order(robot: Robot, row: Row, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Inputs in the order of the names."""
     at, found = places(robot, names), {}
     for name, value in values.items():
         spec = row.inputs.get(name)
@@ -83,7 +83,7 @@ def reordered(value: Any, shape: tuple[str | int, ...], at: dict[str, list[int]]
 
 
 def assert_answers(robot: Robot, row: Row, found: Any, expected: Any, names: list[str]) -> None:
-    """The expected answer, in that order, to the last bit."""
+    """Checks that the answer is bit-identical to the expected one in the order of the names."""
     at = places(robot, names)
     if row.result_type is None:
         pairs = dict.fromkeys(row.outputs, (found, expected))
@@ -127,25 +127,25 @@ def at_random(robot: Robot, query: str, lead: tuple[int, ...]) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("query", wide(ORDERED, ORDERED[::2].__contains__))
-def test_every_row_in_and_out(robot: Robot, remote: Any, query: str) -> None:
+def test_inputs_and_outputs_of_each_query(robot: Robot, remote: Any, query: str) -> None:
     row, names = QUERIES[query], shuffled(robot)
     for lead in ((), (3,)) if not row.constant else ((),):
         values = at_random(robot, query, lead)
         for more in variants(robot, query, lead):
-            asked = theirs(robot, row, {**values, **more}, names)
+            asked = inputs_in_order(robot, row, {**values, **more}, names)
             if row.alone and robot.tree.coupled and more.get(str(row.selector), "") in row.alone:
                 with pytest.raises(FailedPreconditionError, match="follows"):
                     getattr(remote, query)(**asked)
                 continue
             expected = getattr(robot, query)(**{**values, **more})
-            for _ in range(2):  # by the short way too
+            for _ in range(2):  # the second time on the fast path
                 found = getattr(remote, query)(**asked)
                 assert_answers(robot, row, found, expected, names)
 
 
 @pytest.mark.parametrize("order", ["reversed", "shuffled", "as they are"])
 def test_rows_of_the_pandas_fingers(order: str) -> None:
-    """The joint that follows is not named. Its row comes last, with its name; each number stands beside its joint's."""
+    """The following joint is not named: its row is last. Each number is in the row of its joint."""
     panda = Robot.from_urdf(URDF / "panda.urdf")
     names = list(panda.joint_names)
     names = {"reversed": names[::-1], "shuffled": shuffled(panda), "as they are": names}[order]
@@ -160,11 +160,11 @@ def test_rows_of_the_pandas_fingers(order: str) -> None:
             given = {name: value for name, value in values.items() if name in row.inputs}
             expected = getattr(panda, query)(**given)
             for _ in range(2):
-                found = getattr(remote, query)(**theirs(panda, row, given, names))
+                found = getattr(remote, query)(**inputs_in_order(panda, row, given, names))
                 assert found.joints == (*names, follower)
                 assert_answers(panda, row, found, expected, names)
             of_nm = next(name for name, spec in row.outputs.items() if spec.shape[:1] == ("nm",))
-            for name in panda.tree.moving_joints:  # by name, whoever reads it
+            for name in panda.tree.moving_joints:  # rows by joint name
                 one, other = (getattr(x, of_nm)[x.joints.index(name)] for x in (found, expected))
                 columns = {"nv": places(panda, names)["nv"]}
                 assert np.array_equal(one, reordered(other, row.outputs[of_nm].shape[1:], columns))
@@ -172,7 +172,7 @@ def test_rows_of_the_pandas_fingers(order: str) -> None:
             client.robot(panda.name, names=[*names[:-1], follower])
 
 
-def test_rows_without_joints_know_no_names() -> None:
+def test_rows_without_joints_are_not_ordered() -> None:
     assert "topology" not in ORDERED
     assert "constraint_bases" not in ORDERED
     assert [name for name, row in COMPUTATIONS.items() if not row.ordered] == [
@@ -181,10 +181,10 @@ def test_rows_without_joints_know_no_names() -> None:
     ]
 
 
-def test_both_clients_and_a_view_with_another_time(robot: Robot, endpoint: str) -> None:
+def test_both_clients_and_a_robot_with_another_time_limit(robot: Robot, endpoint: str) -> None:
     names = shuffled(robot)
     values = at_random(robot, "inverse_dynamics", ())
-    given = theirs(robot, QUERIES["inverse_dynamics"], values, names)
+    given = inputs_in_order(robot, QUERIES["inverse_dynamics"], values, names)
     expected = robot.inverse_dynamics(**values)[places(robot, names)["nv"]]
 
     async def awaited() -> Any:
@@ -200,7 +200,7 @@ def test_both_clients_and_a_view_with_another_time(robot: Robot, endpoint: str) 
             assert one.inverse_dynamics(**given).tobytes() == expected.tobytes()
 
 
-def test_what_the_robot_says_of_itself_is_in_that_order(robot: Robot, remote: Any) -> None:
+def test_properties_of_the_robot_are_in_the_order_of_the_names(robot: Robot, remote: Any) -> None:
     names, at = shuffled(robot), places(robot, shuffled(robot))
     assert list(remote.joint_names) == names
     assert list(remote.configuration.names) == names
@@ -218,7 +218,7 @@ def test_what_the_robot_says_of_itself_is_in_that_order(robot: Robot, remote: An
 
 @pytest.mark.parametrize("integrator", ["rk4", "implicit_midpoint"])
 def test_motions_in_parts(robot: Robot, remote: Any, integrator: Any) -> None:
-    """Constant efforts, samples, functions of the state: the robot's motion to the last bit, in the caller's order."""
+    """Constant, sampled and computed efforts: the motion is bit-identical, in the caller's order."""
     at = places(robot, shuffled(robot))
     q, v = robot.random_configuration(seed=2), np.linspace(-0.2, 0.3, robot.nv)
     grid: dict[str, Any] = {"dt": 1e-3, "steps": 6, "every": 2, "integrator": integrator}
@@ -238,7 +238,7 @@ def test_motions_in_parts(robot: Robot, remote: Any, integrator: Any) -> None:
 
 @pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
 def test_limits_and_contacts(robot: Robot, remote: Any, integrator: Any) -> None:
-    """In the caller's order too: stops, brakes, efforts that are cut, points that are held and pushed."""
+    """Stops, brakes, limited efforts, and held and pushed points, in the caller's order."""
     names, at = shuffled(robot), places(robot, shuffled(robot))
     q, v = robot.configuration.neutral, np.linspace(-3.0, 4.0, robot.nv)
     tau = np.linspace(200.0, -300.0, robot.nv)
@@ -253,7 +253,7 @@ def test_limits_and_contacts(robot: Robot, remote: Any, integrator: Any) -> None
         assert (one is None) == (other is None)
         if other is not None:
             other = reordered(other, spec.shape, at)
-            close = name in ("t", "work", "dissipated")  # sums of parts round once more
+            close = name in ("t", "work", "dissipated")  # sums over parts are rounded once more
             assert np.allclose(one, other, rtol=1e-12, atol=1e-15) if close else np.array_equal(one, other), name
     held = Contact(robot.link_names[-1], (0.1, 0.0, 0.0), rigid=True)
     expected = robot.contact_dynamics(q, v, tau, held)
@@ -265,7 +265,7 @@ def test_limits_and_contacts(robot: Robot, remote: Any, integrator: Any) -> None
 
 
 def test_prescribed_motions(robot: Robot, remote: Any) -> None:
-    """The free joints are those that are left of the caller's order."""
+    """The free joints keep the caller's order."""
     names, at = shuffled(robot), places(robot, shuffled(robot))
     one = robot.joint_names[-2]
     rows = {one: lambda t: (0.1 * t, 0.1, 0.0)}
@@ -282,7 +282,7 @@ def test_prescribed_motions(robot: Robot, remote: Any) -> None:
         assert getattr(found, name).tobytes() == np.ascontiguousarray(getattr(expected, name)[:, at["nv"]]).tobytes()
 
 
-def test_the_command_line_takes_them(robot: Robot, endpoint: str) -> None:
+def test_names_on_the_command_line(robot: Robot, endpoint: str) -> None:
     names, at = shuffled(robot), places(robot, shuffled(robot))
     q = robot.random_configuration(seed=1)
     there = json.dumps({"q": q[at["nq"]].tolist()})
@@ -299,10 +299,10 @@ def test_the_command_line_takes_them(robot: Robot, endpoint: str) -> None:
     assert np.array_equal(json.loads(done.stdout)["q"], expected.q[:, at["nq"]])
 
 
-# What is wrong with names, at the client and on the wire.
+# Invalid names, in the client and on the wire.
 
 WRONG: dict[str, tuple[Callable[[list[str]], Any], str, str, str]] = {
-    "one that is none": (lambda n: [*n[:-1], "elbo"], "NOT_FOUND", "inputs.names[4]", "names[4] is 'elbo'"),
+    "an unknown joint": (lambda n: [*n[:-1], "elbo"], "NOT_FOUND", "inputs.names[4]", "names[4] is 'elbo'"),
     "one misspelt": (lambda n: ["innner_joint", *n[1:]], "NOT_FOUND", "inputs.names[0]", "did you mean"),
     "one missing": (lambda n: n[1:], "INVALID_ARGUMENT", "inputs.names", "all 5 movable joints, found no 'root_joint'"),
     "one twice": (lambda n: [*n, n[1]], "INVALID_ARGUMENT", "inputs.names[5]", "at 1 and at 5"),
@@ -316,7 +316,7 @@ WRONG: dict[str, tuple[Callable[[list[str]], Any], str, str, str]] = {
 
 @pytest.mark.parametrize(("wrong", "code", "path", "words"), WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("query", ["inverse_dynamics", "simulate"])
-def test_wrong_names_are_refused_and_said(
+def test_wrong_names_are_reported(
     wrong: Callable[[list[str]], Any], code: str, path: str, words: str, query: str
 ) -> None:
     robot = robot_of("floating")
@@ -337,15 +337,15 @@ def test_wrong_names_are_refused_and_said(
         assert words in error["message"]
 
 
-def test_who_has_no_order_refuses_names() -> None:
-    """As a server of an earlier version does: an unknown input, never another order in silence."""
+def test_a_query_without_order_rejects_names() -> None:
+    """Like a server of an earlier version, it reports an unknown input and does not ignore the order."""
     robot = robot_of("fixed")
     request = {"v": 1, "id": 1, "query": "topology", "robot": robot.name, "inputs": {"names": list(robot.joint_names)}}
     error = msgpack.unpackb(Service([robot]).handle(msgpack.packb(request), 0))["error"]
     assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", "inputs.names")
 
 
-def test_nil_is_left_out_and_wrong_shapes_are_said_as_ever() -> None:
+def test_nil_is_ignored_and_wrong_shapes_are_reported_as_without_names() -> None:
     robot = robot_of("fixed")
     service = Service([robot])
 
@@ -359,36 +359,36 @@ def test_nil_is_left_out_and_wrong_shapes_are_said_as_ever() -> None:
     assert ask(q=short, names=list(robot.joint_names)[::-1])["error"] == ask(q=short)["error"]
 
 
-def test_what_is_not_finite_is_said_of_the_right_joint() -> None:
-    """The place of a number in the answer is the caller's, its joint's name anybody's."""
+def test_a_result_that_is_not_finite_names_the_right_joint() -> None:
+    """The error names the same joint in each order."""
     robot = robot_of("fixed")
     service, names = Service([robot]), list(robot.joint_names)[::-1]
     huge = np.zeros(robot.nv)
-    huge[2] = 1e200  # of the robot's second joint, which the first one feels
+    huge[2] = 1e200  # the robot's second joint, which acts on the first one
     state = {"q": array(np.full(robot.nv, 0.4)), "v": array(huge), "a": array(huge), "names": names}
     plain = {**state, "v": array(huge[::-1]), "a": array(huge[::-1])}
     del plain["names"]
     said = []
     for inputs in (state, plain):
         request = {"v": 1, "id": 1, "query": "inverse_dynamics", "robot": robot.name, "inputs": inputs}
-        with np.errstate(all="ignore"):  # as a server's process has it
+        with np.errstate(all="ignore"):  # as in the process of a server
             said.append(msgpack.unpackb(service.handle(msgpack.packb(request), perf_counter_ns())))
     said = [reply["error"]["message"] for reply in said]
     assert "of joint 'inner_joint' = " in said[0]
     assert said[0] == said[1]
 
 
-# What it costs.
+# Cost.
 
 
-def test_one_state_goes_the_short_way() -> None:
+def test_one_state_takes_the_fast_path() -> None:
     robot = robot_of("floating")
     service, names = Service([robot]), shuffled(robot)
     values = at_random(robot, "inverse_dynamics", ())
     row = QUERIES["inverse_dynamics"]
     push = [Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))]
     for more in ({}, {"wrenches": push}):
-        inputs = core.pack_inputs({**theirs(robot, row, values, names), **more}, row) | {"names": names}
+        inputs = core.pack_inputs({**inputs_in_order(robot, row, values, names), **more}, row) | {"names": names}
         payload = core.pack_request(7, row.name, robot.name, inputs, core.UNSET, core.UNSET, 1e6)
         expected = msgpack.unpackb(service.handle(payload, perf_counter_ns()))
         assert expected["ok"]
@@ -397,8 +397,8 @@ def test_one_state_goes_the_short_way() -> None:
         assert msgpack.unpackb(short)["outputs"] == expected["outputs"]
 
 
-def test_without_names_nothing_is_added() -> None:
-    """To a request not a byte, and to the work of client and server not a call: as many as before there were names."""
+def test_requests_without_names_cost_no_more_than_before() -> None:
+    """Requests without names have as many bytes and cause as many function calls as before names were added."""
     robot = robot_of("fixed")
     service = Service([robot])
     values = at_random(robot, "inverse_dynamics", ())
@@ -419,8 +419,8 @@ def test_without_names_nothing_is_added() -> None:
     assert len(payload) == 292
 
 
-def test_an_unknown_order_of_many_is_forgotten() -> None:
-    """Those who ask may have any order: no more than some are kept."""
+def test_the_number_of_stored_orders_is_limited() -> None:
+    """Clients may send any order, so the server keeps a limited number."""
     robot = robot_of("fixed")
     orders = Service([robot]).registry.get(robot.name).orders
     seen = {id(orders.of(list(np.random.default_rng(k).permutation(robot.joint_names).tolist()))) for k in range(30)}

@@ -1,4 +1,4 @@
-"""Clients and subscribers take nothing over ipc from a process of another user, unless that user is root."""
+"""Clients and subscribers over ipc reject messages from processes of other users, except root."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ while sys.stdin.fileno() not in (ready := dict(poller.poll())):
         router.send_multipart([sender, msgpack.packb(reply)])
 context.destroy(linger=0)
 """
-"""A server and publisher of a user; both end with their standard input."""
+"""A server and publisher run by a user; both end when their standard input closes."""
 ASK = """
 import os, sys
 from tests.service.client.test_owner import all_of
@@ -75,7 +75,7 @@ def serving(uid: int, *endpoints: str) -> Iterator[None]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Every user may make sockets there."""
+    """A folder in which every user may create sockets."""
     made = Path(tempfile.mkdtemp(dir="/tmp"))
     made.chmod(0o777)
     yield made
@@ -95,7 +95,7 @@ async def awaited(endpoint: str) -> list[str]:
 
 
 def heard(topic: str) -> str:
-    """The first message of a topic, or the first fault."""
+    """Returns the first message of a topic, or the first error."""
     faults: list[str] = []
     with zmq.Context() as context:
         frames = Frames(context, "/pose", written=topic, queue=2, say=faults.append)
@@ -111,7 +111,7 @@ def heard(topic: str) -> str:
 
 
 def all_of(requests: str, topic: str) -> list[str]:
-    """What each reader of numbers gives."""
+    """Returns the result or error of each kind of client and subscriber."""
     with Client(requests, timeout_s=WAIT_S) as client:
         return [said(client.list_robots), said(lambda: asyncio.run(awaited(requests))), said(lambda: heard(topic))]
 
@@ -119,7 +119,7 @@ def all_of(requests: str, topic: str) -> list[str]:
 @pytest.mark.parametrize("kind", ["a file", "an abstract name"])
 @pytest.mark.parametrize("server", [0, NOBODY])
 @pytest.mark.parametrize("client", [0, NOBODY, OTHER])
-def test_own_user_and_root_alone(folder: Path, server: int, client: int, kind: str) -> None:
+def test_only_the_own_user_and_root_are_accepted(folder: Path, server: int, client: int, kind: str) -> None:
     places = [f"ipc://{'' if kind == 'a file' else '@'}{folder}/{name}" for name in ("requests", "topic")]
     with serving(server, *places):
         command = [sys.executable, "-c", ASK, str(client), *places]
@@ -136,7 +136,7 @@ def test_own_user_and_root_alone(folder: Path, server: int, client: int, kind: s
 
 
 def test_after_a_reconnect(folder: Path) -> None:
-    """A server takes the place of one that ended, and the client that was connected to it comes to it by itself."""
+    """A server replaces one that ended at the same endpoint; the client reconnects automatically."""
     places = [f"ipc://{folder}/{name}" for name in ("requests", "topic")]
 
     async def run() -> None:
@@ -156,7 +156,7 @@ def test_after_a_reconnect(folder: Path) -> None:
 
 
 def test_a_recorder_of_requests(folder: Path) -> None:
-    """`dyn bag record --listen` carries requests to the server by sockets of its own."""
+    """`dyn bag record --listen` forwards requests to the server over its own sockets."""
     places = [f"ipc://{folder}/{name}" for name in ("requests", "topic")]
     with serving(NOBODY, *places), zmq.Context() as context, context.socket(zmq.DEALER) as client:
         recorder = RequestRecorder(places[0], f"ipc://{folder}/recorder", Mock(), print)
@@ -183,7 +183,7 @@ STRANGE = {
 
 
 def greet(peer: socket.socket, greeting: bytes) -> None:
-    """Sends a greeting, and waits for the other end's where no message may come before it."""
+    """Sends a ZMTP greeting; waits for the peer's where it must precede other messages."""
     peer.sendall(greeting)
     heard = b""
     while b"READY" in greeting and b"READY" not in heard:
@@ -191,14 +191,14 @@ def greet(peer: socket.socket, greeting: bytes) -> None:
 
 
 @pytest.mark.parametrize("peer", STRANGE)
-def test_the_system_names_the_user(folder: Path, peer: str) -> None:
-    """libzmq names none of peers of older protocols; what a peer sends by the name of that property is not taken."""
+def test_the_user_is_reported_by_the_system(folder: Path, peer: str) -> None:
+    """libzmq reports no user for older protocols; a property of that name sent by the peer is ignored."""
     sent, found = STRANGE[peer]
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"{folder}/requests")
         os.seteuid(NOBODY)
         try:
-            listening.listen()  # the system notes the user of this call
+            listening.listen()  # the system records the user who makes this call
         finally:
             os.seteuid(0)
         with Client(f"ipc://{folder}/requests", timeout_s=WAIT_S) as client, ThreadPoolExecutor(1) as other:

@@ -1,4 +1,4 @@
-"""Inputs that are no real numbers: the robot and both clients refuse the same ones, in the same words."""
+"""The robot and both clients reject the same inputs that are not real numbers, with the same message."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SAYS = {"masked": "masked entries: fill them", "bool": "of bool: convert it"}
 
 
 def answers(robot: Robot, server: Server, query: str, *inputs: Any, **options: Any) -> list[Any]:
-    """Of `Robot`, `Client` and `AsyncClient` in turn: the answer, or the error."""
+    """Returns the answer or error of `Robot`, `Client` and `AsyncClient`."""
 
     async def awaited() -> Any:
         async with AsyncClient(server.endpoints[0], timeout_s=60.0) as client:
@@ -70,7 +70,7 @@ def answers(robot: Robot, server: Server, query: str, *inputs: Any, **options: A
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("at", [0, 2])
-def test_both_sides_refuse_what_is_no_real_number(panda: Robot, tcp_server: Server, name: str, at: int) -> None:
+def test_both_reject_what_is_not_a_real_number(panda: Robot, tcp_server: Server, name: str, at: int) -> None:
     inputs: list[Any] = [np.zeros(NV)] * 3
     inputs[at] = REFUSED[name]
     for error in answers(panda, tcp_server, "inverse_dynamics", *inputs):
@@ -81,7 +81,7 @@ def test_both_sides_refuse_what_is_no_real_number(panda: Robot, tcp_server: Serv
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_both_sides_take_real_numbers(panda: Robot, tcp_server: Server, name: str) -> None:
+def test_both_accept_real_numbers(panda: Robot, tcp_server: Server, name: str) -> None:
     zero = np.zeros(NV)
     expected = panda.inverse_dynamics(np.array(TAKEN[name], dtype=np.float64), zero, zero)
     for tau in answers(panda, tcp_server, "inverse_dynamics", TAKEN[name], zero, zero):
@@ -90,7 +90,7 @@ def test_both_sides_take_real_numbers(panda: Robot, tcp_server: Server, name: st
 
 
 @pytest.mark.parametrize("mass", [True, np.True_, np.ma.masked, 1j, "1"], ids=repr)
-def test_both_sides_refuse_such_a_number_in_a_payload(panda: Robot, tcp_server: Server, mass: Any) -> None:
+def test_both_reject_such_a_number_in_a_payload(panda: Robot, tcp_server: Server, mass: Any) -> None:
     overlay = Overlay(payloads=[Payload("panda_hand", mass)])
     for error in answers(panda, tcp_server, "gravity_forces", np.zeros(NV), overlay=overlay):
         assert isinstance(error, InvalidArgumentError), error

@@ -1,6 +1,6 @@
-"""Both clients over a network that drops, doubles, reorders, delays, replays and cuts messages, in simulated time.
+"""Both clients over a simulated network that drops, doubles, reorders, delays, replays and truncates messages.
 
-Each call gives the right answer or an error of ours, within its time limit and 10 ms; when all is well again, answers.
+Each call returns the right answer or raises a DynError within its time limit plus 10 ms; without faults, it answers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ for model in MODELS:
 
 
 class Caller:
-    """A client of either kind in a world, its calls made plain: what each gave, and how long it took there."""
+    """A client of either kind in a world, with blocking calls. Durations are in simulated time."""
 
     def __init__(self, kind: str, world: World, **options: Any) -> None:
         self.world = world
@@ -63,7 +63,7 @@ class Caller:
         self._robot: Any = None
 
     def together(self, calls: list[Callable[[Any], Any]], limits_s: list[float]) -> list[tuple[Any, float]]:
-        """Calls on the robot, at the same time where the client can; each with its result and its duration."""
+        """Returns results and durations of calls on the robot, concurrent for `AsyncClient`."""
         if self._loop is None:
             return [self._timed(call, limit) for call, limit in zip(calls, limits_s, strict=True)]
         return self._loop.run_until_complete(self._gathered(calls, limits_s))
@@ -74,7 +74,7 @@ class Caller:
         return self._robot
 
     def plain(self, call: Callable[[Any], Any]) -> Any:
-        """A call on the client."""
+        """Returns the result of a call on the client."""
         found = call(self.client)
         return self._loop.run_until_complete(found) if self._loop else found
 
@@ -119,11 +119,11 @@ def calling(kind: str, world: World, **options: Any) -> Iterator[Caller]:
 
 
 def question(random: Random) -> tuple[Callable[[Any], Any], Any]:
-    """A call, and its answer."""
+    """Returns a call and its expected answer."""
     query = random.choice(QUERIES)
     needs = ROBOT.nv if query != "inverse_dynamics" else 3 * ROBOT.nv
     values = np.array([random.uniform(-3.0, 3.0) for _ in range(needs)]).reshape(-1, ROBOT.nv)
-    if query == "link_poses":  # read the general way
+    if query == "link_poses":  # decoded on the slow path
         return lambda robot: robot.link_poses(values[0]), ROBOT.link_poses(values[0])
     return lambda robot: getattr(robot, query)(*values), getattr(ROBOT, query)(*values)
 
@@ -138,8 +138,8 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def calls_through(kind: str, seed: int, faults: Faults, rounds: int) -> Iterator[tuple[float, float, bool]]:
-    """Four calls in each round, at the same time where the client can: the limit of each, how long it took, and whether
-    it was answered; its answer is right. In the end all is well, and the client too.
+    """Makes four calls per round, concurrent for `AsyncClient`, and checks their answers. Yields the time limit and the
+    duration of each call, and whether it was answered. The third call after the end of the faults is answered.
     """
     random = Random(seed)
     present = Faults()
@@ -191,7 +191,7 @@ def test_right_answers_or_errors_in_time(kind: str, seed: int, faults: Faults) -
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_what_is_lost_is_asked_again_under_its_id(kind: str) -> None:
+def test_lost_requests_are_sent_again_with_the_same_id(kind: str) -> None:
     world = World(MODELS, Faults(), 3)
     with calling(kind, world, timeout_s=2.0) as caller:
         robot = caller.robot()
@@ -217,8 +217,8 @@ def test_what_is_lost_is_asked_again_under_its_id(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 @pytest.mark.parametrize("limit_s", [0.001, 0.01, 0.1])
-def test_a_control_loop_never_asks_twice(kind: str, limit_s: float) -> None:
-    """Its time limit is shorter than the silence after which others do."""
+def test_a_control_loop_never_retries(kind: str, limit_s: float) -> None:
+    """Its time limit is shorter than the time before the first retry."""
     world = World(MODELS, Faults(), 3)
     with calling(kind, world) as caller:
         caller.robot()
@@ -228,12 +228,12 @@ def test_a_control_loop_never_asks_twice(kind: str, limit_s: float) -> None:
             ((fault, took_s),) = caller.together([question(Random(1))[0]], [limit_s])
             assert isinstance(fault, DynError)
             assert took_s <= limit_s + 1e-9
-        assert len(world.sent) == 30  # each once, and its cancel
+        assert len(world.sent) == 30  # one request and one cancel each
         assert caller.client.counters.retries == 0
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_both_tries_are_answered_and_one_is_taken(kind: str) -> None:
+def test_one_of_two_answers_is_accepted(kind: str) -> None:
     world = World(MODELS, Faults(), 3)
     with calling(kind, world) as caller:
         caller.robot()
@@ -251,8 +251,8 @@ def test_both_tries_are_answered_and_one_is_taken(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 @pytest.mark.parametrize("after_s", [0.01, 0.4])
-def test_a_call_outlives_its_server(kind: str, after_s: float) -> None:
-    """The request is lost with the server; it is asked again once there is another, long before its time is up."""
+def test_a_call_is_answered_by_the_restarted_server(kind: str, after_s: float) -> None:
+    """The request is lost with the server; it is sent again as soon as the next server is connected."""
     world = World(MODELS, Faults(work_s=0.0), 5)
     with calling(kind, world) as caller:
         caller.robot()
@@ -273,7 +273,7 @@ def test_a_call_outlives_its_server(kind: str, after_s: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_what_changes_the_server_is_not_asked_twice(kind: str) -> None:
+def test_requests_that_change_the_server_are_not_repeated(kind: str) -> None:
     world = World(MODELS, Faults(), 5)
     with calling(kind, world, timeout_s=30.0) as caller:
         caller.robot()
@@ -290,8 +290,8 @@ def test_what_changes_the_server_is_not_asked_twice(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 @pytest.mark.parametrize("query", ["health", "load_robot"])
-def test_a_server_that_says_nothing_is_gone_before_the_time_is_up(kind: str, query: str) -> None:
-    """A transport that goes on believing, as with a proxy between, or a peer that only greets."""
+def test_a_silent_server_is_reported_before_the_deadline(kind: str, query: str) -> None:
+    """The transport remains connected, for example through a proxy or to a peer that only completes the handshake."""
     world = World(MODELS, Faults(), 5)
     with calling(kind, world, timeout_s=600.0) as caller:
         caller.robot()
@@ -304,11 +304,11 @@ def test_a_server_that_says_nothing_is_gone_before_the_time_is_up(kind: str, que
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_short_calls_to_a_silent_server_say_so_in_the_end(kind: str) -> None:
+def test_short_calls_report_a_silent_server_after_a_while(kind: str) -> None:
     world = World(MODELS, Faults(), 5)
     with calling(kind, world) as caller:
         caller.robot()
-        world.run_until(world.now_s + 1e4)  # idle: this is no silence
+        world.run_until(world.now_s + 1e4)  # idle time does not count as silence
         world.faults.drop = 1.0
         call, _ = question(Random(1))
         codes = [caller.together([call], [1.0])[0][0].code for _ in range(14)]
@@ -317,7 +317,7 @@ def test_short_calls_to_a_silent_server_say_so_in_the_end(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_a_call_in_parts_has_one_time_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten requests of 0.6 s on average: each is within the limit of the call, all together are not."""
+    """Ten requests of 0.6 s on average: each is shorter than the time limit of the call, their sum is longer."""
     monkeypatch.setattr(parts, "PART_STEPS", 5)
     world = World(MODELS, Faults(), 5)
     with calling(kind, world, retries=0) as caller:
@@ -343,20 +343,20 @@ def test_a_call_in_parts_has_one_time_limit(kind: str, monkeypatch: pytest.Monke
         assert found.q.shape == (51, 2)
 
 
-def test_the_time_of_kernels_is_no_part_of_a_calls_limit() -> None:
-    """Parts that come after a notice have the limit anew, and with it the time in which no more news was due."""
+def test_compiling_does_not_count_towards_the_time_limit() -> None:
+    """A notice restarts the time limit for later parts, from the time when the next notice is due."""
     extension = TimeoutExtension("simulate", 100.0, 2.0, 30.0, lambda text: None)
     assert extension.left_s(101.5) == 0.5
     notice = Notice(1, 7, Progress("compiling", "a kernel is being compiled", 0.0, 1000.0))
     assert extension.until_s(notice, 101.8) == 111.8
     assert extension.left_s(102.0) == pytest.approx(2.8)
-    assert extension.until_s(notice, 131.0) == 132.0  # the limit, and what is allowed for compilers
+    assert extension.until_s(notice, 131.0) == 132.0  # the time limit plus `compile_wait_s`
     assert extension.left_s(131.0) == 1.0
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_a_server_that_was_heard_a_moment_ago_is_not_gone(kind: str) -> None:
-    """It answers for its health while it works, longer than the time after which silence means that it is gone."""
+def test_a_server_that_answers_health_requests_is_not_gone(kind: str) -> None:
+    """It answers health requests while it works for longer than `SILENT_S`."""
     world = World(MODELS, Faults(), 5)
     with calling(kind, world) as caller:
         caller.robot()
@@ -376,8 +376,8 @@ def test_a_server_that_was_heard_a_moment_ago_is_not_gone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_short_calls_to_a_busy_server_do_not_say_that_it_is_gone(kind: str) -> None:
-    """It answers for its health, which they ask for when they give up, though not more often than the long ones."""
+def test_short_calls_do_not_report_a_busy_server_as_gone(kind: str) -> None:
+    """It answers health requests, which short calls send when they give up, no more often than every `PROBE_S`."""
     world = World(MODELS, Faults(), 5)
     with calling(kind, world) as caller:
         caller.robot()
@@ -395,7 +395,7 @@ def test_short_calls_to_a_busy_server_do_not_say_that_it_is_gone(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_the_first_call_says_that_nothing_was_heard_before(kind: str) -> None:
+def test_the_first_call_reports_that_the_server_was_never_heard(kind: str) -> None:
     with (
         calling(kind, World(MODELS, Faults(drop=1.0), 5)) as caller,
         pytest.raises(DeadlineExceededError, match=r"within 1 s \(4 tries, never heard before\)"),
@@ -405,7 +405,7 @@ def test_the_first_call_says_that_nothing_was_heard_before(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_slow_work_is_waited_for(kind: str) -> None:
-    """A server that answers for its health is well, however long the work takes."""
+    """A server that answers health requests is alive, however long its work takes."""
     world = World(MODELS, Faults(), 5)
     with calling(kind, world, timeout_s=600.0) as caller:
         robot = caller.robot()
@@ -434,8 +434,8 @@ def test_pauses_grow_and_are_jittered() -> None:
     assert RetryPolicy(9, 0.1, Random(4)).pause_s(3) == RetryPolicy(9, 0.1, Random(4)).pause_s(3)
 
 
-def looks(tries: RetryState, until_s: float, **state: Any) -> list[tuple[float, Step | Cause]]:
-    """What looks from now on say, without those that say to wait."""
+def steps_of(tries: RetryState, until_s: float, **state: Any) -> list[tuple[float, Step | Cause]]:
+    """Returns the results of `look` every `LOOK_S`, with their times, without `Step.WAIT`."""
     found, now_s = [], tries.looked_s
     while now_s < until_s:
         now_s += LOOK_S
@@ -446,31 +446,31 @@ def looks(tries: RetryState, until_s: float, **state: Any) -> list[tuple[float, 
 
 
 @pytest.mark.parametrize("how", [{"repeatable": False}, {"is_long": True}, {"notified": True}, {"retries": 0}], ids=str)
-def test_silence_alone_is_no_reason_to_ask_again(how: dict[str, Any]) -> None:
-    """What changes the server, what is long, what the server says it is at, and where nobody wants it."""
+def test_some_requests_are_not_repeated_after_silence(how: dict[str, Any]) -> None:
+    """Requests that change the server, long ones, those in progress, and all if `retries` is 0."""
     options = {"repeatable": True, "is_long": False} | {k: v for k, v in how.items() if k in ("repeatable", "is_long")}
     tries = RetryState(RetryPolicy(how.get("retries", 3), 0.1), 0.0, 7, **options)
     tries.notified = how.get("notified", False)
-    assert {step for _, step in looks(tries, 5.0)} == {Step.PROBE}
-    again = tries.look(5.1, reaches=True, epoch=8, heard=True)  # a restart is one, where it may be sent twice
+    assert {step for _, step in steps_of(tries, 5.0)} == {Step.PROBE}
+    again = tries.look(5.1, reaches=True, epoch=8, heard=True)  # after a restart, repeatable requests are sent again
     assert again is (Cause.RESTARTED if how.get("repeatable") is False or "retries" in how else Step.AGAIN)
 
 
-def test_a_new_server_is_asked_as_often_as_the_one_before() -> None:
+def test_a_restart_resets_the_number_of_retries() -> None:
     tries = RetryState(RetryPolicy(3, 0.1, Random(1)), 0.0, 7, repeatable=True, is_long=False)
-    assert [step for _, step in looks(tries, 1.5)] == [Step.AGAIN] * 3
-    assert [step for _, step in looks(tries, 3.0, epoch=8)] == [Step.AGAIN] * 4  # at once, and after silence
+    assert [step for _, step in steps_of(tries, 1.5)] == [Step.AGAIN] * 3
+    assert [step for _, step in steps_of(tries, 3.0, epoch=8)] == [Step.AGAIN] * 4  # at once, then after each pause
     assert tries.count == 8
 
 
-def test_who_stood_still_does_not_blame_the_server() -> None:
+def test_a_suspended_process_does_not_report_a_silent_server() -> None:
     tries = RetryState(RetryPolicy(0, 0.1), 0.0, 7, repeatable=True, is_long=False)
     assert tries.look(1000.0, reaches=True, epoch=7, heard=False) is not Cause.SILENT
 
 
-def test_a_server_that_is_away_is_waited_for_no_longer_than_stated() -> None:
+def test_the_wait_for_a_lost_server_is_bounded() -> None:
     tries = RetryState(RetryPolicy(3, 0.1), 0.0, 7, repeatable=True, is_long=True)
-    found = looks(tries, 60.0, reaches=False)
+    found = steps_of(tries, 60.0, reaches=False)
     assert found[0][0] == pytest.approx(SILENT_S, abs=3 * LOOK_S)
     assert found[0][1] is Cause.GONE
 
@@ -482,7 +482,7 @@ def test_long_requests_are_those_beyond_the_limit() -> None:
     client.close()
 
 
-def test_a_cancel_is_nothing_else() -> None:
+def test_read_cancel_accepts_cancels_only() -> None:
     assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel"})) == 5
     assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel", "more": "x" * 100})) == 5
     assert read_cancel(msgpack.packb({"v": 1, "id": 5, "query": "cancel", "more": "x" * 300})) == 5

@@ -1,4 +1,4 @@
-"""Peers that take a connection and say nothing: a call ends in `UnavailableError`, within a bounded time."""
+"""Calls to peers that accept a connection and send nothing raise `UnavailableError` within a bounded time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.service.client.test_clients import Q
 from tests.service.conftest import WAIT_MS, assert_same
 
 pytestmark = pytest.mark.slow
-"""In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
+"""These tests run in real time and kill processes: `python -m pytest -m slow`."""
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
 
@@ -43,7 +43,7 @@ PROPERTIES = [(b"Socket-Type", b"ROUTER"), (b"Identity", b"")]
 
 
 class Peer:
-    """A TCP listener that greets as ZeroMQ does, or not, and then reads and keeps silent."""
+    """A TCP listener that completes the ZMTP handshake if `greets`, then reads and sends nothing."""
 
     def __init__(self, *, greets: bool) -> None:
         self._greets = greets
@@ -61,10 +61,10 @@ class Peer:
 
     def __exit__(self, *args: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._accepting.join()  # the last one accepted stands in the list after it, and not before
+        self._accepting.join()  # only afterwards is the last accepted connection in the list
         self._listener.close()
         for peer in self._open:
-            with contextlib.suppress(OSError):  # not connected: the other end has gone already
+            with contextlib.suppress(OSError):  # not connected: the client has closed it already
                 peer.shutdown(socket.SHUT_RDWR)
         for reader in self._readers:
             reader.join()
@@ -102,7 +102,7 @@ class Peer:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All periods a twentieth: the test is not about their length."""
+    """Divides all periods by 20, to shorten the test."""
     monkeypatch.setattr(channels, "_HANDSHAKE_MS", channels._HANDSHAKE_MS // 20)
     for module, name in ((channels, "_RENEW_S"), (tries, "PROBE_S"), (tries, "SILENT_S")):
         monkeypatch.setattr(module, name, getattr(module, name) / 20)
@@ -110,7 +110,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def health(kind: str, endpoint: str, timeout_s: float) -> tuple[Exception, float]:
-    """What a call on a new client raises, and after how long."""
+    """Returns the error of a call on a new client, and the time until it is raised, s."""
     begun = time.monotonic()
 
     async def awaited() -> None:
@@ -127,8 +127,8 @@ def health(kind: str, endpoint: str, timeout_s: float) -> tuple[Exception, float
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_one_that_does_not_greet_is_none(quick: None, kind: str) -> None:
-    """And it is left, and tried anew: it may have been one that was just about to die."""
+def test_a_peer_without_handshake_is_not_a_server(quick: None, kind: str) -> None:
+    """The client closes the connection and connects again, because the server may have been about to exit."""
     with Peer(greets=False) as peer:
         fault, took_s = health(kind, peer.endpoint, 1.0)
         assert isinstance(fault, UnavailableError)
@@ -139,17 +139,17 @@ def test_one_that_does_not_greet_is_none(quick: None, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_one_that_only_greets_is_gone_before_the_time_is_up(quick: None, kind: str) -> None:
-    """It reads everything and accepts every connection: only a question to the server itself shows it."""
+def test_a_peer_that_only_completes_the_handshake_is_reported_before_the_deadline(quick: None, kind: str) -> None:
+    """It accepts every connection and reads everything, so only an unanswered health request shows it."""
     with Peer(greets=True) as peer:
-        fault, _ = health(kind, peer.endpoint, 100_000.0)  # pytest's own limit comes first
+        fault, _ = health(kind, peer.endpoint, 100_000.0)  # pytest's time limit is shorter
         assert isinstance(fault, UnavailableError)
         assert b"health" in peer.received
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_the_connection_to_a_silent_server_is_replaced(quick: None, kind: str) -> None:
-    """A proxy may keep a connection open whose other end is gone."""
+    """A proxy may keep a connection open whose server has exited."""
 
     async def awaited() -> None:
         async with AsyncClient(peer.endpoint, timeout_s=240.0) as client:
@@ -215,7 +215,7 @@ with Peer(greets=True) as peer, Client(peer.endpoint, timeout_s=1.0, retries=0) 
 
 
 def test_a_full_queue_and_a_lost_server_leave_the_process_alive() -> None:
-    """libzmq with heartbeats aborts it at the next one (`Assertion failed: !_io_error`)."""
+    """With heartbeats, libzmq aborts the process at the next one (`Assertion failed: !_io_error`)."""
     code = """
 import socket, sys, time
 from dyn_service import Client
@@ -226,7 +226,7 @@ with socket.socket(socket.AF_UNIX) as listening:
     listening.listen()
     with Client(f"ipc://{sys.argv[1]}") as client:
         assert taken(listening, 1000 * SIZE) < 40 * SIZE
-        time.sleep(3.0)  # longer than the interval of the heartbeats that there were
+        time.sleep(3.0)  # longer than the former interval of heartbeats
         print("alive")
 """
     with tempfile.TemporaryDirectory() as folder:
@@ -235,8 +235,8 @@ with socket.socket(socket.AF_UNIX) as listening:
     assert (run.returncode, run.stdout, run.stderr) == (0, "alive\n", "")
 
 
-def test_the_socket_is_set_as_stated() -> None:
-    """What docs/reliability.md says of the bounds."""
+def test_socket_options() -> None:
+    """The bounds in docs/reliability.md."""
     with Client("tcp://127.0.0.1:9") as client:
         options = client._channel._socket  # type: ignore[attr-defined]
         assert options.getsockopt(zmq.HEARTBEAT_IVL) == 0
@@ -255,10 +255,10 @@ def test_the_socket_is_set_as_stated() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_a_reply_longer_than_a_message_may_be_closes_the_connection(
+def test_a_reply_longer_than_the_limit_closes_the_connection(
     quick: None, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody makes a client take more memory than it allows. ZeroMQ would not connect again: the next call does."""
+    """A long reply cannot exhaust the client's memory. ZeroMQ does not reconnect after it; the next call does."""
     monkeypatch.setattr(channels, "MAX_MESSAGE_BYTES", 5000)
     router = zmq.Context.instance().socket(zmq.ROUTER)
     router.setsockopt(zmq.LINGER, 0)
@@ -297,7 +297,7 @@ def test_a_reply_longer_than_a_message_may_be_closes_the_connection(
                 with pytest.raises((UnavailableError, DeadlineExceededError)):
                     client.run(core.plain("health"), 0.5)
                 assert client.list_robots() == []
-        assert len(senders) >= 2  # a connection was closed, and made anew
+        assert len(senders) >= 2  # the client has connected again
     finally:
         ended.set()
         thread.join()
@@ -305,8 +305,8 @@ def test_a_reply_longer_than_a_message_may_be_closes_the_connection(
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_a_server_in_the_place_of_a_stranger_is_found(quick: None, pendulum: Robot, kind: str) -> None:
-    """Something else listens at the port at first, and greets as ZeroMQ never would."""
+def test_a_server_that_replaces_one_of_another_protocol_is_found(quick: None, pendulum: Robot, kind: str) -> None:
+    """At first, a server of another protocol listens at the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         found: list[Any] = []
@@ -334,8 +334,8 @@ def test_a_server_in_the_place_of_a_stranger_is_found(quick: None, pendulum: Rob
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_a_server_in_the_place_of_a_silent_one_is_found_in_the_call(quick: None, pendulum: Robot, kind: str) -> None:
-    """The peer closes the connection, the next one is to a server that answers: the same call gets its answer."""
+def test_a_server_that_replaces_a_silent_peer_answers_the_same_call(quick: None, pendulum: Robot, kind: str) -> None:
+    """The peer closes the connection, and a server starts at its endpoint; the same call is answered."""
     with Peer(greets=True) as peer:
         endpoint = peer.endpoint
         found: list[Any] = []

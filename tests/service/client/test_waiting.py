@@ -1,4 +1,4 @@
-"""A call that has to wait for a compiler says so, and waits as long as its caller allows. Held by gates, not clocks."""
+"""Calls that wait for a compiler report it and wait as long as the caller allows. Tests use gates, not sleeps."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from tests.service.server.test_server import health
 
 Q = np.array([0.5])
 LONG_MS = 20_000.0
-"""What a request allows where the compiler is not to run out of time."""
+"""`compile_wait_ms` of requests that must not time out."""
 
 DEADLINE_MS = 1500.0
-"""Of requests behind a compiler: far beyond what they wait for anything else, also on a machine that is busy."""
+"""Deadline of requests behind a compiler: much longer than any other wait, also on a busy machine."""
 
 
 LIMIT_S = 1.0
-"""The time limit of calls that outlast it: less than until the second word, far more than until the first one."""
+"""Time limit of calls that outlast it: shorter than until the second notice, much longer than until the first."""
 
 
 class Gate:
-    """A compiler that waits: `begun` is set when it is asked, `open` lets it and all later ones go on."""
+    """A compiler that waits: `begun` is set when it is called; `open` releases this call and all later ones."""
 
     def __init__(self) -> None:
         self.begun, self._gate = threading.Event(), threading.Event()
@@ -80,13 +80,13 @@ def server(gate: Gate) -> Iterator[Server]:
     """A server whose robot has no kernels yet."""
     with Server([Robot.from_urdf(URDF / "pendulum.urdf")], endpoints=["tcp://127.0.0.1:0"]) as server:
         yield server
-        gate.open()  # it waits for who compiles when it stops
+        gate.open()  # a stopping server waits for its compiler
 
 
 def test_notices_come_before_the_reply(server: Server, gate: Gate, bare: Any) -> None:
     peer = bare(server.endpoints[0])
     peer.send(request(id=5, compile_wait_ms=LONG_MS))
-    for least_ms in (20.0, 1000.0):  # not for what is there at once; then once a second
+    for least_ms in (20.0, 1000.0):  # no notice for short waits; then one per second
         found = peer.receive()
         assert found.keys() == {"v", "id", "notice"}
         assert (found["v"], found["id"]) == (1, 5)
@@ -97,39 +97,39 @@ def test_notices_come_before_the_reply(server: Server, gate: Gate, bare: Any) ->
     gate.open()
     assert peer.receive()["ok"]
     assert server.service.metrics.to_dict()["counters"]["notices"] >= 2
-    assert peer.ask(request(id=6, compile_wait_ms=LONG_MS))["id"] == 6  # warm: nothing comes before it
+    assert peer.ask(request(id=6, compile_wait_ms=LONG_MS))["id"] == 6  # compiled: no notice comes first
 
 
-def test_who_does_not_ask_hears_nothing(server: Server, gate: Gate, bare: Any) -> None:
-    quiet, req, told = bare(server.endpoints[0]), bare(server.endpoints[0], zmq.REQ), bare(server.endpoints[0])
+def test_requests_without_compile_wait_get_no_notices(server: Server, gate: Gate, bare: Any) -> None:
+    quiet, req, notified = bare(server.endpoints[0]), bare(server.endpoints[0], zmq.REQ), bare(server.endpoints[0])
     quiet.send(request(id=1))
     assert gate.begun.wait(WAIT_MS / 1e3)
-    req.send(request(id=2, compile_wait_ms=LONG_MS))  # a REQ socket takes one reply: news would be taken for it
-    told.send(request(id=3, compile_wait_ms=LONG_MS))
+    req.send(request(id=2, compile_wait_ms=LONG_MS))  # a REQ socket receives one reply, so a notice would replace it
+    notified.send(request(id=3, compile_wait_ms=LONG_MS))
     for _ in range(2):
-        assert "notice" in told.receive()
+        assert "notice" in notified.receive()
     gate.open()
     assert quiet.receive()["ok"]
     assert req.receive()["ok"]
-    assert told.receive()["ok"]
+    assert notified.receive()["ok"]
 
 
-def test_what_waits_behind_a_compiler_is_told_and_excused(server: Server, gate: Gate, bare: Any) -> None:
-    """Its deadline passes in the queue while another's kernel is made: that does not count, as far as it allows."""
+def test_time_behind_a_compiler_does_not_count_towards_the_deadline(server: Server, gate: Gate, bare: Any) -> None:
+    """Its deadline passes in the queue while a kernel is compiled: this does not count, up to `compile_wait_ms`."""
     first, second = bare(server.endpoints[0]), bare(server.endpoints[0])
     first.send(request(id=1))
     assert gate.begun.wait(WAIT_MS / 1e3)
-    batch = {"q": array(np.zeros((20_000, 1)))}  # so long that it waits unread
+    batch = {"q": array(np.zeros((20_000, 1)))}  # so long that it is queued undecoded
     second.send(request(id=2, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=LONG_MS))
     assert second.receive()["notice"]["text"] == "gravity_forces of robot 'pendulum' is being compiled"
     second.send(request(id=3, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=1.0))
-    assert second.receive()["id"] == 3  # the notice: hence it has been received
+    assert second.receive()["id"] == 3  # a notice: the server has received it
     second.send(request(id=4, inputs=batch, deadline_ms=DEADLINE_MS))
     second.send(request(id=5, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=LONG_MS))
     found = second.receive()
     while found["id"] != 5:
         found = second.receive()
-    assert "notice" in found  # 4, which was sent before it, has been received too
+    assert "notice" in found  # so request 4, sent before 5, has been received too
     threading.Event().wait(1.2e-3 * DEADLINE_MS)
     gate.open()
     replies: dict[int, Any] = {}
@@ -142,7 +142,7 @@ def test_what_waits_behind_a_compiler_is_told_and_excused(server: Server, gate: 
         assert replies[number]["error"]["code"] == "DEADLINE_EXCEEDED"
 
 
-def test_others_are_served_meanwhile(server: Server, gate: Gate, bare: Any) -> None:
+def test_other_requests_are_answered_while_the_server_compiles(server: Server, gate: Gate, bare: Any) -> None:
     peer = bare(server.endpoints[0])
     peer.send(request(id=1))
     assert gate.begun.wait(WAIT_MS / 1e3)
@@ -158,7 +158,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
 
 
 def run(kind: str, endpoint: str, ask: Callable[[Any], Any], timeout_s: float, **arguments: Any) -> Any:
-    """The answer by either client. The time limit is that of the call alone: what comes before it takes no compiler."""
+    """Returns the answer by either client. `timeout_s` applies to `ask` only, not to the description of the robot."""
     arguments["timeout_s"] = WAIT_MS / 1e3
     if kind == "Client":
         with Client(endpoint, **arguments) as client:
@@ -175,7 +175,7 @@ def run(kind: str, endpoint: str, ask: Callable[[Any], Any], timeout_s: float, *
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 @pytest.mark.parametrize("what", ASKED)
 def test_calls_outlast_the_compiler(server: Server, gate: Gate, pendulum: Robot, kind: str, what: str) -> None:
-    """The second word comes a second after the first: the time limit is over by then."""
+    """The second notice arrives 1 s after the first, when the time limit has passed."""
     heard: list[str] = []
 
     def on_wait(text: str) -> None:
@@ -200,8 +200,8 @@ async def _picked(asking: Any, pick: Callable[[Any], Any]) -> Any:
     return pick(await asking)
 
 
-class Told:
-    """Answers all with `ok`, and `stats` with news of a compiler before it."""
+class Notifying:
+    """Answers all queries with `ok`; sends a notice before the answer to `stats`."""
 
     def __init__(self, again_ms: float = 100.0) -> None:
         self.asked: list[str] = []
@@ -220,7 +220,7 @@ def failing(text: str) -> None:
 
 
 def test_a_listener_that_raises_ends_its_own_call() -> None:
-    with Impostor(Told()) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=failing) as client:
+    with Impostor(Notifying()) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=failing) as client:
         for _ in range(2):
             with pytest.raises(RuntimeError, match="the listener fails at x"):
                 client.stats()
@@ -228,7 +228,7 @@ def test_a_listener_that_raises_ends_its_own_call() -> None:
 
 
 def test_a_listener_that_raises_ends_its_own_awaited_call() -> None:
-    """And no other that waits at the same time."""
+    """Concurrent calls continue."""
 
     async def ask(endpoint: str) -> None:
         async with AsyncClient(endpoint, timeout_s=240.0, on_wait=failing) as client:
@@ -239,20 +239,20 @@ def test_a_listener_that_raises_ends_its_own_awaited_call() -> None:
                 assert answer == {"status": "ok"}
             assert await client.health() == {"status": "ok"}
 
-    with Impostor(Told()) as impostor:
+    with Impostor(Notifying()) as impostor:
         asyncio.run(ask(impostor.endpoint))
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_the_longest_waits_work(kind: str) -> None:
-    """Both limits at their most, and a server that says it will be silent for years."""
+    """Both limits at their maximum, and a server that announces years without a notice."""
     heard: list[str] = []
 
     async def awaited(endpoint: str, **limits: Any) -> Any:
         async with AsyncClient(endpoint, **limits) as client:
             return await client.stats()
 
-    with Impostor(Told(again_ms=1e12)) as impostor:
+    with Impostor(Notifying(again_ms=1e12)) as impostor:
         limits = {"timeout_s": MAX_WAIT_S, "compile_wait_s": MAX_WAIT_S, "on_wait": heard.append}
         if kind == "AsyncClient":
             answer = asyncio.run(awaited(impostor.endpoint, **limits))
@@ -262,7 +262,7 @@ def test_the_longest_waits_work(kind: str) -> None:
     assert (answer, heard) == ({"status": "ok"}, ["x"])
 
 
-def test_a_listener_may_not_ask_its_own_client() -> None:
+def test_a_listener_may_not_call_its_own_client() -> None:
     heard: list[str] = []
 
     def ask(text: str) -> None:
@@ -272,16 +272,16 @@ def test_a_listener_may_not_ask_its_own_client() -> None:
         with Client(impostor.endpoint, timeout_s=240.0) as other:
             assert other.health() == {"status": "ok"}
 
-    told = Told()
-    with Impostor(told) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=ask) as client:
+    notified = Notifying()
+    with Impostor(notified) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=ask) as client:
         assert client.stats() == {"status": "ok"}
         assert client.health() == {"status": "ok"}
     assert len(heard) == 1
-    assert told.asked == ["stats", "health", "health"]
+    assert notified.asked == ["stats", "health", "health"]
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_no_longer_than_the_caller_allows(server: Server, gate: Gate, kind: str) -> None:
+def test_a_call_waits_no_longer_than_the_caller_allows(server: Server, gate: Gate, kind: str) -> None:
     limits = {"timeout_s": 1.0, "compile_wait_s": 0.25}
     with pytest.raises(DeadlineExceededError) as caught:
         run(kind, server.endpoints[0], ASKED["a state"], **limits)
@@ -294,7 +294,7 @@ def test_no_longer_than_the_caller_allows(server: Server, gate: Gate, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_a_call_that_allows_nothing_is_told_nothing(server: Server, gate: Gate, kind: str) -> None:
+def test_a_call_without_compile_wait_gets_no_notices(server: Server, gate: Gate, kind: str) -> None:
     with pytest.raises(DeadlineExceededError, match=r"within 0.25 s \(\d tr(y|ies), last heard [\d.]+ s ago\)$"):
         run(kind, server.endpoints[0], ASKED["a state"], timeout_s=0.25, compile_wait_s=0)
     assert server.service.metrics.to_dict()["counters"]["notices"] == 0
@@ -304,7 +304,7 @@ def test_a_call_that_allows_nothing_is_told_nothing(server: Server, gate: Gate, 
 def test_a_call_that_waits_logs_it_once(
     server: Server, gate: Gate, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opener = threading.Timer(1.5, gate.open)  # after the second word, which is not logged
+    opener = threading.Timer(1.5, gate.open)  # after the second notice, which is not logged
     opener.start()
     with caplog.at_level(logging.WARNING, logger="dyn_service.service.client"):
         run(kind, server.endpoints[0], ASKED["a state"], timeout_s=LIMIT_S)
@@ -317,7 +317,7 @@ def test_a_call_that_waits_logs_it_once(
     ]
 
 
-def test_late_news_of_an_earlier_call_is_dropped(server: Server, gate: Gate, pendulum: Robot) -> None:
+def test_late_notices_of_an_earlier_call_are_dropped(server: Server, gate: Gate, pendulum: Robot) -> None:
     with Client(server.endpoints[0], timeout_s=240.0, compile_wait_s=0.1) as client:
         robot = client.robot("pendulum")
         client.timeout_s = 0.1
@@ -326,7 +326,7 @@ def test_late_news_of_an_earlier_call_is_dropped(server: Server, gate: Gate, pen
         heard: list[str] = []
         client._on_wait = heard.append
         client.timeout_s = 20.0
-        threading.Event().wait(1.2)  # news of it comes in meanwhile
+        threading.Event().wait(1.2)  # a notice of it arrives meanwhile
         assert client.health()["status"] == "ok"
         assert heard == []
         client.compile_wait_s = 20.0
@@ -336,12 +336,12 @@ def test_late_news_of_an_earlier_call_is_dropped(server: Server, gate: Gate, pen
 
 @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, 1.1e6, 1e307, "1"])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_what_may_be_allowed(kind: Any, value: Any) -> None:
+def test_compile_wait_is_checked(kind: Any, value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"compile_wait_s must be a number of seconds from 0 to 1e\+06"):
         kind("tcp://127.0.0.1:9", compile_wait_s=value)
 
 
-def test_the_command_line_says_that_it_waits(server: Server, gate: Gate, pendulum: Robot) -> None:
+def test_the_command_line_reports_that_it_waits(server: Server, gate: Gate, pendulum: Robot) -> None:
     words = ["gravity_forces", "q=[0.5]", "--server", server.endpoints[0], "--timeout", str(WAIT_MS / 1e3)]
     command = [sys.executable, "-m", "dyn_service", "call", *words]
     pipe = subprocess.PIPE
@@ -354,7 +354,7 @@ def test_the_command_line_says_that_it_waits(server: Server, gate: Gate, pendulu
     assert json.loads(out) == {"forces": pendulum.gravity_forces(Q).tolist()}
 
 
-def test_the_command_line_waits_no_longer_than_it_is_told(server: Server, gate: Gate) -> None:
+def test_the_command_line_waits_no_longer_than_compile_wait(server: Server, gate: Gate) -> None:
     words = [
         "gravity_forces",
         "q=[0.5]",
@@ -371,11 +371,11 @@ def test_the_command_line_waits_no_longer_than_it_is_told(server: Server, gate: 
     assert "error: gravity_forces: no answer from" in done.stderr
 
 
-def test_the_clock_adds_up_what_lies_within(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_sums_compile_time_within_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
     monkeypatch.setattr("dyn_service.service.server.answering.jobs.perf_counter_ns", lambda: now)
     clock = CompileClock()
-    clock.ended()  # nothing was begun
+    clock.ended()  # nothing had begun
     for begin, end in ((10, 20), (30, 50)):
         now = begin
         clock.begun("a")
@@ -389,8 +389,8 @@ def test_the_clock_adds_up_what_lies_within(monkeypatch: pytest.MonkeyPatch) -> 
     assert clock.within_ns(50, 60) == 0
 
 
-def test_a_notice_is_no_reply_to_an_older_client() -> None:
-    """It has neither `ok` nor outputs: who reads it as a reply finds none."""
+def test_an_older_client_does_not_accept_a_notice_as_a_reply() -> None:
+    """It has neither `ok` nor outputs, so an older client does not accept it as a reply."""
     from dyn_service.service.client.core import read_head
     from dyn_service.service.protocol.messages import ReplyHead
     from tests.service.protocol.test_golden_bytes import golden
@@ -402,11 +402,11 @@ def test_a_notice_is_no_reply_to_an_older_client() -> None:
 
 @pytest.mark.parametrize("look", ["reaches", "send"])
 def test_a_reply_that_arrives_just_before_the_socket_is_used_is_received(look: str) -> None:
-    """ZeroMQ signals a reply once: what else uses the socket must not take that signal from the event loop."""
+    """ZeroMQ signals a reply once; other uses of the socket must not consume the signal of the event loop."""
 
     async def received_after() -> bytes | None:
         with zmq.Context() as context, context.socket(zmq.ROUTER) as server:
-            server.bind("inproc://signals")  # there a message has arrived as soon as it is sent
+            server.bind("inproc://signals")  # over inproc, a message arrives when it is sent
             channel = open_async_channel("inproc://signals", context)
             try:
                 assert channel.send(b"request")
