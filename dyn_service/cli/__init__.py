@@ -6,8 +6,8 @@ launch       `dyn launch`, `dyn run`, commands of single nodes
 node, topic, param, service   commands for running nodes, as in ROS 2
 bag, bag_recording   `dyn bag`
 view, foxglove   `dyn view`, `dyn foxglove`
-keys, metrics, new   `dyn keys`, `dyn metrics`, `dyn new`;  templates/: what `dyn new` writes
+keys, metrics, new   `dyn keys`, `dyn metrics`, `dyn new`;  templates/: files that `dyn new` copies
 calling      values and output of `dyn call`
-finding      the default server; completion of names
+finding      default server; completion of names
 progress, yaml_text   output; values as YAML
 """

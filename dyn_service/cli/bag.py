@@ -33,7 +33,7 @@ def record(
         float | None, typer.Option("--duration", "-d", metavar="SECONDS", help="How long. (default: until Ctrl-C)")
     ] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="ENDPOINT", help="Record the requests to this server, in place of topics.")
+        str | None, typer.Option(metavar="ENDPOINT", help="Record the requests to this server, not topics.")
     ] = None,
     listen: Annotated[
         str,
@@ -49,7 +49,7 @@ def record(
     from dyn_service.cli.bag_recording import record_requests, record_topics
 
     if (server is None) == (not topics and not all_):
-        raise UsageError("say what to record: topics, --all, or --server ENDPOINT")
+        raise UsageError("name topics to record, or give --all or --server ENDPOINT")
     file = output or Path(f"bag_{datetime.now():%Y%m%d_%H%M%S}.mcap")
     if server is not None:
         return record_requests(file, server, listen, robot or [], duration)
@@ -80,7 +80,7 @@ def verify(
     bag: _Bag,
     robot: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="A robot's file, in place of the one in the bag, or if it is missing there."),
+        typer.Option(metavar="FILE", help="A robot's file; replaces the one in the bag."),
     ] = None,
     joints: Annotated[
         str | None,
@@ -90,7 +90,7 @@ def verify(
         str | None, typer.Option(metavar="ENDPOINT", help="Ask this server. (default: this version, in this process)")
     ] = None,
     engine: Annotated[
-        Literal["dyn_service", "pinocchio"], typer.Option(help="Whose dynamics: ours, or Pinocchio's.")
+        Literal["dyn_service", "pinocchio"], typer.Option(help="The dynamics library that computes the answers.")
     ] = "dyn_service",
     within: Annotated[
         float | None,
@@ -102,7 +102,7 @@ def verify(
     from dyn_service.cli.bag_recording import verify_bag
 
     if server is not None and engine != "dyn_service":
-        raise UsageError("--server and --engine: one of the two")
+        raise UsageError("--server and --engine exclude each other")
     return verify_bag(bag, robot or [], joints, server, engine, within)
 
 
@@ -189,12 +189,12 @@ def mend(bag: _Bag) -> None:
     what = (
         "its summary is rebuilt from its messages"
         if done.ended
-        else f"{done.lost} bytes of a chunk that was not finished were taken away"
+        else f"{done.lost} bytes of an unfinished chunk are removed"
     )
     indices = f", and the index of {done.indices} of its chunks" if done.indices else ""
     say(f"mended: {bag}; {what}{indices}")
 
 
 def needed() -> None:
-    """Refuses to go on without the libraries of bags."""
+    """Raises an error if a library for bags is not installed."""
     require("a bag", "mcap", "mcap_ros2", "rosbags")

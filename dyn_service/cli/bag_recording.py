@@ -25,7 +25,7 @@ from dyn_service.graph.middleware.stop import Stop, stopping
 from dyn_service.graph.middleware.topics import runtime_dir
 from dyn_service.service.protocol.sockets import receive_checked
 
-_PATIENCE_MS = 60_000
+_ANSWER_TIMEOUT_MS = 60_000
 
 
 def record_topics(file: Path, topics: list[str], duration_s: float | None) -> int:
@@ -40,7 +40,7 @@ def record_topics(file: Path, topics: list[str], duration_s: float | None) -> in
             recorder.close()
     _done(writer)
     if missed:
-        tell(f"missed: {missed} messages were published and did not come in time")
+        tell(f"missed: {missed} published messages were not received in time")
     if malformed:
         tell(f"malformed: {malformed} messages did not match their type")
     return 0
@@ -52,7 +52,7 @@ def record_requests(file: Path, server: str, listen: str, robots: list[Path], du
     with stopping() as stop, BagWriter(file) as writer:
         requests.describe(writer, known, robots)
         recorder = requests.RequestRecorder(server, listen, writer, tell)
-        # on standard output, by itself: scripts read it
+        # the only line on standard output: scripts read it
         say(f"ready: {recorder.endpoint} for {server}, robots: {', '.join(known) or 'none'}")
         try:
             recorder.run(_until(stop, duration_s))
@@ -60,7 +60,7 @@ def record_requests(file: Path, server: str, listen: str, robots: list[Path], du
             recorder.close()
     _done(writer)
     if recorder.dropped:
-        tell(f"dropped: {recorder.dropped} messages that nobody took in time")
+        tell(f"dropped: {recorder.dropped} messages, because the receiver did not read them in time")
     return 0 if recorder.whole else 1
 
 
@@ -75,7 +75,7 @@ def play_bag(file: Path, topics: list[str], rate: float, start_s: float, delay_s
                 player.run(going_on, 0.0)
         finally:
             player.close()
-    say(f"played {player.played} messages; the latest came {1e3 * player.latest_s:.1f} ms late")
+    say(f"played {player.played} messages, at most {1e3 * player.latest_s:.1f} ms late")
 
 
 def verify_bag(
@@ -104,7 +104,7 @@ def verify_bag(
 
 @contextlib.contextmanager
 def _asked(server: str) -> Iterator[Answer]:
-    """The answers of a server, in order."""
+    """Yields a function that sends a request to the server and returns its answer."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         try:
@@ -114,8 +114,8 @@ def _asked(server: str) -> Iterator[Answer]:
 
         def answer(request: bytes) -> bytes:
             socket.send(request)
-            if not socket.poll(_PATIENCE_MS):
-                raise DeadlineExceededError(f"server {server!r} did not answer within {_PATIENCE_MS // 1000} s")
+            if not socket.poll(_ANSWER_TIMEOUT_MS):
+                raise DeadlineExceededError(f"server {server!r} did not answer within {_ANSWER_TIMEOUT_MS // 1000} s")
             return receive_checked(socket, server)
 
         yield answer

@@ -1,11 +1,10 @@
 """Measures speed on this machine, next to Pinocchio.
 
-Every figure is the processor's time per state, of all threads, so that what else runs on a machine does not count.
-Where Pinocchio is installed (`pip install pin`), each round times us and it in turn, so that both meet the same noise;
-a ratio is the median over rounds of theirs by ours, with its spread. A single call goes from Python and back on one
-state. A batch is one call on many states for us, on one thread. It is held against two ways with Pinocchio: a loop over
-`rnea` and its like in Python, and, where the bindings have it, one call of `rneaInParallel` or `abaInParallel` for all
-states, on one thread as well, into an array made before.
+Each figure is CPU time per state, summed over threads, so that other processes do not count. If Pinocchio is installed
+(`pip install pin`), each round times both libraries in turn, so that noise affects both. A ratio is the median over
+rounds of Pinocchio's time divided by ours, with the 10th and 90th percentile. A single call evaluates one state from
+Python. A batch is one call on one thread; it is compared with a Python loop over `rnea`, `aba` or `crba`, and, if the
+bindings have them, with one call of `rneaInParallel` or `abaInParallel` on one thread, into a preallocated array.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PEER_STATES = 512
 
 
 _THEIRS = {"inverse_dynamics": "rnea", "forward_dynamics": "aba", "mass_matrix": "crba"}
-"""The peer's functions that answer our queries."""
+"""Pinocchio's functions for the same quantities."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def _pinocchio() -> Any | None:
 
 
 def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
-    robot = Robot.from_file(path, mimic=False)  # as the peer has it, whose `aba` refuses joints that follow
+    robot = Robot.from_file(path, mimic=False)  # Pinocchio's `aba` refuses mimic joints
     rng = np.random.default_rng(0)
     q, v, a = rng.uniform(-1.0, 1.0, (3, batch, robot.nv))
     tau = robot.inverse_dynamics(q, v, a)
@@ -120,16 +119,14 @@ def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
         )
         at_once = batches.get(query)
         if at_once is not None:
-            columns = tuple(np.asfortranarray(x.T) for x in arrays)  # a state each
+            columns = tuple(np.asfortranarray(x.T) for x in arrays)  # one state per column
             there = partial(_whole, at_once, columns, batch)
             rows.append(_compare(robot, query, batch, f"{name}InParallel(1)", whole, there))
     return rows
 
 
 def _in_parallel(peer: Any, model: Any, batch: int) -> dict[str, Callable[..., Any]]:
-    """The peer's own functions for batches, on one thread: arrays with a column for each state, in and out; none where
-    it was built without them.
-    """
+    """Returns Pinocchio's functions for batches, by query; arrays have one column per state. Empty without OpenMP."""
     if not hasattr(peer, "rneaInParallel"):
         return {}
     pool, result = peer.ModelPool(model, 1), np.zeros((model.nv, batch), order="F")

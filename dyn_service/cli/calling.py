@@ -44,13 +44,13 @@ _UNPACKED: Mapping[str, Callable[[Any, str], Any]] = {
     "contacts": unpack_contacts,
     "overlay": unpack_overlay,
 }
-"""By kind of input: what is written as a map, read as a server reads it."""
+"""Functions that read inputs given as maps, by kind of input; the server reads them in the same way."""
 
 _NAMES_MEAN = "all movable joints, in the order of the arrays"
 
 _LEGEND = """\
-name(input, may_be_left_out?, option=default|other) -> outputs
---robot NAME says which robot, names=A,B,.. in which order its joints are in the arrays, those of the answer too.
+name(input, optional?, option=default|other) -> outputs
+--robot NAME selects the robot; names=A,B,.. is the order of its joints in the arrays of the request and the answer.
 Queries above verify take verify=true, which adds the formulations' residuals.
 """
 
@@ -58,10 +58,10 @@ Queries above verify take verify=true, which adds the formulations' residuals.
 def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
     """Returns the inputs and options of a command line: a JSON object, overridden by `name=value` arguments.
 
-    A value is JSON, or numbers divided by commas, or else a text.
+    A value is JSON, or numbers separated by commas, or a text.
 
     Raises:
-        InvalidArgumentError: The text is no JSON object, or a word is no `name=value`.
+        InvalidArgumentError: The text is not a JSON object, or an argument does not look like `name=value`.
     """
     values: dict[str, Any] = {}
     if text is not None:
@@ -97,14 +97,14 @@ def ask(
         query: A query of the table, or a query about the server.
         robot: The robot's name; None is the server's only one.
         values: Inputs and options.
-        timeout_s: The time limit.
-        compile_wait_s: How long, beyond it, to wait while the server compiles.
-        on_wait: Told what the server compiles.
-        keys: The key file, for a server that asks for keys.
+        timeout_s: Time limit.
+        compile_wait_s: Additional time while the server compiles.
+        on_wait: Called with a description of what the server compiles.
+        keys: Key file, for a server that requires keys.
         server_key: The server's public key, if it is not in that file.
 
     Raises:
-        DynError: What the client raises.
+        DynError: The request failed, see `Client`.
     """
     everything = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
     if query not in everything:
@@ -258,7 +258,7 @@ def _read_value(name: str, text: str) -> Any:
         return _json(text)
     except ValueError as fault:
         if text[:1] in ("[", "{"):
-            raise InvalidArgumentError(f"{name} begins like JSON and is not JSON: {fault}", path=name) from None
+            raise InvalidArgumentError(f"{name} begins like JSON but is invalid: {fault}", path=name) from None
     try:
         return [float(part) for part in text.split(",")] if "," in text else float(text)
     except ValueError:

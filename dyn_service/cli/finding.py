@@ -1,4 +1,4 @@
-"""The default server, that of the running launch or the default endpoint, and completion of names."""
+"""The default server (that of the running launch, else the default endpoint) and completion of names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from dyn_service.graph.middleware.discovery import Discovery
 
 _LISTENS_S = 0.2
-"""Seconds in which a process on this machine accepts a connection."""
+"""Timeout, s, for a connection to a process on this machine."""
 
 
 def find_server(said: str | None) -> str:
     """Returns the given endpoint, else that of the only running server, else the default.
 
     Raises:
-        FailedPreconditionError: There are several.
+        FailedPreconditionError: Several servers are running.
         PermissionDeniedError: A folder of running nodes belongs to another user, or others can write to it.
     """
     if said is not None:
@@ -41,7 +41,7 @@ def find_server(said: str | None) -> str:
 
 
 def _listens(endpoint: str) -> bool:
-    """Returns whether any process listens there."""
+    """Returns whether a process listens at this endpoint."""
     place = urlsplit(endpoint)
     try:
         socket.create_connection((place.hostname, place.port), _LISTENS_S).close()
@@ -90,7 +90,7 @@ def transitions(incomplete: str) -> list[str]:
 
 
 def parameters(context: Context, incomplete: str) -> list[str]:
-    """Returns the parameter names of the node given before."""
+    """Returns the parameter names of the node that the command line names."""
     from dyn_service.graph.middleware.discovery import full
     from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 

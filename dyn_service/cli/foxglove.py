@@ -43,19 +43,19 @@ def foxglove(
     from dyn_service.graph.middleware.stop import stopping
     from dyn_service.view.foxglove import FoxgloveServer
 
-    logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # of clients' faults, in the words of a library
+    logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # it logs errors of clients
     with stopping() as stop:
         server = FoxgloveServer(topics or ["*"], runtime_folders, tell, _found, host, port, origin or ())
-        along = FramesAlong(topics or ["*"], tell) if frames else None
+        fallback = FallbackFrames(topics or ["*"], tell) if frames else None
         try:
             say(f"serving {server.url}: in Foxglove, Open connection, Foxglove WebSocket; Ctrl-C ends it")
             server.run(lambda: not stop.requested)
         finally:
-            if along is not None:
-                along.close()
+            if fallback is not None:
+                fallback.close()
             server.close()
     if server.missed:
-        tell(f"missed: {server.missed} messages were published and did not come in time")
+        tell(f"missed: {server.missed} published messages were not received in time")
     if server.malformed:
         tell(f"malformed: {server.malformed} messages did not match their type")
     return 0
@@ -66,9 +66,9 @@ def _found(topic: str, kind: str) -> None:
 
 
 NAME = "frames_along"
-"""Of the nodes, in the plants' namespaces."""
-PATIENCE_S = 3.0
-"""So long the nodes of a launch that begins may take until one of them publishes frames."""
+"""Name of the nodes, in the plants' namespaces."""
+GRACE_S = 3.0
+"""Time for a starting launch to publish frames itself, s."""
 _LOOK_S = 0.5
 _ANSWER_S = 2.0
 _TURN_S = 0.005
@@ -84,17 +84,17 @@ class _Key(NamedTuple):
         return self.plant.rpartition("/")[0]
 
 
-class FramesAlong:
-    """Runs them, in a thread, until `close`.
+class FallbackFrames:
+    """Publishes tf, from a thread, for plants without a tf publisher, until `close`.
 
     Args:
-        topics: Those that are asked for, full names or patterns: frames that nobody asks for are not published.
-        say: Told what is done, and what cannot be.
-        patience_s: How long a plant may be without frames.
+        topics: Topics to serve, full names or patterns; frames are published only if a tf topic matches.
+        say: Called with a line for each plant whose frames are published or cannot be.
+        grace_s: How long a plant may be without frames before they are published.
     """
 
-    def __init__(self, topics: Sequence[str], say: Callable[[str], None], patience_s: float = PATIENCE_S) -> None:
-        self._topics, self._say, self._patience_s = tuple(topics), say, patience_s
+    def __init__(self, topics: Sequence[str], say: Callable[[str], None], grace_s: float = GRACE_S) -> None:
+        self._topics, self._say, self._grace_s = tuple(topics), say, grace_s
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._discovery = Discovery()
         self._since: dict[_Key, float] = {}
@@ -104,7 +104,7 @@ class FramesAlong:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends them."""
+        """Stops publishing and joins the thread."""
         self._ended.set()
         self._thread.join()
 
@@ -136,7 +136,7 @@ class FramesAlong:
         now = time.monotonic()
         self._since = {key: self._since.get(key, now) for key in wanted}
         for key, found in wanted.items():
-            if key not in self._made and now - self._since[key] >= self._patience_s:
+            if key not in self._made and now - self._since[key] >= self._grace_s:
                 parameters = self._parameters(key, found)
                 if parameters is not None:
                     self._made[key] = self._begun(key, parameters)
@@ -156,7 +156,7 @@ class FramesAlong:
         return RobotStatePublisherParameters(**{**said, **files})
 
     def _begun(self, key: _Key, parameters: RobotStatePublisherParameters) -> RobotStatePublisher | None:
-        """One for this plant; None, for good, where there can be none."""
+        """Returns a started publisher for this plant; None if it cannot start, which is not retried."""
         node = RobotStatePublisher.alone(f"{key.namespace}/{NAME}", parameters, key.folder, self._context)
         node.services()
         try:
@@ -180,7 +180,7 @@ def _publishes(found: Found, kind: type[PlantState | TFMessage]) -> bool:
 
 
 def _has_frames(key: _Key, nodes: Sequence[Found]) -> bool:
-    """Whether others publish frames for it."""
+    """Returns whether another node publishes frames for the plant."""
     names = {f"{key.namespace}/tf", "/tf"}
     return any(
         end.name in names and end.type == ros_type(TFMessage)

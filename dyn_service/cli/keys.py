@@ -41,14 +41,14 @@ def new(
 
     keys = KeyFolder(folder)
     if server == (name is not None):
-        raise InvalidArgumentError("say whose key it is: a NAME, or --server", path="name")
+        raise InvalidArgumentError("give the NAME of the key's holder, or --server", path="name")
     if name is None:
         say(f"made {keys.server_file}; its public key is {keys.make_server().public}")
         return
     if role not in ROLES:
         raise InvalidArgumentError(f"--role must be one of {', '.join(ROLES)}, found '{role}'", path="role")
     file = keys.make(name, ROLES[role], public=public, to=output)
-    made = f"made {file}: hand it to {name} and keep no copy" if file else f"{name} has access now"
+    made = f"made {file}: give it to {name} and keep no copy" if file else f"{name} has access now"
     say(f"{made}; server: {keys.server_keys().public}")
 
 
@@ -79,11 +79,14 @@ def list_(
 
 
 @app.command()
-def revoke(name: Annotated[str, typer.Argument(metavar="NAME")], folder: _Folder = "") -> None:
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, see `dyn keys list`.")],
+    folder: _Folder = "",
+) -> None:
     """Take a key's access away; running servers close its connections within a second."""
     from dyn_service.service.server.administration.access import KeyFolder
 
-    say(f"{name} has no access any more, revoked {KeyFolder(folder).revoke(name).revoked}")
+    say(f"{name} no longer has access, revoked {KeyFolder(folder).revoke(name).revoked}")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`dyn launch`."""
+"""`dyn launch`, `dyn run`, and the commands `dyn server`, `dyn plant` and `dyn controller`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def launch(
             log_level=log_level,
             check=check,
         )
-    except (InvalidArgumentError, NotFoundError) as error:  # of the files and arguments: nothing was started
+    except (InvalidArgumentError, NotFoundError) as error:  # in files or arguments; nothing was started
         raise UsageError(str(error)) from None
 
 
@@ -63,7 +63,7 @@ def _file(words: list[str]) -> tuple[Path, dict[str, str]]:
     named = [word for word in words[:2] if ":=" not in word]
     if not named:
         raise UsageError(f"name a launch file; {shipped.PACKAGE} ships {', '.join(shipped.launch_files())}")
-    # a second word without `:=` is the file of a package, unless the first one is a file: then it is a wrong argument
+    # a second word without `:=` is a package's launch file, or a wrong argument if the first word is a file
     of_package = len(named) == 2 and words[:2] == named and not Path(named[0]).is_file() and "=" not in named[1]
     file = shipped.find_launch_file(named[of_package], package=named[0] if of_package else None)
     arguments = assigned(words[2 if of_package else 1 :])
@@ -72,8 +72,8 @@ def _file(words: list[str]) -> tuple[Path, dict[str, str]]:
     return file, arguments
 
 
-OWN_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""All that follows is the node's, `--help` too."""
+NODE_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Context settings that pass all further arguments to the node, including `--help`."""
 
 
 def run(
@@ -89,11 +89,11 @@ def run(
         say(context.get_help(), nl=False)
         return 0
     if not package:
-        raise UsageError(f"name a package and its node; there are {', '.join(map('/'.join, registry.all_names()))}")
+        raise UsageError(f"name a package and its node: one of {', '.join(map('/'.join, registry.all_names()))}")
     known = registry.names(package)
     if not known:
         packages = {home for home, _ in registry.all_names()}
-        raise UsageError(f"no nodes of a package {package!r} are registered{did_you_mean(package, packages)}")
+        raise UsageError(f"package {package!r} has no registered nodes{did_you_mean(package, packages)}")
     kind = registry.find(package, node)
     if kind is None:
         near = did_you_mean(node, known)
@@ -102,7 +102,7 @@ def run(
 
 
 def own_nodes() -> dict[str, Callable[[typer.Context], int]]:
-    """Adds the commands of this package's nodes: server, plant, controller."""
+    """Returns the commands for nodes of this package: server, plant, controller."""
     return {name: _command(name) for name in ("server", "plant", "controller")}
 
 

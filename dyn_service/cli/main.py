@@ -29,13 +29,16 @@ from dyn_service.cli import foxglove, launch, node, param, robots, service, topi
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
-from dyn_service.cli.progress import ROBOT, LogLevel, UsageError, bar, in_our_words, say, tell
+from dyn_service.cli.progress import ROBOT, LogLevel, UsageError, bar, reworded, say, tell
 
 if TYPE_CHECKING:
     from dyn_service.service.server.settings import ServerSettings
 
 _LOG = logging.getLogger(__name__)
 _NEGATIVE = re.compile(r"-(?!1$)([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+_LISTED = {"NODE": "dyn node list", "TOPIC": "dyn topic list", "SERVICE": "dyn service list"}
+"""Commands that print the values of a missing argument, by its placeholder."""
 
 _Server = Annotated[
     str | None,
@@ -63,7 +66,7 @@ app = typer.Typer(
 
 
 def main() -> NoReturn:
-    """Runs the command of the arguments and exits with its status."""
+    """Runs the command line and exits with the command's status."""
     if threading.current_thread() is threading.main_thread():
         raise_outside_of_imports()
     try:
@@ -87,8 +90,8 @@ def main() -> NoReturn:
             sys.exit(130)
         if not hasattr(error, "exit_code"):
             raise
-        error.message = in_our_words(getattr(error, "message", "") or "")  # type: ignore[attr-defined]
-        error.show()  # type: ignore[attr-defined]  # a fault in the usage, as click tells it
+        error.message = reworded(getattr(error, "message", "") or "") or _hint(error)  # type: ignore[attr-defined]
+        error.show()  # type: ignore[attr-defined]  # wrong usage, reported by click
         sys.exit(error.exit_code)
     sys.exit(status if isinstance(status, int) else 0)
 
@@ -169,16 +172,18 @@ def serve(
     log_level: LogLevel = "info",
     keys: Annotated[
         str | None,
-        typer.Option(help="Who needs a key: remote (clients on other machines) or required (all). (default: remote)"),
+        typer.Option(
+            help="Which clients need a key: remote (those on other machines) or required (all). (default: remote)"
+        ),
     ] = None,
     keys_folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the keys. (default: that of `dyn keys`)")
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Log file of who loaded and unloaded which robot.")
+        Path | None, typer.Option(metavar="FILE", help="Log file of robots that clients loaded and unloaded.")
     ] = None,
 ) -> int:
-    """Answer questions about robots over ZeroMQ, until SIGINT or SIGTERM."""
+    """Answer queries about robots over ZeroMQ, until SIGINT or SIGTERM."""
     import msgspec
 
     from dyn_service.service.server.settings import NODE, ServerSettings, read_settings
@@ -186,7 +191,7 @@ def serve(
     from dyn_service.support.arguments import full_name
 
     name = full_name("/", NODE)
-    os.environ[logs.FORMAT], os.environ[logs.LEVEL] = log_format, log_level  # what its workers have to say, too
+    os.environ[logs.FORMAT], os.environ[logs.LEVEL] = log_format, log_level  # for the workers
     logs.set_up(name, log_format, level=log_level)
 
     def line(text: str) -> None:
@@ -195,7 +200,7 @@ def serve(
     try:
         settings = read_settings(config) if config is not None else ServerSettings()
         if prepare is not None and prepare_for:
-            raise UsageError("give --prepare, --no-prepare or --prepare-for, not two of them", path="prepare")
+            raise UsageError("give only one of --prepare, --no-prepare and --prepare-for", path="prepare")
         given: dict[str, Any] = {
             "root": root,
             "mimic": mimic,
@@ -212,7 +217,7 @@ def serve(
     except DynError as error:
         if log_format == "text":
             raise
-        _LOG.error("%s", error)  # a line like the others
+        _LOG.error("%s", error)  # as JSON
         return 1
     return 0
 
@@ -229,12 +234,12 @@ def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> None:
             ready(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}")
 
     try:
-        server.bind()  # workers are made before this process is set apart, and are not
+        server.bind()  # starts the workers, which do not get this process's real-time settings
         apart = apply(settings.realtime, _LOG.warning, polls=False)
         if apart:
             _LOG.info(apart)
         server.serve_forever(announce)
-    except BaseException:  # Ctrl-C too, before the server itself looks after it
+    except BaseException:  # Ctrl-C too, before the server handles it
         server.stop()
         raise
 
@@ -253,7 +258,7 @@ def call(
     inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs and options as one JSON object.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit.")] = 5.0,
     compile_wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to wait beyond that while the server compiles.")
+        float, typer.Option(metavar="SECONDS", help="Additional time while the server compiles.")
     ] = DEFAULT_COMPILE_WAIT_S,
     key: _Key = None,
     server_key: _ServerKey = None,
@@ -295,10 +300,16 @@ def metrics(
 
 
 app.command(rich_help_panel="Launches and nodes")(launch.launch)
-app.command(context_settings=launch.OWN_WORDS, rich_help_panel="Launches and nodes")(launch.run)
+app.command(context_settings=launch.NODE_ARGUMENTS, rich_help_panel="Launches and nodes")(launch.run)
 for _name, _run in launch.own_nodes().items():
-    app.command(_name, context_settings=launch.OWN_WORDS, rich_help_panel="Launches and nodes")(_run)
+    app.command(_name, context_settings=launch.NODE_ARGUMENTS, rich_help_panel="Launches and nodes")(_run)
 app.command(rich_help_panel="Running systems")(foxglove.foxglove)
+
+
+def _hint(error: Exception) -> str:
+    """Returns how to find a missing argument; empty for other errors."""
+    listing = _LISTED.get(getattr(getattr(error, "param", None), "metavar", None) or "")
+    return f"`{listing}` prints those that run." if listing else ""
 
 
 def _fail(message: str, status: int = 1) -> NoReturn:

@@ -1,8 +1,8 @@
 """`dyn metrics`: a server's metrics for Prometheus, from a separate process, so that the server is not delayed.
 
-Each time they are fetched the server is asked for its `stats`. While it does not answer `dyn_up` is 0; where it
-refuses, such as a key whose role is not `admin`, it is 1. In both cases `dyn_scrape_fault` has the error's code,
-standard error the sentence, and there is nothing else. docs/metrics.md has them all.
+Each scrape sends the query `stats`. `dyn_up` is 0 if the server does not answer, and 1 if it answers or refuses, for
+example because the key's role is not `admin`. In case of an error, `dyn_scrape_fault` has its code, standard error its
+message, and no other metrics are returned. docs/metrics.md lists all metrics.
 """
 
 from __future__ import annotations
@@ -19,29 +19,27 @@ from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentE
 from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.sockets import MAX_PORT
 
-_UP = "Whether the server answers, if only that it refuses."
+_UP = "Whether the server answers; a refusal is an answer."
 _DOWN = (UnavailableError, DeadlineExceededError)
 
 
 class ServerCollector:
-    """Returns the metrics of a server in Prometheus's format.
-
-    Args:
-        client: Of the server.
-    """
+    """Collects the metrics of a client's server for Prometheus."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._told = ""
 
     def collect(self) -> Iterator[Metric]:
-        """The server's numbers now."""
+        """Yields the server's current metrics."""
         try:
             stats = self._client.stats()
         except DynError as error:
             self._tell(error.code, f"error: {error}")
             yield GaugeMetricFamily("dyn_up", _UP, 0 if isinstance(error, _DOWN) else 1)
-            fault = GaugeMetricFamily("dyn_scrape_fault", "Why there are no other numbers.", labels=["code"])
+            fault = GaugeMetricFamily(
+                "dyn_scrape_fault", "Code of the error because of which there are no other metrics.", labels=["code"]
+            )
             fault.add_metric([error.code], 1)
             yield fault
             return
@@ -75,24 +73,24 @@ class ServerCollector:
         yield limits
 
     def _tell(self, code: str, line: str) -> None:
-        """Says a line on standard error, once for each change."""
+        """Writes a line to standard error when the error's code changes."""
         if code != self._told:
             self._told = code
             tell(line)
 
 
 def serve_metrics(endpoint: str, listen: str, keys: Path | None = None, server_key: str | None = None) -> None:
-    """Answers Prometheus at `http://HOST:PORT/metrics` until it is interrupted.
+    """Serves metrics at `http://HOST:PORT/metrics` until SIGINT.
 
     Args:
         endpoint: Where the server listens.
         listen: `HOST:PORT`.
-        keys: The key file, for a server that asks for keys; `stats` needs the role `admin`.
+        keys: Key file, for a server that requires keys; `stats` needs the role `admin`.
         server_key: The server's public key, if it is not in that file.
 
     Raises:
         InvalidArgumentError: `listen` is not HOST:PORT.
-        UnavailableError: It is taken.
+        UnavailableError: The address cannot be used.
     """
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port[:9]) > MAX_PORT:

@@ -65,16 +65,15 @@ def new_package(template: str, name: str, folder: Path) -> list[Path]:
     """Writes a package of that name below the folder.
 
     Args:
-        template: One of the folders in `templates/`.
-        name: The package's: small letters, digits and underscores.
-        folder: Where it is to stand; the package gets a folder `name` of its own in it.
+        template: Name of a folder in `templates/`.
+        name: Name of the package: lower-case letters, digits and underscores.
+        folder: Parent of the package's folder `name`.
 
     Returns:
         The files that were written.
 
     Raises:
-        InvalidArgumentError: The name is invalid or in use, the package exists, or the folder is
-            not there.
+        InvalidArgumentError: The name is invalid or in use, the package exists, or the folder does not exist.
     """
     check_name(name)
     target = _target(folder, name)
@@ -98,14 +97,14 @@ def new_launch_file(name: str, folder: Path) -> list[Path]:
 
 
 def check_name(name: str) -> None:
-    """Checks that a name is valid for a package or node, and is not that of another module.
+    """Checks that a name is valid for a package or node, and that no module has it.
 
     Raises:
-        InvalidArgumentError: It is one of these; the sentence says which.
+        InvalidArgumentError: The name is invalid, a keyword or an existing module; the message says which.
     """
     _check_letters(name)
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
-        raise InvalidArgumentError(f"'{name}' is a word of Python's and no name for a package or node", path="name")
+        raise InvalidArgumentError(f"'{name}' is a Python keyword: choose another name", path="name")
     if name in sys.stdlib_module_names or name == "tests" or importlib.util.find_spec(name) is not None:
         raise InvalidArgumentError(f"'{name}' is the name of an existing module: choose another", path="name")
 
@@ -113,18 +112,18 @@ def check_name(name: str) -> None:
 def _check_letters(name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or len(name) > _LONGEST:
         raise InvalidArgumentError(
-            f"a name must have small letters, digits and underscores, begin with a letter and be no longer than "
-            f"{_LONGEST}, found '{name}'",
+            "a name must have lower-case letters, digits and underscores, begin with a letter and have at most "
+            f"{_LONGEST} characters, found '{name}'",
             path="name",
         )
 
 
 def _target(folder: Path, name: str) -> Path:
     if not folder.is_dir():
-        raise InvalidArgumentError(f"folder must be one that is there, found '{folder}'", path="folder")
+        raise InvalidArgumentError(f"the folder '{folder}' does not exist", path="folder")
     target = folder / name
     if target.exists():
-        raise InvalidArgumentError(f"'{target}' already exists, and nothing is overwritten", path="name")
+        raise InvalidArgumentError(f"'{target}' already exists and is not overwritten", path="name")
     return target
 
 

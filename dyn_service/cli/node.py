@@ -22,7 +22,7 @@ Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wai
 
 
 def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
-    """The answer of one of the services that every node has."""
+    """Calls one of the services that every node has, and returns the response."""
     from dyn_service.graph.middleware.discovery import Discovery, full
 
     discovery = Discovery()

@@ -84,8 +84,8 @@ def dump(name: Name, timeout: Timeout = 2.0) -> None:
     folder = str(Discovery().node(full(name)).folder)
     nested: dict[str, Any] = {}
     for dotted, value in _values(name, timeout).items():
-        if folder in flow(value):  # a socket of this launch, which ends with it: the next one has its own
-            say(f"# left to the launch: {dotted}: {flow(value)}")
+        if folder in flow(value):  # a socket of this launch; the next launch has another one
+            say(f"# omitted, set by each launch: {dotted}: {flow(value)}")
             continue
         *above, last = dotted.split(".")
         table = nested
@@ -102,7 +102,7 @@ def save(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     timeout: Timeout = 2.0,
 ) -> None:
-    """Write the values that were set since the node started to its parameter file, and change nothing else in it."""
+    """Write values that were set while the node ran to its parameter file; comments and other values stay."""
     from dyn_service.cli.yaml_text import edited, flow
     from dyn_service.graph.middleware.discovery import full
     from dyn_service.graph.middleware.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
@@ -125,14 +125,14 @@ def save(
         say(line)
     if changes and (yes or typer.confirm(f"Write {file}?")):
         place = file.resolve()
-        temporary = place.with_name(f"{place.name}.part")  # the file is whole at any time
+        temporary = place.with_name(f"{place.name}.part")  # the file is complete at any time
         temporary.write_bytes(made.encode("utf-8"))
         shutil.copymode(place, temporary)
         temporary.replace(place)
 
 
 def _values(name: str, timeout: float) -> dict[str, Any]:
-    """All of a node's parameters, by their dotted names."""
+    """Returns all parameters of a node, by dotted name."""
     from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
     return ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values

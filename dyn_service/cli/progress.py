@@ -16,18 +16,18 @@ from dyn_service.support.logs import printable
 
 
 def say(text: Any, *, nl: bool = True) -> None:
-    """Writes text on standard output; names and messages in it may be strangers'."""
+    """Writes text to standard output; control characters, such as those of a robot's name, are escaped."""
     typer.echo(printable(str(text)), nl=nl)
 
 
 def tell(line: str) -> None:
-    """Writes a line on standard error."""
+    """Writes a line to standard error; control characters are escaped."""
     typer.echo(printable(line), err=True)
 
 
 @contextmanager
 def bar(name: str, kernels: int) -> Iterator[Callable[[], None]]:
-    """A progress bar where someone watches."""
+    """Shows a progress bar if standard error is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -42,21 +42,21 @@ LogLevel = Annotated[
     typer.Option(metavar="LEVEL", help="Lowest level to log: debug, info, warning or error."),
 ]
 ROBOT = "A robot file (URDF, MJCF, SDFormat or xacro), or the name of a shipped robot, see `dyn robots`."
-"""The help of an argument that `taken` reads."""
+"""Help text of arguments that `robot_file` resolves."""
 
 
 class UsageError(InvalidArgumentError):
-    """A command was called wrongly: the status is 2, as for an option that it does not have."""
+    """Wrong usage of a command; the exit status is 2, as for an unknown option."""
 
 
-def in_our_words(message: str) -> str:
-    """What the library of the command line says of a value, as we say it."""
+def reworded(message: str) -> str:
+    """Returns an error message of click, with the type of an invalid number as in other errors of this package."""
     message = re.sub(r"Input should be a valid number\b.*", "expected a number", message)
     return re.sub(r"Input should be a valid integer\b.*", "expected a whole number", message)
 
 
 def assigned(arguments: list[str] | None) -> dict[str, str]:
-    """Values by the names that they are given to.
+    """Returns the values of `name:=value` arguments, by name.
 
     Raises:
         UsageError: An argument does not look like `name:=value`.
@@ -70,8 +70,8 @@ def assigned(arguments: list[str] | None) -> dict[str, str]:
     return given
 
 
-def taken(given: Path, tell: Callable[[str], None]) -> Path:
-    """Returns the robot's file, or the shipped one of that name; `tell` is called with the path of the latter."""
+def robot_file(given: Path, tell: Callable[[str], None]) -> Path:
+    """Returns the path of a robot file; for the name of a shipped robot, calls `tell` with its path."""
     found = shipped.find_robot(given)
     if found != given:
         tell(f"{given}: {found}")

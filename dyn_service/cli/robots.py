@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dyn_service.cli.progress import ROBOT, UsageError, assigned, bar, say, taken, tell
+from dyn_service.cli.progress import ROBOT, UsageError, assigned, bar, robot_file, say, tell
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.support import shipped
 
@@ -60,7 +60,7 @@ def check(
         typer.Option("--kernels/--no-kernels", help="Compile the kernels of control loops, for their certificates."),
     ] = True,
 ) -> int:
-    """Read a robot and report what was kept, merged, defaulted, dropped and doubted, and how exact its kernels are."""
+    """Read a robot; report masses, merged links, defaults, unused parts, warnings, and rounding errors of kernels."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -68,7 +68,7 @@ def check(
     from dyn_service.support.logs import printable
 
     given = assigned(arguments)
-    file = taken(file, tell)
+    file = robot_file(file, tell)
     with Console(stderr=True).status(f"reading {escape(printable(str(file)))}"):
         robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
     if not dynamics:
@@ -90,7 +90,7 @@ def check(
         say(f"worst {found['worst']:.1e} of {found['states']} states, bound {bound:g}")
     if not found["worst"] <= bound:
         raise FailedPreconditionError(
-            f"{file}: the formulations are {found['worst']:.1e} apart, expected at most {bound:g}"
+            f"{file}: the formulations differ by {found['worst']:.1e}, expected at most {bound:g}"
         )
     return 0
 
@@ -115,12 +115,12 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write a robot in another format, and list line by line what that format cannot hold."""
+    """Write a robot in another format, and list what that format cannot represent."""
     from dyn_service.parsing.conversion import convert as converted
     from dyn_service.parsing.report import table
 
     notes = converted(
-        taken(source, tell),
+        robot_file(source, tell),
         target,
         format=to,
         root=root,
@@ -148,4 +148,4 @@ def bench(
 
     if not files:
         raise UsageError("name a robot to time, such as panda; dyn robots lists the shipped ones")
-    return run([taken(file, tell) for file in files], batch=batch, json_output=json_output)
+    return run([robot_file(file, tell) for file in files], batch=batch, json_output=json_output)

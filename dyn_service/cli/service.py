@@ -48,7 +48,7 @@ def call(
     if words and "/srv/" in words[0]:
         kind = words.pop(0)
         if kind != end.type:
-            raise UsageError(f"service {end.name!r} is of {end.type}, found {kind}")
+            raise UsageError(f"service {end.name!r} has the type {end.type}, found {kind}")
     values = parsed(words.pop(0), "VALUES") if words else {}
     if words or not isinstance(values, dict | None):
         raise UsageError("VALUES must be one map, such as '{names: [rate_hz]}'")

@@ -149,7 +149,7 @@ def pub(
         message = from_builtins(by_type(kind), {"data": given} if not isinstance(given, dict | None) else given or {})
     except (InvalidArgumentError, NotFoundError) as error:
         raise UsageError(str(error)) from None
-    with stopping() as stop:  # an interrupt while the node is made or closed would leave a part of it open
+    with stopping() as stop:  # Ctrl-C while the node is created or closed would leave sockets open
         subscribers = publish(Discovery(), full(topic), message, rate, 1 if once else times, stop)
     if stop.requested:
         raise KeyboardInterrupt
@@ -158,7 +158,7 @@ def pub(
 
 
 def _decoder(discovery: Discovery, topic: str, kind: str | None) -> tuple[str, Callable[[memoryview], Any]]:
-    """The type of a topic, and how a frame becomes values; one of a type that nobody knows here is shown as it is."""
+    """Returns the topic's type and a function that decodes a frame; unknown types are decoded without their fields."""
     import msgspec
 
     from dyn_service.messages import by_type, decode, ros_type
@@ -171,18 +171,18 @@ def _decoder(discovery: Discovery, topic: str, kind: str | None) -> tuple[str, C
     except NotFoundError:
         if kind is not None:
             raise
-        _warn(f"{called} is not known here: its messages are shown as they come")
-        return called, _as_it_comes
+        _warn(f"message type {called} is unknown: its messages are shown without field checks")
+        return called, _undeclared
     return ros_type(known), lambda frame: msgspec.to_builtins(decode(known, frame))
 
 
-def _as_it_comes(frame: memoryview) -> Any:
+def _undeclared(frame: memoryview) -> Any:
     import msgspec
 
     try:
         return msgspec.msgpack.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidArgumentError("a message that is not MessagePack") from None
+        raise InvalidArgumentError("a message is not valid MessagePack") from None
 
 
 def _part(value: Any, field: str, kind: str) -> Any:
@@ -191,7 +191,7 @@ def _part(value: Any, field: str, kind: str) -> Any:
             from dyn_service.support.suggestions import did_you_mean
 
             near = did_you_mean(name, value) if isinstance(value, dict) else ""
-            raise UsageError(f"a {kind} has no {field!r}{near}")
+            raise UsageError(f"{kind} has no {field!r}{near}")
         value = value[name]
     return value
 

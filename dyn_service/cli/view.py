@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyn_service.cli.bag import needed
-from dyn_service.cli.progress import ROBOT, assigned, say, taken, tell
+from dyn_service.cli.progress import ROBOT, assigned, robot_file, say, tell
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support import shipped
 from dyn_service.support.optional import require
@@ -36,7 +36,7 @@ def view(
     robot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help=f"For a bag: the robot, if the bag does not have it or another one is wanted. {ROBOT}"
+            metavar="FILE", help=f"For a bag: the robot, if the bag does not contain it or to show another. {ROBOT}"
         ),
     ] = None,
     node: Annotated[
@@ -46,8 +46,8 @@ def view(
     topic: Annotated[
         str | None,
         typer.Option(
-            help="For a bag: which joint states. (default: the only ones) Live: their topic, or an endpoint, "
-            "tcp://HOST:PORT. (default: /joint_states)"
+            help="For a bag: topic of the joint states. (default: the only one) With --live: their topic, or an "
+            "endpoint, tcp://HOST:PORT. (default: /joint_states)"
         ),
     ] = None,
     root: Annotated[str | None, typer.Option(help="How the root link can move: fixed, planar or floating.")] = None,
@@ -77,11 +77,11 @@ def view(
     elif target.suffix == ".mcap" or (target.is_dir() and (target / "metadata.yaml").is_file()):
         model, looks, motion = _bag(target, robot, topic, root)
     elif target.is_dir():
-        raise InvalidArgumentError(f"{str(target)!r} is neither the report of a launch (report.json) nor a bag")
+        raise InvalidArgumentError(f"folder {str(target)!r} contains neither a launch's report (report.json) nor a bag")
     else:
-        model, looks = _robot(taken(target, tell), {"root": root or "fixed"}, assigned(arguments))
+        model, looks = _robot(robot_file(target, tell), {"root": root or "fixed"}, assigned(arguments))
     if live and motion is not None:
-        raise InvalidArgumentError("--live shows a robot: name its file, not a recording")
+        raise InvalidArgumentError("--live needs a robot file, found a recording")
     for note in looks.notes:
         tell(note)
     tell(f"preparing {model.name}")
@@ -123,7 +123,7 @@ def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tupl
 def _report(
     folder: Path, node: str | None, other: Path | None, root: str | None
 ) -> tuple[Robot, Looks, Motion, Ground | None]:
-    """A plant of a launch's report, as it was started, and what it stood on."""
+    """Returns a plant of a launch's report: robot, meshes, motion and ground."""
     from dyn_service.view.motions import of_report
     from dyn_service.view.scene import Ground
 
@@ -137,7 +137,7 @@ def _report(
 
 
 def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) -> tuple[Robot, Looks, Motion]:
-    """A robot of a bag, as the bag describes it unless another is named, and how it moved."""
+    """Returns the robot of a bag (or the named one), its meshes and its motion."""
     needed()
     from dyn_service import Robot
     from dyn_service.graph.bags.reader import BagReader
@@ -148,15 +148,15 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
     with BagReader(file) as bag:
         chosen = states_topic(bag, topic)
         if not bag.whole:
-            tell(f"bag {str(file)!r} was not ended: it is shown as far as it goes")
+            tell(f"bag {str(file)!r} is incomplete: it is shown up to its last message")
         if robot is not None:
-            model, looks = _robot(taken(robot, tell), {"root": root or "fixed"}, {})
+            model, looks = _robot(robot_file(robot, tell), {"root": root or "fixed"}, {})
         else:
             described = description_in(bag, chosen)
             if described is None:
                 raise InvalidArgumentError(
-                    f"bag {str(file)!r} does not say whose joints {chosen!r} has, by a topic robot_description: "
-                    "name the robot's file, --robot"
+                    f"bag {str(file)!r} has no topic robot_description for {chosen!r}: "
+                    "name the robot's file with --robot"
                 )
             called = f"{described[0]} of {file}"
             description = reading.read_text(described[1], source=called)

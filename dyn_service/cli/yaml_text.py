@@ -15,10 +15,10 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def parsed(text: str, name: str) -> Any:
-    """The value that the text is.
+    """Returns the value of a YAML text; `name` is the argument, for errors.
 
     Raises:
-        UsageError: It is no YAML.
+        UsageError: The text is not valid YAML.
     """
     try:
         return parse_document(text, name).value
@@ -27,19 +27,19 @@ def parsed(text: str, name: str) -> Any:
 
 
 def flow(value: Any) -> str:
-    """The value on one line."""
+    """Returns the value as YAML on one line."""
     text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, width=1 << 30)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
 def block(value: Any) -> str:
-    """The value over several lines, with the last one's end."""
+    """Returns the value as YAML over several lines, with a line end."""
     text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, sort_keys=False, allow_unicode=True)
     return text.removesuffix("...\n")
 
 
 def edited(text: str, file: str, values: Mapping[Place, Any]) -> str:
-    """The text with other values at these places and all else as it was: comments, order, spaces.
+    """Returns the text with these values replaced; comments, order and spaces are kept.
 
     Raises:
         ConfigurationError: A value cannot be changed alone, because it is merged or has an alias.
@@ -62,7 +62,7 @@ def edited(text: str, file: str, values: Mapping[Place, Any]) -> str:
 
 
 def _spans(node: Any, value: Any) -> Iterator[tuple[int, int, str]]:
-    """Returns start and end of the value in the text, and its replacement; nothing if unknown."""
+    """Yields start, end and replacement of the value's parts in the text; nothing if the value is not there."""
     if isinstance(node, yaml.SequenceNode) and isinstance(value, list) and len(value) == len(node.value):
         for below, item in zip(node.value, value, strict=True):
             yield from _spans(below, item)

@@ -1,4 +1,4 @@
-"""What a client is told of a robot is enough to stand in for it: the same joints, limits, topology, sizes."""
+"""A robot's description gives a client the robot's joints, limits, topology and sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROBOTS = {
 
 @pytest.fixture(params=ROBOTS, scope="module")
 def pair(request: pytest.FixtureRequest) -> tuple[Robot, RemoteDescribed]:
-    """A robot, and what a client makes of its description as JSON has it."""
+    """A robot, and a client's view of it from its description as JSON."""
     source, root = ROBOTS[request.param]
     robot = Robot.from_urdf(source, root=root)  # type: ignore[arg-type]
     told = json.loads(json.dumps(robot.description.to_dict()))
@@ -35,7 +35,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[Robot, RemoteDescribed]:
 
 
 def test_joints_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> None:
-    """Planes, axes and pitches too: positions convert and move alike, to the last bit."""
+    """Planes, axes and pitches too: positions are converted and integrated with the same bits."""
     here, there = (each.configuration for each in pair)
     assert here.names == there.names
     for one, other in zip(here.joints, there.joints, strict=True):
@@ -68,7 +68,7 @@ def test_joints_are_the_topology(pair: tuple[Robot, RemoteDescribed]) -> None:
 
 
 def test_sizes_are_those_of_the_answers(pair: tuple[Robot, RemoteDescribed]) -> None:
-    """Every symbol of the table is a size."""
+    """Every symbol of the table is the name of a size."""
     robot, described = pair
     sizes = described.description.sizes
     assert {

@@ -1,4 +1,4 @@
-"""The public names, what importing them brings along, and what the base install can do without."""
+"""The public names, the modules that they import, and the base install without optional libraries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HERE = {
     "tree",
     "with_payload",
 }
-"""What only a robot in this process has: its files, trees and kernels."""
+"""Attributes of robots in this process only: files, trees and kernels."""
 
 ENGINE = ("casadi", "llvmlite", "scipy", "defusedxml", "typer", "rich", "yaml", "matplotlib")
 
@@ -89,7 +89,7 @@ def test_clients_bring_no_engine_along() -> None:
     assert modules == set()
     inner = [name for name in run(code).split() if name.startswith("dyn_service.")]
     allowed = ("service.client", "service.protocol", "api", "errors", "support.suggestions", "connect")
-    # And how positions move; not the trees and the files they come from.
+    # Configurations too, but neither trees nor robot files.
     joints = {"model", "model.arrays", "model.configuration", "model.joints", "model.inertia", "model.description"}
     joints |= {"model.order", *(f"model.joints.{name}" for name in ("base", "axial", "free", "rotations"))}
     others = {name.removeprefix("dyn_service.") for name in inner} - {"service", "support"}
@@ -118,7 +118,7 @@ def test_table_is_what_clients_offer() -> None:
 
 
 def test_both_robots_offer_the_same() -> None:
-    """What `connect` gives may be asked anything that is public on either side, but for what is a place's own."""
+    """Local and remote robots have the same public attributes, except for those listed here."""
     for kind, own in ((RemoteRobot, {"client", "with_timeout"}), (Robot, HERE)):
         assert {name for name in dir(kind) if not name.startswith("_")} - set(dir(RobotQueries)) == own
 

@@ -1,4 +1,4 @@
-"""A new row of the table works whatever its inputs are called: what they mean is their kind."""
+"""The meaning of an input is its kind, not its name: a new row of the table may name its inputs freely."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def other_names(tree: Any, q_goal: Any, rate: Any, speeding_up: Any, weight: Any
 
 @pytest.fixture
 def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[spec.Query]:
-    """A row as another author would write it, its position called q_goal."""
+    """A row whose inputs have unusual names; its position is `q_goal`."""
     monkeypatch.setattr(newton_euler, "other_names", other_names, raising=False)
     before = dict(declaring._QUERIES)
 
@@ -91,12 +91,12 @@ def server(row: spec.Query) -> Iterator[Server]:
 
 
 def test_a_server_answers_it(row: spec.Query, server: Server) -> None:
-    """The same bits, one state and many, with wrenches and without, by the short way and the general one."""
+    """Local and remote answers are equal bit by bit: one state and batches, with and without wrenches, both paths."""
     here = server.service.robots["double_pendulum"]
     push = Wrench(here.link_names[-1], force=(1.0, 2.0, 3.0))
     with Client(server.endpoints[0], timeout_s=240.0) as client:
         there = client.robot("double_pendulum")
-        for lead in ((), (), (3,)):  # the second is answered by the short way
+        for lead in ((), (), (3,)):  # the second request takes the fast path
             q = np.broadcast_to(here.random_configuration(seed=4), (*lead, here.nq))
             v, a = np.random.default_rng(0).normal(size=(2, *lead, here.nv))
             for acting in (None, push):
@@ -111,7 +111,7 @@ def test_a_server_says_what_is_wrong_by_its_names(row: spec.Query, server: Serve
     far[-1] = 1e300
     with Client(server.endpoints[0], timeout_s=240.0) as client:
         ask = client.robot("double_pendulum").under_other_names  # type: ignore[attr-defined]
-        ask(q, v, v)  # from here on by the short way
+        ask(q, v, v)  # further requests take the fast path
         for given, path, words in (
             ((2 * q, v, v), "inputs.q_goal", "q_goal of joint 'root_joint' has a quaternion of length 2"),
             ((far, v, v), "inputs.q_goal", "q_goal of joint 'joint_2' is 1e\\+300 rad"),
@@ -124,11 +124,11 @@ def test_a_server_says_what_is_wrong_by_its_names(row: spec.Query, server: Serve
 
 
 def late(self: Any, q: Position, *, weight: Gravity = None, v: Velocity) -> EffortResult:
-    """What is needed stands after what may be left out."""
+    """A required input after an optional one."""
 
 
 def may_be_left_out(self: Any, q: Position, v: Velocity = 0.0) -> EffortResult:
-    """A velocity that may be left out."""
+    """An optional input whose kind has no default."""
 
 
 def unread(self: Any, q: Position, *, colour: Literal["red", "blue"] = "red") -> EffortResult:

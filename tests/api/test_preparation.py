@@ -1,4 +1,4 @@
-"""What is prepared is what a first call would compile: all of it, and nothing else."""
+"""Preparation compiles exactly the kernels that first calls would compile."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_simulate_compiles_what_is_prepared(fresh: Robot) -> None:
     fresh.simulate(state, state, dt=1e-3, steps=1, contacts=held)
     asked, ready = made(fresh), prepared("simulate")
     assert asked <= ready
-    assert rows(asked) == rows(ready)  # of each row every method is made
+    assert rows(asked) == rows(ready)  # preparation compiles every method of each row
 
 
 def test_contact_dynamics_compiles_what_is_prepared(fresh: Robot) -> None:

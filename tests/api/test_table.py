@@ -1,4 +1,4 @@
-"""The table is what its methods say: each asks its own row, with its own arguments, here and awaited."""
+"""Each method sends its own row's query with its own arguments, blocking and awaited; `help` and `repr` show units."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tools import awaited
 
 
 class Recorded:
-    """What a method asked."""
+    """The row and arguments that a method asked for."""
 
     def __init__(self, row: str, arguments: dict[str, Any]) -> None:
         self.row, self.arguments = row, arguments
 
 
 def recording(base: type) -> Any:
-    """A robot of that kind which hands back what it is asked."""
+    """Returns a robot whose methods return the query that they would send."""
 
     def ask(self: Any, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Recorded:
         inputs, options = QUERIES[row].arguments(given, others)
@@ -59,7 +59,7 @@ def test_each_method_asks_its_own_row(row: Query | Computation, is_async: bool) 
     asked = asyncio.run(method(**values)) if is_async else method(**values)
     assert asked.row == row.name
     assert asked.arguments == values
-    # What is left out gets the default of the table.
+    # Omitted arguments get the table's defaults.
     required = {n: values[n] for n, p in inspect.signature(method).parameters.items() if p.default is p.empty}
     asked = asyncio.run(method(**required)) if is_async else method(**required)
     if isinstance(row, Query):
@@ -77,7 +77,10 @@ def test_computations_name_functions_that_take_their_arguments(row: Computation)
     taken = dict(inspect.signature(run).parameters)
     if "arguments" in taken:  # passed on to the function that checks them
         taken |= inspect.signature(inspect.getmodule(run).checked).parameters  # type: ignore[union-attr]
-    settled = {*row.of_kind("payload"), *row.of_kind("overlay")}  # with these it is settled before who answers
+    settled = {
+        *row.of_kind("payload"),
+        *row.of_kind("overlay"),
+    }  # these are applied to the robot before the computation
     assert set(row.parameters) - settled - {row.leaves_out} <= set(taken)
     if row.parts is not None:
         parts = inspect.signature(row.function("parts")).parameters
@@ -88,7 +91,7 @@ def test_computations_name_functions_that_take_their_arguments(row: Computation)
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_help_shows_shapes_and_units(row: Query | Computation) -> None:
-    """Of each input and output, under the method's own name for it, in process, remote and awaited."""
+    """For each input and output, under the method's name for it: local, remote and awaited."""
     of_robot = hasattr(RobotQueries, row.name)
     for kind in (RobotQueries, AsyncRobotQueries) if of_robot else (GaitQueries, AsyncGaitQueries):
         text = inspect.getdoc(getattr(kind, row.name)) or ""
@@ -106,7 +109,7 @@ def test_help_shows_shapes_and_units(row: Query | Computation) -> None:
 
 
 def test_repr_of_a_result_gives_shapes_units_and_first_entries() -> None:
-    """Whatever its size; an output that is None has no line."""
+    """The text has a bounded size; outputs that are None are omitted."""
     wrench = np.arange(48_000.0).reshape(1000, 8, 6)
     names = tuple(f"j{k}" for k in range(8))
     assert repr(ConstraintForces(names, wrench, wrench[..., 0], wrench)).splitlines() == [

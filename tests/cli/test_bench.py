@@ -1,4 +1,4 @@
-"""`dyn bench`: what it times, and against what. No figure is judged."""
+"""`dyn bench`: the queries that it times and compares. The tests judge no figures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_peers_batch_answers_the_same_question() -> None:
     in_parallel = bench._in_parallel(peer, model, 16)
     tau = robot.inverse_dynamics(q, v, a)
     columns = [np.asfortranarray(x.T) for x in (q, v, a, tau)]
-    # two engines in double precision: rounding, times the condition of an arm's mass matrix where it is solved with
+    # rounding of two engines; for `aba`, times the condition number of the arm's mass matrix
     found = in_parallel["inverse_dynamics"](*columns[:3])
     np.testing.assert_allclose(found.T, tau, rtol=1e-10, atol=1e-10)
     found = in_parallel["forward_dynamics"](*columns[:2], columns[3])

@@ -1,4 +1,4 @@
-"""The command `dyn`: what it prints, where, and its exit status; some of each kind as a process."""
+"""The command `dyn`: output, error output and exit status; some commands of each kind run as processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dyn(*arguments: Any) -> subprocess.CompletedProcess[str]:
 
 
 def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Status, output and errors of `dyn` in this process: an interpreter takes longer to start than most commands."""
+    """Runs `dyn` in this process, which is faster than a new one; returns status, output and error output."""
     monkeypatch.setattr(sys, "argv", ["dyn", *arguments])
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as end:
@@ -52,12 +52,12 @@ Here = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def dyn_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
-    """`here`, of whatever is given."""
+    """Returns `here` for these arguments."""
     return lambda *arguments: here(monkeypatch, capsys, *map(str, arguments))
 
 
 class Serving:
-    """A `dyn serve` process that has said it is ready."""
+    """A `dyn serve` process that has reported `ready`."""
 
     def __init__(self, *arguments: Any, lines: int = 1) -> None:
         command = [*DYN, "serve", *map(str, arguments)]
@@ -106,7 +106,7 @@ def test_serve_until_a_signal(serve: Any, pendulum: Robot, tmp_path: Path, numbe
 
 
 def test_second_signal_ends_at_once(serve: Any) -> None:
-    """Asked twice in a row, from the very moment it is ready, it ends by itself or by the second signal."""
+    """Two signals in a row, as soon as it is ready: the server exits in order or by the second signal."""
     for _ in range(3):
         serving = serve(URDF / "pendulum.urdf", "--bind", "tcp://127.0.0.1:0")
         serving.process.send_signal(signal.SIGINT)
@@ -204,7 +204,7 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
         (["serve", "--config", "nowhere.yaml"], 1, "nowhere.yaml"),
         (["serve", "urdf/pendulum.urdf", "--bind", "5755"], 1, "endpoint must look like"),
         (["serve", "urdf/pendulum.urdf", "--prepare-for", "verfy"], 1, "names of queries, found 'verfy'"),
-        (["serve", "--no-prepare", "--prepare-for", "verify"], 2, "give --prepare, --no-prepare or --prepare-for, not"),
+        (["serve", "--no-prepare", "--prepare-for", "verify"], 2, "--prepare, --no-prepare and --prepare-for"),
         (["check", "nowhere.urdf"], 1, "nowhere.urdf"),
         (
             ["serve", "pnda"],
@@ -227,13 +227,16 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
         (
             ["run"],
             2,
-            "name a package and its node; there are dyn_service/server, dyn_service/plant, dyn_service/control",
+            "dyn_service/server, dyn_service/plant, dyn_service/control",
         ),
-        (["run", "dyn_servic", "plant"], 2, "no nodes of a package 'dyn_servic' are registered; did you mean 'dyn_ser"),
+        (["run", "dyn_servic", "plant"], 2, "package 'dyn_servic' has no registered nodes; did you mean 'dyn_ser"),
         (["run", "dyn_service", "plnt"], 2, "package 'dyn_service' has no node 'plnt'; it has server, plant, contr"),
         (["convert", "urdf/pendulum.urdf", "/nowhere/out.sdf"], 1, "/nowhere/out.sdf cannot be written: No such file"),
         (["check"], 2, "FILE"),
         (["divine"], 2, "divine"),
+        (["param", "list"], 2, "'NODE'. `dyn node list` prints"),
+        (["topic", "echo"], 2, "'TOPIC'. `dyn topic list` prints"),
+        (["service", "call"], 2, "'SERVICE'. `dyn service list` prints"),
         (["serve", "--speed", "9"], 2, "--speed"),
         (["bench", "--batch", "0"], 2, "--batch"),
     ],
@@ -299,7 +302,7 @@ def test_help(dyn_here: Here, command: list[str]) -> None:
     ids=str,
 )
 def test_help_shows_brackets_and_needs_no_node(dyn_here: Here, words: list[str], shown: str) -> None:
-    """Brackets in a help text are not read as markup: `position[elbow]` was shown as `position`."""
+    """Brackets in help texts are not markup: `position[elbow]` was shown as `position`."""
     status, out, err = dyn_here(*words, "--help")
     assert (status, err) == (0, "")
     assert shown in re.sub(r"[│\s]+", " ", out)
@@ -349,7 +352,7 @@ def test_check(dyn_here: Here) -> None:
 
 
 def listed(dyn_here: Here) -> dict[str, tuple[list[str], list[str]]]:
-    """What `--list` says: inputs and options as they are written there, and outputs, by query."""
+    """Inputs and options as `--list` prints them, and outputs, by query."""
     text = dyn_here("call", "--list")[1]
     rows = re.findall(r"^(\w+)\((.*)\) -> (.*)$", text.partition("\n\n")[2], re.MULTILINE)
     return {name: (taken.split(", ") if taken else [], given.split(", ")) for name, taken, given in rows}
@@ -374,7 +377,7 @@ NUMBERS = {"dt": 1e-3, "steps": 4}
 
 
 def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
-    """Values of these inputs and options of a query, read off how it is declared."""
+    """Returns valid values for these inputs and options of a query, from their declaration."""
     if query in QUERIES:
         vectors, numbers = sample(robot, query)
         found = {name: value.tolist() for name, value in vectors.items()} | numbers
@@ -398,12 +401,12 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
             core = COMPUTATIONS[query].inputs[name].shape
             found[name] = np.full([int(sizes.get(str(part), part)) for part in core], 0.5).tolist()
         else:
-            found[name] = NUMBERS[name]  # a new one wants a value here
+            found[name] = NUMBERS[name]  # a new option needs a value in NUMBERS
     return found
 
 
 def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: Here) -> None:
-    """Every query, with all that the list calls required and nothing else; and refused without each of these."""
+    """Every query succeeds with only the required inputs of the list, and is refused without any of them."""
 
     def ask(query: str, given: dict[str, Any]) -> tuple[int, str, str]:
         robot = "scara" if query == "unload_robot" else "pendulum"
@@ -549,7 +552,7 @@ def test_call_says_what_is_wrong(
 
 
 def test_interrupt_is_quiet(tcp_server: Server) -> None:
-    """While it waits for a server that is not there."""
+    """While it waits for a server that does not exist."""
     command = [*DYN, "call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "60"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(2.0)

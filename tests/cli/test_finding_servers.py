@@ -1,4 +1,4 @@
-"""`dyn call` and `dyn metrics` beside what runs: which server is meant, and which nodes are whose."""
+"""The default server of `dyn call` and `dyn metrics` while launches run, and the list of their nodes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dyn_service.graph.middleware.topics import RUNTIME_DIR
 
 Launched = Callable[..., Path]
 ELSEWHERE = "tcp://127.0.0.1:9"
-"""Where nobody answers."""
+"""An endpoint without a server."""
 
 
 @pytest.fixture
 def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launched]:
-    """Launches with a node each, as other terminals find them; nothing listens at the usual endpoint."""
+    """Makes launches with one node each; nothing listens at the default endpoint."""
     monkeypatch.delenv(RUNTIME_DIR, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(finding, "DEFAULT_ENDPOINT", ELSEWHERE)
@@ -63,7 +63,7 @@ def test_several_are_told_apart(launched: Launched) -> None:
 
 
 def test_one_beside_a_launch_counts_too(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`dyn serve` is no node; it is looked for where it is by default."""
+    """`dyn serve` is not a node; it is found by its default endpoint."""
     with socket.create_server(("127.0.0.1", 0)) as usual:
         endpoint = f"tcp://127.0.0.1:{usual.getsockname()[1]}"
         monkeypatch.setattr(finding, "DEFAULT_ENDPOINT", endpoint)

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: status 130 and not a word, from the first import of ours on."""
+"""Ctrl-C at any time, from this package's first import on: exit status 130 and no output."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("imports", [0, 1, 10, 60, 150])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_within_imports(program: str, imports: int) -> None:
-    """So many modules after the first one of ours the whole group is interrupted, as a terminal does it."""
+    """Interrupts the process group, as a terminal does, after this number of imports."""
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", *PROGRAMS[program]],
         cwd=ROOT,
@@ -65,7 +65,7 @@ def test_within_imports(program: str, imports: int) -> None:
 
 
 def test_the_process_that_makes_workers_never_hears_of_it() -> None:
-    """Not in its imports either: it is made with the signal blocked, and the one that makes it hears again."""
+    """The fork server starts with SIGINT blocked, so its imports are safe; the caller's signal mask is restored."""
     fork_server = ForkServer()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     fork_server.start()
@@ -87,7 +87,7 @@ def test_a_library_leaves_signals_alone() -> None:
     assert done.stdout == "True\n", done.stderr
 
 
-# what can be refused first, is: the robot's file, which is not there, is never looked for
+# settings are checked first: the robot's file, which does not exist, is never opened
 
 
 def refused(**settings: object) -> Exception:

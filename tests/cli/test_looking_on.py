@@ -1,4 +1,4 @@
-"""`dyn node | topic | param | service | lifecycle`, asked of nodes that spin in a thread beside them."""
+"""`dyn node | topic | param | service | lifecycle`, with nodes that run in a thread of the test's process."""
 
 import re
 import subprocess
@@ -50,14 +50,14 @@ class Wave(Node[WaveParameters]):
 
 
 class Odd(Message, frozen=True):
-    """Of a type that is in no package."""
+    """A message type that is in no package."""
 
     data: str = ""
 
 
 @pytest.fixture(scope="module")
 def wave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wave]:
-    """A node that spins in a thread of its own."""
+    """A node that runs in its own thread."""
     with nodes_in(tmp_path_factory.mktemp("r")) as nodes:
         made = spun(nodes, "/arm/wave")
         thread = threading.Thread(target=made.run)
@@ -84,7 +84,7 @@ Dyn = Callable[..., str]
 
 @pytest.fixture
 def dyn(wave: Wave, monkeypatch: pytest.MonkeyPatch) -> Dyn:
-    """Runs a command: what it prints, on both streams; an error is raised."""
+    """Runs a command and returns its output on both streams; raises its error."""
     monkeypatch.setenv(RUNTIME_DIR, str(wave.runtime_dir))
 
     def run(*words: str) -> str:
@@ -129,7 +129,7 @@ def test_echo(dyn: Dyn) -> None:
     assert dyn("topic", "echo", "--once", "/arm/joint_states", "--field", "header.stamp") == "sec: 0\nnanosec: 0\n---\n"
     assert "position: <sequence of 1>" in dyn("topic", "echo", "--once", "/arm/joint_states", "--no-arr")
     odd = dyn("topic", "echo", "--once", "/arm/odd")
-    assert "warning: test_looking_on/msg/Odd is not known here: its messages are shown as they come" in odd
+    assert "warning: message type test_looking_on/msg/Odd is unknown" in odd
     assert "data: '?'\n---\n" in odd
 
 
@@ -149,7 +149,7 @@ def test_parameters(dyn: Dyn, wave: Wave) -> None:
     )
     assert dyn("param", "set", "/arm/wave", "amplitude", "0.25") == "amplitude = 0.25\n"
     with pytest.raises(InvalidArgumentError, match=r"expected a number of at least 0, found -0\.25"):
-        dyn("param", "set", "/arm/wave", "amplitude", "-0.25")  # a value, and no option
+        dyn("param", "set", "/arm/wave", "amplitude", "-0.25")  # a value, not an option
     assert wave.parameters.amplitude == 0.25
     assert dyn("param", "get", "arm/wave", "amplitude") == "0.25\n"
     whole = {"/arm/wave": {"ros__parameters": {"rate_hz": 500.0, "amplitude": 0.25}}}
@@ -171,9 +171,9 @@ def test_tuned_values_are_written_back_and_nothing_else(dyn: Dyn, tmp_path: Path
     said = CliRunner().invoke(app, ["param", "save", "/arm/wave", str(file)], input="n\n")
     assert "-  ros__parameters: {rate_hz: 100.0, amplitude:   0.10}   # small\n" in said.output
     assert "+  ros__parameters: {rate_hz: 100.0, amplitude:   0.75}   # small\n" in said.output
-    assert file.read_bytes().decode() == TUNED.replace("\n", "\r\n")  # it was not wanted
+    assert file.read_bytes().decode() == TUNED.replace("\n", "\r\n")  # the prompt was declined
     dyn("param", "save", "/arm/wave", str(file), "--yes")
-    # rate_hz is 500 there: nobody tuned it, it is read-only
+    # rate_hz is 500 in the node but read-only, so it is not written
     assert file.read_bytes().decode() == TUNED.replace("0.10", "0.75").replace("\n", "\r\n")
     assert dyn("param", "save", "/arm/wave", str(file)) == ""
     file.write_text("/arm/wave: {ros__parameters: {rate_hz: 1.0}}", "utf-8")
@@ -228,7 +228,7 @@ FAULTS = {
     "node info /zzz": "there is no node '/zzz'; the nodes are /arm/wave",
     "topic echo /arm/joint_stats": "there is no topic '/arm/joint_stats'; did you mean '/arm/joint_states'?",
     "topic echo /arm/told std_msgs/Sting --once": "there is no message type 'std_msgs/Sting'; did you mean",
-    "topic echo /arm/joint_states --once --field nmae": "a sensor_msgs/msg/JointState has no 'nmae'; did you mean",
+    "topic echo /arm/joint_states --once --field nmae": "sensor_msgs/msg/JointState has no 'nmae'; did you mean",
     "topic echo tcp://127.0.0.1:1": "tcp://127.0.0.1:1: name the type of its messages",
     "topic pub /x std_msgs/String {daat:1}": "not a std_msgs/msg/String: daat:1: unknown key 'daat:1'; ",
     "topic pub /x std_msgs/String [": "VALUES: not YAML: ",
@@ -237,7 +237,7 @@ FAULTS = {
     "param set /arm/wave amplitude 7": "parameter 'amplitude': expected a number of at most 1, found 7",
     "param set /arm/wave rate_hz 7": "parameter 'rate_hz' of node '/arm/wave' is read-only while it runs",
     "service call /arm/wave/get_stat": "there is no service '/arm/wave/get_stat'; did you mean",
-    "service call /arm/wave/get_state a/srv/B": "service '/arm/wave/get_state' is of dyn_service_srvs/srv/GetState",
+    "service call /arm/wave/get_state a/srv/B": "service '/arm/wave/get_state' has the type dyn_service_srvs/srv/Get",
     "service call /arm/wave/get_state [1]": "VALUES must be one map",
     "lifecycle set /arm/wave activat": "there is no transition 'activat'",
 }
@@ -263,7 +263,7 @@ def test_two_nodes_of_one_name_are_not_mixed_up(dyn: Dyn, wave: Wave, tmp_path: 
 
 
 def test_launches_are_not_mixed(tmp_path: Path) -> None:
-    """The same topic in two launches is none that one could echo."""
+    """A topic that exists in two launches is ambiguous."""
     for name in "ab":
         (tmp_path / name).mkdir()
     with nodes_in(tmp_path / "a") as one, nodes_in(tmp_path / "b") as two:
@@ -295,7 +295,7 @@ def test_shells_complete_names(dyn: Dyn, monkeypatch: pytest.MonkeyPatch, tmp_pa
     })  # fmt: skip
     assert done.output.split() == ["amplitude"]
     monkeypatch.setenv(RUNTIME_DIR, str(tmp_path / "gone"))
-    assert finding.nodes("") == []  # no traceback in somebody's shell
+    assert finding.nodes("") == []  # no traceback in the shell
 
 
 def test_rates() -> None:
@@ -310,7 +310,7 @@ def test_rates() -> None:
 
 
 def test_it_needs_no_engine(wave: Wave) -> None:
-    """What makes the commands quick: nothing of the engine, the launcher or NumPy is imported for them."""
+    """The commands import neither the engine nor the launcher nor NumPy, so that they start quickly."""
     code = (
         "import sys; from dyn_service.cli.main import app\n"
         "from dyn_service.graph.middleware import topic_tools\n"
@@ -324,7 +324,7 @@ def test_it_needs_no_engine(wave: Wave) -> None:
 
 
 def test_an_interrupt_that_leaves_a_socket_open_ends_a_command() -> None:
-    """One that arrives inside pyzmq can leave a socket that the context does not know; its end waited for it."""
+    """A signal inside pyzmq can leave a socket that the context does not know; closing the context waited for it."""
     code = (
         "from dyn_service.service.protocol.sockets import own_context\n"
         "with own_context() as context:\n"

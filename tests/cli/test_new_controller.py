@@ -1,4 +1,4 @@
-"""`dyn new controller`: what it writes is checked and run as its owner would."""
+"""`dyn new controller`: the package that it writes passes the checks and runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dyn(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as the command writes it."""
+    """The package that the command writes."""
     folder = tmp_path_factory.mktemp("new")
     done = dyn("new", "controller", NAME, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -70,7 +70,7 @@ def test_its_own_tests_pass(package: Path) -> None:
 def test_its_tests_are_red_where_a_term_is_lost(
     package: Path, pendulum: Robot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, term: str
 ) -> None:
-    """The tests that its owner begins with can fail."""
+    """The tests of the template fail if the law is wrong."""
     shutil.copytree(package, tmp_path / NAME)
     law = tmp_path / NAME / NAME / "controller.py"
     whole = law.read_text("utf-8")
@@ -112,35 +112,33 @@ def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_pat
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("My-Arm", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
-                   "than 40, found 'My-Arm'"),
-        ("../arm", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
-                   "than 40, found '../arm'"),
-        ("", "a name must have small letters, digits and underscores, begin with a letter and be no longer "
-             "than 40, found ''"),
-        ("lambda", "'lambda' is a word of Python's and no name for a package or node"),
-        ("json", "'json' is the name of an existing module: choose another"),
-        ("numpy", "'numpy' is the name of an existing module: choose another"),
-        ("dyn_service", "'dyn_service' is the name of an existing module: choose another"),
+        ("My-Arm", "at most 40 .*found 'My-Arm'$"),
+        ("../arm", "at most 40 .*found '../arm'$"),
+        ("", "at most 40 .*found ''$"),
+        ("lambda", "'lambda' is a Python keyword"),
+        ("json", "'json' .* existing module"),
+        ("numpy", "'numpy' .* existing module"),
+        ("dyn_service", "'dyn_service' .* existing module"),
     ],
-)  # fmt: skip
+)
 def test_bad_names_are_refused(name: str, said: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError, match=said) as caught:
         check_name(name)
-    assert str(caught.value) == said
+    assert caught.value.path == "name"
 
 
 def test_nothing_is_written_over_and_no_folder_made_up(package: Path) -> None:
     law = package / NAME / "controller.py"
     before = law.read_bytes()
-    with pytest.raises(InvalidArgumentError, match=r"soft_arm' already exists, and nothing is overwritten$"):
+    with pytest.raises(InvalidArgumentError, match=r"soft_arm' already exists"):
         new_package("controller", NAME, package.parent)
-    with pytest.raises(InvalidArgumentError, match=r"folder must be one that is there, found '.*/nowhere'"):
+    with pytest.raises(InvalidArgumentError, match=r"folder '.*/nowhere' does not exist"):
         new_package("controller", "other", package / "nowhere")
     assert law.read_bytes() == before
     done = dyn("new", "controller", NAME, "--folder", str(package.parent), cwd=package)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"error: '{package}' already exists, and nothing is overwritten\n"
+    assert done.stderr.startswith(f"error: '{package}' already exists")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`dyn new node` and `dyn new launch`: what they write is run as its owner would."""
+"""`dyn new node` and `dyn new launch`: the files that they write run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_new_node_s_launch_file_plans(tmp_path: Path) -> None:
 
 
 def test_a_new_launch_file_plans_what_the_shipped_one_does(tmp_path: Path) -> None:
-    """In any folder: no path in it leads back to where it was copied from."""
+    """The launch file works in any folder: it has no path to the folder of the template."""
     said = new(tmp_path, "launch", "my_robot")
     file = tmp_path / "my_robot.launch.yaml"
     assert f"run it     dyn launch {file} --duration 10 --report report" in said
@@ -94,10 +94,10 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     for kind, file in (("node", "mine/mine.py"), ("launch", "mine.launch.yaml")):
         new(tmp_path, kind, "mine")
         (tmp_path / file).write_text("kept", "utf-8")
-        assert refused(tmp_path, kind, "mine").endswith(" already exists, and nothing is overwritten")
+        assert f"{Path(file).parts[0]}' already exists" in refused(tmp_path, kind, "mine")
         assert (tmp_path / file).read_text("utf-8") == "kept"
         assert "found '../mine'" in refused(tmp_path, kind, "../mine")
-    new(tmp_path, "launch", "json")  # no module: any name will do
+    new(tmp_path, "launch", "json")  # a launch file is not a module: names of modules are allowed
     assert "existing module" in refused(tmp_path, "node", "json")
 
 

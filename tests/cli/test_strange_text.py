@@ -1,4 +1,4 @@
-"""Names and texts of strangers reach terminals and logs without control characters."""
+"""Names and texts of other processes and files are printed and logged without control characters."""
 
 import io
 import json
@@ -77,7 +77,7 @@ def test_the_names_in_a_bag(tmp_path: Path) -> None:
 
 
 def test_no_command_writes_past_the_border() -> None:
-    """Commands write by `say` and `tell` alone."""
+    """Commands write only through `say` and `tell`."""
     for path in (ROOT / "dyn_service" / "cli").glob("*.py"):
         text = path.read_text("utf-8")
         if path.name != "progress.py":

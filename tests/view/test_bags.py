@@ -81,8 +81,7 @@ def test_of_several_the_neighbour_is_taken(tmp_path: Path) -> None:
             ["/joint_states"],
             {"/robot_description": ""},
             None,
-            "bag '{}' does not say whose joints '/joint_states' has, by a topic robot_description: "
-            "name the robot's file, --robot",
+            "bag '{}' has no topic robot_description for '/joint_states': name the robot's file with --robot",
         ),
         (
             ["/joint_states"],
@@ -115,7 +114,7 @@ def test_a_bag_that_was_not_ended_is_shown_as_far_as_it_goes(
     cut.write_bytes(file.read_bytes()[:-30])  # within its last record
     _, _, motion = _bag(cut, None, None, None)
     assert len(motion.t) == 4
-    assert capsys.readouterr().err.startswith(f"bag '{cut}' was not ended: it is shown as far as it goes")
+    assert capsys.readouterr().err.startswith(f"bag '{cut}' is incomplete")
 
 
 def test_a_topic_that_was_never_spoken_on(tmp_path: Path) -> None:

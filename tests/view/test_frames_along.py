@@ -1,4 +1,4 @@
-"""`dyn foxglove` beside plants of which nobody publishes frames."""
+"""`dyn foxglove` publishes tf for plants without a tf publisher."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dyn_service.cli.foxglove import NAME, FramesAlong
+from dyn_service.cli.foxglove import NAME, FallbackFrames
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.messages.dyn_service_msgs import PlantState
@@ -34,7 +34,7 @@ def there(nodes: Nodes) -> set[str]:
 def test_a_plant_without_frames_gets_them_until_somebody_else_gives_them(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the file that the plant was told, relative to where it runs: here, this process' folder."""
+    """The robot file is read relative to the plant's working directory: here, this process's."""
     monkeypatch.chdir(URDF)
     looker, plant = nodes.make("/looker"), nodes.make("/arm/plant", PlantParameters(robot="pendulum.urdf"))
     plant.create_publisher(PlantState, "plant_state")
@@ -44,7 +44,7 @@ def test_a_plant_without_frames_gets_them_until_somebody_else_gives_them(
         looker.create_subscription(String, "/arm/robot_description"),
     )
     said: list[str] = []
-    along = FramesAlong(["/arm/*"], said.append, patience_s=0.0)
+    fallback = FallbackFrames(["/arm/*"], said.append, grace_s=0.0)
     try:
         came: list[TFMessage] = []
 
@@ -66,27 +66,27 @@ def test_a_plant_without_frames_gets_them_until_somebody_else_gives_them(
         nodes.end(plant)
         nodes.until(lambda: f"/arm/{NAME}" not in there(nodes))
     finally:
-        along.close()
+        fallback.close()
 
 
 def test_what_cannot_be_is_said_once(nodes: Nodes) -> None:
     plant = nodes.make("/plant", PlantParameters(robot="nowhere.urdf"))
     plant.create_publisher(PlantState, "plant_state")
     said: list[str] = []
-    along = FramesAlong(["*"], said.append, patience_s=0.0)
+    fallback = FallbackFrames(["*"], said.append, grace_s=0.0)
     try:
         nodes.until(lambda: said)
         assert said[0].startswith("no frames of /plant: ")
         assert "nowhere.urdf" in said[0]
     finally:
-        along.close()
+        fallback.close()
     assert len(said) == 1
 
 
 def test_frames_that_nobody_asks_for_are_not_published(nodes: Nodes) -> None:
-    along = FramesAlong(["/joint_states"], pytest.fail, patience_s=0.0)
-    along.close()
+    fallback = FallbackFrames(["/joint_states"], pytest.fail, grace_s=0.0)
+    fallback.close()
     plant = nodes.make("/plant", PlantParameters(robot=str(URDF / "pendulum.urdf")))
     plant.create_publisher(PlantState, "plant_state")
-    along._look()  # as its thread does
-    assert along._made == {}
+    fallback._look()  # as its thread does
+    assert fallback._made == {}

@@ -275,8 +275,8 @@ def test_the_command_makes_lists_shows_and_revokes(
         ["lab", "load", "since"],
     ]
     for words, says in (
-        (["new"], "say whose key it is"),
-        (["new", "a", "--server"], "say whose key it is"),
+        (["new"], "--server"),
+        (["new", "a", "--server"], "NAME"),
         (["new", "a", "--role", "root"], "--role must be one of query, load, admin, found 'root'"),
         (["new", "lab"], "'lab' is allowed already"),
         (["revoke", "nobody"], "there is no key 'nobody'"),
