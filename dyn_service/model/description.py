@@ -24,7 +24,7 @@ RootType = Literal["fixed", "planar", "floating"]
 ROOT_JOINT = "root_joint"
 """Name of the joint between the world and a root link that moves."""
 
-FIXED_ROOT = "stands fixed in the world"
+FIXED_ROOT = "is fixed in the world"
 """Text of warnings that do not apply to a robot whose root moves."""
 
 UNUSED_SHAPES = "is not used in dynamics"

@@ -80,10 +80,10 @@ def followed(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
     leader = None if joint.mimic is None else of.get(joint.mimic.joint)
     if leader is None or not (joint.moves.nv and leader.moves.nv):
         return None
-    for what, each in (("it", joint), (f"joint '{leader.name}', which it follows,", leader)):
+    for what, each in (("the joint", joint), (f"the mimicked joint '{leader.name}'", leader)):
         if each.moves.nv != 1:
             ways = f"of type {each.moves.type}, with {each.moves.nv} degrees of freedom"
-            raise _fault(joint, f"{what} is {ways}, expected one with one")
+            raise _fault(joint, f"{what} is {ways}, expected 1")
     return joint.mimic
 
 
@@ -98,7 +98,7 @@ def by_leader(joints: Iterable[Joint], led: Mapping[str, Mimic]) -> dict[str, li
 
 def _fault(joint: Joint, message: str) -> UrdfError:
     return UrdfError(
-        f"{message}; without mimic each joint moves by itself",
+        f"{message}; remove the mimic to let each joint move independently",
         line=joint.line or None,
         element=f"joint '{joint.name}' mimic",
     )
@@ -110,7 +110,7 @@ def unled(description: Description) -> Description:
     notes = []
     for joint in description.joints:
         if joint.mimic is not None and {joint.name, joint.mimic.joint} <= names:
-            text = f"mimics {rule(joint.mimic)} in the source; here it is a joint of its own, with its own q and tau"
+            text = f"mimics {rule(joint.mimic)} in the source; here it is independent, with its own q and tau"
             notes.append(Note("reported", f"joint '{joint.name}'", text, joint.line))
     joints = tuple(replace(joint, mimic=None) for joint in description.joints)
     return replace(description, joints=joints, notes=(*description.notes, *notes))

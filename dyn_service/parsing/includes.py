@@ -143,7 +143,7 @@ def spliced(
         if level > depth:
             raise ResourceExhaustedError(
                 f"{element.file}:{element.line}: the robot description has elements nested more than {depth} deep, the "
-                "most that is read"
+                "maximum"
             )
         waiting = element.children[::-1]
         kept: list[Element] = []

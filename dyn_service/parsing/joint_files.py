@@ -130,6 +130,6 @@ def _changed(joints: dict[str, Joint], name: str, entry: JointEntry, given: Sequ
         raise document.fault(message, (*place, "rotor_inertia"))
     armature = reflected(entry.rotor_inertia, ratio)
     if not math.isfinite(armature):
-        message = f"behind a gear of {ratio:g} it makes an armature of {armature:g}, expected a finite one"
+        message = f"with gear ratio {ratio:g} the armature is {armature:g}, expected a finite number"
         raise document.fault(message, (*place, "rotor_inertia"))
     return replace(joint, armature=armature, reduction=ratio)

@@ -61,7 +61,7 @@ class Meshes:
             raise place.fault(f"the mesh {quoted(name)} has no file in <asset>")
         turn, scale = asset.rotation, asset.scale
         if (scale != scale[0]).any() and not np.array_equal(turn, np.eye(3)):
-            raise asset.place.fault("its refquat turns it before different scales along its axes, which is not read")
+            raise asset.place.fault("a refquat with different scales along the axes is not supported")
         at = Pose(turn.T, -turn.T @ asset.position * scale)
         return self._relative(asset.file, asset.place), at, tuple(scale.tolist())
 
@@ -86,7 +86,7 @@ class Meshes:
         asset = self._assets[name]
         mode = asset.mode
         if mode == "convex" and asset.capped:
-            raise asset.place.fault("its hull has a maxhullvert, which is not read: give its body an <inertial>")
+            raise asset.place.fault("maxhullvert is not supported: add an <inertial> to its body")
         mesh = self._mesh(asset.file, asset.place, mode)
         corners = ((mesh.vertices - asset.position) @ asset.rotation * asset.scale)[mesh.faces]
         areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2.0
@@ -97,7 +97,9 @@ class Meshes:
             sizes = np.abs(sizes) if mode == "legacy" else sizes * np.sign(sizes.sum())
             size, sums = float(sizes.sum()), sides.sum(axis=1)
             if not size > 0.0:
-                raise asset.place.fault("the mesh has no volume: give its body an <inertial>, or the shape the mass 0")
+                raise asset.place.fault(
+                    "the mesh has no volume: add an <inertial> to its body, or set the shape's mass to 0"
+                )
             com = com if again else com + sizes @ sums / count / size
         squares = np.einsum("n,nki,nkj->ij", sizes, sides, sides) + np.einsum("n,ni,nj->ij", sizes, sums, sums)
         squares /= count * (count + 1.0) * size
@@ -108,7 +110,7 @@ class Meshes:
     def _mesh(self, file: str, place: Place, mode: str) -> Any:
         """The `trimesh.Trimesh` of a file."""
         if self._folder is None or "://" in file or Path(file).suffix.lower() not in FORMATS:
-            known = "the path of a .stl or .obj file, of a robot read from a file (text opens none), or an <inertial>"
+            known = "a .stl or .obj file and a robot read from a file (not from text), or an <inertial>"
             raise place.fault(f"a mass depends on the mesh {quoted(file)}: expected {known}")
         trimesh, path = load("the mass of a mesh", "trimesh"), self._folder / self._relative(file, place)
         if not path.is_file() or path.stat().st_size > self._left:
@@ -122,6 +124,6 @@ class Meshes:
         except Exception as fault:  # noqa: BLE001  files are not ours, and trimesh's readers raise what they like
             raise place.fault(f"the mesh {quoted(file)} cannot be read: {quoted(str(fault))}") from None
         if mode in ("legacy", "shell") and path.suffix.lower() == ".obj" and _POLYGON.search(data):
-            text = "has faces of more than four corners, which MuJoCo divides its own way: save it with triangles"
+            text = "has faces of more than four corners, which MuJoCo triangulates differently: save it with triangles"
             raise place.fault(f"the mesh {quoted(file)} {text}")
         return mesh

@@ -25,10 +25,10 @@ from dyn_service.parsing.places import Place, quoted
 from dyn_service.support.suggestions import did_you_mean
 
 X_AXIS = (1.0, 0.0, 0.0)
-NO_AXIS = "no <axis>: the x axis (1, 0, 0) is taken"
+NO_AXIS = "no <axis>: the x axis (1, 0, 0) is used"
 NO_JOINT_ORIGIN = "no <origin>: the child link's frame is the parent link's"
 NO_INERTIAL_ORIGIN = "no <origin>: the centre of mass is the link's origin"
-NO_INERTIA = "no <inertia>: zero is taken"
+NO_INERTIA = "no <inertia>: zero is used"
 SHORTEST_AXIS = 1e-9
 """An axis shorter than this has no direction."""
 UNIT = 1e-6
@@ -168,7 +168,7 @@ def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
     if length < SHORTEST_AXIS:
         raise place.fault(f"the axis is ({_numbers(values)}), expected a direction: its length is zero")
     if abs(length - 1.0) > UNIT:
-        notes.append(place.note("changed", f"({_numbers(values)}) has length {length:.6g}; brought to unit length"))
+        notes.append(place.note("changed", f"({_numbers(values)}) has length {length:.6g}; normalized"))
     # Divided by the largest entry first: the length of (1e308, 1e308, 0) overflows.
     values = values / np.abs(values).max()
     return snapped(values / math.hypot(*values))
@@ -203,7 +203,7 @@ def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Mat
     if length < SHORTEST_AXIS:
         raise place.fault(f"attribute 'quat_xyzw': ({_numbers(xyzw)}) is zero, expected a rotation")
     if abs(length - 1.0) > UNIT:
-        notes.append(place.note("changed", f"quaternion of length {length:.6g}; brought to unit length"))
+        notes.append(place.note("changed", f"quaternion of length {length:.6g}; normalized"))
     xyzw = xyzw / np.abs(xyzw).max()
     x, y, z, w = xyzw / math.hypot(*xyzw)
     return snapped(
@@ -280,7 +280,7 @@ def degree_note(rpy: Vector, origin: Place) -> list[Note]:
     """Warns about rpy of more than a turn: it is probably in degrees, such as 90."""
     if float(np.abs(rpy).max()) <= TURN:
         return []
-    return [origin.note("doubted", f"rpy ({_numbers(rpy)}) reads like degrees; angles are in rad")]
+    return [origin.note("doubted", f"rpy ({_numbers(rpy)}) is probably in degrees, expected rad")]
 
 
 def _refuse_xacro(text: str, attribute: str, place: Place) -> None:

@@ -22,13 +22,13 @@ from dyn_service.parsing.places import counted, listed
 from dyn_service.support.logs import printable
 
 KINDS = {
-    "doubted": "kept as written, but can hardly be meant",
-    "reported": "read, and not acted on",
-    "acting": "passive joint forces, in every answer but those with passive=False",
-    "following": "joints that others lead: they have no q, v and tau of their own",
-    "changed": "brought to the form that is computed with",
-    "defaulted": "absent, a default was taken",
-    "merged": "links that move with another as one body",
+    "doubted": "kept as written, but probably a mistake",
+    "reported": "read, and ignored",
+    "acting": "passive joint forces, included in every answer unless passive=False",
+    "following": "joints that mimic others: they have no entries in q, v and tau",
+    "changed": "converted or corrected",
+    "defaulted": "missing, a default was used",
+    "merged": "links welded to another link",
     "dropped": "not used",
 }
 """Kinds of notes in the order in which they are shown, with their meanings."""
@@ -122,7 +122,7 @@ class Receipt:
             facts["root"] = f"{self.root}, by joint '{ROOT_JOINT}'"
         if self.gravity != DEFAULT_GRAVITY:
             x, y, z = self.gravity
-            facts["gravity"] = f"({x:g}, {y:g}, {z:g}) m/s^2, as its file says, where a call specifies none"
+            facts["gravity"] = f"({x:g}, {y:g}, {z:g}) m/s^2, from its file, if a call specifies none"
         counts = [f"{len(self.of_kind(kind))} {kind}" for kind in KINDS if self.of_kind(kind)]
         facts["notes"] = ", ".join(counts) or "none"
         if self.certificates:
@@ -239,7 +239,9 @@ def _following(description: Description) -> Iterator[Note]:
             through = "" if found == joint.mimic else f": {rule(found)}"
             yield Note("following", element, f"follows {first}{through}", joint.line)
         elif joint.mimic is not None and not joint.moves.nv:
-            yield Note("dropped", element, f"a fixed joint does not follow '{joint.mimic.joint}'", joint.line)
+            yield Note(
+                "dropped", element, f"the mimic of '{joint.mimic.joint}' is ignored: the joint is fixed", joint.line
+            )
         keeps = kept(joint, following.get(joint.name, ()))
         if keeps.narrowed_by:
             narrowed = [
@@ -250,7 +252,7 @@ def _following(description: Description) -> Iterator[Note]:
             text = f"keeps the limits of {listed(list(keeps.narrowed_by), 4)} too: {', '.join(narrowed)}"
             yield Note("changed", element, text, joint.line)
         for name in keeps.apart:
-            text = f"its range has nothing in common with that of '{name}', which follows it: that one is not kept"
+            text = f"its range does not overlap that of '{name}', which follows it: the range of '{name}' is ignored"
             yield Note("doubted", element, text, joint.line)
 
 

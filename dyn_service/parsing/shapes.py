@@ -64,7 +64,7 @@ def _shape(element: Element, place: Place, palette: Mapping[str, tuple[float, ..
             counts = ((name, 3 if name == "size" else 1) for name in _SIZES[child.tag])
             size = [x for name, n in counts for x in decimals(given.get(name, ""), n, name, place).tolist()]
             return Shape(child.tag, tuple(size), xyz, rotation, rgba=rgba)  # type: ignore[arg-type]  # is in _SIZES
-    return Shape(unread=f"its geometry is none of {', '.join(_SIZES)}, mesh")
+    return Shape(unread=f"its geometry is not supported, expected one of {', '.join(_SIZES)}, mesh")
 
 
 def rgba_of(material: Element, place: Place) -> tuple[float, ...] | None:

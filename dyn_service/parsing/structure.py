@@ -64,7 +64,7 @@ def assemble(
         if world is None or not _is_tree(by_name | {WORLD: world}, joints, robot):
             raise
         by_name[WORLD] = world
-        text = "named as a parent and not declared: a link without mass is added, and is the root"
+        text = "is the parent of a joint but not declared: added as the root link, without mass"
         notes = [*notes, _place("link", world, robot).note("defaulted", text)]
     _check_mimic(joint_by_name, robot)
     described = Description(name, tuple(by_name.values()), tuple(joints), robot.file)
@@ -169,7 +169,9 @@ def _check_root(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Plac
     roots = [link for link in links if link.name not in inboard]
     if len(roots) > 1:
         names = listed([link.name for link in roots])
-        message = f"no joint leads to this link: found {counted(len(roots), 'root link')} ({names}), expected one"
+        message = (
+            f"this link is not the child of a joint: found {counted(len(roots), 'root link')} ({names}), expected one"
+        )
         raise _place("link", roots[1], robot).fault(message)
 
 
@@ -188,7 +190,7 @@ def _check_mimic(joints: Mapping[str, Joint], robot: Place) -> None:
             if at.name in walked:
                 names = list(walked)
                 path = _cycle_path(names[names.index(at.name) :])
-                message = f"the joints follow each other in a loop, {path}, expected one that leads"
+                message = f"the joints follow each other in a loop, {path}, expected one that follows no other"
                 raise _place("joint", at, robot).inside("mimic").fault(message)
             walked[at.name] = None
             if at.mimic.joint not in joints:

@@ -62,7 +62,7 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
         if reduction is not None:
             if joint.reduction not in (None, reduction):
                 text = f"a gear of {reduction:g} at joint '{joint.name}', which has one of {joint.reduction:g} already"
-                notes.append(place.note("doubted", f"{text}: the last is remembered"))
+                notes.append(place.note("doubted", f"{text}: the last is kept"))
             made[k] = joint = replace(joint, reduction=reduction)
         if rotor is None:
             idle.append(element)

@@ -87,8 +87,8 @@ def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
     scale = float(np.abs(inertia).max())
     if is_stand_in(inertial):
         yield (
-            "mass 1 kg and unit inertia at the link's origin is what urdfpy and urchin put where a file has no "
-            "<inertial>; if that is so here, load the file itself"
+            "mass 1 kg and unit inertia at the link's origin is the default of urdfpy and urchin for links "
+            "without <inertial>; if this link has none, read the file itself"
         )
         return
     if 0.0 < mass < LIGHTEST_KG:
@@ -138,9 +138,9 @@ def _massless(description: Description) -> Iterator[Note]:
         if name in inboard and inboard[name].moves.nv and welded[name] == 0.0:
             mover = quoted(inboard[name].name)
             if beyond[name] == 0.0:
-                text = f"joint {mover} moves no mass at all: forward dynamics has no answer for it"
+                text = f"joint {mover} moves no mass: forward dynamics is undefined"
             else:
-                text = f"joint {mover} moves this link, which has no mass of its own nor welded to it"
+                text = f"joint {mover} moves this link, and neither it nor the links welded to it have mass"
             yield _link(description, links[name]).note("doubted", text)
 
 
@@ -160,17 +160,17 @@ def _followed(mimic: Mimic, moves: Mapping[str, Moves]) -> Iterator[str]:
     leader = moves.get(mimic.joint)
     if leader is None or not leader.nv:
         why = "which the robot does not have" if leader is None else "which is fixed"
-        yield f"follows joint {quoted(mimic.joint)}, {why}: it moves by itself"
+        yield f"mimics joint {quoted(mimic.joint)}, {why}: the mimic is ignored"
     elif mimic.multiplier == 0.0:
-        yield f"follows joint {quoted(mimic.joint)} with multiplier 0: it stands still"
+        yield f"mimics joint {quoted(mimic.joint)} with multiplier 0: it does not move"
 
 
 def _joint(joint: Joint) -> Iterator[str]:
     limit = joint.limit
     if joint.damping < 0.0:
-        yield f"damping {joint.damping:g} is negative: it drives the joint"
+        yield f"damping {joint.damping:g} is negative: it adds energy to the joint"
     if joint.friction < 0.0:
-        yield f"friction {joint.friction:g} is negative: it drives the joint"
+        yield f"friction {joint.friction:g} is negative: it adds energy to the joint"
     if limit is None:
         return
     turns_on = joint.moves.nv == 1 and not joint.moves.ranged
@@ -178,14 +178,14 @@ def _joint(joint: Joint) -> Iterator[str]:
         if limit.lower > limit.upper:
             yield f"lower limit {limit.lower:g} is above upper limit {limit.upper:g}"
         elif limit.lower == limit.upper:
-            yield f"lower and upper limit are both {limit.lower:g}: no room to move"
+            yield f"lower and upper limit are both {limit.lower:g}: the joint cannot move"
     bounds = {"effort": limit.effort, "velocity": limit.velocity}
     for what, value in bounds.items():
         if value is not None and value < 0.0:
             yield f"{what} limit {value:g} is negative"
     zero = [what for what, value in bounds.items() if value == 0.0]
     if zero and joint.mimic is None:  # limits of mimic joints are ignored
-        yield f"{' and '.join(zero)} limit 0: taken at its word the joint may not move; exporters write it for none"
+        yield f"{' and '.join(zero)} limit 0: the joint cannot move; if it is unlimited, remove the limit"
 
 
 TWO_TURNS = 4.0 * math.pi
@@ -316,8 +316,8 @@ def _lengths(description: Description, sizes: Sizes) -> Iterator[Note]:
     if thin > total / 2.0:
         link, _ = max(massive, key=lambda one: sizes.own[one[0].name])
         text = (
-            f"its joints or centre of mass are up to {sizes.own[link.name]:g} m away, which reads like millimetres: at "
-            f"such lengths most of the robot's {total:g} kg would be thinner than air"
+            f"its joints or centre of mass are up to {sizes.own[link.name]:g} m away, probably given in millimetres: "
+            f"at such lengths most of the robot's {total:g} kg would be thinner than air"
         )
         yield _link(description, link).note("doubted", text)
 
@@ -332,8 +332,8 @@ def _masses(description: Description, sizes: Sizes) -> Iterator[Note]:
     if HEAVY_KG <= total <= HEAVIEST_ROBOT_KG and dense > total / 2.0:
         link, inertial = max(massive, key=lambda one: one[1].mass)
         text = (
-            f"mass {inertial.mass:g} kg reads like grams: most of the robot's {total:g} kg is in links that would be "
-            "denser than solid steel"
+            f"mass {inertial.mass:g} kg is probably given in grams: most of the robot's {total:g} kg is in links that "
+            "would be denser than solid steel"
         )
         yield _link(description, link).note("doubted", text)
 
@@ -373,16 +373,16 @@ def _limits(description: Description, sizes: Sizes) -> Iterator[Note]:
         if stops and all(joint.moves.angles) and any(map(_reads_like_degrees, bounds)):
             turns = max(map(abs, bounds)) / (2.0 * math.pi)
             shown = " and ".join(f"{bound:g}" for bound in bounds)
-            text = f"limits {shown} rad read" if len(bounds) > 1 else f"limit {shown} rad reads"
-            yield place.note("doubted", f"{text} like degrees: {turns:.3g} turns")
+            text = f"limits {shown} rad are" if len(bounds) > 1 else f"limit {shown} rad is"
+            yield place.note("doubted", f"{text} probably in degrees: {turns:.3g} turns")
         if stops and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
             # A sliding base carries most of the robot and may travel far; a link of an arm does not.
             slides = carried[joint.child] < total / 2.0
             if slides and LONG_M < travel < FARTHEST_TRAVEL_M and travel > FAR_TRAVEL * sizes.longest:
                 text = (
-                    f"travels up to {travel:g} m, which reads like millimetres: no distance within a link is more than "
-                    f"{sizes.longest:.3g} m"
+                    f"travels up to {travel:g} m, probably given in millimetres: no distance within a link is more "
+                    f"than {sizes.longest:.3g} m"
                 )
                 yield place.note("doubted", text)
 
@@ -465,7 +465,7 @@ _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def walking_notes(description: Description) -> list[Note]:
-    """Warns if the robot seems to walk and its base is fixed; the place is the root link."""
+    """Warns if the robot has legs and its base is fixed; the place is the root link."""
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
     # For each link, the last revolute joint on its path, by child link, and their number.
@@ -490,8 +490,8 @@ def walking_notes(description: Description) -> list[Note]:
         return []
     ends = listed([feet[link] for link in legs], 4)
     text = (
-        f"the robot seems to walk ({counted(len(legs), 'leg')}: {ends}), and this link, its root, {FIXED_ROOT}: "
-        'the robot hangs by it, where it is not given root="floating"'
+        f"the robot has {counted(len(legs), 'leg')} ({ends}), and this link, its root, {FIXED_ROOT}: "
+        'if the robot moves freely, read it with root="floating"'
     )
     line = next(link.line for link in description.links if link.name == order[0])
     return [Place(description.source, named("link", order[0]), line).note("doubted", text)]

@@ -276,7 +276,7 @@ def _hold_size(size: int, file: str, limits: ReadLimits) -> None:
 
 
 def _too_much(place: str, what: str) -> ResourceExhaustedError:
-    return ResourceExhaustedError(f"{place}: the robot description has {what}, the most that is read")
+    return ResourceExhaustedError(f"{place}: the robot description has {what}, the maximum")
 
 
 MOST_KINDS = 40
@@ -345,9 +345,9 @@ class Unread:
     def _unread_child(self, child: Element, parent: Element, read: Collection[str]) -> _Kind:
         noun, where = f"<{child.tag[:LONGEST_TAG]}> element", f"in <{parent.tag}>"
         if child.tag in DEFINITIONS:
-            return _Kind("dropped", noun, where, "; xacro left it")
+            return _Kind("dropped", noun, where, "; left over from xacro")
         if child.tag.startswith(XACRO):
-            return _Kind("doubted", noun, where, "; what xacro makes of it is missing: run xacro first if it matters")
+            return _Kind("doubted", noun, where, "; it is not expanded: run xacro first if the robot needs it")
         meant = self._closest(child.tag, read, ALIKE)
         if meant is not None:
             return _Kind("doubted", noun, where, f"; did you mean <{meant}>?")

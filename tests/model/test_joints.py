@@ -321,7 +321,8 @@ def test_a_root_that_moves_is_told_and_doubts_of_a_fixed_one_are_not() -> None:
     )
     fixed, floating = (Robot.from_urdf(text, root=root).receipt for root in ("fixed", "floating"))
     assert [note.text for note in fixed.of_kind("doubted")] == [
-        "joint 'base' of type floating is commented out: the robot's root stands fixed in the world"
+        "joint 'base' of type floating is commented out, so the robot's root is fixed in the world; "
+        'if it moves freely, read the robot with root="floating"'
     ]
     assert floating.of_kind("doubted") == ()
     assert (fixed.to_dict()["root"], floating.to_dict()["root"]) == ("fixed", "floating")

@@ -92,13 +92,13 @@ def test_who_leads_may_stand_behind_and_above() -> None:
             hand("a|ball|", f"b|revolute|{mimic('a')}"),
             3,
             "joint 'b' mimic",
-            "joint 'a', which it follows, is of type spherical, with 3 degrees of freedom, expected one with one",
+            "the mimicked joint 'a' is of type spherical, with 3 degrees of freedom, expected 1",
         ),
         (
             hand("a|revolute|", f"b|floating|{mimic('a')}"),
             3,
             "joint 'b' mimic",
-            "it is of type floating, with 6 degrees of freedom, expected one with one",
+            "the joint is of type floating, with 6 degrees of freedom, expected 1",
         ),
         (
             hand("a|revolute|", f"b|revolute|{mimic('a', 1e5)}", f"c|revolute|{mimic('b', 1e5)}"),
@@ -113,7 +113,7 @@ def test_impossible_chains(text: str, line: int, element: str, message: str) -> 
         Robot.from_urdf(text)
     fault = caught.value
     assert (fault.line, fault.element) == (line, element)
-    assert fault.message == f"{message}; without mimic each joint moves by itself"
+    assert fault.message == f"{message}; remove the mimic to let each joint move independently"
     assert Robot.from_urdf(text, mimic=False).nv > 1
 
 
@@ -123,14 +123,14 @@ def test_with_nobody_to_follow_a_joint_moves_by_itself(leader: str, why: str) ->
     robot = Robot.from_urdf(text)
     assert robot.joint_names == ("a",)
     assert (
-        Note("doubted", "joint 'a'", f"follows joint '{leader}', {why}: it moves by itself", 3) in robot.receipt.notes
+        Note("doubted", "joint 'a'", f"mimics joint '{leader}', {why}: the mimic is ignored", 3) in robot.receipt.notes
     )
 
 
 def test_a_fixed_joint_follows_nobody() -> None:
     robot = Robot.from_urdf(hand("a|continuous|", f"glue|fixed|{mimic('a')}"))
     assert robot.joint_names == ("a",)
-    assert Note("dropped", "joint 'glue'", "a fixed joint does not follow 'a'", 3) in robot.receipt.notes
+    assert Note("dropped", "joint 'glue'", "the mimic of 'a' is ignored: the joint is fixed", 3) in robot.receipt.notes
     assert Robot.from_urdf(hand("a|continuous|", "glue|fixed|")).fingerprint == robot.fingerprint
 
 
@@ -138,7 +138,7 @@ def test_multiplier_0_stands_still_at_its_offset() -> None:
     robot = Robot.from_urdf(
         hand("a|continuous|<axis xyz='0 0 1'/>", f"b|continuous|<axis xyz='0 0 1'/>{mimic('a', 0, 0.3)}")
     )
-    text = "follows joint 'a' with multiplier 0: it stands still"
+    text = "mimics joint 'a' with multiplier 0: it does not move"
     assert Note("doubted", "joint 'b'", text, 3) in robot.receipt.notes
     still = robot.link_poses([[0.7], [-0.2]]).rotation[:, robot.link_names.index("b_link")]
     assert np.allclose(still, [[np.cos(0.3), -np.sin(0.3), 0], [np.sin(0.3), np.cos(0.3), 0], [0, 0, 1]])
@@ -204,7 +204,7 @@ def test_the_receipt_says_what_follows_and_what_is_kept() -> None:
         Note(
             "doubted",
             "joint 'a'",
-            "its range has nothing in common with that of 'c', which follows it: that one is not kept",
+            "its range does not overlap that of 'c', which follows it: the range of 'c' is ignored",
             2,
         ),
     ):
@@ -212,7 +212,7 @@ def test_the_receipt_says_what_follows_and_what_is_kept() -> None:
     assert not any(note.kind == "reported" for note in notes)
     assert "  following      2 joints, without entries in q, v and tau\n" in Robot.from_urdf(text).receipt.render()
     free = Robot.from_urdf(text, mimic=False)
-    told = "mimics 2 * 'a' + 0 in the source; here it is a joint of its own, with its own q and tau"
+    told = "mimics 2 * 'a' + 0 in the source; here it is independent, with its own q and tau"
     assert Note("reported", "joint 'b'", told, 3) in free.receipt.notes
     assert not free.receipt.of_kind("following")
     assert free.limits.lower.tolist() == [-1.0, -0.5, 3.0]

@@ -54,7 +54,7 @@ def at_rest(model: mujoco.MjModel) -> list[str]:
     for k, kind in enumerate(model.jnt_type):
         free = int(kind) == int(mujoco.mjtJoint.mjJNT_FREE)
         if (free or int(kind) == int(mujoco.mjtJoint.mjJNT_BALL)) and np.any(model.jnt_stiffness[k]):
-            was.append("a spring")
+            was.append("springs need")
             model.jnt_stiffness[k] = 0.0
         six = slice(model.jnt_dofadr[k], model.jnt_dofadr[k] + 6)
         if free and model.dof_armature[six].any():

@@ -80,7 +80,7 @@ def test_geoms_stand_where_mujoco_places_those_of_the_source(source: Path, tmp_p
         source.write_text(text.replace(' pos="0.1 0 0.2"', "").replace(' pos="0 0.3 0"', ""), "utf-8")
         joints = ["j", "k"]
     notes = convert(source, middle) + convert(middle, back)
-    lost = {"its shapes: SDFormat's world has none"} if through == "sdf" else set()
+    lost = {"its shapes are not written: SDFormat's world has none"} if through == "sdf" else set()
     assert {note.text for note in notes if "shape" in note.text} == lost
     for _ in range(5):
         q = dict(zip(joints, rng.uniform(-1.0, 1.0, len(joints)), strict=True))
@@ -184,7 +184,7 @@ def test_paths_of_meshes(tmp_path: Path) -> None:
         meshes, notes = carried(target)
         assert meshes == ["../pack/b.stl", *addresses[1:3], "../pack/b.dae"]
         (lost,) = [note.text for note in notes if "shape" in note.text]
-        assert lost == "a shape: its geometry is none of box, cylinder, capsule, sphere, mesh"
+        assert lost == "a shape: its geometry is not supported, expected one of box, cylinder, capsule, sphere, mesh"
     meshes, notes = carried("r.xml")
     assert meshes == ["../pack/b.stl", "../pack/b.stl"]
     assert [note.text for note in notes if "MuJoCo" in note.text or "such file" in note.text] == [

@@ -115,7 +115,7 @@ FAULTS = [
     ("both", "  hinge: {rotor_inertia: 5, gear_ratio: 1, armature: 5}", 3, "joints.hinge.rotor_inertia",
      "expected an armature or a rotor_inertia, found both"),
     ("beyond all", "  hinge: {rotor_inertia: 1, gear_ratio: 1.0e+200}", 3, "joints.hinge.rotor_inertia",
-     "behind a gear of 1e+200 it makes an armature of inf, expected a finite one"),
+     "with gear ratio 1e+200 the armature is inf, expected a finite number"),
     ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", "key 'hinge' appears twice"),
 ]  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_a_transmission_without_a_gear_takes_away_none() -> None:
     assert joint.reduction == 10.0
     robot = Robot.from_urdf(ARM.format(more=gear + actuated("<mechanicalReduction>-3</mechanicalReduction>")))
     (note,) = [note for note in robot.receipt.of_kind("doubted") if note.element == "transmission 't'"]
-    assert note.text == "a gear of -3 at joint 'hinge', which has one of 10 already: the last is remembered"
+    assert note.text == "a gear of -3 at joint 'hinge', which has one of 10 already: the last is kept"
 
 
 def test_the_receipt_says_both_units_of_what_turns_and_shifts(tmp_path: Path) -> None:

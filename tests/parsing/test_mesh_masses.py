@@ -87,8 +87,8 @@ def test_a_thin_ellipsoid(tmp_path: Path) -> None:
     ("mesh", "cause"),
     [
         ("nowhere.stl", "there is no file 'nowhere.stl' in the mesh folder"),
-        ("https://example.org/m.stl", "the mesh 'https://example.org/m.stl': expected the path of a .stl or .obj file"),
-        ("m.dae", "the mesh 'm.dae': expected the path of a .stl or .obj file"),
+        ("https://example.org/m.stl", "the mesh 'https://example.org/m.stl': expected a .stl or .obj file"),
+        ("m.dae", "the mesh 'm.dae': expected a .stl or .obj file"),
         ("broken.stl", "the mesh has no volume"),
         ("broken.obj", "the mesh 'broken.obj' cannot be read"),
         ("flat.obj", "the mesh has no volume"),
@@ -132,7 +132,7 @@ def test_meshes_of_an_included_file(folder: Path, place: str) -> None:
 
 
 def test_text_opens_no_mesh(folder: Path) -> None:
-    with pytest.raises(UrdfError, match="text opens none"):
+    with pytest.raises(UrdfError, match="not from text"):
         reading.read_text(made(folder).read_text())
 
 

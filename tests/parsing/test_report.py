@@ -47,23 +47,23 @@ gripper: 5 links, 4 joints (3 movable: 1 continuous, 2 prismatic; 1 fixed)
   as written        0.700000          0.000000     0.012500    -1.000000
   as computed       0.700000          0.000000     0.012500    -1.000000
 
-doubted (2): kept as written, but can hardly be meant
+doubted (2): kept as written, but probably a mistake
   line 8  link 'left'   mass 0.1 kg and no inertia: a point mass
   line 9  link 'right'  mass 0.1 kg and no inertia: a point mass
 
-following (1): joints that others lead: they have no q, v and tau of their own
+following (1): joints that mimic others: they have no entries in q, v and tau
   line 15  joint 'mirror'  follows 1 * 'slide' + 0
 
-changed (1): brought to the form that is computed with
-  line 10  joint 'wrist' axis  (0, 0, 2) has length 2; brought to unit length
+changed (1): converted or corrected
+  line 10  joint 'wrist' axis  (0, 0, 2) has length 2; normalized
 
-defaulted (4): absent, a default was taken
+defaulted (4): missing, a default was used
    line 4  link 'palm' inertial   no <origin>: the centre of mass is the link's origin
-   line 8  link 'left' inertial   no <inertia>: zero is taken
-   line 9  link 'right' inertial  no <inertia>: zero is taken
+   line 8  link 'left' inertial   no <inertia>: zero is used
+   line 9  link 'right' inertial  no <inertia>: zero is used
   line 15  joint 'mirror'         no <limit>, which URDF requires: the joint is unlimited
 
-merged (1): links that move with another as one body
+merged (1): links welded to another link
   line 7  link 'pad'  welded by fixed joint 'glue' to the body of link 'palm'
 
 dropped (1): not used
@@ -173,7 +173,7 @@ def test_without_fingerprint() -> None:
 
 def test_sources_without_lines_have_no_empty_column() -> None:
     description = Description("r", read_text(GRIPPER).links, (), notes=(Note("doubted", "link 'b'", "odd"),))
-    assert receipt(description, merged=()).render().endswith("can hardly be meant\n  link 'b'  odd")
+    assert receipt(description, merged=()).render().endswith("probably a mistake\n  link 'b'  odd")
 
 
 def test_every_kind_of_note_is_shown() -> None:

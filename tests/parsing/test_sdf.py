@@ -419,7 +419,7 @@ def test_a_root_stands_where_its_pose_places_it() -> None:
     assert "(0.1, 0, 1) m" in said
     floating = Robot.from_text(text, root="floating")
     assert floating.link_names == other.link_names
-    assert not any("stands fixed" in note.text for note in floating.receipt.notes)
+    assert not any("is fixed in the world" in note.text for note in floating.receipt.notes)
     assert (
         floating.tree.fingerprint == Robot.from_urdf(URDF.format(elbow="continuous"), root="floating").tree.fingerprint
     )
@@ -582,9 +582,9 @@ def test_models_by_name(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("model:///tmp", "is absolute or has '..' in it"),
         ("model://a/../../secret", "has '..' in it"),
         ("model://%2e%2e/secret", "has '..' in it"),
-        ("https://fuel.gazebosim.org/a", "is not looked for"),
-        ("model://https://a", "is not looked for"),
-        ("model://", "is not looked for"),
+        ("https://fuel.gazebosim.org/a", "is not supported, expected a path"),
+        ("model://https://a", "is not supported, expected a path"),
+        ("model://", "is not supported, expected a path"),
     ],
 )
 def test_models_that_are_not_there(uri: str, said: str, tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def test_a_scaled_and_turned_mesh_has_the_mass_of_its_box(tmp_path: Path, uri: s
     ("uri", "more", "text"),
     [
         ("parts/none.stl", "", "there is no file"),
-        ("parts/box.dae", "", "expected the path of a .stl or .obj file"),
+        ("parts/box.dae", "", "expected a .stl or .obj file"),
         ("model://other/box.stl", "", "there is no model"),
-        ("parts/box.stl", "<submesh><name>s</name></submesh>", "the mass of a <submesh> is not read"),
+        ("parts/box.stl", "<submesh><name>s</name></submesh>", "the mass of a <submesh> is not supported"),
     ],
 )
 def test_meshes_that_are_refused(tmp_path: Path, uri: str, more: str, text: str) -> None:

@@ -68,7 +68,7 @@ def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes | None) -> t
     for values, frame in shapes:
         found = _shape(values, meshes)
         if found is None:
-            text = "its mass is not known, being that of a mesh; the body does not move"
+            text = "mass unknown, because it depends on a mesh; not needed, because the body does not move"
             return None, [values.place.note("reported", text)]
         mass, pose, moments = found
         if mass > LEAST:
@@ -95,7 +95,9 @@ def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] 
         if meshes is None:
             return None
         if kind != "mesh":
-            raise values.place.fault(f"the mass of a {kind} with a mesh is not read: give its body an <inertial>")
+            raise values.place.fault(
+                f"the mass of a {kind} with a mesh is not supported: add an <inertial> to its body"
+            )
         size, principal, moments = meshes.weighed(values.text("mesh") or "", values.place)
         pose = values.pose() @ principal
     else:
@@ -149,13 +151,13 @@ def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
         along = ends[:3] - ends[3:]
         length = float(np.linalg.norm(along))
         if length < quantities.SHORTEST_AXIS:
-            raise values.place.fault("attribute 'fromto': the two points are the same, expected two")
+            raise values.place.fault("attribute 'fromto': the two points are the same, expected different points")
         pose = Pose(turning_z_to(along / length), (ends[:3] + ends[3:]) / 2.0)
         given = [*given[:1] * (count - 1), length / 2.0]
     sizes_of = given[:count]
     if len(sizes_of) < count or not all(size > 0.0 for size in sizes_of):
         found = " ".join(f"{size:g}" for size in given) or "none"
-        raise values.place.fault(f"attribute 'size': a {kind} has {count} that are more than 0, found {found}")
+        raise values.place.fault(f"attribute 'size': a {kind} needs {count} positive numbers, found {found}")
     return pose, sizes_of
 
 

@@ -76,7 +76,7 @@ class Joints:
             aligned = "auto"
         kind = _TYPES[values.choice("type", tuple(_TYPES), "hinge")]
         if kind == "floating" and (aligned == "true" or (aligned == "auto" and self._settings.aligned)):
-            text = "align: MuJoCo turns the body's frame into that of its inertia; here it stays as it is written"
+            text = "align: ignored; MuJoCo would align the body's frame with its principal axes of inertia"
             self._notes.append(place.note("reported", text))
         moves = quantities.movement(kind)
         single = moves.nv == 1
@@ -107,23 +107,21 @@ class Joints:
     def _sprung(self, joint: Joint, values: Values, place: Place) -> Joint:
         """Without what does not act here, with a note on each."""
         if joint.stiffness and joint.moves.refused("stiffness"):
-            text = (
-                f"a spring of {joint.stiffness:g} N m/rad does not act: springs need a joint with one degree of freedom"
-            )
+            text = f"stiffness {joint.stiffness:g} N m/rad is ignored: springs need a joint with one degree of freedom"
             self._notes.append(place.note("reported", text))
             joint = replace(joint, stiffness=0.0)
         if joint.armature and joint.moves.refused("armature"):
             # There it resists accelerations in the world's axes, and is no mass: nothing here does the same.
-            self._notes.append(place.note("reported", f"armature {joint.armature:g} of a free joint does not act"))
+            self._notes.append(
+                place.note("reported", f"armature {joint.armature:g} is ignored: not supported on free joints")
+            )
             joint = replace(joint, armature=0.0)
         if (values.vector("springdamper", (0.0, 0.0)) > 0.0).all():
-            text = (
-                "springdamper: what MuJoCo makes of it depends on the robot's inertia; neither spring nor damping acts"
-            )
+            text = "springdamper: ignored, with the joint's stiffness and damping; MuJoCo derives both from inertia"
             self._notes.append(place.note("reported", text))
             joint = replace(joint, stiffness=0.0, damping=0.0)
         if values.number("springyield", 0.0):
-            self._notes.append(place.note("reported", "springyield: the spring does not yield here"))
+            self._notes.append(place.note("reported", "springyield: ignored; the spring does not yield"))
         return joint if joint.stiffness else replace(joint, rest=0.0)
 
     def _polynomial(self, values: Values, name: str) -> float:
@@ -131,14 +129,14 @@ class Joints:
         if numbers is None:
             return 0.0
         if numbers[1:].any():
-            text = f"{name}: its quadratic and cubic parts do not act, the linear one does"
+            text = f"{name}: the quadratic and cubic terms are ignored; the linear term is used"
             self._notes.append(values.place.note("reported", text))
         return values.least(name)
 
     def _limit(self, values: Values, kind: str, place: Place) -> Limit | None:
         turns = kind == "spherical" and values.choice("limited", ("true", "false", "auto"), "auto") != "false"
         if turns and values.vector("range", (0.0, 0.0)).any():
-            self._notes.append(place.note("reported", "the range of a ball joint's turn"))
+            self._notes.append(place.note("reported", "range: ignored on ball joints"))
         if kind not in ("revolute", "prismatic"):
             return None
         bounds, efforts = values.limited("range", "limited"), values.limited("actuatorfrcrange", "actuatorfrclimited")
@@ -147,7 +145,9 @@ class Joints:
             effort = float(efforts[1]) if isfinite(efforts[1]) else None
             if efforts[0] != -efforts[1]:
                 effort = None
-                text = f"the range of efforts {efforts[0]:g} to {efforts[1]:g}: only one limit both ways is read"
+                text = (
+                    f"actuatorfrcrange {efforts[0]:g} to {efforts[1]:g}: ignored; only symmetric ranges are supported"
+                )
                 self._notes.append(place.note("reported", text))
         if bounds is None:
             return None if effort is None else Limit(effort=effort)
@@ -211,7 +211,7 @@ class Rest:
                 place = self._place(
                     element, named(tag, element.attributes["name"]) if "name" in element.attributes else tag
                 )
-                self._notes.append(place.note("reported", f"<{element.tag}>: its forces do not act here"))
+                self._notes.append(place.note("reported", f"<{element.tag}>: not supported; its forces are ignored"))
         for element in self._root.all("option"):
             self._option(element)
         if self._weightless:
@@ -222,7 +222,7 @@ class Rest:
         """On all of it."""
         yield from self._notes[:MOST_NOTES]
         if len(self._notes) > MOST_NOTES:
-            text = f"{len(self._notes) - MOST_NOTES} further notes of this kind on elements outside its bodies"
+            text = f"{len(self._notes) - MOST_NOTES} further notes on elements outside the bodies are not listed"
             yield robot.note("reported", text)
         for tag, what in DROPPED.items():
             sections = self._root.all(tag)
@@ -238,10 +238,10 @@ class Rest:
             inherited = {**self._classes.of(replace(element, tag="equality"), None, place)}
         values = Values(element.attributes, inherited, place, self._settings)
         if not values.flag("active", True):
-            self._notes.append(place.note("dropped", "it is not active"))
+            self._notes.append(place.note("dropped", "ignored: not active"))
             return
         if element.tag != "joint":
-            self._notes.append(place.note("reported", "what it holds together moves freely here"))
+            self._notes.append(place.note("reported", "ignored: only joint equalities are supported"))
             return
         first, second = (element.attributes.get(name) for name in ("joint1", "joint2"))
         given = values.numbers("polycoef", 1, 5)
@@ -257,22 +257,24 @@ class Rest:
         joint = joints[first]
         cause = ""
         if second is None:
-            cause = f"it holds joint {quoted(first)} still"
+            cause = f"it locks joint {quoted(first)}"
         elif any(steps[2:]):
-            cause = f"joint {quoted(first)} follows {quoted(second)} along a curve"
+            cause = f"joint {quoted(first)} follows {quoted(second)} by a nonlinear polycoef"
         elif joint.mimic is not None:
             cause = f"joint {quoted(first)} already follows {quoted(joint.mimic.joint)}"
         elif not self._roots.join(first, second):
-            cause = f"joint {quoted(first)} leads {quoted(second)}, which it is to follow"
+            cause = f"joint {quoted(first)} cannot follow {quoted(second)}: they would form a loop"
         if cause or second is None:
-            self._notes.append(place.note("reported", f"{cause}: it moves freely here"))
+            self._notes.append(place.note("reported", f"ignored: {cause}"))
             return
         # y - y0 = a0 + a1 (x - x0)
         zeros = [self._zeros.get(name, 0.0) for name in (first, second)]
         mimic = Mimic(second, steps[1], zeros[0] + steps[0] - steps[1] * zeros[1])
         joints[first] = replace(joint, mimic=mimic)
         rule = f"{mimic.multiplier:g} * {quoted(second)} + {mimic.offset:g}"
-        self._notes.append(place.note("changed", f"joint {quoted(first)} mimics {rule}; MuJoCo holds it softly"))
+        self._notes.append(
+            place.note("changed", f"joint {quoted(first)} mimics {rule} exactly; in MuJoCo it is a soft constraint")
+        )
 
     def _actuator(self, element: Element, joints: dict[str, Joint]) -> None:
         name = element.attributes.get("name", "")
@@ -286,7 +288,10 @@ class Rest:
         drives = f"joint {quoted(on)}" if on else ", ".join(others)
         gear = values.numbers("gear", 1, 6)
         ratio = 1.0 if gear is None else float(gear[0])
-        text = f"<{element.tag}> on {drives or 'nothing'}, gear {ratio:g}: efforts here are those of joints"
+        text = (
+            f"<{element.tag}> on {drives or 'nothing'}, gear {ratio:g}: its force is not applied; "
+            "efforts are joint efforts"
+        )
         self._notes.append(place.note("reported", text))
         adds = {part: values.numbers(part, 1, 3) for part in ("armature", "damping")}
         carried = {
@@ -300,7 +305,10 @@ class Rest:
         if joint is None or curved or joint.moves.nv != 1 or not all(map(isfinite, sums.values())):
             told = ", ".join(carried)
             self._notes.append(
-                place.note("reported", f"its {told} does not act: not one finite number, or not on one joint's way")
+                place.note(
+                    "reported",
+                    f"its {told} is ignored: expected one finite number and one joint with one degree of freedom",
+                )
             )
             return
         joints[joint.name] = replace(joint, **sums)
@@ -315,17 +323,19 @@ class Rest:
             self.gravity = (x, y, z)
         for name, none in _FORCING.items():
             if values.vector(name, none).any():
-                self._notes.append(place.note("reported", f"{name}: forces of the medium do not act here"))
+                self._notes.append(place.note("reported", f"{name}: ignored; fluid forces are not supported"))
         for flags in element.all("flag"):
             self._weightless = flags.attributes.get("gravity", "disable" if self._weightless else "") == "disable"
             off = [name for name in _FLAGS if flags.attributes.get(name) == "disable"]
             if off:
                 there = self._place(flags, "option flag")
-                self._notes.append(there.note("reported", f"{', '.join(off)} disabled: here each answer has options"))
+                self._notes.append(
+                    there.note("reported", f"{', '.join(off)} disabled: ignored; use the options of each call")
+                )
         known = ("gravity", *_FORCING)
         others = [name for name in element.attributes if name not in known]
         if others:
-            self._notes.append(place.note("dropped", f"{', '.join(others)} of the solver"))
+            self._notes.append(place.note("dropped", f"{', '.join(others)}: solver options are not used"))
 
     def _place(self, element: Element, what: str) -> Place:
         return place_of(element, what, self._source)

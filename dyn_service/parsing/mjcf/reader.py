@@ -124,8 +124,8 @@ def _include(element: Element, files: Files) -> Element:
         raise place.fault("the attribute 'file' is missing")
     if files.main is None:
         raise place.fault(
-            f"asks for the file {quoted(name)}, and text opens no file: expected one without includes, such as "
-            "dyn convert makes"
+            f"includes the file {quoted(name)}, but a robot given as text cannot open files: read the robot from its "
+            "file, or convert it with dyn convert"
         )
     # MuJoCo looks from the main file's folder; nested ones, from their own first.
     folders = dict.fromkeys((Path(element.file).parent, files.main.parent))
@@ -155,7 +155,7 @@ class _Reader:
         self._unread.keep(root, SECTIONS, ("model",))
         text = root.attributes.get("model", "")
         if not text.strip():
-            self._notes.append(place.note("defaulted", f"no name: {quoted(NO_NAME)} is taken"))
+            self._notes.append(place.note("defaulted", f"no name: {quoted(NO_NAME)} is used"))
         name = quantities.name(text if text.strip() else NO_NAME, place)
         place = Place(self._source, named("robot", name), root.line)
         self._settings = self._compiler(place)
@@ -196,7 +196,7 @@ class _Reader:
                     self._bodies.append(body)
                 if len(self._bodies) > self._limits.links:
                     raise ResourceExhaustedError(
-                        f"{self._source}: the robot has more than the {self._limits.links} links that are read"
+                        f"{self._source}: the robot has more than the {self._limits.links} links allowed"
                     )
         self._faults.check()
 
@@ -211,11 +211,9 @@ class _Reader:
         values = self._values(element, {}, place)
         moves = pending.moves or any(child.tag in ("joint", "freejoint") for child in _all_of(element))
         if values.flag("mocap", False):
-            self._notes.append(
-                place.note("reported", "a mocap body, moved by the simulation's user: it stands still here")
-            )
+            self._notes.append(place.note("reported", "a mocap body: read as one that does not move"))
         if values.number("gravcomp", 0.0):
-            text = f"gravcomp {values.number('gravcomp', 0.0):g}: gravity acts on it in full here"
+            text = f"gravcomp {values.number('gravcomp', 0.0):g}: ignored; full gravity acts on the body"
             self._notes.append(place.note("reported", text))
         at = values.pose()
         return _Body(name, place, pending.parent, pending.frame @ at, moves, element.line, pos=at.origin)
@@ -237,14 +235,14 @@ class _Reader:
                 values = self._values(child, {}, place)
                 scale = values.numbers("scale", 1, 3)
                 if scale is not None and (scale != 1.0).any():
-                    raise place.fault("attribute 'scale' is not read, expected a frame without it")
+                    raise place.fault("attribute 'scale' is not supported, expected a frame without it")
                 stack.append((iter(child.children), frame @ values.pose(), self._childclass(child, around, place)))
             elif child.tag == "body":
                 inner.append(_Pending(child, body.name, frame, around, body.moves))
             elif child.tag in _MAKING:
                 raise place.fault(
-                    f"<{child.tag}> makes bodies or joints of its own, which is not read: save the model as MuJoCo "
-                    "compiles it, and give that"
+                    f"<{child.tag}> generates bodies or joints, which is not supported: save the compiled model with "
+                    "MuJoCo and read that file"
                 )
             elif child.tag == "inertial" and body.parent:
                 if body.inertial is not None:
@@ -254,10 +252,10 @@ class _Reader:
                 body.geoms.append((child, around, frame))
             elif child.tag in ("joint", "freejoint", "inertial"):
                 if not body.parent:
-                    raise place.fault(f"<{child.tag}> of the world, expected one of a body")
+                    raise place.fault(f"<{child.tag}> in <worldbody>, expected it in a <body>")
                 body.joints.append((child, around, frame))
             elif child.tag == "plugin":
-                self._notes.append(place.note("reported", "what a plugin does to the body is not known here"))
+                self._notes.append(place.note("reported", "ignored: plugins are not supported"))
         return inner
 
     def _given(self, *tags: str) -> Iterator[str]:
@@ -299,7 +297,7 @@ class _Reader:
             joints += found
             if len(joints) > self._limits.joints:
                 raise ResourceExhaustedError(
-                    f"{self._source}: the robot has more than the {self._limits.joints} joints that are read"
+                    f"{self._source}: the robot has more than the {self._limits.joints} joints allowed"
                 )
         self._faults.check()
         return links, joints
@@ -307,12 +305,10 @@ class _Reader:
     def _freed(self, body: _Body, hinges: list[tuple[Joint, Vector, float]]) -> Pose:
         """The frame in which a free body's position is said: the world's."""
         if body.parent != WORLD or len(hinges) > 1:
-            where = "in the world, and no other joint"
-            raise body.place.fault(
-                f"a free joint of a body that hangs on another or has more joints, expected one {where}"
-            )
+            where = "on a child of the world without other joints"
+            raise body.place.fault(f"a free joint on a body with a parent body or other joints, expected one {where}")
         if body.at.is_turned or body.at.origin.any():
-            text = "a free body: where the file puts it is where a simulation begins, which is not kept"
+            text = "a free body: its pose in the file is an initial position, which is not kept"
             self._notes.append(body.place.note("dropped", text))
         return Pose()
 
@@ -326,7 +322,7 @@ class _Reader:
                 found[body.name], of_shapes = self._weight(body)
                 shapes += of_shapes
         if shapes:
-            text = f"masses of {counted(shapes, 'body').replace('bodys', 'bodies')} are those of their shapes"
+            text = f"masses of {counted(shapes, 'body').replace('bodys', 'bodies')} are computed from their shapes"
             self._notes.append(robot.note("defaulted", text))
         self._notes += inertials.scaled(found, settings.total_mass, robot)
         return found
@@ -374,7 +370,7 @@ class _Reader:
             place = self._place(element, place.element or "")
         values = Values(given, {}, place)
         if values.choice("coordinate", ("local", "global"), "local") == "global":
-            raise place.fault("coordinate is 'global', which MuJoCo itself no longer reads, expected 'local'")
+            raise place.fault("coordinate is 'global', which MuJoCo no longer supports, expected 'local'")
         sequence = given.get("eulerseq", "xyz")
         if len(sequence) != 3 or not set(sequence.lower()) <= set("xyz"):
             raise place.fault(f"attribute 'eulerseq': expected three of x, y, z, X, Y, Z, found {quoted(sequence)}")

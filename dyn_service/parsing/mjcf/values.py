@@ -153,7 +153,7 @@ class Values:
             bounds[np.abs(bounds) >= 1e308] *= np.inf
         said = self.choice(flag, ("true", "false", "auto"), "auto")
         if said == "auto" and bounds is not None and bounds[0] != bounds[1] and not self.settings.autolimits:
-            raise self.place.fault(f'there is a {name} and no {flag}, which <compiler autolimits="false"> asks for')
+            raise self.place.fault(f'there is a {name} and no {flag}, which <compiler autolimits="false"> requires')
         if said == "false" or bounds is None or (said == "auto" and not bounds[0] < bounds[1]):
             if said == "true":
                 raise self.place.fault(f"{flag} is true and there is no {name}, expected one")
@@ -163,7 +163,7 @@ class Values:
     def _rotation(self) -> Matrix:
         ways = [name for name in ORIENTATIONS if name in self.own]
         if len(ways) > 1:
-            raise self.place.fault(f"there are {' and '.join(ways)}, expected one way in which it is turned")
+            raise self.place.fault(f"there are {' and '.join(ways)}, expected one orientation")
         inherited = [name for name in ORIENTATIONS if name in self.inherited]
         way = next(iter([*ways, *inherited]), "quat")
         return getattr(self, f"_of_{way}")()  # type: ignore[no-any-return]

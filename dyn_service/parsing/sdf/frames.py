@@ -59,7 +59,7 @@ class Frames:
         if name in self._of:
             first = self._of[name].place
             raise frame.place.fault(
-                f"the name is already that of {first.element} on line {first.line}, expected another"
+                f"the name is already used by {first.element} on line {first.line}, expected another"
             )
         self._of[name] = frame
 
@@ -131,9 +131,7 @@ class Frames:
             self._steps += 1
             if self._steps > MOST_STEPS:
                 place = self._of[inner].place
-                raise ResourceExhaustedError(
-                    f"{place.file}:{place.line}: the robot's frames stand too far from each other"
-                )
+                raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot's chains of frames are too long")
         up, down = (way[: seen[shared]] for way, seen in zip(ways, met, strict=True))
         return self._product(up).inverse @ self._product(down)
 

@@ -90,7 +90,7 @@ class Joints:
         )
         if "axis" not in moves.figures:
             if element is not None:
-                self._notes.append(place.note("dropped", f"an <{tag}>, which a ball joint has not"))
+                self._notes.append(place.note("dropped", f"an <{tag}>, which a ball joint does not have"))
             return made
         if element is None:
             raise place.fault(f"there is no <{tag}> element, expected one")

@@ -94,10 +94,11 @@ def _include(element: Element, files: Files) -> Element:
     uri = word(element, "uri", "", place)
     if files.main is None:
         raise place.fault(
-            f"asks for {quoted(uri)}, and text opens no file: expected one without includes, such as dyn convert makes"
+            f"includes {quoted(uri)}, but a robot given as text cannot open files: read the robot from its file, or "
+            "convert it with dyn convert"
         )
     if uri in SCENERY:
-        files.notes.append(place.note("dropped", f"{uri}, which is no robot"))
+        files.notes.append(place.note("dropped", f"{uri}, which is not a robot"))
         return Element("light", {}, element.line, file=element.file)
     target = _located(uri, element.file, place)
     found = files.included(_sdf_in(target) if os.path.isdir(target) else target, place)
@@ -126,7 +127,7 @@ def _located(uri: str, file: str, place: Place) -> Path:
     path = re.sub(r"^file://", "", uri)
     parts = Path(unquote(path.removeprefix(MODEL_SCHEME))).parts
     if not parts or "://" in path.removeprefix(MODEL_SCHEME):
-        raise place.fault(f"{quoted(uri)} is not looked for, expected a path relative to this file, or model://")
+        raise place.fault(f"{quoted(uri)} is not supported, expected a path relative to this file, or model://")
     if path.startswith(MODEL_SCHEME):
         if ".." in parts or Path(*parts).is_absolute():
             raise place.fault(f"{quoted(uri)} is absolute or has '..' in it, expected the name of a model")
@@ -206,8 +207,8 @@ class _Reader:
         if not any(joint.parent == WORLD for joint in joints):
             links, joints = self._standing(links, joints, place)
             if not flag(model, "static", False, place):
-                text = f"no joint holds it to the world, so there it floats; here its root {FIXED_ROOT}"
-                self._notes.append(place.note("doubted", f'{text}, where it is not given root="floating"'))
+                text = f"no joint holds it to the world, so in SDFormat it floats, but its root {FIXED_ROOT}"
+                self._notes.append(place.note("doubted", f'{text}; to let it float, read it with root="floating"'))
         self._note_geometry(place)
         self._notes += self._unread.notes(place)
         return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
@@ -268,7 +269,7 @@ class _Reader:
             outer = scope.removesuffix(SCOPE).rpartition(SCOPE)[0]
             outer = f"{outer}{SCOPE}{relative}" if outer else relative
         elif relative not in ("", WORLD):
-            raise place.fault(f"its pose is said in {quoted(relative)}, expected 'world'")
+            raise place.fault(f"its pose is relative to {quoted(relative)}, expected 'world'")
         self._frames.add(own, Frame(outer, stands, moves_with, place))
         if scope:
             self._frames.add(scope.removesuffix(SCOPE), Frame(own, Pose(), own, place))
@@ -284,7 +285,7 @@ class _Reader:
         if model.all("plugin"):
             first = self._place(model.all("plugin")[0], place.element or "")
             self._notes.append(
-                first.note("reported", f"{counted(len(model.all('plugin')), 'plugin')}: what it does is not known")
+                first.note("reported", f"{counted(len(model.all('plugin')), 'plugin')}: ignored, not supported")
             )
         placement = model.attributes.get("placement_frame", "")
         if placement:  # the model's pose is that of this frame
@@ -337,9 +338,9 @@ class _Reader:
         )
         self._links[name] = (element, place)
         if not flag(element, "gravity", True, place):
-            self._notes.append(place.note("reported", "gravity is off for it: it acts on it here"))
+            self._notes.append(place.note("reported", "gravity is false: ignored; gravity acts on the link"))
         if element.all("velocity_decay"):
-            self._notes.append(place.note("reported", "velocity_decay: it does not slow down by itself here"))
+            self._notes.append(place.note("reported", "velocity_decay: ignored"))
 
     def _frame(self, element: Element, scope: str) -> None:
         place = self._place(element, "frame")
@@ -374,7 +375,8 @@ class _Reader:
         name = said_in(element, place)
         if name and self._version(element) < (1, 7):
             text = (
-                f"its pose is in the frame {quoted(name)}, read as from SDFormat 1.7 on, which defines what that means"
+                f"its pose is in the frame {quoted(name)}, read by the rules of SDFormat 1.7, the first version that "
+                "defines it"
             )
             self._notes.append(place.note("changed", text))
         return name if name == WORLD else scope + (name or default)
@@ -383,7 +385,7 @@ class _Reader:
 
     def _weighed(self, mesh: Element, place: Place) -> tuple[float, Pose, Vector]:
         if mesh.all("submesh"):
-            raise place.fault("the mass of a <submesh> is not read: give its link an <inertial> with numbers")
+            raise place.fault("the mass of a <submesh> is not supported: add an <inertial> with numbers to its link")
         uri, scale = word(mesh, "uri", "", place), numbers(mesh, "scale", (1.0, 1.0, 1.0), place)
         path = str(_located(uri, mesh.file, place)) if self._from_file else uri
         key = f"{path} {scale.tolist()}"
@@ -401,7 +403,7 @@ class _Reader:
         roots = Roots()
         for joint in joined:
             if joint.child == WORLD or not roots.join(joint.child, joint.parent):
-                text = "closes a loop of links: it is left out, and the links it joins move without it"
+                text = "closes a loop of links: the joint is ignored, and its links move independently"
                 self._notes.append(joint.place.note("reported", text))
             else:
                 inboard[joint.child] = joint
@@ -436,7 +438,7 @@ class _Reader:
         for frame, element, place, scope in self._joints:
             kind = element.attributes.get("type", "")
             if kind == "gearbox":
-                self._notes.append(place.note("reported", "a gearbox couples two joints: they move freely here"))
+                self._notes.append(place.note("reported", "gearbox: ignored, the two joints move independently"))
                 continue
             if kind not in TYPES:
                 known = ", ".join(TYPES)
@@ -446,7 +448,7 @@ class _Reader:
                 inside = place.inside(end)
                 link = self._frames.link_of(self._frames.named(word(element, end, "", place), scope, inside))
                 if link != WORLD and link not in self._links:
-                    raise inside.fault(f"{quoted(link)} moves with no link")
+                    raise inside.fault(f"{quoted(link)} is not attached to a link")
                 ends.append(link)
             name = (scope + element.attributes["name"]) if frame.endswith(f"{SCOPE}joint") else frame
             if ends[0] == ends[1]:
@@ -474,7 +476,7 @@ class _Reader:
             self._notes.append(robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
 
     def _too_many(self, what: str, most: int) -> ResourceExhaustedError:
-        return ResourceExhaustedError(f"{self._source}: the robot has more than the {most} {what} that are read")
+        return ResourceExhaustedError(f"{self._source}: the robot has more than the {most} {what} allowed")
 
     def _place(self, element: Element, what: str) -> Place:
         return place_of(element, what, self._source)
@@ -509,24 +511,24 @@ def inertial(link: Element, place: Place, notes: list[Note], unread: Unread, wei
     """
     element = one(link, "inertial", place)
     if element is None:
-        notes.append(place.note("defaulted", "no <inertial>: 1 kg and unit inertia are taken, as the format says"))
+        notes.append(place.note("defaulted", "no <inertial>: 1 kg and unit inertia are used, the format's defaults"))
         return Inertial(MASS, np.zeros(3), np.eye(3), np.eye(3))
     place = place.inside("inertial", element.line)
     unread.keep(element, _INERTIAL, ("auto",))
     if element.all(_WATERS):
-        notes.append(place.note("reported", f"<{_WATERS}>: what moves with it of a fluid does not act here"))
+        notes.append(place.note("reported", f"<{_WATERS}>: ignored; added mass of fluids is not supported"))
     if element.attributes.get("auto", "false") in ("true", "1"):
         return _of_collisions(link, element, place, notes, weigh)
     at = pose(element, place, notes)
     if not element.all("mass"):
-        notes.append(place.note("defaulted", f"no <mass>: {MASS:g} kg is taken, as the format says"))
+        notes.append(place.note("defaulted", f"no <mass>: {MASS:g} kg is used, the format's default"))
     mass = quantities.mass(number(element, "mass", MASS, place), place)
     moments = one(element, "inertia", place)
     if moments is not None:
         unread.keep(moments, tuple(MOMENTS), ())
     missing = [name for name, value in MOMENTS.items() if value and not (moments and moments.all(name))]
     if missing:
-        text = f"no {', '.join(missing)}: 1 kg m^2 is taken, as the format says"
+        text = f"no {', '.join(missing)}: 1 kg m^2 is used, the format's default"
         notes.append(place.note("defaulted", text))
     values = [number(moments, name, default, place.inside("inertia")) for name, default in MOMENTS.items()]
     return Inertial(mass, at.origin, at.rotation, quantities.inertia_of_moments(values))
@@ -548,8 +550,8 @@ def _of_collisions(link: Element, element: Element, place: Place, notes: list[No
         parts.append((mass, at, mass * moments))
     whole = together(parts)
     if whole is None or not whole.mass > 0.0:
-        raise place.fault("its inertia is to be that of its collisions, and they weigh nothing")
-    text = f"of {len(parts)} collisions, as auto asks: {whole.mass:g} kg"
+        raise place.fault('auto="true" computes the inertia from the collisions, but their mass is 0')
+    text = f"computed from {len(parts)} collisions, because auto is true: {whole.mass:g} kg"
     notes.append(place.note("defaulted", text))
     return whole
 
@@ -558,11 +560,11 @@ def _solid(geometry: Element | None, place: Place) -> Solid:
     shapes = [] if geometry is None else [child for child in geometry.children if child.tag in SOLIDS]
     if len(shapes) != 1:
         known = ", ".join((*SOLIDS, "mesh"))
-        raise place.fault(f"its inertia is asked of a shape that is not read, expected one of {known}")
+        raise place.fault(f"the inertia cannot be computed from this shape, expected one of {known}")
     (shape,) = shapes
     sizes = _sizes(shape, place)
     if not all(size > 0.0 for size in sizes):
-        raise place.fault(f"<{shape.tag}>: expected sizes that are more than 0")
+        raise place.fault(f"<{shape.tag}>: expected positive sizes")
     return SOLIDS[shape.tag](*sizes)
 
 

@@ -160,9 +160,7 @@ class _Reader:
         links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
         for what, found, most in (("links", links, self._limits.links), ("joints", joints, self._limits.joints)):
             if len(found) > most:
-                raise ResourceExhaustedError(
-                    f"{self._file}: the robot has {len(found)} {what}, more than the {most} that are read"
-                )
+                raise ResourceExhaustedError(f"{self._file}: the robot has {len(found)} {what}, the maximum is {most}")
         if not links:
             raise place.fault("there are no <link> elements, expected at least one")
         name = self._name(root, place)
@@ -261,7 +259,7 @@ class _Reader:
         self._unread.keep(element, (), ("xyz",))
         inside = place.inside("axis", element.line)
         if not moves.nv and not element.attributes.get("xyz", "").strip():
-            self._notes.append(inside.note("dropped", "an empty <axis>; a fixed joint has none"))
+            self._notes.append(inside.note("dropped", "an empty <axis>, which a fixed joint does not need"))
             return default
         values = self._numbers(element, "xyz", 3, inside)
         # Exporters write a zero axis for fixed joints, where it has no meaning.
@@ -328,7 +326,9 @@ class _Reader:
             self._quaternions = (int(numbers[1]), int(numbers[2])) >= QUATERNIONS_SINCE
         if version not in KNOWN_VERSIONS:
             known = ", ".join(KNOWN_VERSIONS)
-            self._notes.append(place.note("reported", f"URDF version {quoted(version)} is not known, only {known}"))
+            self._notes.append(
+                place.note("reported", f"URDF version {quoted(version)} is unknown; known versions: {known}")
+            )
 
     def _note_geometry(self, root: Element, place: Place) -> None:
         links = [{child.tag for child in link.children} for link in root.all("link")]
@@ -345,7 +345,10 @@ class _Reader:
             name = _NAME.search(joint[1])
             which = f"joint {quoted(name[1])}" if name else "a joint"
             line = comment.line + comment.text.count("\n", 0, joint.start())
-            text = f"{which} of type floating is commented out: the robot's root {FIXED_ROOT}"
+            text = (
+                f"{which} of type floating is commented out, so the robot's root {FIXED_ROOT}; if it moves freely, "
+                'read the robot with root="floating"'
+            )
             self._notes.append(Place(self._file, place.element, line).note("doubted", text))
 
     def _one(self, parent: Element, tag: str, place: Place) -> Element | None:
@@ -360,7 +363,7 @@ class _Reader:
                 raise again.fault(
                     f"there are {len(found)} <{tag}> elements, the first on line {found[0].line}, expected one"
                 )
-            text = f"there are {len(found)} <{tag}> elements that say the same, the first on line {found[0].line}"
+            text = f"there are {len(found)} <{tag}> elements with the same content, the first on line {found[0].line}"
             self._notes.append(again.note("dropped", text))
         return found[0] if found else None
 

@@ -162,7 +162,7 @@ class _Writer:
                 text = f"no body has the principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2: "
                 is_fixed = link.name not in self._moving
                 kind, end = (
-                    ("dropped", "left out, since the body does not move")
+                    ("dropped", "the inertia is not written, because the body does not move")
                     if is_fixed
                     else ("doubted", "MuJoCo rejects them")
                 )

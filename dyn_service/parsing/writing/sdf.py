@@ -43,10 +43,10 @@ def write(description: Description) -> tuple[str, list[Note]]:
     for link in description.links:
         if link.name == WORLD and link.name not in inboard:
             if link.inertial is not None:
-                text = "what the link 'world' weighs is not in it: there the world weighs nothing"
+                text = "the inertia of link 'world' is not written: SDFormat's world has none"
                 notes.append(Note("dropped", "link 'world'", text))
             if link.shapes:
-                notes.append(Note("dropped", "link 'world'", "its shapes: SDFormat's world has none"))
+                notes.append(Note("dropped", "link 'world'", "its shapes are not written: SDFormat's world has none"))
             continue
         model.children.append(_link(link, inboard.get(link.name)))
         if link.inertial is None or link.inertial.mass == 0.0:
@@ -55,7 +55,7 @@ def write(description: Description) -> tuple[str, list[Note]]:
         model.children.append(_joint(joint))
         notes += _unsaid(joint)
     if description.root == "fixed" and not any(joint.parent == WORLD for joint in description.joints):
-        text = "its root stands still here; there it floats, where no joint holds it to the world"
+        text = "its root is fixed, which is not written: in SDFormat a model without a joint to the world floats"
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     return document(root), notes
 
@@ -84,7 +84,7 @@ def _renamed(description: Description, notes: list[Note]) -> Description:
     names = Names(links | {joint.name for joint in description.joints})
     new = {name: names.new(f"{name}_joint") for name in both}
     for name, other in new.items():
-        text = f"is called '{other}': a link has its name, and there no two things may have one"
+        text = f"is renamed to '{other}': a link has its name, and SDFormat requires unique names"
         notes.append(Note("changed", f"joint '{name}'", text))
     joints = []
     for joint in description.joints:

@@ -21,10 +21,12 @@ def write(description: Description) -> tuple[str, list[Note]]:
     root = Tag("robot", {"name": description.name})
     notes: list[Note] = []
     if description.root != "fixed":
-        text = f"that its root moves ({description.root}) is not in it: say so where it is read"
+        text = f'the {description.root} root is not written: read the file with root="{description.root}"'
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     if description.gravity != DEFAULT_GRAVITY:
-        text = f"its gravity, ({', '.join(map(number, description.gravity))}) m/s^2, is not in it: give it in each call"
+        text = (
+            f"its gravity, ({', '.join(map(number, description.gravity))}) m/s^2, is not written: pass it to each call"
+        )
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     for link in description.links:
         inside = [] if link.inertial is None else [_inertial(link.inertial)]
@@ -104,6 +106,6 @@ def _unsaid(joint: Joint) -> list[Note]:
         said.append(f"its friction width {joint.friction_width:g}")
     notes = [Note("dropped", f"joint '{joint.name}'", f"{text}, is not written: use a joint file") for text in said]
     if joint.type in _DRAKES:
-        text = f"a joint of type {joint.type}, which URDF has not: it is written as Drake writes it"
+        text = f"a joint of type {joint.type}, which URDF does not have: written with Drake's element"
         notes.append(Note("changed", f"joint '{joint.name}'", text))
     return notes

@@ -120,17 +120,18 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
      "with the root <robot>"),
     ("xacro file of macros", robot('<xacro:include filename="arm.xacro"/>\n<xacro:arm prefix="left"/>'),
      1, "robot", ("there are no <link> elements, expected at least one; line 2: <xacro:include> element in <robot> is "
-                  "not used; what xacro makes of it is missing: run xacro first if it matters")),
+                  "not used; it is not expanded: run xacro first if the robot needs it")),
     ("link that a macro would make", robot(f'{LINKS}\n<xacro:tool/>\n<joint name="j" type="fixed">\n'
                                            '<parent link="arm"/><child link="tool"/></joint>'),
      5, "joint 'j'", ("the child 'tool' is not a link of the robot; line 4: <xacro:tool> element in <robot> is not "
-                      "used; what xacro makes of it is missing: run xacro first if it matters")),
+                      "used; it is not expanded: run xacro first if the robot needs it")),
     ("misspelt link", robot('<link name="base"/>\n<lnik name="arm"/>\n<joint name="j" type="fixed">\n'
                             '<parent link="base"/><child link="arm"/></joint>'),
      4, "joint 'j'", ("the child 'arm' is not a link of the robot; line 3: <lnik> element in <robot> is not used; "
                       "did you mean <link>?")),
     ("misspelt joint", robot(f'{LINKS}\n<jiont name="j" type="fixed"><parent link="base"/><child link="arm"/></jiont>'),
-     3, "link 'arm'", ("no joint leads to this link: found 2 root links ('base', 'arm'), expected one; line 4: "
+     3, "link 'arm'", ("this link is not the child of a joint: found 2 root links ('base', 'arm'), expected one; "
+                      "line 4: "
                        "<jiont> element in <robot> is not used; did you mean <joint>?")),
     ("misspelt mass", inertial('<mas value="1"/>'),
      3, "link 'base' inertial", ("there is no <mass> element, expected one; line 4: <mas> element in <inertial> "
@@ -286,10 +287,11 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
      ("the links form a loop, '1' -> '2' -> '3' -> '4' -> '5' -> '6' -> '7' -> '8' -> (4 more) -> '1', "
       "expected a tree")),
     ("two roots", graph(["a", "b", "c"], ("j", "a", "b")),
-     4, "link 'c'", "no joint leads to this link: found 2 root links ('a', 'c'), expected one"),
+     4, "link 'c'", "this link is not the child of a joint: found 2 root links ('a', 'c'), expected one"),
     ("many roots", graph(list("abcdefgh")),
      3, "link 'b'",
-     "no joint leads to this link: found 8 root links ('a', 'b', 'c', 'd', 'e', 'f' and 2 more), expected one"),
+     "this link is not the child of a joint: found 8 root links ('a', 'b', 'c', 'd', 'e', 'f' and "
+     "2 more), expected one"),
     ("two origins", joint('<origin xyz="0 0 0"/>\n<origin xyz="0 0 1"/>'),
      8, "joint 'j'", "there are 2 <origin> elements, the first on line 7, expected one"),
     ("origin with commas", joint('<origin xyz="0, 0, 1"/>'),
@@ -358,7 +360,8 @@ FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
     ("mimic with bad multiplier", joint('<mimic joint="k" multiplier="two"/>'),
      7, "joint 'j' mimic", "attribute 'multiplier': expected a plain decimal number, found 'two'"),
     ("mimics in a loop", MIMICS_IN_A_LOOP,
-     3, "joint 'j' mimic", "the joints follow each other in a loop, 'j' -> 'k' -> 'j', expected one that leads"),
+     3, "joint 'j' mimic", "the joints follow each other in a loop, 'j' -> 'k' -> 'j', "
+     "expected one that follows no other"),
 ]
 
 # fmt: on
@@ -458,7 +461,7 @@ class TestLimits:
         monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the file was opened"))
         with pytest.raises(ResourceExhaustedError) as caught:
             read_file(path)
-        expected = "the robot description has more than 16777216 bytes of text, the most that is read"
+        expected = "the robot description has more than 16777216 bytes of text, the maximum"
         assert str(caught.value) == f"{path}: {expected}"
 
     @pytest.mark.parametrize("source", [robot(LINKS), robot(LINKS).encode()], ids=["text", "bytes"])
@@ -482,7 +485,7 @@ class TestLimits:
         assert read_text(nested(63))
         with pytest.raises(ResourceExhaustedError) as caught:
             read_text(nested(64))
-        expected = "the robot description has elements nested more than 64 deep, the most that is read"
+        expected = "the robot description has elements nested more than 64 deep, the maximum"
         assert str(caught.value) == f"<text>:3: {expected}"
 
     def test_elements(self) -> None:
@@ -490,7 +493,7 @@ class TestLimits:
         assert read_text(robot('<link name="base"/>' + "<gazebo/>" * 8), limits=limits)
         with pytest.raises(ResourceExhaustedError) as caught:
             read_text(robot('<link name="base"/>\n' + "<gazebo/>" * 9), limits=limits)
-        expected = "the robot description has more than 10 elements, the most that is read"
+        expected = "the robot description has more than 10 elements, the maximum"
         assert str(caught.value) == f"<text>:3: {expected}"
 
     def test_attributes(self) -> None:
@@ -500,7 +503,7 @@ class TestLimits:
         assert read_text(dressed(64))
         with pytest.raises(ResourceExhaustedError) as caught:
             read_text(dressed(65))
-        expected = "the robot description has an element of more than 64 attributes, the most that is read"
+        expected = "the robot description has an element of more than 64 attributes, the maximum"
         assert str(caught.value) == f"<text>:3: {expected}"
 
     def test_links(self) -> None:
@@ -508,7 +511,7 @@ class TestLimits:
         assert len(read_text(text, limits=ReadLimits(links=3)).links) == 3
         with pytest.raises(ResourceExhaustedError) as caught:
             read_text(text, limits=ReadLimits(links=2))
-        assert str(caught.value) == "<text>: the robot has 3 links, more than the 2 that are read"
+        assert str(caught.value) == "<text>: the robot has 3 links, the maximum is 2"
 
 
 def test_every_fault_is_one_short_line() -> None:

@@ -43,7 +43,7 @@ def told(described: Description) -> list[tuple[str, str, str, int]]:
     return [(note.kind, note.element, note.text, note.line) for note in described.notes]
 
 
-MISSING = "is not used; what xacro makes of it is missing: run xacro first if it matters"
+MISSING = "is not used; it is not expanded: run xacro first if the robot needs it"
 
 # name; text; the kinds, elements, texts and lines of all notes
 NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
@@ -55,9 +55,9 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
         "xacro property, macro and argument",
         around('<xacro:property name="w" value="${2 * 3}"/><xacro:macro name="m"/>\n<xacro:arg name="a" default="b"/>'),
         [
-            ("dropped", "robot 'r'", "1 <xacro:property> element in <robot> is not used; xacro left it", 5),
-            ("dropped", "robot 'r'", "1 <xacro:macro> element in <robot> is not used; xacro left it", 5),
-            ("dropped", "robot 'r'", "1 <xacro:arg> element in <robot> is not used; xacro left it", 6),
+            ("dropped", "robot 'r'", "1 <xacro:property> element in <robot> is not used; left over from xacro", 5),
+            ("dropped", "robot 'r'", "1 <xacro:macro> element in <robot> is not used; left over from xacro", 5),
+            ("dropped", "robot 'r'", "1 <xacro:arg> element in <robot> is not used; left over from xacro", 6),
         ],
     ),
     (
@@ -81,20 +81,20 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     ("xacro within what is not read", around("<gazebo><xacro:plugin/><x>${y}</x></gazebo>"),
      [("dropped", "robot 'r'", "1 <gazebo> element in <robot> is not used", 5)]),
     ("empty axis of a fixed joint", joint("<axis/>", "fixed"),
-     [("dropped", "joint 'j' axis", "an empty <axis>; a fixed joint has none", 5)]),
+     [("dropped", "joint 'j' axis", "an empty <axis>, which a fixed joint does not need", 5)]),
     ("blank axis of a fixed joint", joint('<axis xyz=" "/>', "fixed"),
-     [("dropped", "joint 'j' axis", "an empty <axis>; a fixed joint has none", 5)]),
+     [("dropped", "joint 'j' axis", "an empty <axis>, which a fixed joint does not need", 5)]),
     ("zero axis of a fixed joint", joint('<axis xyz="0 0 0"/>', "fixed"), []),
     ("the same axis twice", joint(f"{AXIS}{STOPS}\n{AXIS}"),
-     [("dropped", "joint 'j'", "there are 2 <axis> elements that say the same, the first on line 5", 6)]),
+     [("dropped", "joint 'j'", "there are 2 <axis> elements with the same content, the first on line 5", 6)]),
     ("the same axis in other digits", joint(f'{AXIS}{STOPS}\n<axis xyz=" 0.0  -0 1e0 "/>'),
-     [("dropped", "joint 'j'", "there are 2 <axis> elements that say the same, the first on line 5", 6)]),
+     [("dropped", "joint 'j'", "there are 2 <axis> elements with the same content, the first on line 5", 6)]),
     ("the same axis three times", joint(f"{AXIS}{STOPS}\n{AXIS}\n{AXIS}"),
-     [("dropped", "joint 'j'", "there are 3 <axis> elements that say the same, the first on line 5", 6)]),
+     [("dropped", "joint 'j'", "there are 3 <axis> elements with the same content, the first on line 5", 6)]),
     ("the same limit twice", joint(f"{AXIS}{STOPS}\n{STOPS}"),
-     [("dropped", "joint 'j'", "there are 2 <limit> elements that say the same, the first on line 5", 6)]),
+     [("dropped", "joint 'j'", "there are 2 <limit> elements with the same content, the first on line 5", 6)]),
     ("the same parent twice", joint(f'{AXIS}{STOPS}<parent link="base"/>'),
-     [("dropped", "joint 'j'", "there are 2 <parent> elements that say the same, the first on line 4", 5)]),
+     [("dropped", "joint 'j'", "there are 2 <parent> elements with the same content, the first on line 4", 5)]),
     ("damping and friction", joint(f'{AXIS}{STOPS}<dynamics damping="0.5" friction="0.25"/>'), []),
     ("damping of nothing", joint(f'{AXIS}{STOPS}<dynamics damping="0"/>'), []),
     ("damping of a fixed joint", joint('<dynamics damping="1" friction="2"/>', "fixed"), []),
@@ -102,46 +102,50 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
         "effort and velocity 0",
         joint(f'{AXIS}<limit lower="0" upper="1" effort="0" velocity="0.0"/>'),
         [("doubted", "joint 'j'",
-          "effort and velocity limit 0: taken at its word the joint may not move; exporters write it for none", 4)],
+          "effort and velocity limit 0: the joint cannot move; if it is unlimited, remove the limit", 4)],
     ),
     (
         "velocity 0",
         joint(f'{AXIS}<limit effort="1" velocity="0"/>', "continuous"),
         [("doubted", "joint 'j'",
-          "velocity limit 0: taken at its word the joint may not move; exporters write it for none", 4)],
+          "velocity limit 0: the joint cannot move; if it is unlimited, remove the limit", 4)],
     ),
     ("effort 0 of a fixed joint", joint('<limit effort="0" velocity="0"/>', "fixed"), []),
     (
         "right angle in degrees",
         joint(f"{AXIS}{STOPS}").replace("<origin/>\n", '<origin rpy="0 0 90"/>\n'),
-        [("doubted", "joint 'j' origin", "rpy (0, 0, 90) reads like degrees; angles are in rad", 4)],
+        [("doubted", "joint 'j' origin", "rpy (0, 0, 90) is probably in degrees, expected rad", 4)],
     ),
     ("a whole turn", joint(f"{AXIS}{STOPS}").replace("<origin/>\n", '<origin rpy="6.2832 0 -6.29"/>\n'), []),
     (
         "degrees of an inertia",
         around("").replace("<inertial><origin/>", '<inertial><origin rpy="-180 0 0"/>'),
-        [("doubted", "link 'arm' inertial origin", "rpy (-180, 0, 0) reads like degrees; angles are in rad", 3)],
+        [("doubted", "link 'arm' inertial origin", "rpy (-180, 0, 0) is probably in degrees, expected rad", 3)],
     ),
     (
         "floating joint commented out",
         around('<!--\n <joint name="root" type="floating"><parent link="world"/></joint> -->'),
         [("doubted", "robot 'r'",
-          "joint 'root' of type floating is commented out: the robot's root stands fixed in the world", 6)],
+          "joint 'root' of type floating is commented out, so the robot's root is fixed in the world; "
+             'if it moves freely, read the robot with root="floating"', 6)],
     ),
     (
         "floating joint commented out, attributes about, no name",
         around("<!-- <joint\n type = 'floating'\n/> -->"),
         [("doubted", "robot 'r'",
-          "a joint of type floating is commented out: the robot's root stands fixed in the world", 5)],
+          "a joint of type floating is commented out, so the robot's root is fixed in the world; "
+             'if it moves freely, read the robot with root="floating"', 5)],
     ),
     (
         "two floating joints commented out",
         around('<!-- <joint type="floating" name="a"/>\n<joint type="fixed" name="b"/><joint type="floating"/> -->'),
         [
             ("doubted", "robot 'r'",
-             "joint 'a' of type floating is commented out: the robot's root stands fixed in the world", 5),
+             "joint 'a' of type floating is commented out, so the robot's root is fixed in the world; "
+             'if it moves freely, read the robot with root="floating"', 5),
             ("doubted", "robot 'r'",
-             "a joint of type floating is commented out: the robot's root stands fixed in the world", 6),
+             "a joint of type floating is commented out, so the robot's root is fixed in the world; "
+             'if it moves freely, read the robot with root="floating"', 6),
         ],
     ),
     ("other joints commented out", around('<!-- <joint type="fixed" name="floating"/> type="floating" -->'), []),
@@ -297,7 +301,7 @@ class TestWorld:
     NOTE = Note(
         "defaulted",
         "link 'world'",
-        "named as a parent and not declared: a link without mass is added, and is the root",
+        "is the parent of a joint but not declared: added as the root link, without mass",
         5,
     )
 
@@ -340,13 +344,13 @@ class TestWalking:
     """A robot with legs and a base that is fixed."""
 
     def doubts(self, text: str) -> list[Note]:
-        return [note for note in read_text(text).notes if "walk" in note.text]
+        return [note for note in read_text(text).notes if " legs (" in note.text]
 
     @pytest.mark.parametrize("kind", ["continuous", "revolute"])
     def test_four_legs(self, kind: str) -> None:
         text = (
-            "the robot seems to walk (4 legs: 'foot_0', 'foot_1', 'foot_2', 'foot_3'), and this link, its root, stands "
-            'fixed in the world: the robot hangs by it, where it is not given root="floating"'
+            "the robot has 4 legs ('foot_0', 'foot_1', 'foot_2', 'foot_3'), and this link, its root, is "
+            'fixed in the world: if the robot moves freely, read it with root="floating"'
         )
         assert self.doubts(legged(4, 3, kind=kind)) == [Note("doubted", "link 'trunk'", text, 2)]
 
@@ -375,18 +379,18 @@ class TestWalking:
         rotor = '<link name="knee_rotor"/><joint name="x" type="fixed"><parent link="thigh_0"/>'
         rotor += '<child link="knee_rotor"/></joint>'
         (note,) = self.doubts(text.replace("</robot>", f"{rotor}</robot>"))
-        assert note.text.startswith("the robot seems to walk (2 legs: 'ankle_0', 'ankle_1')")
+        assert note.text.startswith("the robot has 2 legs ('ankle_0', 'ankle_1')")
 
     def test_a_leg_is_one_whatever_its_links_between_are_called(self) -> None:
         """Knee and foot have links of other names between them: still the foot alone stands for the leg."""
         names = ("hip", "knee", "rod", "bar", "foot")
         assert self.doubts(legged(1, 5, names=names)) == []
         (note,) = self.doubts(legged(2, 5, names=names))
-        assert note.text.startswith("the robot seems to walk (2 legs: 'foot_0', 'foot_1')")
+        assert note.text.startswith("the robot has 2 legs ('foot_0', 'foot_1')")
 
     def test_more_legs_than_are_named(self) -> None:
         (note,) = self.doubts(legged(6, 2))
-        assert "(6 legs: 'shank_0', 'shank_1', 'shank_2', 'shank_3' and 2 more)" in note.text
+        assert "6 legs ('shank_0', 'shank_1', 'shank_2', 'shank_3' and 2 more)" in note.text
 
     def test_a_long_chain_of_feet_is_soon_read(self) -> None:
         """Linear in links, each called foot: three times as many take about three times as many calls."""

@@ -128,7 +128,7 @@ def test_yourdfpy_axes_and_dynamics(axis_file: Path) -> None:
     assert robot.notes == (
         Note("defaulted", "link 'b' inertial", "no <origin>: the centre of mass is the link's origin"),
         Note("defaulted", "joint 'j'", "no <origin>: the child link's frame is the parent link's"),
-        Note("changed", "joint 'j' axis", "(0, 3, 4) has length 5; brought to unit length"),
+        Note("changed", "joint 'j' axis", "(0, 3, 4) has length 5; normalized"),
         Note("dropped", "robot 'r'", "geometry of 1 link is not used in dynamics"),
         Note("dropped", "robot 'r'", "1 <safety_controller> element in <joint> is not used"),
     )
@@ -152,7 +152,7 @@ def test_doubts_do_not_depend_on_the_way(load: Any, tmp_path: Path) -> None:
     path = tmp_path / "odd.urdf"
     path.write_text(ODD.format(legs=LEG.format(n=0, i=0.03) + LEG.format(n=1, i=300.0)))
     told = {(note.kind, note.element, note.text) for note in read(path).notes if note.kind in ("doubted", "reported")}
-    words = ("walk", "degrees", "too much inertia", "velocity limit 0")
+    words = (" legs (", "degrees", "too much inertia", "velocity limit 0")
     assert all(any(word in text for _, _, text in told) for word in words)
     objects = read(load(path))
     same = {(note.kind, note.element, note.text) for note in objects.notes if note.kind in ("doubted", "reported")}
@@ -340,7 +340,7 @@ def test_inertial_numbers_without_an_inertia_are_kept() -> None:
 def test_an_axis_that_is_not_given_is_x_and_noted() -> None:
     robot = read(fake(joint_axis=None))
     assert robot.joints[0].axis.tolist() == [1, 0, 0]
-    assert Note("defaulted", "joint 'j'", "no <axis>: the x axis (1, 0, 0) is taken") in robot.notes
+    assert Note("defaulted", "joint 'j'", "no <axis>: the x axis (1, 0, 0) is used") in robot.notes
     fixed = read(fake(joint_axis=None, joint_joint_type="fixed"))
     assert not any("axis" in note.text for note in fixed.notes)
 
@@ -362,7 +362,7 @@ def test_limits_and_followers_are_noted_as_of_a_file() -> None:
     assert half.joints[0].limit == Limit(0.5, None, 1.0, 2.0)
     assert Note("defaulted", "joint 'j'", "the <limit> has no upper: unlimited there") in half.notes
     follower = read(fake(joint_mimic=SimpleNamespace(joint="k", multiplier=2.0, offset=None)))
-    text = "follows joint 'k', which the robot does not have: it moves by itself"
+    text = "mimics joint 'k', which the robot does not have: the mimic is ignored"
     assert Note("doubted", "joint 'j'", text) in follower.notes
     assert not any("follows" in note.text for note in half.notes)
 

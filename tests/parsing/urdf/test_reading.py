@@ -263,9 +263,7 @@ class TestRotations:
             '<origin quat_xyzw="0 0 0 2"/><axis xyz="1 0 0"/><limit lower="0" upper="1"/>', attributes='version="1.1"'
         )
         assert np.array_equal(only_joint(robot).rotation, np.eye(3))
-        assert robot.notes == (
-            Note("changed", "joint 'j' origin", "quaternion of length 2; brought to unit length", 10),
-        )
+        assert robot.notes == (Note("changed", "joint 'j' origin", "quaternion of length 2; normalized", 10),)
 
 
 class TestAxes:
@@ -276,7 +274,7 @@ class TestAxes:
         return only_joint(robot).axis.tolist(), robot.notes
 
     def test_other_length(self) -> None:
-        note = Note("changed", "joint 'j' axis", "(0, 3, 4) has length 5; brought to unit length", 10)
+        note = Note("changed", "joint 'j' axis", "(0, 3, 4) has length 5; normalized", 10)
         assert self.axis("0 3 4") == ([0, 0.6, 0.8], (note,))
 
     def test_reversed_is_kept(self) -> None:
@@ -304,7 +302,7 @@ class TestDefaults:
     def test_no_axis(self) -> None:
         robot = two_links('<origin/><limit lower="0" upper="1"/>')
         assert only_joint(robot).axis.tolist() == [1, 0, 0]
-        assert notes(robot) == [("defaulted", "joint 'j'", "no <axis>: the x axis (1, 0, 0) is taken", 7)]
+        assert notes(robot) == [("defaulted", "joint 'j'", "no <axis>: the x axis (1, 0, 0) is used", 7)]
 
     def test_no_axis_of_a_fixed_joint_is_no_news(self) -> None:
         assert two_links("<origin/>", "fixed").notes == ()
@@ -327,7 +325,7 @@ class TestDefaults:
         np.testing.assert_array_equal(inertial_of(robot, "arm").inertia, np.zeros((3, 3)))
         assert inertial_of(robot, "arm").mass == 2
         assert notes(robot) == [
-            ("defaulted", "link 'arm' inertial", "no <inertia>: zero is taken", 4),
+            ("defaulted", "link 'arm' inertial", "no <inertia>: zero is used", 4),
             ("doubted", "link 'arm'", "mass 2 kg and no inertia: a point mass", 3),
         ]
 
@@ -370,7 +368,7 @@ class TestMimic:
 
     def test_of_a_fixed_joint_is_doubted(self) -> None:
         robot = read(self.CHAIN.format(kind="fixed", numbers=""))
-        assert ("doubted", "joint 'follow'", "follows joint 'lead', which is fixed: it moves by itself", 3) in notes(
+        assert ("doubted", "joint 'follow'", "mimics joint 'lead', which is fixed: the mimic is ignored", 3) in notes(
             robot
         )
 
@@ -442,7 +440,7 @@ class TestVersions:
 
     @pytest.mark.parametrize("version", ["2.0", "1", "one"])
     def test_unknown(self, version: str) -> None:
-        text = f"URDF version '{version}' is not known, only 1.0, 1.1, 1.2"
+        text = f"URDF version '{version}' is unknown; known versions: 1.0, 1.1, 1.2"
         assert notes(two_links(PLAIN, attributes=f'version="{version}"')) == [("reported", "robot 'r'", text, 1)]
 
 

@@ -85,15 +85,15 @@ def test_far_centre_of_mass() -> None:
 def test_stand_in_of_urdfpy() -> None:
     robot = two_links(PLAIN, inertial=f'<inertial><origin/><mass value="1"/>{moments(1, 1, 1)}</inertial>')
     text = (
-        "mass 1 kg and unit inertia at the link's origin is what urdfpy and urchin put where a file has no "
-        "<inertial>; if that is so here, load the file itself"
+        "mass 1 kg and unit inertia at the link's origin is the default of urdfpy and urchin for links "
+        "without <inertial>; if this link has none, read the file itself"
     )
     assert notes(robot) == [("doubted", "link 'arm'", text, 3)]
 
 
 @pytest.mark.parametrize("inertial", [" ", f'<inertial><origin/><mass value="0"/>{moments(0, 0, 0)}</inertial>'])
 def test_massless_moving_leaf(inertial: str) -> None:
-    text = "joint 'j' moves no mass at all: forward dynamics has no answer for it"
+    text = "joint 'j' moves no mass: forward dynamics is undefined"
     assert notes(two_links(PLAIN, inertial=inertial)) == [("doubted", "link 'arm'", text, 3)]
 
 
@@ -116,7 +116,7 @@ def test_mass_further_out(second: str, doubted: bool) -> None:
         f'<joint name="k" type="{second}"><origin/><parent link="b"/><child link="c"/><axis xyz="0 1 0"/></joint>'
         "</robot>"
     )
-    text = "joint 'j' moves this link, which has no mass of its own nor welded to it"
+    text = "joint 'j' moves this link, and neither it nor the links welded to it have mass"
     assert notes(robot) == ([("doubted", "link 'b'", text, 2)] if doubted else [])
 
 
@@ -124,11 +124,14 @@ def test_mass_further_out(second: str, doubted: bool) -> None:
     ("inner", "text"),
     [
         ('<limit lower="1" upper="-1"/>', "lower limit 1 is above upper limit -1"),
-        ('<limit lower="0" upper="0"/>', "lower and upper limit are both 0: no room to move"),
+        ('<limit lower="0" upper="0"/>', "lower and upper limit are both 0: the joint cannot move"),
         ('<limit lower="0" upper="1" effort="-1"/>', "effort limit -1 is negative"),
         ('<limit lower="0" upper="1" velocity="-2"/>', "velocity limit -2 is negative"),
-        ('<limit lower="0" upper="1"/><dynamics damping="-3"/>', "damping -3 is negative: it drives the joint"),
-        ('<limit lower="0" upper="1"/><dynamics friction="-4"/>', "friction -4 is negative: it drives the joint"),
+        ('<limit lower="0" upper="1"/><dynamics damping="-3"/>', "damping -3 is negative: it adds energy to the joint"),
+        (
+            '<limit lower="0" upper="1"/><dynamics friction="-4"/>',
+            "friction -4 is negative: it adds energy to the joint",
+        ),
     ],
 )
 def test_joint(inner: str, text: str) -> None:
@@ -139,9 +142,12 @@ def test_joint(inner: str, text: str) -> None:
 def test_mimic_of_a_joint_that_does_not_exist() -> None:
     """Real files have it, and there is nobody to follow: noted, not refused."""
     robot = two_links(f'{PLAIN}<mimic joint="k"/>')
-    assert ("doubted", "joint 'j'", "follows joint 'k', which the robot does not have: it moves by itself", 7) in notes(
-        robot
-    )
+    assert (
+        "doubted",
+        "joint 'j'",
+        "mimics joint 'k', which the robot does not have: the mimic is ignored",
+        7,
+    ) in notes(robot)
 
 
 @pytest.mark.parametrize(
@@ -202,5 +208,5 @@ def test_mass_counts_through_links_that_have_none(third: str) -> None:
     )
     links = f'<link name="a"/><link name="b"/><link name="c"/><link name="d">{mass}</link>'
     found = read_text(f'<robot name="r">{links}{joints}</robot>').notes
-    told = ["joint 'b' moves this link, which has no mass of its own nor welded to it"]
+    told = ["joint 'b' moves this link, and neither it nor the links welded to it have mass"]
     assert [note.text for note in found if note.kind == "doubted"] == ([] if third == "fixed" else told)

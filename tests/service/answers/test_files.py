@@ -98,7 +98,7 @@ def test_loaded_over_a_socket(name: str, paths: dict[str, Path], tcp_server: Ser
 def test_a_server_opens_no_file_for_a_client(text: str, tcp_server: Server) -> None:
     with (
         Client(tcp_server.endpoints[0], timeout_s=240.0) as client,
-        pytest.raises(UrdfError, match="text opens no file: expected one without includes") as caught,
+        pytest.raises(UrdfError, match="given as text cannot open files") as caught,
     ):
         client.load_robot(text)
     assert caught.value.line == 1

@@ -118,7 +118,7 @@ def test_robots_are_loaded_with_and_without(workers: int) -> None:
             f'<joint name="{name}" type="{kind}"><parent link="a"/><child link="{name}"/>{inner}</joint>'
             for name, kind, inner in (("b", "ball", ""), ("c", "continuous", '<mimic joint="b"/>'))
         )
-        with pytest.raises(UrdfError, match="joint 'b', which it follows, is of type spherical"):
+        with pytest.raises(UrdfError, match="the mimicked joint 'b' is of type spherical"):
             client.load_robot(text + "</robot>")
 
         async def ask() -> int:
