@@ -100,7 +100,7 @@ class Tree:
 
     @cached_property
     def leader(self) -> tuple[int, ...]:
-        """Per body, the one whose joint its own follows; itself where its joint follows none."""
+        """Per body, the body whose joint its joint mimics; the body itself if it mimics none."""
         at = {self.joints[i]: i for i in self.movable}
         of = {i: at[mimic.joint] for i, mimic in zip(self.movable, self.mimic, strict=True) if mimic is not None}
         return tuple(of.get(i, i) for i in range(len(self)))
@@ -121,7 +121,7 @@ class Tree:
 
     @cached_property
     def coupled(self) -> bool:
-        """Whether a joint follows another."""
+        """Whether a joint mimics another."""
         return len(self.leaders) < len(self.movable)
 
     @cached_property
@@ -167,7 +167,7 @@ class Tree:
 
     @property
     def locked_joints(self) -> frozenset[str]:
-        """Names of the joints that are locked, without those that follow them."""
+        """Names of the locked joints, without their followers."""
         if self.free is None:
             return frozenset()
         return frozenset(np.array(self.configuration.velocity_joints)[self.free == 0.0].tolist())
@@ -185,7 +185,7 @@ class Tree:
 
     @property
     def lead(self) -> tuple[int, ...]:
-        """The leading axes of its numbers: () of one robot."""
+        """The leading axes of its numbers; () for one robot."""
         of_joints = (array.shape[:-1] for array in self.passive.arrays)
         return np.broadcast_shapes(*(body.lead for body in self.inertia), *of_joints)
 
@@ -209,22 +209,22 @@ class Tree:
 
     @cached_property
     def nr(self) -> int:
-        """Rates of all joints that move, followers too."""
+        """Number of rates of all joints that move, followers included."""
         return sum(joint.nv for joint in self.inboard)
 
     @property
     def movable_joints(self) -> tuple[str, ...]:
-        """Names of the joints that have entries in q and v, in their order."""
+        """Names of the joints with entries in q and v, in their order."""
         return self.configuration.names
 
     @cached_property
     def moving_joints(self) -> tuple[str, ...]:
-        """Names of all joints that move, followers too, in the order of their bodies."""
+        """Names of all joints that move, followers included, in the order of their bodies."""
         return tuple(self.joints[i] for i in self.movable)
 
     @cached_property
     def ways(self) -> tuple[str, ...]:
-        """Names of all joints that move, in that order, each as often as it has degrees of freedom."""
+        """Names of all joints that move, in that order, each repeated for each degree of freedom."""
         return tuple(self.joints[i] for i in self.movable for _ in range(self.inboard[i].nv))
 
     @cached_property
@@ -246,7 +246,7 @@ class Tree:
 
     @cached_property
     def in_rates(self) -> tuple[slice, ...]:
-        """Per body, where its own joint's rates stand among those of all joints that move; empty at fixed joints."""
+        """Per body, the slice of its joint's rates among those of all joints that move; empty for fixed joints."""
         ends = tuple(accumulate(joint.nv for joint in self.inboard))
         return tuple(slice(start, end) for start, end in zip((0, *ends), ends, strict=False))
 
@@ -287,7 +287,7 @@ class Tree:
         return tuple(chain)
 
     def branch(self, i: int) -> tuple[int, ...]:
-        """{j >= i}: body i and every body that hangs on it."""
+        """{j >= i}: body i and its descendants."""
         end = i + 1
         while end < len(self) and self.parent[end] >= i:
             end += 1

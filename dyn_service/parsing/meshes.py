@@ -51,7 +51,7 @@ class Meshes:
         self._found: dict[str, tuple[float, Pose, Vector]] = {}
 
     def file(self, name: str, place: Place) -> tuple[str, Pose, tuple[float, ...]]:
-        """Path of a mesh from the robot's file, the pose of the file's frame in the geom's, scales.
+        """Returns the path of a mesh relative to the robot's file, the pose of its frame in the geom's, and its scales.
 
         Raises:
             UrdfError: The mesh has no file, or its reference pose cannot be combined with its scales.
@@ -73,7 +73,7 @@ class Meshes:
         return os.path.join(os.path.relpath(Path(place.file).parent, self._folder), file)
 
     def weighed(self, name: str, place: Place) -> tuple[float, Pose, Vector]:
-        """Volume, m^3 (of a shell the area, m^2), the frame of the principal axes, and the moments of one kilogram.
+        """Returns volume, m^3 (area, m^2, for a shell), the frame of the principal axes, and moments per kilogram.
 
         Raises:
             UrdfError: There is no such mesh or file, or it has no volume.

@@ -43,7 +43,7 @@ def about(axis: Vector, angle: float) -> Matrix:
 
 
 def turning_z_to(axis: Vector) -> Matrix:
-    """The shortest turn that takes z into a unit vector (3,)."""
+    """Returns the shortest rotation from z to a unit vector (3,)."""
     cross = np.array([-axis[1], axis[0], 0.0])
     sine = float(np.linalg.norm(cross))
     if sine < quantities.SHORTEST_AXIS:

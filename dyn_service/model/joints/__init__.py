@@ -1,13 +1,13 @@
-"""How a joint lets its body move: one small class per joint type, and all that the rest of the package knows of it.
+"""Joint types: pose, motion subspace and integration of each, one class per type. Other modules know no joint types.
 
-Each says, in the axes of the joint frame J that stands on the parent and coincides with the body B where the joint is
-at zero:
+Each class defines, in the axes of the joint frame J, which is fixed to the parent and coincides with the body B at
+q = 0:
 
     R_JB(q), p_JB(q)   the pose, as sums of constant matrices times functions of q
     G                  (6, nv), the motion subspace: V_JB = G v, [angular; linear] at the body's origin in its axes
     q-dot = N(q) v     how positions change; v itself where nq == nv
     integrate          the position after moving with constant v for a time: the exponential map
-    difference         the v that moves one position to another in unit time: its inverse
+    difference         the v that moves one position to another in unit time: the inverse
 
 G is constant in body axes for every type here, so what velocities alone add to a body's acceleration is one formula for
 all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. A joint with one degree of freedom may be led by another:
@@ -63,7 +63,7 @@ JOINT_TYPES: Mapping[str, Callable[[Array, float], Joint]] = {
     "ball": lambda axis, pitch: Spherical(),
     "floating": lambda axis, pitch: Floating(),
 }
-"""How a joint is made, by its type, from its axis and its pitch in m per turn, which those take that have one.
+"""Constructors by type, from the axis and the pitch in m per turn.
 
-URDF has neither spherical joints, which Drake calls ball, nor screws; both are read all the same.
+URDF has no spherical joints, which Drake calls ball, and no screws; both are read.
 """

@@ -51,7 +51,7 @@ class _Axial(Joint):
 
 @dataclass(frozen=True, eq=False)
 class Revolute(_Axial):
-    """Turns about its axis. turn: cosine and sine of an angle that is added to q."""
+    """Rotates about its axis. turn: cosine and sine of an angle that is added to q."""
 
     turn: Array = field(default_factory=_UNTURNED.copy)
 
@@ -105,7 +105,7 @@ class Continuous(Revolute):
 
 @dataclass(frozen=True, eq=False)
 class Prismatic(_Axial):
-    """Slides along its axis."""
+    """Translates along its axis."""
 
     type: ClassVar[str] = "prismatic"
     mujoco: ClassVar[str | None] = "slide"
@@ -126,7 +126,7 @@ class Prismatic(_Axial):
 
 @dataclass(frozen=True, eq=False)
 class Screw(_Axial):
-    """Turns about its axis and moves along it with each turn. pitch: m per turn, positive of a right-handed thread."""
+    """Rotates about its axis and translates along it. pitch: m per turn, positive for a right-handed thread."""
 
     pitch: float
 
@@ -170,7 +170,7 @@ class Screw(_Axial):
 
 
 def _cosine_and_sine(ratio: float, q: Scalar, m: Arithmetic) -> tuple[Scalar, Scalar]:
-    """Of ratio q; of two joints that turn alike, or against each other, the same two functions."""
+    """Returns cosine and sine of ratio q. Joints with ratios of opposite sign share both functions."""
     angle = abs(ratio) * q
     sine = m.sin(angle)
     return m.cos(angle), sine if ratio >= 0.0 else -sine

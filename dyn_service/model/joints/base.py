@@ -1,4 +1,4 @@
-"""What every type of joint says of itself, the fixed one being all defaults; and the arithmetic it is computed with."""
+"""The base class of joint types, which is also the fixed joint, and the arithmetic of their formulas."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NUMBERS = Arithmetic(
     np.copysign,
     lambda a, b, then, otherwise: np.where(a < b, then, otherwise),
 )
-"""Of numbers and arrays."""
+"""Arithmetic of numbers and arrays."""
 
 SINGLE = Arithmetic(
     lambda x: float(np.sin(x)),
@@ -54,7 +54,7 @@ SINGLE = Arithmetic(
     math.copysign,
     lambda a, b, then, otherwise: then if a < b else otherwise,
 )
-"""Of Python's numbers: to the last bit that of `NUMBERS`, and several times faster; dividing by zero is an error."""
+"""Arithmetic of Python's floats: the same bits as `NUMBERS`, several times faster; division by zero is an error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,59 +79,59 @@ class Joint:
 
     @property
     def ratio(self) -> float:
-        """By how much its own position changes with the one it is given: 1 but where another joint leads it."""
+        """Change of the joint's position per change of its entry in q: 1 unless it mimics another joint."""
         return 1.0
 
     @property
     def alone(self) -> Joint:
-        """The joint as it moves where none leads it."""
+        """The joint without mimic (`ratio` 1)."""
         return self
 
     def led(self, ratio: float) -> Joint:
-        """The joint where another one leads it: it takes that one's position, and its own is `ratio` times as much."""
+        """Returns the joint as a follower: its position is `ratio` times that of the mimicked joint."""
         raise NotImplementedError(f"no joint leads one of type {self.type}")
 
     @property
     def nq(self) -> int:
-        """Numbers that say where it stands."""
+        """Number of positions."""
         return len(self.positions)
 
     @property
     def nv(self) -> int:
-        """Ways it can move."""
+        """Number of degrees of freedom."""
         return len(self.velocities)
 
     def mujoco_names(self, name: str) -> list[str]:
-        """What a joint of this name is called there: where it is several, by its positions, `base.x`."""
+        """Returns MuJoCo's names of a joint; several joints have the names of the positions, such as `base.x`."""
         kinds = (self.mujoco or "").split()
         return [name] if len(kinds) < 2 else [f"{name}.{part}" for part in self.positions]
 
     @property
     def shifts(self) -> tuple[bool, ...]:
-        """Which of the positions are lengths, in m: neither angles nor parts of a quaternion."""
+        """Whether each position is a length, in m, and not an angle or part of a quaternion."""
         inner = range(self.quaternion.start, self.quaternion.stop)
         return tuple(not angle and k not in inner for k, angle in enumerate(self.angles))
 
     @property
     def quaternion(self) -> slice:
-        """The entries of its quaternion among its positions; empty without a quaternion."""
+        """The slice of the quaternion in the positions; empty without a quaternion."""
         return slice(0, 0)
 
     @property
     def threaded(self) -> bool:
-        """Whether it takes a pitch."""
+        """Whether the joint has a pitch."""
         return False
 
     @property
     def ranged(self) -> bool:
-        """Whether limits of its position mean anything."""
+        """Whether the position can have limits."""
         return self.nv == 1
 
     def refused(self, part: str) -> str | None:
-        """Why a part of passive joint forces, `stiffness`, `rest` or `armature`, means nothing here; else None.
+        """Returns why the joint cannot have `stiffness`, `rest` or `armature`; None if it can.
 
-        An armature is the same for all degrees of freedom. Where they turn and shift the body's axes, v^T A v / 2 is
-        the kinetic energy of nothing: momentum would not be kept.
+        An armature is the same for all degrees of freedom. If they rotate and translate the body's axes, v^T A v / 2 is
+        not the kinetic energy of any body: momentum would not be conserved.
         """
         if part in ("stiffness", "rest") and self.nv != 1:
             return f"a spring acts along one degree of freedom, and a joint of type {self.type} has {self.nv}"
@@ -143,12 +143,12 @@ class Joint:
 
     @property
     def numbers(self) -> tuple[Array, ...]:
-        """What it is made of, for fingerprints."""
+        """The joint's parameters, for fingerprints."""
         return ()
 
     @property
     def figures(self) -> dict[str, Any]:
-        """`axis`, a unit vector, and `pitch`, m per turn, as far as it has them, in plain numbers."""
+        """`axis` (unit vector) and `pitch` (m per turn) as plain numbers, if the joint has them."""
         return {}
 
     @property
@@ -162,11 +162,11 @@ class Joint:
         return np.zeros(self.nq)
 
     def rotation(self, q: Scalars, m: Arithmetic) -> Terms:
-        """R_JB; empty where the joint does not turn."""
+        """R_JB; empty if the joint does not rotate."""
         return ()
 
     def translation(self, q: Scalars, m: Arithmetic) -> Terms:
-        """p_JB, m; empty where the joint does not shift."""
+        """p_JB, m; empty if the joint does not translate."""
         return ()
 
     def pose(self, q: Array) -> tuple[Array, Array]:
@@ -195,20 +195,20 @@ class Joint:
         return list(v)
 
     def integrate(self, q: Scalars, step: Scalars, m: Arithmetic) -> list[Scalar]:
-        """The position after a motion with constant v; step: v times its duration."""
+        """Returns the position after a motion with constant v; step: v times its duration."""
         return [x + moved for x, moved in zip(q, step, strict=True)]
 
     def difference(self, q: Scalars, to: Scalars, m: Arithmetic) -> list[Scalar]:
-        """The v that moves q to `to` in unit time; of turns without an angle of their own the shorter one."""
+        """Returns the v that moves q to `to` in unit time; rotations given as quaternions take the shorter way."""
         return [y - x for x, y in zip(q, to, strict=True)]
 
     def normalised(self, q: Scalars, m: Arithmetic) -> list[Scalar]:
-        """The same position, its quaternion of unit length."""
+        """Returns the same position with a quaternion of unit length."""
         return list(q)
 
     def momentum_on_parent(self, q: Scalars, p: Scalars, m: Arithmetic) -> list[Scalar]:
-        """Momenta p = G^T K in the axes and about the origin of the joint frame: they stay as they are where nothing
-        acts on a body whose parent stands still.
+        """Returns the momenta p = G^T K in the axes and about the origin of the joint frame. They are constant if
+        nothing acts on the body and its parent does not move.
         """
         return list(p)
 
@@ -217,18 +217,18 @@ class Joint:
         return list(p)
 
     def turning(self, v: Scalars, p: Scalars) -> list[Scalar]:
-        """v x* p, by which p-dot in body axes falls short of p-dot in the joint frame's."""
+        """Returns v x* p, the difference of p-dot in the joint frame's axes and in body axes."""
         return [0.0 * x for x in p]
 
     def carried(self, q: Scalars, v: Scalars) -> list[Scalar]:
-        """v, in its own axes, of a body that stands fast at q on a frame that has this v, in numbers.
+        """Returns v, in body axes, of a body that is fixed at q to a frame that moves with v. Numbers only.
 
         Power p v is the same on both, so this is the dual of `momentum_on_parent`.
         """
         return list(dot(self.momentum_on_parent(q, _units(self.nv, (*q, *v)), NUMBERS), v))
 
     def bracket(self, v: Scalars, w: Scalars) -> list[Scalar]:
-        """v x w, the Lie bracket, in numbers: minus the dual of `turning`."""
+        """Returns the Lie bracket v x w, minus the dual of `turning`. Numbers only."""
         return list(-dot(self.turning(v, _units(self.nv, (*v, *w))), w))
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
@@ -249,7 +249,7 @@ class Joint:
         return None
 
     def along_z(self, turn: Array) -> Joint:
-        """The joint where its line is the z axis; turn: cosine and sine of an angle that it adds to its own."""
+        """Returns the joint with its line as the z axis; turn: cosine and sine of an angle that is added to its own."""
         return self
 
     @property
@@ -258,11 +258,11 @@ class Joint:
         return False
 
     def mapped(self, f: Callable[[Array], Array]) -> Joint:
-        """The joint with f of each unit vector it is made of."""
+        """Returns the joint with f applied to each of its unit vectors."""
         return self
 
     def unfelt(self, body: BodyInertia) -> BodyInertia | None:
-        """The part of a body's inertia that looks the same from the parent at every q, the line being the z axis."""
+        """Returns the part of a body's inertia that is constant in the parent's frame; the line is the z axis."""
         return None
 
 
@@ -270,18 +270,18 @@ FIXED = Joint()
 
 
 def summed(terms: Terms, axes: int) -> Array:
-    """A sum of scalars (...) times constant arrays of that many axes, in numbers."""
+    """Returns the sum of scalars (...) times constant arrays with that many axes. Numbers only."""
     places = (Ellipsis, *(None,) * axes)
     first, *others = (matrix if x is None else np.asarray(x)[places] * matrix for x, matrix in terms)
     return np.asarray(sum(others, first))
 
 
 def dot(a: Scalars, b: Scalars) -> Scalar:
-    """a . b, of any length but none."""
+    """Returns a . b, for length 1 or more."""
     first, *others = (x * y for x, y in zip(a, b, strict=True))
     return sum(others, first)
 
 
 def _units(count: int, others: Scalars) -> list[Scalar]:
-    """The entries of all unit vectors at once, along a first axis before those of `others`."""
+    """Returns the entries of all unit vectors, along a first axis before the axes of `others`."""
     return list(np.eye(count).reshape(count, count, *(1,) * max(map(np.ndim, others), default=0)))

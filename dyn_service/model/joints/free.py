@@ -131,7 +131,7 @@ class Planar(Joint):
 
 @dataclass(frozen=True, eq=False)
 class Spherical(Joint):
-    """Turns about its origin."""
+    """Rotates about its origin."""
 
     type: ClassVar[str] = "spherical"
     adds_up: ClassVar[bool] = False
@@ -197,7 +197,7 @@ _SPHERICAL = Spherical()
 
 @dataclass(frozen=True, eq=False)
 class Floating(Joint):
-    """Moves as it likes."""
+    """Translates and rotates freely."""
 
     type: ClassVar[str] = "floating"
     adds_up: ClassVar[bool] = False

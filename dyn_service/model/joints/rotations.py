@@ -30,17 +30,17 @@ def turned_about(axis: Array, cosine: Scalar, sine: Scalar) -> Terms:
 
 
 def turned_in_plane(x: Scalars, cosine: Scalar, sine: Scalar) -> tuple[Scalar, Scalar]:
-    """The first two of x, turned from x to y."""
+    """Returns the first two entries of a vector, rotated from x to y."""
     return cosine * x[0] - sine * x[1], sine * x[0] + cosine * x[1]
 
 
 def shorter(angle: Scalar, m: Arithmetic) -> Scalar:
-    """The same turn, from -pi to pi."""
+    """Returns the same angle in -pi to pi."""
     return m.atan2(m.sin(angle), m.cos(angle))
 
 
 def matrix(q: Scalars) -> list[Scalar]:
-    """The rotation of a quaternion of any length."""
+    """Returns the rotation of a quaternion of any length."""
     x, y, z, w = q
     s = 2.0 / dot(q, q)
     return [
@@ -72,20 +72,20 @@ def cross(a: Scalars, b: Scalars) -> list[Scalar]:
 
 
 def quaternion_product(a: Scalars, b: Scalars) -> list[Scalar]:
-    """a b, the product of Hamilton's."""
+    """Returns a b, Hamilton's product."""
     crossed = cross(a, b)
     imaginary = [a[3] * b[k] + b[3] * a[k] + crossed[k] for k in range(3)]
     return [*imaginary, a[3] * b[3] - dot(a[:3], b[:3])]
 
 
 def unit(q: Scalars, m: Arithmetic) -> list[Scalar]:
-    """q at length one."""
+    """Returns q with unit length."""
     length = m.sqrt(dot(q, q))
     return [x / length for x in q]
 
 
 def series(x: Scalar, coefficients: Sequence[float]) -> Scalar:
-    """A power series in x, its coefficients from that of x^0 on."""
+    """Returns a power series in x; the first coefficient is that of x^0."""
     found: Scalar = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
         found = found * x + coefficient

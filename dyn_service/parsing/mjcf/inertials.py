@@ -23,7 +23,7 @@ from dyn_service.parsing.pose import Pose, turning_z_to
 from dyn_service.parsing.solids import FIRST_HIDDEN, SHELLS, SIZES, SOLIDS, stretched, together
 
 LEAST = 1e-15
-"""MuJoCo's mjMINVAL, kg: shapes of less mass count for nothing."""
+"""MuJoCo's mjMINVAL, kg: shapes with less mass are ignored."""
 
 _WEIGHTLESS = ("plane", "hfield")
 _UNKNOWN = ("mesh", "sdf")
@@ -77,7 +77,7 @@ def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes | None) -> t
 
 
 def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] | None:
-    """Mass, kg, pose in its frame, moments (3,) kg m^2; None of a mesh where `meshes` is None."""
+    """Returns mass, kg, pose in its frame, moments (3,) kg m^2; None for a mesh if `meshes` is None."""
     settings, nothing = values.settings, (0.0, Pose(), np.zeros(3))
     first, last = settings.groups
     if not first <= values.number("group", 0.0) <= last:
@@ -108,7 +108,7 @@ def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] 
 
 
 def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, str]) -> Shape:
-    """The shape of a `<geom>`: a visual one if it collides with nothing, or is drawn by default (group 0 to 2).
+    """Returns the shape of a `<geom>`: visual if it collides with nothing, or is drawn by default (group 0 to 2).
 
     Args:
         values: Its attributes.
@@ -164,8 +164,8 @@ def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
 def corrected(
     inertial: Inertial | None, settings: Settings, place: Place, pos: Vector
 ) -> tuple[Inertial | None, list[Note]]:
-    """As `boundmass`, `boundinertia` and `balanceinertia` of `<compiler>` have it, with a note on each that did
-    something. The mass of a body without any is at the body's `pos`, m, but in its own frame, as MuJoCo 4 has it.
+    """Applies `boundmass`, `boundinertia` and `balanceinertia` of `<compiler>`, with a note on each change. The mass of
+    a body without inertia is at the body's `pos`, m, taken in its own frame, as in MuJoCo 4.
     """
     if not (settings.least_mass or settings.least_inertia or settings.balance):
         return inertial, []
@@ -191,7 +191,7 @@ def corrected(
 
 
 def scaled(inertials: dict[str, Inertial | None], total: float, place: Place) -> list[Note]:
-    """Changes all so that they weigh `total` kg together, as `settotalmass` has it."""
+    """Scales all masses and inertias to a total mass of `total` kg (`settotalmass`)."""
     mass = sum(each.mass for each in inertials.values() if each is not None)
     if total <= 0.0 or mass <= 0.0:
         return []

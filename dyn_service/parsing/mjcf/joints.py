@@ -36,13 +36,13 @@ class Joints:
 
     Args:
         classes: The file's defaults.
-        settings: Of its compiler.
-        unread: Gets what is not read of them.
-        notes: Gets what is changed, and what does not act.
+        settings: Settings of its `<compiler>`.
+        unread: Collects content that is not read.
+        notes: Collects notes on changes and on unsupported content.
         source: What the file is called.
 
     Attributes:
-        zeros: Where each stands, rad | m, when its body is where the file draws it.
+        zeros: Position of each joint, rad | m, in the configuration that the file describes.
     """
 
     def __init__(self, classes: Classes, settings: Settings, unread: Unread, notes: list[Note], source: str) -> None:
@@ -53,13 +53,13 @@ class Joints:
     def read(
         self, element: Element, around: str | None, frame: Pose, unnamed: str, body: str
     ) -> tuple[Joint, Vector, float]:
-        """A joint with its axis, its place (3,) m and its zero, rad | m, in the body's frame.
+        """Returns a joint with its axis, its origin (3,) m and its zero, rad | m, in the body's frame.
 
         Args:
             element: A `<joint>` or `<freejoint>`.
-            around: The class around it.
+            around: The `childclass` in effect.
             frame: The pose of its frame in the body.
-            unnamed: What it is called where it has no name.
+            unnamed: Its name if the file gives none.
             body: The link that it moves.
         """
         place = place_of(element, "joint", self._source)
@@ -105,7 +105,7 @@ class Joints:
         return joint, (frame @ Pose(origin=anchor)).origin, zero
 
     def _sprung(self, joint: Joint, values: Values, place: Place) -> Joint:
-        """Without what does not act here, with a note on each."""
+        """Returns the joint without unsupported forces, with a note on each."""
         if joint.stiffness and joint.moves.refused("stiffness"):
             text = f"stiffness {joint.stiffness:g} N m/rad is ignored: springs need a joint with one degree of freedom"
             self._notes.append(place.note("reported", text))
@@ -177,9 +177,9 @@ class Rest:
     Args:
         root: The file.
         classes: Its defaults.
-        settings: Of its compiler.
-        source: What it is called.
-        zeros: Of joints whose position is not 0 where the file draws them, that position.
+        settings: Settings of its `<compiler>`.
+        source: Its name, for errors.
+        zeros: Positions of joints that are not 0 in the configuration that the file describes.
 
     Attributes:
         gravity: m/s^2, world axes, once `applied` has run.
@@ -195,7 +195,7 @@ class Rest:
         self.gravity, self._weightless = DEFAULT_GRAVITY, False
 
     def applied(self, joints: Sequence[Joint]) -> list[Joint]:
-        """The joints, with what acts on them."""
+        """Returns the joints with equalities and the armature and damping of actuators applied."""
         first = {
             joint.name: joint for joint in reversed(joints)
         }  # the first of joints with the same name, which is reported later
@@ -219,7 +219,7 @@ class Rest:
         return [made[joint.name] if first[joint.name] is joint else joint for joint in joints]
 
     def notes(self, robot: Place) -> Iterator[Note]:
-        """On all of it."""
+        """Returns the notes on these elements."""
         yield from self._notes[:MOST_NOTES]
         if len(self._notes) > MOST_NOTES:
             text = f"{len(self._notes) - MOST_NOTES} further notes on elements outside the bodies are not listed"

@@ -39,7 +39,7 @@ from dyn_service.parsing.xml_elements import Element, ReadLimits, Unread
 REPLICATE = "replicate"
 ROOTS = ("mujoco", "mujocoinclude")
 NO_NAME = "MuJoCo Model"
-"""What MuJoCo calls a model without a name."""
+"""MuJoCo's name of a model without a name."""
 
 DEPTH = 1000
 """Maximum nesting of elements: bodies are nested, and chains are long."""
@@ -95,7 +95,7 @@ class _Pending(NamedTuple):
 
 
 def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
-    """A robot from a file or a text of MJCF.
+    """Reads a robot from a file or a text of MJCF.
 
     Args:
         text: The XML.
@@ -182,7 +182,7 @@ class _Reader:
     # What is written, body by body.
 
     def _gather(self) -> None:
-        """Every body with what belongs to it: bodies first to last as MuJoCo counts them, from 1."""
+        """Reads each body with its elements, in MuJoCo's order, from 1."""
         self._bodies = [_Body(WORLD, Place(self._source, "worldbody"), "", Pose(), moves=False)]
         self._names = Names(self._given("body"))
         for section in self._root.all("worldbody"):
@@ -259,7 +259,7 @@ class _Reader:
         return inner
 
     def _given(self, *tags: str) -> Iterator[str]:
-        """The names that the file gives to elements of these tags."""
+        """Returns the names in the file of elements with these tags."""
         pending = self._root.all("worldbody")
         while pending:
             element = pending.pop()
@@ -303,7 +303,7 @@ class _Reader:
         return links, joints
 
     def _freed(self, body: _Body, hinges: list[tuple[Joint, Vector, float]]) -> Pose:
-        """The frame in which a free body's position is said: the world's."""
+        """Returns the frame of a free body's position, which is the world's."""
         if body.parent != WORLD or len(hinges) > 1:
             where = "on a child of the world without other joints"
             raise body.place.fault(f"a free joint on a body with a parent body or other joints, expected one {where}")
@@ -328,7 +328,7 @@ class _Reader:
         return found
 
     def _weight(self, body: _Body) -> tuple[Inertial | None, bool]:
-        """The inertia of a body, and whether it is that of its shapes."""
+        """Returns the inertia of a body, and whether it is computed from its shapes."""
         settings, place = self._settings, body.place.inside("inertial")
         inertial: Inertial | None = None
         notes: list[Note] = []
@@ -389,7 +389,7 @@ class _Reader:
         )
 
     def _assets(self) -> Meshes:
-        """The meshes, whose files are in `meshdir`, else in `assetdir`."""
+        """Returns the meshes; their files are in `meshdir`, else in `assetdir`."""
         given = {name: text for each in self._root.all("compiler") for name, text in each.attributes.items()}
         inside = given.get("meshdir", given.get("assetdir", ""))
         assets: dict[str, Mesh] = {}
@@ -435,17 +435,17 @@ _REFERRING = ("joint", "joint1", "joint2")
 
 
 def _expand(root: Element, settings: Settings, source: str, most: int) -> None:
-    """Puts frames with copies in the place of all `<replicate>` elements.
+    """Replaces all `<replicate>` elements by frames with copies.
 
     Args:
-        root: The file, which is changed.
-        settings: Of its compiler.
-        source: What the file is called.
-        most: How many elements the file may have in the end.
+        root: The file, changed in place.
+        settings: Settings of its `<compiler>`.
+        source: Its name, for errors.
+        most: Maximum number of elements of the expanded file.
 
     Raises:
         UrdfError: A count is not a whole number of at least 1.
-        ResourceExhaustedError: There would be more elements; raised before any is copied.
+        ResourceExhaustedError: The maximum would be exceeded; raised before copying.
     """
     holders = [holder for holder in _within(root) if any(child.tag == REPLICATE for child in holder.children)]
     count = len(_within(root)) if holders else 0
@@ -489,7 +489,7 @@ def _copies(element: Element, values: Values, ends: list[str]) -> list[Element]:
 
 
 def _named(element: Element, end: str) -> Element:
-    """A copy whose names, and those in it, have that end."""
+    """Returns a copy with the suffix added to its name and to those of its descendants."""
     made = replace(element, children=[element])
     pending = [made]
     while pending:
@@ -500,7 +500,7 @@ def _named(element: Element, end: str) -> Element:
 
 
 def _referring(element: Element, joints: Collection[str], ends: list[str]) -> list[Element]:
-    """An actuator or an equality, for each copy of the joints that it names; MuJoCo drops it where one is no copy."""
+    """Returns an actuator or equality per copy of its joints; MuJoCo drops it if one of them is not copied."""
     named = [key for key in _REFERRING if key in element.attributes]
     copied = [element.attributes[key] in joints for key in named]
     if not any(copied):
@@ -514,7 +514,7 @@ def _ending(element: Element, which: Collection[str], end: str) -> dict[str, str
 
 
 def _within(element: Element) -> list[Element]:
-    """An element and all in it, those that hold others first."""
+    """Returns an element and its descendants, parents first."""
     found = [element]
     for each in found:
         found += each.children

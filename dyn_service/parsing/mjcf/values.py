@@ -30,13 +30,13 @@ CLASSED = (
     "joint", "geom", "mesh", "equality", "general", "motor", "position", "velocity", "intvelocity", "damper",
     "cylinder", "muscle", "adhesion", "pid", "dcmotor", "plugin",
 )  # fmt: skip
-"""Elements whose defaults have a bearing on what is read."""
+"""Elements whose defaults are read."""
 
 MOST_CLASSES = 2000
-"""Real robots have some tens."""
+"""Maximum number of classes; real robots have some tens."""
 
 PARTIAL = ("size", "stiffness", "damping", "gear")
-"""Attributes of which fewer numbers than there are replace the first ones of the class's."""
+"""Attributes whose numbers, if fewer than those of the class, replace the first of them."""
 
 
 _INFINITE = re.compile(r"\A([+-]?)inf(?:inity)?\Z", re.IGNORECASE)
@@ -44,7 +44,7 @@ _INFINITE = re.compile(r"\A([+-]?)inf(?:inity)?\Z", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Settings:
-    """What `<compiler>` says that has a bearing on numbers; MuJoCo's defaults."""
+    """Settings of `<compiler>` that affect numbers, with MuJoCo's defaults."""
 
     degrees: bool = True
     eulerseq: str = "xyz"
@@ -58,7 +58,7 @@ class Settings:
     aligned: bool = False
 
     def angle(self, value: float) -> float:
-        """In rad."""
+        """Returns an angle in rad."""
         return math.radians(value) if self.degrees else value
 
 
@@ -66,7 +66,7 @@ class Settings:
 class Values:
     """The attributes of one element.
 
-    own: as written there. inherited: those of its class. place: for faults. settings: of the file.
+    own: written on the element. inherited: of its class. place: for errors. settings: of the file.
     """
 
     own: Mapping[str, str]
@@ -75,17 +75,17 @@ class Values:
     settings: Settings = field(default_factory=Settings)
 
     def text(self, name: str) -> str | None:
-        """An attribute as it is written, None by default."""
+        """Returns the text of an attribute, or None."""
         own, inherited = self.own.get(name), self.inherited.get(name)
         if name in PARTIAL and own is not None and inherited is not None:
             return _over(own, inherited)
         return inherited if own is None else own
 
     def numbers(self, name: str, least: int, most: int | None = None) -> Vector | None:
-        """The numbers of an attribute, at least and at most so many; None by default.
+        """Returns the numbers of an attribute, between `least` and `most`; None if it is absent.
 
         Raises:
-            UrdfError: Another number of them, or something that is no plain decimal number.
+            UrdfError: The count is wrong, or an item is not a plain decimal number.
         """
         text = self.text(name)
         if text is None:
@@ -95,16 +95,16 @@ class Values:
         return quantities.decimals(text, min(max(count, least), most), name, self.place)
 
     def vector(self, name: str, default: tuple[float, ...]) -> Vector:
-        """As many numbers as the default has."""
+        """Returns as many numbers as the default has."""
         found = self.numbers(name, len(default))
         return np.array(default) if found is None else found
 
     def number(self, name: str, default: float) -> float:
-        """One number."""
+        """Returns one number."""
         return float(self.vector(name, (default,))[0])
 
     def least(self, name: str) -> float:
-        """The first number, 0 by default.
+        """Returns the first number, 0 by default.
 
         Raises:
             UrdfError: It is negative.
@@ -117,7 +117,7 @@ class Values:
         return float(found[0])
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """One of some words.
+        """Returns a word, which must be one of `choices`.
 
         Raises:
             UrdfError: Another one.
@@ -136,16 +136,16 @@ class Values:
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def pose(self) -> Pose:
-        """`pos`, and however it is turned.
+        """Returns the pose: `pos` and one of the orientation attributes.
 
         Raises:
-            UrdfError: It is turned in two ways, or about no axis.
+            UrdfError: There are two orientations, or an axis of length zero.
         """
         return Pose(self._rotation(), self.vector("pos", (0.0, 0.0, 0.0)))
 
     def limited(self, name: str, flag: str) -> Vector | None:
-        """The range of that name where it is in force: where `flag` says so, or says nothing and there is a range. An
-        end may be infinite.
+        """Returns the range if it is in force: `flag` is true, or it is "auto" and there is a range. Ends may be
+        infinite.
         """
         ends = [_INFINITE.sub(r"\g<1>1e308", word) for word in (self.text(name) or "").split()]
         bounds = None if self.text(name) is None else quantities.decimals(" ".join(ends), 2, name, self.place)
@@ -252,7 +252,7 @@ class Classes:
         return name
 
     def of(self, element: Element, around: str | None, place: Place) -> Mapping[str, str]:
-        """What an element's class says for its sort; `around` is the `childclass` that reaches it.
+        """Returns the defaults of an element's class for its tag; `around` is the `childclass` in effect.
 
         Raises:
             UrdfError: There is no such class.

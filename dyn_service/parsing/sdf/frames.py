@@ -19,10 +19,10 @@ from dyn_service.support.suggestions import did_you_mean
 MODEL = "__model__"
 SCOPE = "::"
 MOST_STEPS = 200_000
-"""From frame to frame, over all that is asked; a robot of 100 links takes 400."""
+"""Maximum number of steps between frames in all queries; a robot of 100 links takes 400."""
 
 LONGEST_LOOP = 8
-"""Frames of a loop that a message names."""
+"""Maximum number of frames of a loop that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Frame:
 
 
 class Frames:
-    """All frames of a robot, by their whole names: `arm::hand` is that of a model in a model."""
+    """All frames of a robot by full name, such as `arm::hand` for a nested model."""
 
     def __init__(self) -> None:
         self._of: dict[str, Frame] = {}
@@ -48,10 +48,10 @@ class Frames:
         self._steps = 0
 
     def add(self, name: str, frame: Frame) -> None:
-        """One more frame.
+        """Adds a frame.
 
         Raises:
-            UrdfError: There is one of that name, or the name is reserved.
+            UrdfError: The name is used or reserved.
         """
         own = name.rpartition(SCOPE)[2]
         if self._of and (own == WORLD or (own == MODEL and name in self._of)):
@@ -67,7 +67,7 @@ class Frames:
         return name in self._of
 
     def named(self, name: str, scope: str, place: Place) -> str:
-        """The whole name of what `name` means in a model.
+        """Returns the full name of the frame `name` of a model.
 
         Raises:
             UrdfError: There is no such frame.
@@ -79,7 +79,7 @@ class Frames:
         return whole
 
     def link_of(self, name: str) -> str:
-        """The link that a frame moves with, `world` for one that stands still."""
+        """Returns the link that a frame moves with, `world` if it does not move."""
         walked = []
         while name not in self._links:
             walked.append(name)

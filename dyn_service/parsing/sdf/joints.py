@@ -21,7 +21,7 @@ from dyn_service.parsing.xml_elements import Element, Unread
 Version = Callable[[Element], tuple[int, int]]
 
 AXES_IN_MODEL = (1, 5)
-"""Before this version axes are said in the model's frame."""
+"""Before this version, axes are in the model's frame."""
 
 TYPES = {
     "fixed": "fixed", "revolute": "revolute", "continuous": "continuous", "prismatic": "prismatic", "ball": "spherical",
@@ -36,7 +36,7 @@ _AXIS = ("xyz", "use_parent_model_frame", "initial_position", "limit", "dynamics
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """A joint as it is written: whole names of joint and frame, the links that it joins, its element."""
+    """A joint as written: full names of the joint and its frame, its links, its element."""
 
     name: str
     frame: str
@@ -51,11 +51,11 @@ class Joints:
     """Reads joints.
 
     Args:
-        frames: Of the robot, all of them known.
+        frames: All frames of the robot.
         version: Returns the version of the format that an element's file has.
-        unread: Gets what is not read of them.
-        notes: Gets what is changed or dropped.
-        source: What the file is called.
+        unread: Collects content that is not read.
+        notes: Collects notes on changed and dropped content.
+        source: The name of the file, for errors.
     """
 
     def __init__(self, frames: Frames, version: Version, unread: Unread, notes: list[Note], source: str) -> None:
@@ -63,7 +63,7 @@ class Joints:
         self._unread, self._notes = unread, notes
 
     def ways(self, joint: Joined, names: Names) -> list[tuple[Joint, Vector, float]]:
-        """The ways it lets its child move, with axes and places in the child link's frame."""
+        """Returns one joint per axis, with its origin in the child link's frame and its zero."""
         kind = joint.element.attributes["type"]
         if kind == "fixed":
             return []
@@ -120,7 +120,7 @@ class Joints:
         )
 
     def _axis_in(self, joint: Joined, axis: Element, place: Place) -> Matrix:
-        """R of the child's axes from those that the axis is said in."""
+        """Returns the rotation from the frame of the axis to the child link's frame."""
         xyz = one(axis, "xyz", place)
         within = "" if xyz is None else xyz.attributes.get("expressed_in", "")
         if self._version(axis) < AXES_IN_MODEL or flag(axis, "use_parent_model_frame", False, place):

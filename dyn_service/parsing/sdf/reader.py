@@ -42,7 +42,7 @@ from dyn_service.support.suggestions import did_you_mean
 ROOTS = ("sdf", "world")
 
 MERGED = "merge "
-"""Attribute of a model that was included with `merge`: no XML has a name with a space."""
+"""Attribute of a model that was included with `merge`. XML cannot contain it, because of the space."""
 
 MODEL_SCHEME = "model://"
 SEARCHED = ("GZ_SIM_RESOURCE_PATH", "SDF_PATH", "IGN_GAZEBO_RESOURCE_PATH", "GAZEBO_MODEL_PATH")
@@ -52,7 +52,7 @@ SCENERY = ("model://sun", "model://ground_plane")
 """Models of Gazebo's library in nearly every world: a light and a plane."""
 
 WORLD_GRAVITY = (0.0, 0.0, -9.8)
-"""m/s^2 in a `<world>` that gives none, as the format says."""
+"""m/s^2, the format's default gravity in a `<world>`."""
 
 _MODEL = (
     "pose",
@@ -77,7 +77,7 @@ _JOINT = (
 
 
 def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
-    """A robot from a file or a text of SDFormat; arguments and errors as of `mjcf.reader.read`.
+    """Reads a robot from a file or a text of SDFormat; arguments and errors as for `mjcf.reader.read`.
 
     Checked by:
         tests/parsing/test_sdf.py, tests/parsing/test_sdf_faults.py
@@ -89,7 +89,7 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
 
 
 def _include(element: Element, files: Files) -> Element:
-    """The model of another file, under the name and at the place that the include says."""
+    """Returns the model of another file, with the name and pose of the include."""
     place = Place(element.file, "include", element.line)
     uri = word(element, "uri", "", place)
     if files.main is None:
@@ -123,7 +123,7 @@ def _include(element: Element, files: Files) -> Element:
 
 
 def _located(uri: str, file: str, place: Place) -> Path:
-    """The path of a model or mesh that `file` refers to."""
+    """Returns the path of a model or mesh that `file` refers to."""
     path = re.sub(r"^file://", "", uri)
     parts = Path(unquote(path.removeprefix(MODEL_SCHEME))).parts
     if not parts or "://" in path.removeprefix(MODEL_SCHEME):
@@ -144,7 +144,7 @@ def _located(uri: str, file: str, place: Place) -> Path:
 
 
 def _sdf_in(folder: Path) -> Path:
-    """The SDFormat file of a model's folder: of those that its model.config names the one of the newest version."""
+    """Returns the SDFormat file of a model's folder: the newest version that its model.config lists."""
     try:
         document = parse(load(folder / "model.config", ReadLimits()), "model.config", ReadLimits())
     except DynError:
@@ -214,7 +214,7 @@ class _Reader:
         return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
 
     def _version(self, element: Element) -> tuple[int, int]:
-        """The version of SDFormat that the element's file has."""
+        """Returns the SDFormat version of the element's file."""
         root = self._roots[element.file]
         found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
         if found is None and root.tag == "sdf":
@@ -222,7 +222,7 @@ class _Reader:
         return (int(found[1]), int(found[2])) if found else (1, 0)
 
     def _gravity(self, model: Element) -> tuple[float, float, float]:
-        """Gravity in the world that the model is in."""
+        """Returns the gravity of the model's world."""
         for world in (self._root, *self._root.all("world")):
             if world.tag == "world" and any(each is model for each in world.all("model")):
                 x, y, z = numbers(world, "gravity", WORLD_GRAVITY, self._place(world, world.tag)).tolist()
@@ -230,7 +230,7 @@ class _Reader:
         return DEFAULT_GRAVITY
 
     def _standing(self, links: list[Link], joints: list[Joint], robot: Place) -> tuple[list[Link], list[Joint]]:
-        """With the root where the file places it in the world, by a link `world` and a fixed joint."""
+        """Places the root in the world as the file does, by a link `world` and a fixed joint."""
         children = {joint.child for joint in joints}
         roots = [link.name for link in links if link.name not in children]
         at = self._frames.between(WORLD, roots[0]) if len(roots) == 1 else Pose()
@@ -434,7 +434,7 @@ class _Reader:
         return links, joints
 
     def _joined(self) -> Iterator[Joined]:
-        """The joints that join two links."""
+        """Returns the joints between two links."""
         for frame, element, place, scope in self._joints:
             kind = element.attributes.get("type", "")
             if kind == "gearbox":
@@ -456,7 +456,7 @@ class _Reader:
             yield Joined(name, frame, ends[0], ends[1], element, place, scope)
 
     def _shapes(self, link: str, element: Element, place: Place) -> Iterator[Shape]:
-        """The visual and collision shapes of a link."""
+        """Returns the visual and collision shapes of a link."""
         scope = link.removesuffix(element.attributes["name"])
         for each in element.children:
             if each.tag in ("visual", "collision"):

@@ -82,10 +82,10 @@ def bound(parent: Element, tag: str, place: Place) -> float | None:
 
 
 def pose(parent: Element, place: Place, notes: list[Note]) -> Pose:
-    """The `<pose>` of an element, in whatever frame it is said.
+    """Returns the `<pose>` of an element in the frame that it names.
 
     Raises:
-        UrdfError: It has another number of numbers, or is turned in a way that is not known.
+        UrdfError: The number of values is wrong, or the rotation format is unknown.
     """
     element = one(parent, "pose", place)
     if element is None:
@@ -108,7 +108,7 @@ def pose(parent: Element, place: Place, notes: list[Note]) -> Pose:
 
 
 def said_in(parent: Element, place: Place) -> str:
-    """The frame that the `<pose>` of an element is said in, "" where it does not say."""
+    """Returns the frame that the `<pose>` of an element is relative to, "" if it names none."""
     element = one(parent, "pose", place)
     if element is None:
         return ""

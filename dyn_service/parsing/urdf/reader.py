@@ -69,7 +69,7 @@ QUATERNIONS_SINCE = (1, 1)
 # Between two angle brackets, so that the search is linear.
 _FLOATING = re.compile(r"""<joint\b([^<>]*\btype\s*=\s*["']floating["'][^<>]*)>""")
 _MOST_FLOATING = 8
-"""Of these in comments are noted: a robot has one root, and to find the line of each costs the comment's length."""
+"""Maximum number of notes on floating joints in comments; finding the line of each costs the comment's length."""
 
 _NAME = re.compile(r"""\bname\s*=\s*["']([^"'<>]*)["']""")
 
