@@ -202,8 +202,8 @@ def rooted(description: Description, root: RootType) -> Description:
     moving = next((j for j in description.joints if j.parent == link and j.type in ("floating", "planar")), None)
     if moving is not None and not weighs:
         raise InvalidArgumentError(
-            f"root '{root}' would move the robot twice: its file lets it move by joint '{moving.name}' of type "
-            f"{moving.type} already",
+            f"root '{root}' conflicts with joint '{moving.name}' of type {moving.type}, by which the file "
+            "already moves the robot in the world; omit root",
             path="root",
         )
     notes = tuple(note for note in description.notes if FIXED_ROOT not in note.text)

@@ -85,23 +85,23 @@ def decimals(text: str, count: int, attribute: str, place: Place) -> Vector:
     _refuse_xacro(text, attribute, place)
     if len(text) > LONGEST_NUMBERS:
         raise place.fault(f"attribute '{attribute}': expected {expected}, found {len(text)} characters")
-    words = [word for word in _BLANKS.split(text) if word]
-    if not words or not all(map(_DECIMAL.fullmatch, words)):
+    items = [item for item in _BLANKS.split(text) if item]
+    if not items or not all(map(_DECIMAL.fullmatch, items)):
         form = "a plain decimal number" if count == 1 else f"{count} plain decimal numbers"
         raise place.fault(f"attribute '{attribute}': expected {form}, found {quoted(text)}")
-    if len(words) != count:
-        raise place.fault(f"attribute '{attribute}': expected {expected}, found {len(words)} in {quoted(text)}")
-    values = [float(word) for word in words]
-    for word, value in zip(words, values, strict=True):
+    if len(items) != count:
+        raise place.fault(f"attribute '{attribute}': expected {expected}, found {len(items)} in {quoted(text)}")
+    values = [float(item) for item in items]
+    for item, value in zip(items, values, strict=True):
         if math.isinf(value):
-            raise place.fault(f"attribute '{attribute}': the number {quoted(word)} is too large for a double")
+            raise place.fault(f"attribute '{attribute}': the number {quoted(item)} is too large for a double")
     return np.array(values) + 0.0
 
 
 def reading(text: str) -> tuple[float | str, ...]:
-    """Returns the words of an attribute with numbers parsed, to compare values independently of their notation."""
-    words = [word for word in _BLANKS.split(text) if word]
-    return tuple(float(word) if _DECIMAL.fullmatch(word) else word for word in words)
+    """Returns the items of an attribute with numbers parsed, to compare values independently of their notation."""
+    items = [item for item in _BLANKS.split(text) if item]
+    return tuple(float(item) if _DECIMAL.fullmatch(item) else item for item in items)
 
 
 def array(value: Any, shape: tuple[int, ...], what: str, place: Place) -> Matrix:

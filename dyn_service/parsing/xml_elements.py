@@ -85,7 +85,7 @@ class Comment:
 @dataclass(frozen=True, slots=True)
 class Document:
     """A parsed text: its root element, and its comments in order. dashes: the line of the first comment with `--` in
-    it, which XML does not allow and other parsers accept; 0 if there is none.
+    it, which XML does not allow and other parsers accept; 0 if no comment has it.
     """
 
     root: Element
