@@ -1,9 +1,9 @@
 """Predicts the size of a kernel, so that one beyond the limit is refused within seconds.
 
-A kernel's operations are known once it is traced, and tracing takes some microseconds an operation: for hundreds of
-joints, and answers that grow with the cube of them, minutes and gigabytes. But the first bodies of a tree are a tree
-themselves, all that is computed for them is computed for the whole robot too, and parents precede children. So
-first a few bodies are traced, then as many as will show that it is too much, or all.
+The number of operations is known after tracing, which takes some microseconds per operation: minutes and gigabytes for
+hundreds of joints and a result that grows with their cube. Parents precede children, so the first bodies of a tree are
+a tree themselves, and its operations are part of the whole robot's. A few bodies are traced first, then as many as
+are needed to exceed the limit, or all.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.tree import Tree
 
 MOST_OPERATIONS = 200_000
-"""Operations of one kernel as traced, before common ones are shared: some forty seconds of compiling, in 0.9 GB."""
+"""Operations of one kernel as traced, before common subexpressions are shared: some 40 s of compiling, in 0.9 GB."""
 
 _FEW, _MORE = 16, 24
-"""Bodies that are traced to see how the operations grow with them."""
+"""Numbers of bodies traced to measure the growth of the operations."""
 
 _STEEPEST = 4.0
-"""Operations grow at most with this power of the bodies; measured growth is up to the third."""
+"""Operations grow at most with this power of the number of bodies; the largest measured power is 3."""
 
 
 def refuse_if_large(model: KernelTree, signature: Signature) -> None:
-    """Traces as few bodies as tell whether the kernel may be made, and hardly more operations than are allowed.
+    """Refuses a kernel that is too large, after tracing only slightly more operations than are allowed.
 
     Args:
-        model: The tree that the kernel is to be traced on.
-        signature: The kernel's.
+        model: The tree of the kernel.
+        signature: The signature of the kernel.
 
     Raises:
         ResourceExhaustedError: The kernel is too large.
     """
     whole = len(model.tree)
     if whole <= _FEW:
-        return  # no query of so few comes near
+        return  # no query on so few bodies comes near the limit
     counts: list[tuple[int, int]] = []
     bodies = _FEW
     while True:
@@ -53,14 +53,15 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
         growth = _growth(counts)
         if bodies == whole or operations * (whole / bodies) ** growth < MOST_OPERATIONS / 2:
             return
-        # As many as will show that it is too much, if growth goes on as it did.
+        # The number of bodies that exceeds the limit if the growth continues.
         enough = math.ceil(bodies * (1.1 * MOST_OPERATIONS / operations) ** (1.0 / growth))
         bodies = min(max(enough, bodies + 1), whole)
 
 
 def refuse_large(graph: Graph, tree: Tree) -> None:
-    """Refuses a kernel by the number of operations of its graph, for kernels from the tree as given, which have no
-    prediction.
+    """Refuses a kernel by the number of operations of its graph.
+
+    For kernels of the tree as given, whose size is not predicted.
 
     Raises:
         ResourceExhaustedError: The kernel is too large.
@@ -70,7 +71,7 @@ def refuse_large(graph: Graph, tree: Tree) -> None:
 
 
 def too_large(tree: Tree, signature: Signature) -> ResourceExhaustedError:
-    """The refusal of a kernel."""
+    """Returns the error of a kernel that is too large."""
     return ResourceExhaustedError(
         f"{signature.name} of robot '{tree.name}' takes more than the {MOST_OPERATIONS} operations that are compiled: "
         f"its {len(tree)} bodies are too many for this query"
@@ -86,11 +87,11 @@ def _operations(model: KernelTree, signature: Signature, bodies: int) -> int:
 
     inputs = tuple(map(resized, signature.inputs))
     function = trace(first, replace(signature, inputs=inputs), shared=False).function
-    return int(function.n_instructions() - function.nnz_in() - function.nnz_out())  # and some constants
+    return int(function.n_instructions() - function.nnz_in() - function.nnz_out())  # includes some constants
 
 
 def _growth(counts: list[tuple[int, int]]) -> float:
-    """With which power of the bodies the operations grow, by the last two counts."""
+    """Returns the power of the number of bodies with which the operations grow, from the last two counts."""
     (fewer, before), (bodies, now) = counts[-2:]
     power = math.log(max(now, 1) / max(before, 1)) / math.log(bodies / fewer)
     return min(max(power, 1.0), _STEEPEST)

@@ -1,4 +1,4 @@
-"""The certificate of a kernel: its largest difference from its equations. `certify.py` makes it."""
+"""The certificate of a kernel: its largest difference from its equations, as found by `certify`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ _ADVICE = "check it at your states with `verify`, and report the robot file"
 
 @dataclass(frozen=True)
 class Certificate:
-    """The largest difference between a kernel and its equations on the tree as the file gives it.
+    """The largest difference between a kernel and its equations on the tree as given in the file.
 
-    kernel: its name. form: the frames it was made in. error: the largest difference as a share of the rounding bound
-    (see `certify`). states: the number of test states with finite answers, at which the two were compared. output: the
-    output that the error was found in. relative: by how much that output differed, as a share of its largest entry in
-    the same state. refused: the error in chosen frames where it exceeded 1 and the kernel was made in link frames; else
-    None.
+    kernel: name of the kernel. form: frames of its tree. error: largest difference as a share of the rounding bound
+    (see `certify`). states: number of test states with finite results, at which the two were compared. output: the
+    output with the largest error. relative: difference of that output as a share of its largest entry in the same
+    state. refused: the error in chosen frames if it exceeded 1, so that the kernel was made in link frames; else None.
     """
 
     kernel: str
@@ -33,11 +32,11 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Whether the kernel was compared at one state or more, and its error is within the rounding bound."""
+        """Whether the kernel was compared in at least one state, with an error within the rounding bound."""
         return self.states > 0 and self.error <= 1.0
 
     def notes(self) -> list[Note]:
-        """Returns what a user should know: a slower form, or an output that is less exact than it could be."""
+        """Returns notes for the user: a slower form, or an output with an error above the rounding bound."""
         element, found = f"kernel {self.kernel}", []
         if self.refused is not None:
             text = f"made in link frames: in chosen frames its error is {self.refused:.3g} times the rounding bound"
@@ -51,5 +50,5 @@ class Certificate:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all fields but the name, as plain values ready for MessagePack or JSON."""
+        """Returns all fields except the name, as plain values for MessagePack or JSON."""
         return {name: value for name, value in asdict(self).items() if name != "kernel"}

@@ -1,22 +1,22 @@
 """Certification: compares a new kernel with its equations on the original tree.
 
-Frames, lumps, regrouped sums and fused products are exact on paper. Whether a robot's numbers leave them exact enough
-is seen here: at several states, large and small, the kernel's answers are compared with those of the same function of
-`dynamics/` traced on the tree as given. A difference within rounding does not count:
+Chosen frames, inertia transfers, regrouped sums and fused products are exact on paper, but may lose digits with the
+numbers of a robot. So in several states, large and small, the results of the kernel are compared with those of the
+same function of `dynamics/` traced on the tree as given. A difference within the rounding bound is accepted:
 
     |kernel - given| <= 3 spread + 6 eps scale        for each entry of each output
 
-spread: how far an entry of the answer as given moves when each of its operations and each number of the robot is
-rounded at random instead of to nearest, the largest of fifteen runs: this very sweep's own rounding at this very state,
-however ill the state.
-scale: with d_i = sqrt(M_ii), what joint i moves in this state, d_i max_j |tau_j| / d_j for efforts and d_i d_j for the
-mass matrix: a finger's error is not hidden behind a shoulder, and what is zero by cancellation may be its rounding.
-Motions count by themselves, with 1 / d_i, and as the efforts they need, M (a' - a): a nearly singular M magnifies any
-error of theirs along one way, and behind it others hide. Of other outputs, the size of an entry's row (its body) over
-all states, times how large the answer is in this state beside that.
+spread: largest change of an entry of the result as given when each operation and each number of the robot is rounded
+at random instead of to nearest, in fifteen runs: the rounding error of the equations in this state, also if it is
+ill-conditioned.
+scale: with d_i = sqrt(M_ii) in this state, d_i max_j |tau_j| / d_j for efforts and d_i d_j for the mass matrix, so that
+the scale of a shoulder does not hide the error of a finger, and an entry that cancels to zero may have rounding error.
+Motions are compared twice: themselves, with 1 / d_i, and as the efforts they need, M (a' - a), because a nearly
+singular M magnifies their error in one direction, which would hide errors in others. For other outputs: the size of
+the entry's row (its body) over all states, times the relative size of the result in this state.
 
-Cost: one more trace, and some microseconds an operation; nothing when a kernel comes from the store. Source: random
-rounding is Monte Carlo arithmetic (D. S. Parker, 1997).
+Cost: one more trace, and some microseconds per operation; none for a kernel from the store. Source: random rounding is
+Monte Carlo arithmetic (D. S. Parker, 1997).
 """
 
 from __future__ import annotations
@@ -47,39 +47,41 @@ Array = NDArray[np.float64]
 RUNS = 15
 SPREADS = 3.0
 ROUNDINGS = 6.0
-"""Of the double's epsilon. With SPREADS the bound of the module's docstring: sums of a few hundred terms in another
-order differ by so much, and a form that is ten times worse than the tree as given does not pass.
+"""In units of the double's epsilon. SPREADS and ROUNDINGS are the factors of the bound in the module's docstring. Sums
+of a few hundred terms in another order are within it; a form that is ten times worse than the tree as given is not.
 """
 
 POSITIONS = (3.0, 3.0, 1.0, 1e-4, 1e-9, 1e-2, 1.0, 30.0, 3.0, 1e-3, 3.0, 0.3, 10.0, 3.0, 1.0, 3.0, 0.0, 0.0, 0.0, 1.0)
-"""Sizes of the positions, state by state: at random, small, tiny, large. Where it is 0 they are poses of right angles,
-at which arms fold and slides are drawn in: there the largest numbers cancel.
+"""Scale of the positions of each state: random, small, tiny, large. 0 means a pose of right angles with folded arms and
+retracted slides, where the largest numbers cancel.
 """
 
 AT_REST = 3
-"""In the last states nothing acts but weight, straight down: what nearly vertical axes leave of it has to be right."""
+"""In this number of last states only gravity acts, straight down: its small component along nearly vertical axes must
+be right.
+"""
 
 PLAIN = 2
-"""In so many of the states all other inputs have size 1; in the rest each has one of its own from 1e-4 to 100, or is
-zero: a term that is behind another at one state precedes it at the next.
+"""In this number of first states all other inputs have scale 1; in the rest each has its own, from 1e-4 to 100, or is
+zero, so that no term is smaller than another in all states.
 """
 
 _STEP_S = 1e-3
 _EFFORTS = ("effort", "momentum")
 
 BEYOND = 1e30
-"""The figure for a difference where rounding explains none, and for NaN."""
+"""Error reported for a difference where the rounding bound is zero, and for NaN."""
 
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel]) -> tuple[Kernel, Certificate, Graph]:
-    """A robot's kernel, of the fastest form that is as exact as the tree as given; and the function on that.
+    """Returns the fastest sufficiently exact form of a kernel, its certificate, and the graph of the tree as given.
 
     Args:
         links: The robot, one body per link.
-        signature: Which kernel.
+        signature: The signature of the kernel.
         build: Makes a kernel from a graph: arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
     """
     if signature.parametric:
@@ -102,8 +104,9 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
 def _parametric(
     links: Tree, signature: Signature, build: Callable[[Graph], Kernel]
 ) -> tuple[Kernel, Certificate, Graph]:
-    """The kernel that takes a tree's numbers, held at several of such, each against the function on a tree that has
-    them; and that of the robot's own.
+    """Returns a parametric kernel, its certificate, and the graph with the robot's own numbers.
+
+    The kernel is compared for several sets of numbers, each with the function on a tree that has these numbers.
     """
     model = frames.kernel_tree(links, signature.bodies)
     kernel, whole = build(trace(model, signature)), trace(model, signature, shared=False)
@@ -128,7 +131,7 @@ def _parametric(
 
         found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
         graphs.append(given)
-    compared = found if found[-1].states else found[:-1]  # the one with locked joints may have no answer at all
+    compared = found if found[-1].states else found[:-1]  # the tree with locked joints may have no finite result
     states = min(each.states for each in compared)
     return kernel, Certificate(signature.name, "link frames", *max(found)._replace(states=states)), graphs[0]
 
@@ -138,8 +141,10 @@ def _padded(numbers: Array, operand: Operand) -> Array:
 
 
 def drawn_numbers(links: Tree) -> Iterator[Tree]:
-    """The robots at which a parametric kernel is held: the one it is made for; with every number larger or smaller, and
-    all that joints can do; and bare, with every third joint locked.
+    """Yields the robots with which a parametric kernel is compared.
+
+    The robot itself; one with all inertias scaled and all passive forces present; and one without passive forces, with
+    every third joint locked.
     """
     yield links
     rng = np.random.default_rng(2)
@@ -164,7 +169,7 @@ def drawn_numbers(links: Tree) -> Iterator[Tree]:
 
 
 def _solid(tree: Tree) -> Tree:
-    """Returns the robot with mass and inertia in every body: those of a ball of 0.1 m are added."""
+    """Returns the robot with mass and inertia in every body: those of a ball of radius 0.1 m are added."""
     most = max([float(body.mass) for body in tree.inertia], default=0.0) or 1.0
     masses = [float(body.mass) or most for body in tree.inertia]
     bodies = [
@@ -175,16 +180,17 @@ def _solid(tree: Tree) -> Tree:
 
 
 _DRAWN = (0.1, 0.1, 0.1, 0.01, 1.0, 0.0)
-"""Damping, friction, width, armature, stiffness and rest of joints that have none."""
+"""Damping, friction, width, armature, stiffness and rest given to joints without these."""
 
 
 @lru_cache(maxsize=4)
 def _placed(tree: Tree) -> tuple[Array, Array]:
-    """Positions at which a robot's kernels are held, (states, nq), and M there, (states, nv, nv)."""
+    """Returns the test positions of a robot, (states, nq), and M there, (states, nv, nv)."""
     rng = np.random.default_rng(0)
     at = tree.configuration
     positions = rng.normal(size=(len(POSITIONS), at.nq)) * np.array(POSITIONS)[:, None]
-    # The offset of each shift that brings a body back to its parent's origin; quaternions at right angles are whole.
+    # The offset of each prismatic coordinate that moves a body to its parent's origin. Quaternions at right angles
+    # consist of whole numbers.
     drawn_in = np.zeros(at.nq)
     for i in tree.leaders:
         joint = tree.inboard[i]
@@ -201,7 +207,7 @@ def _placed(tree: Tree) -> tuple[Array, Array]:
 
 
 def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array]:
-    """States at which a kernel is held: one array per operand, (states, ...), and M in each, (states, nv, nv)."""
+    """Returns the test states of a kernel: one array per operand, (states, ...), and M in each, (states, nv, nv)."""
     rng = np.random.default_rng(1)
     positions, M = _placed(tree)
     drawn = []
@@ -216,7 +222,7 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
             array = np.full_like(array, _STEP_S)
         elif operand.kind == "link":
             array[:] = np.eye(operand.size)[rng.integers(0, operand.size, len(POSITIONS))]
-        elif operand.kind == "directions":  # no more than the robot can move in, so that most states have an answer
+        elif operand.kind == "directions":  # at most nv, so that most states have a finite result
             counts = 1 + np.arange(len(POSITIONS)) % max(1, min(operand.size, tree.nv))
             array[:] = rng.permuted(np.arange(operand.size) < counts[:, None], axis=1)
         else:
@@ -235,7 +241,7 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
 
 
 class Difference(NamedTuple):
-    """The fields of a `Certificate` that a comparison gives."""
+    """The fields of a `Certificate` from one comparison."""
 
     error: float
     states: int
@@ -251,13 +257,13 @@ def difference(
 ) -> Difference:
     """Returns the kernel's largest difference from the function as given, as a share of the rounding bound.
 
-    States at which an answer as given is not finite are not compared, and do not count.
+    States with a result as given that is not finite are not compared, and not counted.
 
     Args:
         kernel: Arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
-        given: The function that it is compared with.
+        given: The function as given.
         tree: The robot of both.
-        rounded: Another way to the same answers, as `rounded_at_random` gives them: its rounding widens the bound.
+        rounded: Another computation of the same results, as by `rounded_at_random`; its rounding widens the bound.
     """
     with np.errstate(all="ignore"):
         inputs, M = drawn_states(given.signature, tree)
@@ -276,7 +282,7 @@ def difference(
 def _relative(answer: Array, runs: Array) -> float:
     """Returns the largest difference of one output, as a share of its largest entry in the same state.
 
-    Where all entries of a state are zero, they are those of all states.
+    If all entries of a state are zero, as a share of the largest entry of all states.
     """
     given = runs[_finite(runs), :, 0]
     apart = np.abs(answer.reshape(len(runs), -1)[_finite(runs)] - given).max(-1, initial=0.0)
@@ -286,17 +292,24 @@ def _relative(answer: Array, runs: Array) -> float:
 
 
 def _finite(runs: Array) -> Any:
-    """Which states have an answer, (states,)."""
+    """Returns which states have finite results, (states,)."""
     return np.isfinite(runs).all(axis=(-2, -1))
 
 
 def _moved(M: Array) -> Array:
-    """sqrt(M_ii), (states, nv)."""
+    """Returns sqrt(M_ii), (states, nv)."""
     return np.sqrt(np.abs(np.diagonal(M, axis1=-2, axis2=-1)))
 
 
 def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
-    """runs: (states, entries, 1 + RUNS), the first rounded to nearest. M: (states, nv, nv)."""
+    """Returns the largest difference of one output as a share of the rounding bound.
+
+    Args:
+        operand: The output.
+        answer: (states, ...) from the kernel.
+        runs: (states, entries, 1 + RUNS) as given, the first rounded to nearest.
+        M: (states, nv, nv).
+    """
     finite = _finite(runs)
     if not finite.any():
         return 0.0
@@ -317,18 +330,19 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
 
 
 def _by_row(sizes: Array, operand: Operand) -> Array:
-    """Returns the largest absolute value in each entry's row: a zero entry may be rounding of the others of its
-    body.
-    """
+    """Returns the largest value in each entry's row: a zero entry may have the rounding error of others of its body."""
     rows = sizes.reshape(operand.shape[0], -1) if len(operand.shape) > 1 else sizes[:, None]
     return np.broadcast_to(rows.max(axis=1, keepdims=True), rows.shape).reshape(-1)
 
 
 def _beyond(apart: Array, spread: Array, scale: Array) -> float:
-    """The largest difference over what rounding explains. apart, scale: (states, entries); spread: (..., 1 + RUNS)."""
+    """Returns the largest difference over the rounding bound.
+
+    apart, scale: (states, entries). spread: (states, entries, 1 + RUNS).
+    """
     explained = SPREADS * np.abs(spread).max(axis=-1) + ROUNDINGS * np.finfo(np.float64).eps * scale
     share = np.divide(np.abs(apart), explained, out=np.full_like(apart, BEYOND), where=explained > 0.0)
-    # What is finite as given and is not from the kernel is beyond all rounding.
+    # The result as given is finite, so infinity or NaN from the kernel exceeds any rounding.
     share = np.where(np.isfinite(share), np.minimum(share, BEYOND), BEYOND)
     return float(np.max(np.where(apart == 0.0, 0.0, share), initial=0.0))
 
@@ -366,7 +380,7 @@ _EXACT: Mapping[int, Callable[..., Any]] = {
 
 
 def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:
-    """The function's outputs, (states, entries, 1 + RUNS) each: rounded to nearest once, then RUNS times at random."""
+    """Returns a function's outputs, (states, entries, 1 + RUNS): rounded to nearest once, then RUNS times at random."""
     lanes = len(inputs[0]) * (1 + RUNS)
     flat = [np.repeat(x.reshape(len(x), -1), 1 + RUNS, axis=0).T for x in inputs]
     errors = 1.0 + np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (1021, lanes))
@@ -378,7 +392,7 @@ def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:
         target = function.instruction_output(k)
         if operation == ca.OP_CONST:
             value = function.instruction_constant(k)
-            # Whole numbers are the equations' own; what is zero stays so.
+            # Whole numbers are part of the equations, not of the robot; they are exact.
             work[target[0]] = np.full(lanes, value) if value == np.rint(value) else value * errors[k % len(errors)]
         elif operation == ca.OP_INPUT:
             operand, entry = function.instruction_input(k)

@@ -12,12 +12,12 @@ POINTER = ir.PointerType()
 
 
 def integer(value: int) -> Any:
-    """A constant of 64 bits."""
+    """Returns a 64-bit integer constant."""
     return ir.Constant(I64, value)
 
 
 def at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
-    """The address so many bytes after another."""
+    """Returns the address `byte_offset` bytes after `base`."""
     return b.gep(base, [byte_offset], source_etype=ir.IntType(8))
 
 

@@ -1,23 +1,25 @@
-"""The robot in link frames and with inertia transfers of least cost, without loss of accuracy.
+"""Link frames and inertia transfers of least cost, without loss of accuracy.
 
-Efforts, accelerations and the mass matrix of the moving bodies do not depend on where in a body its frame stands, nor
-on how inertia that two neighbours share is split between them. Both are ours to choose, and zeros are free speed.
+Efforts, accelerations and the mass matrix of the moving bodies do not depend on the frame chosen in each body, nor on
+the split of the inertia shared by two neighbours. Both are chosen here so that many numbers are zero, and with them
+the operations that use these numbers.
 
-Frames. The z axis lies along the free axis; the origin is slid along it to where it passes the parent's axis; x points
-along the common normal to the axis of the heaviest child. Then R_PC(0) has at most two turns, of which the last is
-about z and joins the joint's own, and p_PC loses a component. (The convention of Denavit and Hartenberg, on a tree.)
+Frames. The z axis is along the free axis; the origin is the point on it nearest to the parent's axis; x points along
+the common normal to the axis of the heaviest child. Then R_PC(0) has at most two rotations, of which the last is about
+z and is added to the joint's own, and p_PC loses a component. (The convention of Denavit and Hartenberg, on a tree.)
 
-Lumps. What a joint cannot feel of its body moves to the parent: of a body that turns about z, mass, moment along z
-and the inertia of a rod across z, since they look the same from the parent at every q; of a body that slides, its whole
-inertia about the origin. Each body is left with seven numbers or four of its ten. (Base parameters: Gautier and
-Khalil, Direct calculation of minimum set of inertial parameters of serial robots, IEEE T-RA 6(3), 1990.)
+Inertia transfers. The part of a body's inertia that does not load its own joint moves to the parent: of a body that
+rotates about z, mass, moment along z and the inertia of a rod across z, which are the same for the parent at every q;
+of a body that slides, the whole inertia about the origin. Seven or four of the ten numbers of a body remain. (Base
+parameters: Gautier and Khalil, Direct calculation of minimum set of inertial parameters of serial robots, IEEE T-RA
+6(3), 1990.)
 
-Digits. All this is done on decimals of fifty digits and rounded once, so each number of the result is the double
-nearest to what the file means, however much cancelled on the way. A frame slides no further than its body reaches
-(`_SLIDE`), and a light body takes no heavy load (`_LUMP`). What is still lost, a kernel's certificate looks for.
+Accuracy. All this is computed in decimals of fifty digits and rounded once, so each number of the result is the double
+nearest to the value of the file, whatever cancels in between. The distance of a frame from its link is bounded
+(`_SLIDE`), and a light body takes no heavy inertia (`_LUMP`). The certificate of a kernel reports any further loss.
 docs/adr/0009 has the error analysis.
 
-Loads at the joints do depend on both, so a kernel that gives them takes the tree as it is.
+Joint loads depend on both choices, so kernels with these outputs use the tree as given.
 """
 
 from __future__ import annotations
@@ -39,23 +41,23 @@ from dyn_service.model.tree import Tree
 from dyn_service.model.welding import weld
 
 _DIGITS = 50
-"""Of the decimals: three times those of doubles, so that no cancellation between two of them shows."""
+"""Digits of the decimals: three times those of doubles, so that the cancellation of two numbers loses no digit."""
 
 _SLIDE = 2
-"""A frame slides at most so many times its body's reach. The axes of nearly parallel joints pass each other at offset /
-tilt, kilometres away, and an inertia taken from there has no digits left.
+"""Largest distance of a frame from its link's origin, as a multiple of the body's reach. The common normal of nearly
+parallel axes is at offset / tilt, perhaps kilometres away, and an inertia about such a point has no digits left.
 """
 
 _LUMP = 30
-"""A body takes from its child at most so many times its own mass. A load of kilograms on a link of grams would stand on
-the link, and where the arm folds, it cancels what the joints beyond take away again.
+"""A body takes at most this multiple of its own mass from its child. With a mass of kilograms moved to a link of grams,
+large terms would cancel in a folded arm.
 """
 
 _PARALLEL = Decimal("1e-8")
-"""Sine of the angle below which x points at the child instead of along the common normal: that saves more zeros."""
+"""Sine of the angle below which x points at the child, not along the common normal: this keeps more zeros."""
 
 _STRUCTURAL = Decimal("1e-30")
-"""Share of what they are made of below which entries are zero: the decimals' own rounding, and nothing of the file."""
+"""Entries below this share of their terms are zero: they are the rounding of the decimals."""
 
 Exact = Any
 """An array of decimals."""
@@ -65,8 +67,10 @@ _decimal: Callable[[Any], Exact] = np.frompyfunc(Decimal, 1, 1)
 
 @dataclass(frozen=True, eq=False)
 class KernelTree:
-    """tree: in the chosen frames and lumps. rotation, origin: R_NL, p_NL, per body the URDF link frame in the chosen
-    one.
+    """The tree that a kernel is traced on.
+
+    tree: in the chosen frames, with the inertia transfers. rotation, origin: R_NL, p_NL, per body the URDF link frame
+    in the chosen frame.
     """
 
     tree: Tree
@@ -74,13 +78,13 @@ class KernelTree:
     origin: tuple[Vector, ...]
 
     def wrench(self, i: int, W: Mat) -> Mat:
-        """A wrench at the URDF link's origin in its axes, at the chosen frame's origin in its axes."""
+        """Returns a wrench at the URDF link's origin in its axes, moved to the chosen frame's origin and axes."""
         return RigidTransform(constant(self.rotation[i].T), constant(self.origin[i])).T @ W
 
     def first(self, bodies: int) -> KernelTree:
-        """The first so many bodies, which are a tree themselves; limits, which no kernel reads, are left whole."""
+        """Returns the tree of the first bodies; limits, which no kernel reads, are unchanged."""
         tree, first = self.tree, {i: i for i in range(bodies)}
-        for together in tree.together:  # where the leader is not among them, the first that moves with it leads
+        for together in tree.together:  # if the mimicked joint is not among them, the first follower replaces it
             leader = together[0] if together[0] < bodies else min(together)
             first |= dict.fromkeys((i for i in together if i < bodies), leader)
         fewer = replace(
@@ -99,12 +103,12 @@ class KernelTree:
 
 
 def as_given(tree: Tree) -> KernelTree:
-    """The tree as it is: link frames, every body's own inertia."""
+    """Returns the tree as given: link frames, no inertia transfers."""
     return KernelTree(tree, (np.eye(3),) * len(tree), (np.zeros(3),) * len(tree))
 
 
 def kernel_tree(links: Tree, bodies: Bodies) -> KernelTree:
-    """The tree that a kernel is traced on, from that of one body per link."""
+    """Returns the tree that a kernel is traced on, from the tree with one body per link."""
     if bodies == "links":
         return as_given(links)
     return welded(links) if bodies == "moving" else simplest(links)
@@ -112,7 +116,7 @@ def kernel_tree(links: Tree, bodies: Bodies) -> KernelTree:
 
 @lru_cache(maxsize=4)
 def welded(links: Tree) -> KernelTree:
-    """The tree of the moving bodies in their link frames, each with all the inertia that moves with it."""
+    """Returns the tree of the moving bodies in their link frames, each with the inertia of all links welded to it."""
     with localcontext(Context(_DIGITS)):
         tree = weld(_exact(links)).tree
         return as_given(_rounded(tree, tree.inertia, map(_length, tree.origin)))
@@ -120,13 +124,13 @@ def welded(links: Tree) -> KernelTree:
 
 @lru_cache(maxsize=4)
 def simplest(links: Tree) -> KernelTree:
-    """The tree of the moving bodies in the frames and lumps of this module's docstring."""
+    """Returns the tree of the moving bodies in the frames and with the inertia transfers of the module's docstring."""
     with localcontext(Context(_DIGITS)):
         return _along_axes(weld(_exact(links)).tree)
 
 
 def _exact(tree: Tree) -> Tree:
-    """The tree in decimals. Its rotations and axes, rounded to doubles, are not quite orthonormal: here they are."""
+    """Returns the tree in decimals, with rotations and axes made orthonormal, which they are not as rounded doubles."""
 
     def inertia(body: BodyInertia) -> BodyInertia:
         mass: Exact = Decimal(body.mass)
@@ -149,7 +153,7 @@ def _exact(tree: Tree) -> Tree:
 
 
 def _orthonormal(R: Exact) -> Exact:
-    """The rotation nearest to R, by Newton's iteration. Small entries keep their digits: a tilt is not rounded away."""
+    """Returns the rotation nearest to R, by Newton's iteration. Small entries keep their digits, so a tilt remains."""
     three = 3 * np.eye(3, dtype=object)
     for _ in range(8):  # the defect is squared each time: 1e-16, 1e-32, 1e-64
         defect = R.T @ R - np.eye(3, dtype=object)
@@ -194,13 +198,14 @@ def _along_axes(tree: Tree) -> KernelTree:
 
 
 def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
-    """How far along its axis body i's frame stands: nearest to the parent's axis, or level with the parent, or not
-    moved; the first of them that is within reach.
+    """Returns the offset of body i's frame along its axis.
+
+    The first of these that is within reach: nearest to the parent's axis, level with the parent's origin, or 0.
     """
     parent, lines = tree.parent[i], _lines(tree)
     axis = lines[i]
     if parent < 0 or axis is None:
-        return Decimal(0)  # the ground does not turn: where a root joint stands does not matter
+        return Decimal(0)  # the world does not rotate, so the offset of a root joint saves nothing
     R: Exact = tree.rotation[i]
     inherited = lines[parent]
     point = R.T @ (_unslid() if inherited is None else inherited * slides[parent]) - R.T @ tree.origin[i]
@@ -220,7 +225,7 @@ def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
 
 
 def _axes(tree: Tree, i: int, slid: list[Exact]) -> tuple[Exact, Exact, Exact]:
-    """x, y, z of the chosen frame of body i, in link axes; those themselves where its joint leaves no choice."""
+    """Returns x, y, z of the chosen frame of body i, in link axes; the link axes if its joint has no free axis."""
     lines = _lines(tree)
     z = lines[i]
     if z is None:
@@ -241,7 +246,7 @@ def _axes(tree: Tree, i: int, slid: list[Exact]) -> tuple[Exact, Exact, Exact]:
 
 
 def _lines(tree: Tree) -> list[Exact | None]:
-    """Per body the direction of the line along which its frame may be slid and about which it may be turned."""
+    """Returns per body the axis along which its frame may be moved and about which it may be rotated, or None."""
     return [joint.line for joint in tree.inboard]
 
 
@@ -250,21 +255,21 @@ def _unslid() -> Exact:
 
 
 def _across(vector: Exact, z: Exact) -> Exact:
-    """The part of a vector across z; zero where it is the decimals' rounding."""
+    """Returns the component of a vector perpendicular to z; zero if it is rounding of the decimals."""
     x = vector - (vector @ z) * z
     return x if _length(x) > _STRUCTURAL * _length(vector) else 0 * x
 
 
 def _last_turn(R: Exact) -> tuple[Decimal, Decimal]:
-    """Cosine and sine of the t for which R Rz(-t) has no entry (3, 1); of all of R's turn where R is about z."""
+    """Returns cosine and sine of the t for which entry (3, 1) of R Rz(-t) is 0; of R's whole angle if R is about z."""
     c, s = (R[2, 1], R[2, 0]) if R[2, 0] ** 2 + R[2, 1] ** 2 > _PARALLEL**2 else (R[0, 0], R[1, 0])
     length = (c * c + s * s).sqrt()
     return c / length, s / length
 
 
 def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
-    """Each body's inertia, less what goes to its parent, plus what comes from its children; and before the first of
-    these, for the scale of its entries. Axes lie along z.
+    """Returns the inertia of each body after the transfers to its parent and from its children; and before the former,
+    for the scale of its entries. Axes are along z.
     """
     whole = list(tree.inertia)
     kept = list(tree.inertia)
@@ -276,18 +281,18 @@ def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
             continue
         kept[i] = body - unfelt
         if parent >= 0:
-            # The last turn is the joint's own, and a body of revolution does not feel it.
+            # The last rotation is the joint's own, and does not change the inertia of a body of revolution.
             whole[parent] = whole[parent] + unfelt.placed(tree.rotation[i], tree.origin[i])
     return kept, whole
 
 
 def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal]) -> Tree:
-    """The tree in doubles, each number rounded once.
+    """Returns the tree in doubles, each number rounded once.
 
     Args:
         tree: In decimals.
-        whole: Per body, the inertia that its own was made of.
-        lengths: Per body, m, what its place was made of.
+        whole: Per body, the inertia before the transfer to its parent.
+        lengths: Per body, m, the sum of the lengths that its position was computed from.
     """
 
     def inertia(body: BodyInertia, of: BodyInertia) -> BodyInertia:
@@ -307,7 +312,7 @@ def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal
 
 
 def _double(array: Exact, size: Decimal = Decimal(1)) -> Vector:
-    """The nearest doubles of decimals that were made of numbers of that size. Adding zero turns -0.0 into 0.0."""
+    """Returns the nearest doubles of decimals computed from numbers of that size. Adding zero turns -0.0 into 0.0."""
     return np.where(abs(array) <= _STRUCTURAL * size, 0, array).astype(np.float64) + 0.0
 
 

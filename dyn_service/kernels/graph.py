@@ -1,7 +1,7 @@
-"""A query on a tree, traced into one scalar expression graph.
+"""Traces a query on a tree into a scalar expression graph.
 
-The function of `dynamics/` that the table names runs once, over CasADi symbols, with the tree's numbers as constants.
-What comes out is straight-line arithmetic: constants folded, known zeros gone, common subexpressions shared.
+The function of `dynamics/` named in the table runs once, on CasADi symbols, with the tree's numbers as constants. The
+graph is straight-line arithmetic with constants folded, known zeros removed and common subexpressions shared.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from dyn_service.kernels.symbols import in_symbols
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """function: flat inputs to flat outputs, in the order of the signature's operands."""
+    """An expression graph. function: flat inputs to flat outputs, in the order of the signature's operands."""
 
     function: Any
     signature: Signature
 
     @property
     def operations(self) -> int:
-        """Instructions that compute something: neither inputs, outputs nor constants."""
+        """Number of instructions except inputs, outputs and constants."""
         skipped = (ca.OP_INPUT, ca.OP_OUTPUT, ca.OP_CONST)
         f = self.function
         return sum(f.instruction_id(k) not in skipped for k in range(f.n_instructions()))
 
 
 def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Graph:
-    """The graph of one kernel.
+    """Returns the graph of one kernel.
 
     Args:
-        model: The tree in the frames chosen for it: one body per link or per moving body, as the signature says.
-        signature: Which function to run, and the shapes of its operands.
-        shared: Whether common subexpressions are looked for; that takes longer than walking a small graph once.
+        model: The tree in the frames chosen for it: one body per link or per moving body, by `signature.bodies`.
+        signature: The function to run, and the shapes of its operands.
+        shared: Whether to share common subexpressions; this takes longer than evaluating a small graph once.
     """
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
@@ -54,7 +54,7 @@ def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Gr
 
 
 def _entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:
-    """An input as the equations take it: wrenches body by body, in the chosen frames."""
+    """Returns an input in the form that the equations take: wrenches per body, in the chosen frames."""
     if operand.kind == "wrenches":
         return PerBody(model.wrench(i, W) for i, W in enumerate(ca.vertsplit(symbol, 6)))
     return symbol

@@ -1,4 +1,4 @@
-"""Machine code to `numpy.ufunc`: NumPy then broadcasts, casts, fills `out=`, checks shapes and releases the GIL."""
+"""Machine code to `numpy.ufunc`. NumPy broadcasts, casts, fills `out=`, checks shapes and releases the GIL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FROM_FUNC_AND_DATA_AND_SIGNATURE = 31
 
 
 def numpy_function(table: str, index: int) -> int:
-    """Address of a function of NumPy's C API, whose tables are `_ARRAY_API` and `_UFUNC_API`."""
+    """Returns the address of a function of NumPy's C API. table: `_ARRAY_API` or `_UFUNC_API`."""
     umath = importlib.import_module("numpy._core._multiarray_umath")  # the capsules have no public name
     prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     begin = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))(getattr(umath, table), None)
@@ -66,7 +66,7 @@ class _UFuncHead(ctypes.Structure):
 
 
 def _own(ufunc: np.ufunc, owned: object) -> None:
-    """Lets the ufunc hold a reference, in the slot where `numpy.frompyfunc` keeps its function.
+    """Lets the ufunc hold a reference, in the slot in which `numpy.frompyfunc` keeps its function.
 
     NumPy releases this object when the ufunc is freed, and reports it to the garbage collector.
     """
@@ -80,19 +80,19 @@ def _own(ufunc: np.ufunc, owned: object) -> None:
 
 @cache
 def _slot_is_known() -> bool:
-    """Whether that slot is where we look for it."""
+    """Whether that slot is at the expected offset."""
     made = np.frompyfunc(_slot_is_known, 0, 1)
     return bool(_UFuncHead.from_address(id(made)).obj == id(_slot_is_known))
 
 
 _KEPT: list[object] = []
-"""What ufuncs point into, to the end of the process, where a ufunc's slot is not known. Nowhere so far."""
+"""Objects of ufuncs whose slot is not at the expected offset, kept to the end of the process."""
 
 
 def make_gufunc(signature: Signature, code: LoadedCode, entry: str) -> np.ufunc:
-    """The generalised ufunc whose inner loop is `entry` in `code`. It owns the code: both go together.
+    """Returns the generalised ufunc whose inner loop is `entry` in `code`.
 
-    A caller holds a reference, so running code is never freed.
+    It owns the code, and a caller holds a reference to it, so running code is never freed.
     """
     loops = (ctypes.c_void_p * 1)(code.address(entry))
     data = (ctypes.c_void_p * 1)(None)
@@ -112,5 +112,5 @@ def make_gufunc(signature: Signature, code: LoadedCode, entry: str) -> np.ufunc:
         0,
         shape,
     )
-    _own(ufunc, (loops, data, types, name, shape, code))  # it copies none of them
+    _own(ufunc, (loops, data, types, name, shape, code))  # NumPy does not copy them
     return ufunc

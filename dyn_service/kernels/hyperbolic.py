@@ -4,9 +4,9 @@
     n = round(y / ln 2),  r = y - n ln 2 with ln 2 as the sum of two doubles
     t = 2^n s + (2^n - 1),  s = exp(r) - 1 = r + r^2 (1/2! + r/3! + ... + r^11/13!)          |r| <= ln 2 / 2
 
-t is taken as a whole, not as exp(y) less 1, so that a small x keeps its digits; what the series leaves out is below
-2e-17 of s. Beyond `LARGE` the answer is 1 to the last bit. Error below `ERROR` units in the last place: of s one, of
-the sum with 2^n - 1, which does not cancel, a half, of 2 + t and the quotient a half each. NaN gives NaN.
+t is computed directly, not as exp(y) - 1, so that a small x keeps its digits. The remainder of the series is below
+2e-17 of s. Beyond `LARGE` the result is 1 to the last bit. Error below `ERROR` units in the last place: one of s, half
+a unit of the sum with 2^n - 1, which does not cancel, and half a unit each of 2 + t and the quotient. NaN gives NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from llvmlite import ir
 from dyn_service.kernels.trig import vector_intrinsic
 
 LARGE = 20.0
-"""exp(-40) is a sixteenth of what tells 1 from the double below it."""
+"""exp(-40) is a sixteenth of the distance from 1 to the double below it."""
 
 ERROR = 3.0
 """Units in the last place."""
@@ -30,7 +30,7 @@ _SERIES = tuple(1.0 / math.factorial(k) for k in range(2, 14))
 
 
 def tanh(b: ir.IRBuilder, x: Any) -> Any:
-    """Emits tanh x for a <W x double>. No fast-math flag here: reassociating would undo the reduction."""
+    """Emits tanh x for a <W x double>. Without fast-math flags: reassociation would undo the reduction."""
     kind = x.type
     bits = ir.VectorType(ir.IntType(64), kind.count)
 

@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 
 @dataclass(frozen=True)
 class Host:
-    """The processor kernels are compiled for. lanes: doubles in its widest vector registers."""
+    """The processor that kernels are compiled for. lanes: doubles in its widest vector registers."""
 
     triple: str
     cpu: str
@@ -24,7 +24,7 @@ class Host:
 
 @cache
 def host() -> Host:
-    """This machine's processor."""
+    """Returns this machine's processor."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512f") and features.get("avx512dq"):
         lanes = 8
@@ -36,7 +36,7 @@ def host() -> Host:
 
 
 def _machine() -> Any:
-    """A code generator for this processor. An engine takes over the one it is given, so each use makes its own."""
+    """Returns a new code generator for this processor; an engine takes ownership of its own."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(host().triple)
@@ -46,7 +46,7 @@ def _machine() -> Any:
 
 
 def compile_ir(text: str) -> bytes:
-    """Object code of a module."""
+    """Returns the object code of a module."""
     try:
         with _COMPILING:
             return _compiled(text)
@@ -56,7 +56,7 @@ def compile_ir(text: str) -> bytes:
 
 def _compiled(text: str) -> bytes:
     machine = _machine()
-    # What a context has seen, every constant of it, it keeps: each module gets its own, which goes with it.
+    # A context keeps every constant of its modules, so each module gets its own, freed with it.
     with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
         module.triple = host().triple
         module.data_layout = str(machine.target_data)
@@ -68,12 +68,12 @@ def _compiled(text: str) -> bytes:
 
 @cache
 def _passes() -> tuple[Any, Any]:
-    """The passes that every module goes through, and what they are run with.
+    """Returns the passes of every module, and their pass builder.
 
-    Made once: llvmlite never frees a pass manager, some 60 kB each.
+    Created once: llvmlite never frees a pass manager, some 60 kB each.
     """
-    # The graph comes with common terms shared and constants folded. These passes find the products to fuse; the whole
-    # standard pipeline takes four times as long and finds no more.
+    # Common terms of the graph are shared and constants folded already. These passes find the products to fuse; the
+    # whole standard pipeline takes four times as long and finds no more.
     passes = llvm.create_new_module_pass_manager()
     passes.add_instruction_combine_pass()
     passes.add_new_gvn_pass()
@@ -81,29 +81,29 @@ def _passes() -> tuple[Any, Any]:
 
 
 class LoadedCode:
-    """Object code in memory, ready to run. The addresses are valid while this object lives; with it the code goes.
+    """Object code in memory, ready to run. Addresses are valid, and the code is loaded, while this object lives.
 
-    size: of the object code, in bytes.
+    size: bytes of object code.
     """
 
     def __init__(self, code: bytes) -> None:
         self.size = len(code)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
-        weakref.finalize(self, _drop, self._engine).atexit = False  # the process's end frees it anyway
+        weakref.finalize(self, _drop, self._engine).atexit = False  # freed with the process
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
-        """Where the function of that name begins."""
+        """Returns the address of a function."""
         return int(self._engine.get_function_address(name))
 
 
-# llvmlite runs one call at a time, and a compilation takes seconds. A thread that drops a kernel meanwhile, such as a
-# control loop, must not wait for it: the thread that compiles frees the kernel's code afterwards.
+# llvmlite runs one call at a time, and a compilation takes seconds. A thread that drops a kernel during one, such as a
+# control loop, must not wait: the compiling thread frees the kernel's code afterwards.
 
 _COMPILING = threading.Lock()
 _DROPPED: deque[Any] = deque()
-"""Engines of code without owner."""
+"""Engines whose code has no owner."""
 
 
 def _drop(engine: Any) -> None:
@@ -112,10 +112,10 @@ def _drop(engine: Any) -> None:
 
 
 def _free_dropped() -> None:
-    """Frees dropped engines, except during a compilation, whose thread frees them when it has ended.
+    """Frees dropped engines; during a compilation it leaves them to the compiling thread.
 
-    It takes no lock, which an interrupt could leave held: llvmlite locks each call, and an engine that an interrupt
-    loses is freed by its own finalizer. A compilation that begins between the check and the call delays it, rarely.
+    Takes no lock, which an interrupt could leave held: llvmlite locks each call, and an engine lost in an interrupt is
+    freed by its own finalizer. A compilation that begins between the check and the call delays this call, rarely.
     """
     while _DROPPED and not _COMPILING.locked():
         try:

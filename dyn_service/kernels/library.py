@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 _REFUSAL = "refused as too large"
 _KEPT_AS = "certificate or refusal, line break, code"
-"""What a kept kernel's file holds."""
+"""Format of a stored kernel's file; part of its key."""
 
 ENTRY = "loop"
-"""The function in the machine code that NumPy calls."""
+"""Name of the function in the machine code that NumPy calls."""
 
 
 _LONG_TEXT = 4 << 20
-"""Bytes of a kernel's assembly from which on what wrote it is freed before it is compiled: many times as much, in
-cycles of references.
+"""Bytes of a kernel's IR above which garbage is collected before compiling: llvmlite's module of it is in reference
+cycles and many times as large.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A kernel that can be called. code: what it runs; None where it is interpreted."""
+    """A kernel that can be called. code: its machine code; None if it is interpreted."""
 
     kernel: np.ufunc
     certificate: Certificate
@@ -51,9 +51,10 @@ class Made:
 
 @dataclass(eq=False)
 class KernelLibrary:
-    """links: the tree with one body per link. Safe to use from several threads.
+    """The kernels of one robot. Safe to use from several threads.
 
-    A kernel's code lives as long as this library, the kernel, or a call of `single_state` does.
+    links: the tree with one body per link. A kernel's code lives as long as this library, the kernel or its
+    single-state call.
     """
 
     links: Tree
@@ -66,23 +67,24 @@ class KernelLibrary:
 
     @property
     def certificates(self) -> dict[str, Certificate]:
-        """Of the kernels made so far, by name."""
+        """Certificates of the kernels made so far, by name."""
         return {name: made.certificate for name, made in self._made.copy().items()}
 
     def kernel(self, signature: Signature) -> np.ufunc:
-        """The gufunc of this signature; the first call loads it from disk, or compiles and certifies it.
+        """Returns the gufunc of this signature; the first call loads it from disk, or compiles and certifies it.
 
         Raises:
-            ResourceExhaustedError: It takes too many operations; the refusal is kept as a kernel is.
+            ResourceExhaustedError: The kernel needs too many operations; the refusal is stored like a kernel.
         """
         return self._get(signature).kernel
 
     def load(self, signature: Signature) -> bool:
-        """Whether the kernel is in memory now, from the disk if need be; it is never compiled, and no other thread that
-        compiles is waited for.
+        """Loads a kernel from disk if it is not in memory; returns whether it is available.
+
+        Never compiles, and does not wait for a compiling thread.
 
         Raises:
-            ResourceExhaustedError: It is known to take too many operations.
+            ResourceExhaustedError: The kernel was refused before: it needs too many operations.
         """
         if signature.name not in self._made:
             made = self._load(signature)
@@ -92,9 +94,10 @@ class KernelLibrary:
         return True
 
     def single_state(self, signature: Signature) -> SingleStateCall | None:
-        """A faster way into the same kernel for one state: its answer, or None where the kernel has to be asked.
+        """Returns the fast call of a kernel for one state, or None if it has no such call; see `kernels.single`.
 
-        Returns None if there is no such call: see `kernels.single`. Created at each call, so callers should keep it.
+        The fast call returns None for arguments that need the gufunc. Each call of this method creates another, so
+        callers should keep it.
         """
         return self._single_state(signature)
 
@@ -106,14 +109,14 @@ class KernelLibrary:
         places: Sequence[Place],
         others: Mapping[str, object],
     ) -> SingleStateCall | None:
-        """As `single_state`, of a kernel with external wrenches: it takes them as they are, and all in two tuples.
+        """Returns the fast call of a kernel with external wrenches; it takes two tuples, see `kernels.single`.
 
         Args:
-            signature: The kernel's.
-            poses: That of `link_poses`.
-            links: As `kernels.pushes.Pushed` has them, like the next two.
-            places: Where each link's wrench goes.
-            others: What may be left out.
+            signature: The signature of the kernel.
+            poses: The signature of `link_poses`.
+            links: See `kernels.pushes.Pushed`, also for the next two.
+            places: The body that each link's wrench acts on.
+            others: The optional arguments.
         """
         code = None if poses.empty or poses.padded else self._get(poses).code
         return None if code is None else self._single_state(signature, Pushed(code, ENTRY, links, places, others))
@@ -148,7 +151,7 @@ class KernelLibrary:
         return None
 
     def _make(self, signature: Signature) -> Made:
-        # Imported here: a start from the cache then needs no tracer.
+        # Imported here, so that a start from the store does not import the tracer.
         from dyn_service.kernels.budget import refuse_if_large, refuse_large
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.frames import kernel_tree

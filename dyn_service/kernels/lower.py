@@ -1,18 +1,18 @@
-"""An expression graph, lowered to LLVM IR: each scalar becomes a vector with one state per lane.
+"""Lowers an expression graph to LLVM IR: each scalar becomes a vector with one state per lane.
 
 A module has four functions.
 
-    body(in, out)             the arithmetic of one block of W states: numbers stand lane by lane, <W x double> each
-    gather(...)               the states of a block, from wherever NumPy's strides say, into `in`
-    scatter(...)              the results of a block, from `out`, to wherever NumPy's strides say
-    loop(args, dims, steps)   NumPy's inner loop of a generalised ufunc: block after block through the same body
+    body(in, out)             the arithmetic of one block of W states, each number a <W x double>
+    gather(...)               copies the states of a block, with NumPy's strides, to `in`
+    scatter(...)              copies the results of a block from `out`, with NumPy's strides
+    loop(args, dims, steps)   NumPy's inner loop of a generalised ufunc: each block through the same body
 
-The last block of a batch may be short; its idle lanes repeat its last state, and nothing is written from them. So a
-state's result is the same to the last bit wherever in a batch it stands, and no lane computes on garbage.
+The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written. So the
+result of a state is the same to the last bit at any position in a batch, and no lane computes on garbage.
 
-Arithmetic carries the flags nsz, contract and arcp, never nnan or ninf: a NaN stays a NaN in every output that depends
-on it. (An output that does not, such as a constant entry of the mass matrix, stays what it is.) Nor reassoc: LLVM then
-factors sums, and small differences of large terms lose up to three digits (docs/adr/0009).
+Arithmetic has the flags nsz, contract and arcp. Not nnan or ninf, so that a NaN stays a NaN in every output that
+depends on it (a constant entry of the mass matrix does not). Not reassoc, with which LLVM factors sums, and small
+differences of large terms lose up to three digits (docs/adr/0009).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, vector_intrinsic
 
 BLOCK_INSTRUCTIONS = 2000
-"""The code generator's time grows faster than a block's length, so long kernels are cut into blocks."""
+"""Instructions per basic block. The code generator's time grows faster than a block's length."""
 
 MOST_STACK_BYTES = 64 << 10
-"""Larger buffers of a kernel come from the heap."""
+"""Larger buffers of a kernel are allocated on the heap."""
 
 _FLAGS = ("nsz", "contract", "arcp")
 
 
 def lower(graph: Graph, lanes: int, entry: str) -> str:
-    """The LLVM module of one kernel, as text.
+    """Returns the LLVM module of one kernel, as text.
 
     Args:
         graph: The traced query.
         lanes: States per vector, W.
-        entry: Name of the one function that can be called from outside.
+        entry: Name of the exported function.
     """
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
@@ -57,7 +57,7 @@ def lower(graph: Graph, lanes: int, entry: str) -> str:
 
 
 def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, inline: bool) -> ir.Function:
-    """A private function of `pointers` pointers followed by integers."""
+    """Adds an internal function that takes `pointers` pointers, then integers."""
     kinds = [POINTER] * pointers + [I64] * (arguments - pointers)
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
     function.linkage = "internal"
@@ -142,7 +142,7 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
 
 
 def _bits(b: ir.IRBuilder, x: Any) -> Any:
-    """Numbers that are not negative, as integers in the same order: comparing floats raises flags where one is NaN."""
+    """Returns non-negative numbers as integers in the same order: comparing floats raises a flag for NaN."""
     return b.bitcast(x, ir.VectorType(I64, x.type.count))
 
 
@@ -152,7 +152,7 @@ def _is_zero(b: ir.IRBuilder, x: Any) -> Any:
 
 
 def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
-    """A function of the C library, which few kernels need, one lane at a time."""
+    """Calls a function of the C library, which few kernels need, for one lane at a time."""
     kind = ir.FunctionType(DOUBLE, [DOUBLE] * len(vectors))
     function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
     found = ir.Constant(vectors[0].type, ir.Undefined)
@@ -164,9 +164,9 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
 
 
 def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
+    """Adds gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
 
-    Full blocks of contiguous entries are read row by row and transposed in registers, W entries at a time.
+    Full blocks of contiguous entries are read by rows and transposed in registers, W entries at a time.
     """
     function = _internal(module, "gather", 6, 2, inline=False)
     target, base, states, state_stride, entries, entry_stride = function.args
@@ -192,7 +192,7 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
 
 
 def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """scatter(out, base, states, state_stride, entries, entry_stride): the first `states` lanes."""
+    """Adds scatter(out, base, states, state_stride, entries, entry_stride): writes the first `states` lanes."""
     function = _internal(module, "scatter", 6, 2, inline=False)
     source, base, states, state_stride, entries, entry_stride = function.args
     b = ir.IRBuilder(function.append_basic_block())
@@ -214,19 +214,19 @@ def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
 
 
 def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:
-    """How many entries move in square tiles: all but a remainder if the block is full and entries lie packed."""
+    """Returns the number of entries copied in square tiles: a multiple of W if the block is full and packed, else 0."""
     packed = b.icmp_signed("==", entry_stride, integer(8))
     full = b.icmp_signed("==", states, integer(vector.count))
     return b.select(b.and_(packed, full), b.and_(entries, integer(-vector.count)), integer(0))
 
 
 def _transposed(b: ir.IRBuilder, tile: list[Any]) -> list[Any]:
-    """The columns of a square tile of vectors: blocks off the diagonal change places, at every power of two."""
+    """Returns the columns of a square tile of vectors, by swapping off-diagonal blocks at every power of two."""
     tile = list(tile)
     count = len(tile)
     step = 1
     while step < count:
-        # Lanes 0..count-1 are of the first vector, count.. of the second.
+        # Lanes 0 .. count - 1 are of the first vector, from count on of the second.
         first = [lane if not lane & step else count + lane - step for lane in range(count)]
         second = [lane + step if not lane & step else count + lane for lane in range(count)]
         for i in range(count):
@@ -254,7 +254,7 @@ def _emit_loop(
     gather: ir.Function,
     scatter: ir.Function,
 ) -> None:
-    """loop(args, dims, steps, data): dims[0] states; steps are the operands' state strides, then their core strides."""
+    """Adds loop(args, dims, steps, data): dims[0] states; steps: state strides of the operands, then core strides."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), entry)
     function.attributes.add("nounwind")
     args, dims, steps, _ = function.args
@@ -320,9 +320,9 @@ def _emit_loop(
 
 
 def _scratch(module: ir.Module, b: ir.IRBuilder, size: int, align: int) -> tuple[Any, Any]:
-    """Memory for one call: what to free at its end (None on the stack), and where the aligned buffer begins.
+    """Allocates memory for one call; returns the pointer to free (None on the stack) and the aligned buffer.
 
-    A thread's stack may be small, and nobody looks where it ends: large buffers come from the heap.
+    Large buffers are on the heap, since a thread's stack may be small and its end is not checked.
     """
     scratch = None
     if size <= MOST_STACK_BYTES:
@@ -338,7 +338,7 @@ def _library_function(module: ir.Module, name: str, returns: Any, takes: list[An
 
 
 def _running(sizes: Any) -> list[int]:
-    """Where each of several consecutive runs begins."""
+    """Returns the start of each of several consecutive runs."""
     starts, total = [], 0
     for size in sizes:
         starts.append(total)

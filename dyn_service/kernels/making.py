@@ -1,6 +1,6 @@
-"""Notifications of compilations: a listener in a thread is called for each kernel compiled in that thread.
+"""Notifications of compilations: a listener in a thread is called for each kernel made in that thread.
 
-Made means read from disk or compiled, and the wait for another thread that makes one of the same robot counts too.
+Making is reading from disk or compiling, including the wait for another thread that makes a kernel of the same robot.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    """Hears of kernels, one at a time."""
+    """Receives notifications, of one kernel at a time."""
 
     def begun(self, kernel: str) -> None:
-        """The making of this kernel begins."""
+        """Called before a kernel is made."""
 
     def ended(self) -> None:
-        """It is over, well or not."""
+        """Called after the kernel was made or has failed."""
 
 
 class KernelMissingError(Exception):
-    """A kernel would have to be made where none may be; the message names it."""
+    """Raised in `making_none` for a kernel that is missing; the message is its name."""
 
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
@@ -31,7 +31,7 @@ _none_is_made: ContextVar[bool] = ContextVar("none_is_made", default=False)
 
 @contextmanager
 def making_none() -> Iterator[None]:
-    """Within this block this thread makes no kernels: where one is missing it gets `KernelMissingError`."""
+    """Within this block, this thread makes no kernel: a missing one raises `KernelMissingError`."""
     token = _none_is_made.set(True)
     try:
         yield
@@ -41,7 +41,7 @@ def making_none() -> Iterator[None]:
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within this block, in this thread, the listener hears of kernels."""
+    """Within this block, the listener is notified of the kernels that this thread makes."""
     token = _listener.set(listener)
     try:
         yield
@@ -51,7 +51,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def making(kernel: str) -> Iterator[None]:
-    """Tells the listener, if there is one, that this kernel is made within the block."""
+    """Notifies the listener of this thread, if there is one, of a kernel made within the block."""
     if _none_is_made.get():
         raise KernelMissingError(kernel)
     listener = _listener.get()

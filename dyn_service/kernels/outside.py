@@ -1,10 +1,10 @@
 """Access of compiled functions to Python's and NumPy's objects and C functions.
 
-Its external functions are in a table that each process fills in, so that its code contains no address of this process,
-and the loader has no names to look for.
+External functions are in a table that each process fills in, so the code contains no address of a process, and the
+loader resolves no names.
 
 The type of an object is read from its head, and an array's fields from the layout that NumPy documents as
-`PyArrayObject_fields`, which C extensions compiled against NumPy read too. All else goes through C functions.
+`PyArrayObject_fields`, as C extensions compiled against NumPy do. All other access is by C functions.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from dyn_service.kernels.gufunc import numpy_function
 
 I32 = ir.IntType(32)
 
-# Offsets into objects: the head of any, and NumPy's PyArrayObject_fields.
+# Offsets of fields: the type in the head of any object, and NumPy's PyArrayObject_fields.
 TYPE = 8
 DATA, ND, DIMENSIONS, STRIDES, DESCR, FLAGS = 16, 24, 32, 40, 56, 64
 _ALIGNED = 0x0100  # NPY_ARRAY_ALIGNED
 
 
 def short(value: int) -> Any:
-    """A constant of 32 bits."""
+    """Returns a 32-bit integer constant."""
     return ir.Constant(I32, value)
 
 
 def function(returns: Any, *takes: Any) -> ir.FunctionType:
-    """The type of a function."""
+    """Returns the type of a function."""
     return ir.FunctionType(returns, takes)
 
 
 LOOP = function(ir.VoidType(), POINTER, POINTER, POINTER, POINTER)
-"""A kernel's: its operands, how many states, strides, nothing."""
+"""The type of a kernel's loop: its operands, the number of states, strides, unused data."""
 
 _PYTHON: Mapping[str, ir.FunctionType] = {
     "PyBytes_AsString": function(POINTER, POINTER),
@@ -91,18 +91,18 @@ _OBJECTS: Mapping[str, Any] = {
 }
 
 _PARTS = ("link", "torque", "force", "point", "frame")
-"""Of a `Wrench`: how many bytes behind its head each stands."""
+"""The fields of a `Wrench`, whose offsets are in the table."""
 
 _NAMES = (*_PYTHON, *_NUMPY, *_OBJECTS, *_PARTS)
 
 
 def address(called: Any) -> int:
-    """Of a C function that `ctypes` knows."""
+    """Returns the address of a C function of `ctypes`."""
     return int(ctypes.cast(called, ctypes.c_void_p).value or 0)
 
 
 def addresses() -> list[int]:
-    """What this process puts into the table."""
+    """Returns the contents of the table in this process."""
     return [
         *(address(getattr(ctypes.pythonapi, name)) for name in _PYTHON),
         *(numpy_function(table, index) for table, index, _ in _NUMPY.values()),
@@ -113,7 +113,7 @@ def addresses() -> list[int]:
 
 @cache
 def _slots() -> Mapping[str, int]:
-    """Where the parts of a wrench are: found by looking for them."""
+    """Returns the offsets of the fields of a `Wrench`, found by searching an instance for its fields."""
     parts = {part: object() for part in _PARTS}
     probe = Wrench(**parts)  # type: ignore[arg-type]
     words = (ctypes.c_void_p * (Wrench.__basicsize__ // 8)).from_address(id(probe))
@@ -122,7 +122,7 @@ def _slots() -> Mapping[str, int]:
 
 
 def table(module: ir.Module) -> Any:
-    """The table in a module, empty."""
+    """Adds the empty table to a module."""
     content = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(_NAMES)), "outside")
     content.linkage = "internal"
     content.initializer = ir.Constant(content.value_type, None)
@@ -131,7 +131,7 @@ def table(module: ir.Module) -> Any:
 
 @cache
 def layout_is_known() -> bool:
-    """Whether objects and arrays of this interpreter are laid out as compiled functions read them."""
+    """Whether objects and arrays of this interpreter have the layout that compiled functions assume."""
     if (
         sys.implementation.name != "cpython"
         or sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -160,13 +160,13 @@ def layout_is_known() -> bool:
 
 
 class Writer:
-    """Writes one function: what every such function is written with.
+    """Base class for writing one function that accesses Python's objects.
 
     Args:
-        module: Where it goes.
+        module: The module of the function.
         outside: The module's table.
-        name: Its name.
-        kind: Its type.
+        name: The name of the function.
+        kind: The type of the function.
     """
 
     def __init__(self, module: ir.Module, outside: Any, name: str, kind: ir.FunctionType) -> None:
@@ -175,55 +175,55 @@ class Writer:
         self.outside = outside
 
     def known(self, name: str) -> Any:
-        """What the table holds under a name."""
+        """Returns the entry of the table with this name."""
         return self.word(self.outside, _NAMES.index(name), POINTER)
 
     def call(self, name: str, *values: Any) -> Any:
-        """A call of a C function."""
+        """Calls a C function."""
         kind = _PYTHON[name] if name in _PYTHON else _NUMPY[name][2]
         return self.b.call(self.word(self.outside, _NAMES.index(name), kind.as_pointer()), values)
 
     def part(self, wrench: Any, name: str) -> Any:
-        """What a `Wrench` has under a name."""
+        """Returns a field of a `Wrench`."""
         offset = self.word(self.outside, _NAMES.index(name))
         return self.b.load(at(self.b, wrench, offset), typ=POINTER)
 
     def is_a(self, thing: Any, name: str) -> Any:
-        """Whether an object is of that very type."""
+        """Whether the type of an object is exactly this one."""
         return self.b.icmp_unsigned("==", self.field(thing, TYPE), self.known(name))
 
     def word(self, base: Any, index: Any, kind: Any = I64) -> Any:
-        """The entry of a row of words of 64 bits."""
+        """Returns an entry of an array of 64-bit words."""
         return self.b.load(self.word_at(base, index), typ=kind)
 
     def put(self, base: Any, index: Any, value: Any) -> None:
-        """Sets that entry."""
+        """Sets an entry of an array of 64-bit words."""
         self.b.store(value, self.word_at(base, index))
 
     def word_at(self, base: Any, index: Any) -> Any:
-        """Where that entry is."""
+        """Returns the address of an entry of an array of 64-bit words."""
         if isinstance(index, int):
             return at(self.b, base, integer(8 * index))
         return at(self.b, base, self.b.mul(index, integer(8)))
 
     def field(self, thing: Any, offset: int, kind: Any = POINTER) -> Any:
-        """A field of an object."""
+        """Returns a field of an object."""
         return self.b.load(at(self.b, thing, integer(offset)), typ=kind)
 
     def go_on_if(self, condition: Any, *, otherwise: ir.Block) -> None:
-        """What is written next runs only if this holds."""
+        """Branches to `otherwise` unless the condition holds."""
         following = self.b.append_basic_block()
         self.b.cbranch(condition, following, otherwise)
         self.b.position_at_end(following)
 
     def check_array(self, array: Any, axes: Any, size: Callable[[Any], Any], *, otherwise: ir.Block) -> None:
-        """Goes on where an array holds native aligned doubles and has that shape.
+        """Branches to `otherwise` unless an array contains native aligned doubles and has this shape.
 
         Args:
-            array: An `ndarray` itself.
-            axes: How many it is to have.
-            size: Of each of them.
-            otherwise: Where to go if not.
+            array: An `ndarray`, not of a subclass.
+            axes: The number of its axes.
+            size: Returns the size of an axis.
+            otherwise: The block for all other arrays.
         """
         b = self.b
         aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(_ALIGNED)), short(0))
@@ -231,7 +231,7 @@ class Writer:
         self.go_on_if(b.and_(aligned, as_many), otherwise=otherwise)
         kind, double = self.field(array, DESCR), self.known("float64")
         with b.if_then(b.icmp_unsigned("!=", kind, double)):
-            # Arrays that were pickled have a dtype object of their own, and so has all that is computed from them.
+            # Unpickled arrays, and arrays computed from them, have their own dtype object.
             alike = self.call("PyArray_EquivTypes", kind, double)
             self.go_on_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
         shape = self.field(array, DIMENSIONS)

@@ -1,9 +1,9 @@
 """The digest of the code that determines a kernel.
 
-A kernel on disk is valid as long as the code that compiles it is the same. That is the module of its
-function under `dynamics/` and `COMPILER`, with all that these import from the folders named below: read as bytecode,
-without docstrings and line numbers. So a comment, a sentence, another query or another formulation leaves every kernel
-where it is. What the table says of a row is in the kernel's signature, which is also part of the key.
+A kernel on disk is valid as long as the code that compiles it is the same: the module of its function under
+`dynamics/`, `COMPILER`, and all that these import from the folders in `_SHAPING`, as bytecode without docstrings and
+line numbers. So a change of a comment, a docstring, another query or another formulation invalidates no kernel. The row
+of the table is in the kernel's signature, which is also part of the key.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _PACKAGE = "dyn_service"
 _ROOT = Path(__file__).parent.parent
 _SHAPING = ("dynamics", "kernels", "model")
 COMPILER = tuple(f"kernels.{name}" for name in ("budget", "certify", "graph", "jit", "lower"))
-"""The modules that make machine code of a traced function, hold it against the tree as given, or refuse to make it."""
+"""The modules that compile a traced function, compare it with the tree as given, or refuse it as too large."""
 
 _LIBRARIES = ("casadi", "llvmlite", "numpy")
 _READS_CONSTANT = frozenset(dis.hasconst)
 _STARS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _HAS_DOCSTRING = 0x4000000
-"""CO_HAS_DOCSTRING, from Python 3.13 on; before it a function's first constant is its docstring or None."""
+"""CO_HAS_DOCSTRING, from Python 3.13 on; before 3.13 a function's first constant is its docstring or None."""
 
 
 @cache
 def provenance(*modules: str) -> str:
-    """Hexadecimal digest of modules of this package, such as `kernels.lower`, and of all that they import."""
+    """Returns a hexadecimal digest of modules of this package, such as `kernels.lower`, and of all that they import."""
     pending = [f"{_PACKAGE}.{module}" for module in modules]
     known: dict[str, bytes] = {}
     while pending:
@@ -51,7 +51,7 @@ def provenance(*modules: str) -> str:
 
 @cache
 def _module(name: str) -> tuple[bytes, tuple[str, ...]]:
-    """The digest of one module's code, and what it imports that shapes kernels too."""
+    """Returns the digest of one module's code, and the modules that it imports from the folders in `_SHAPING`."""
     spec = PathFinder.find_spec(name, [str(_place(name).parent)])
     code = spec.loader.get_code(name) if spec is not None and spec.loader is not None else None  # type: ignore[attr-defined]
     if code is None:
@@ -60,7 +60,7 @@ def _module(name: str) -> tuple[bytes, tuple[str, ...]]:
     shaping = [found for found in names if found.startswith(f"{_PACKAGE}.") and found.split(".")[1] in _SHAPING]
     imports = [found for found in shaping if found.count(".") > 1]
     for package in (found for found in shaping if _place(found).is_dir()):
-        # `from dyn_service.kernels import store`: which of the names is a module, or a package, its file says.
+        # `from dyn_service.kernels import store`: a name is a module or a package if it has a file.
         modules = (f"{package}.{found}" for found in names if found.isidentifier())
         imports += [module for module in modules if _is_module(_place(module))]
     return digest, tuple(imports)
@@ -76,7 +76,7 @@ def _is_module(place: Path) -> bool:
 
 
 def digest_of(code: CodeType) -> tuple[bytes, set[str]]:
-    """The digest of a module's code, without its docstrings and line numbers, and the names that it uses."""
+    """Returns the digest of a module's code without docstrings and line numbers, and the names that it uses."""
     digest = hashlib.sha256()
     names: set[str] = set()
     _add(digest, names, code)
@@ -84,7 +84,7 @@ def digest_of(code: CodeType) -> tuple[bytes, set[str]]:
 
 
 def _add(digest: hashlib._Hash, names: set[str], code: CodeType) -> None:
-    """Adds a code object and all in it to the digest, and the names that it uses to `names`."""
+    """Adds a code object and the code objects in it to the digest, and the names that they use to `names`."""
     names.update(code.co_names)
     doc = _docstring(code)
     digest.update(code.co_code + code.co_exceptiontable)
@@ -99,14 +99,14 @@ def _add(digest: hashlib._Hash, names: set[str], code: CodeType) -> None:
 
 
 def _text(constant: object) -> str:
-    """A constant as text; sets in an order of their own."""
+    """Returns a constant as text, with sets sorted."""
     if isinstance(constant, frozenset):
         return "{" + ",".join(sorted(map(_text, constant))) + "}"
     return f"{type(constant).__name__} {constant!r}"
 
 
 def _docstring(code: CodeType) -> int | None:
-    """Which of a code object's constants is its docstring, and nothing else: equal constants are one."""
+    """Returns the index of the constant that is only the docstring, or None: equal constants share an index."""
     loads = _constants_loaded(code)
     if "__doc__" in code.co_names:  # the body of a module or class loads it, to store it
         before = None
@@ -121,7 +121,7 @@ def _docstring(code: CodeType) -> int | None:
 
 
 def _constants_loaded(code: CodeType) -> list[int | None]:
-    """The constants that the instructions read, by number, as often as they do."""
+    """Returns the index of the constant read by each instruction that reads one."""
     found: list[int | None] = []
     extended = 0
     for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):

@@ -1,12 +1,12 @@
 """Compiled conversion of the external wrenches of one state to the bodies of a kernel; a part of `kernels.single`.
 
-What `engine.wrenches` does with NumPy for any leading axes, operation by operation, so that not a bit differs: torque
-and force are turned from the axes of their frame into those of their link, by the rotations that the kernel of
-`link_poses` gives; the torque is taken about the link's origin; both go to the body that the link moves with.
+The same operations in the same order as in `engine.wrenches`, so the result is the same to the last bit: torque and
+force are rotated from the axes of their frame to those of their link, with rotations from the kernel of `link_poses`;
+the torque is moved to the link's origin; both are moved to the body of the link.
 
-It takes a `Wrench` itself, or a list or tuple of them, whose vectors are arrays of 3 doubles, or tuples or lists of 3
-numbers of Python or NumPy. What else a wrench may be, and what is wrong with one, is for the slow path: the caller of
-`kernels.single` then gets `None`. So it does if the status flags show an overflow.
+Accepts a `Wrench` itself, or a list or tuple of them, whose vectors are arrays of 3 doubles, or tuples or lists of 3
+numbers of Python or NumPy. For all other arguments, for errors, and if the status flags show an overflow,
+`kernels.single` returns `None`, and the caller takes the slow path.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from dyn_service.kernels.jit import LoadedCode
 from dyn_service.kernels.outside import DATA, I32, LOOP, STRIDES, Writer, function, short
 
 _BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
-"""A link's words: the body that it moves with, -1 if none does; whether its axes are other ones than the body's, and
-then R_BL and p_BL.
-"""
+"""The words of a link: its body, -1 if it does not move; whether its frame differs from the body's; R_BL and p_BL."""
 
 _POSES, _LINKS, _COUNT, _PLACES = range(4)
-"""The words of all: the loop of the poses' kernel, the links' numbers by name, how many links, then each link's."""
+"""The words of the plan: the loop of the poses' kernel, the dict of link indices, the number of links, then each link's
+words.
+"""
 
 MOST_LINKS = 1024
-"""Their rotations and positions have room on the stack."""
+"""Most links whose rotations and positions are kept on the stack."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The body that a link's wrench acts on; -1: no body. R_BL and p_BL; None: the link is the body."""
+    """The body that a link's wrench acts on; -1: the link does not move. R_BL and p_BL; None: the body's frame."""
 
     body: int
     rotation: Sequence[Sequence[float]] | None = None
@@ -52,11 +52,11 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Pushed:
-    """What it takes to bring wrenches to bodies.
+    """The data for the conversion of wrenches to bodies.
 
-    poses: the code of the kernel of `link_poses`, its loop called `entry`. links: their numbers by name, never changed
-    again. places: by number. others: all that may be left out, in order: of options their defaults, of inputs what
-    stands for None.
+    poses: the code of the kernel of `link_poses`; `entry` is the name of its loop. links: index by name; must not
+    change. places: by link. others: the optional arguments in order: defaults of options, replacements of None of
+    inputs.
     """
 
     poses: LoadedCode
@@ -73,9 +73,9 @@ class Pushed:
 
 
 def emit_pushes(module: ir.Module, outside: Any) -> Any:
-    """Writes the function into a module: `pushes(plan, wrenches, bodies, count, q, stride)`, with 1 where all is well.
+    """Adds the function `pushes(plan, wrenches, bodies, count, q, stride)` to a module; it returns 1 if successful.
 
-    bodies: (count, 6) doubles that it sets. q: the positions, with their stride in bytes.
+    bodies: (count, 6) doubles that it sets. q: the positions. stride: in bytes.
     """
     named, vector = _Name(module, outside).function, _Vector(module, outside).function
     return _Pushes(module, outside, named, vector).function
@@ -85,9 +85,7 @@ _REFUSED, _TAKEN = short(0), short(1)
 
 
 class _Name(Writer):
-    """name(text, links): twice the number of the link of that name, -2 if it does not exist; and one more where the
-    name is `world`.
-    """
+    """name(text, links): twice the index of the link, -2 if it does not exist; plus one if the name is `world`."""
 
     def __init__(self, module: ir.Module, outside: Any) -> None:
         super().__init__(module, outside, "name", function(I64, POINTER, POINTER))
@@ -108,7 +106,7 @@ class _Name(Writer):
 
 
 class _Vector(Writer):
-    """vector(value, numbers): 1, and the three numbers; or 0, if it is nothing that is taken here."""
+    """vector(value, numbers): sets the three numbers and returns 1, or returns 0 if the value is not accepted."""
 
     def __init__(self, module: ir.Module, outside: Any) -> None:
         super().__init__(module, outside, "vector", function(I32, POINTER, POINTER))
@@ -141,7 +139,7 @@ class _Vector(Writer):
         with loop_over(b, integer(3)) as k:
             item = self.call(f"{kind}_GetItem", self.value, k)
             with b.if_else(self.is_a(item, "int")) as (whole, other):
-                with whole:  # NumPy takes those of 64 bits for numbers
+                with whole:  # NumPy converts integers of up to 64 bits
                     number = self.call("PyLong_AsLongLongAndOverflow", item, overflow)
                     fits = b.icmp_signed("==", b.load(overflow, typ=I32), short(0))
                     self.go_on_if(fits, otherwise=self.refused)
@@ -231,12 +229,12 @@ class _Pushes(Writer):
                 self.add(total, 3 + k, self.number(self.force, k))
 
     def ask_poses(self) -> None:
-        """Runs the poses' kernel for the state."""
+        """Runs the kernel of the links' poses for the state."""
         b = self.b
         b.store(integer(1), self.posed)
         for k, base in enumerate((self.q, self.rotations, self.origins)):
             self.put(self.bases, k, base)
-        steps = [0, 0, 0, self.stride, 72, 24, 8, 24, 8]  # from state to state: there is one; then the operands' own
+        steps = [0, 0, 0, self.stride, 72, 24, 8, 24, 8]  # from state to state (only one); then core strides
         for k, step in enumerate(steps):
             self.put(self.steps, k, integer(step) if isinstance(step, int) else step)
         one = b.alloca(I64)
@@ -248,7 +246,7 @@ class _Pushes(Writer):
         return self.word_at(self.rotations, self.b.mul(link, integer(9)))
 
     def turn(self, R: Any, x: Any, *, back: bool = False) -> None:
-        """x becomes R x, or R^T x: `engine.wrenches.turn`."""
+        """Replaces x by R x, or by R^T x, as `engine.wrenches.turn`."""
         b = self.b
         old = [self.number(x, k) for k in range(3)]
         for i in range(3):

@@ -13,9 +13,10 @@ from dyn_service.model.parameters import BODIES, FREE, JOINTS, OF_BODY, OF_RATE
 
 @dataclass(frozen=True)
 class Operand:
-    """One input or output array: its name, core shape, kind, and whether one number means a vector of equal numbers.
+    """One input or output array.
 
-    dims: the shape as the table writes it, in symbols.
+    shape: core shape. scalar: whether one number is accepted for a vector of equal numbers. dims: the shape in the
+    symbols of the table.
     """
 
     name: str
@@ -26,16 +27,17 @@ class Operand:
 
     @property
     def size(self) -> int:
-        """Numbers per state."""
+        """Number of entries per state."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Signature:
-    """function: `module.function` under `dynamics/`. bodies: what the bodies of the tree are.
+    """The operands of one kernel.
 
-    An input without entries (`q` of a robot that cannot move), which NumPy does not take, is padded to one that is
-    ignored; `padded` names these, with the number of their core axes. inverts: it solves with the mass matrix.
+    function: `module.function` under `dynamics/`. bodies: the bodies of its tree. padded: inputs without entries (`q`
+    of a robot without movable joints), which NumPy does not accept, with the number of their core axes; they are padded
+    to one entry that is ignored. inverts: whether it solves with the mass matrix.
     """
 
     name: str
@@ -48,12 +50,12 @@ class Signature:
 
     @property
     def parametric(self) -> bool:
-        """Whether it takes the numbers of its tree as inputs."""
+        """Whether the numbers of the tree are inputs."""
         return any(operand.kind == "overlay" for operand in self.inputs)
 
     @property
     def of_numbers(self) -> Signature:
-        """The kernel of the same function on a tree with numbers."""
+        """The signature of the same function with the numbers of the tree as constants."""
         inputs = tuple(operand for operand in self.inputs if operand.kind != "overlay")
         names = {operand.name for operand in inputs}
         padded = {name: axes for name, axes in self.padded.items() if name in names}
@@ -61,17 +63,17 @@ class Signature:
 
     @property
     def pose(self) -> Operand | None:
-        """The input that says where the robot stands: the first of its positions."""
+        """The input with the robot's configuration: the first of its positions."""
         return next((operand for operand in self.inputs if operand.kind == "position"), None)
 
     @property
     def empty(self) -> bool:
-        """Whether an output has no entries: then there is nothing to compute."""
+        """Whether an output has no entries, so that there is nothing to compute."""
         return not all(operand.size for operand in self.outputs)
 
     @property
     def gufunc(self) -> str:
-        """In NumPy's notation, sizes frozen: `(9),(9),(9),(3)->(9)`."""
+        """The signature in NumPy's notation with fixed sizes: `(9),(9),(9),(3)->(9)`."""
 
         def side(operands: tuple[Operand, ...]) -> str:
             return ",".join(f"({','.join(map(str, operand.shape))})" for operand in operands)
@@ -80,8 +82,9 @@ class Signature:
 
 
 def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant = PLAIN) -> Signature:
-    """The kernel's signature for one row of the table, one method, one variant. The parametric one stands on link
-    frames: others are chosen by the numbers that it does not know.
+    """Returns the signature of a kernel for one row of the table, one method and one variant.
+
+    Parametric kernels use link frames, because other frames are chosen by the numbers, which are inputs.
     """
     inputs: list[Operand] = []
     for name, spec in query.inputs.items():
@@ -104,7 +107,7 @@ def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant 
 
 
 def parameters(overlay: str, sizes: Dimensions) -> list[Operand]:
-    """The inputs that take the numbers of a tree in place of an overlay, by its name."""
+    """Returns the inputs for the numbers of a tree that replace an overlay. overlay: its name in the table."""
     dims: dict[str, tuple[str | int, ...]] = {BODIES: ("nb", OF_BODY), JOINTS: ("nr", OF_RATE), FREE: ("nv",)}
     return [
         Operand(

@@ -1,40 +1,39 @@
 """The fast call for one state: a builtin function that reads arrays directly and runs a kernel's loop once.
 
-NumPy's machinery for generalised ufuncs finds types, shapes, casts and an iterator for any operands; for one state of a
-control loop that is most of the time. This call takes only what needs none of it, and answers `None` to all else, so
-its caller then asks the gufunc:
+For any operands, NumPy's generalised ufuncs determine types, shapes, casts and an iterator; for one state of a control
+loop this takes most of the time. This call accepts only arguments that need none of it, and returns `None` for all
+others, so that the caller then calls the gufunc:
 
     call = single_state_call(signature, code, "loop")
     tau = call(q, v, a, gravity)
     if tau is None:
         tau = ufunc(q, v, a, gravity)
 
-It takes by position exactly one array per input: of `numpy.ndarray` itself, of native aligned doubles, of the operand's
-core shape; strides as they may be. Where one number stands for a vector of equal numbers (`Operand.scalar`), it may be
-a `float`. What comes back is what the gufunc gives for these, to the last bit: a new array, or a NumPy number where the
-output has no axes, or a tuple of them. Errors are raised only for what is one, such as no memory.
+By position it takes exactly one array per input: a `numpy.ndarray` itself, of native aligned doubles, of the operand's
+core shape, with any strides. An operand that accepts one number for a vector of equal numbers (`Operand.scalar`) may
+also be a `float`. It returns the gufunc's result to the last bit: a new array, or a NumPy number if the output has no
+axes, or a tuple of these. It raises only genuine errors, such as a lack of memory.
 
-A kernel with external wrenches has a call of another form (`Pushed`): what a method of the table hands on, two tuples,
-with wrenches as the caller gave them; see `kernels.pushes`.
+The call of a kernel with external wrenches (`Pushed`) takes two tuples, the arguments of the method as the caller gave
+them, wrenches included; see `kernels.pushes`.
 
-**Floating-point errors.** The gufunc raises, warns of or ignores what `numpy.errstate` says. So where the status flags
-tell of overflow, underflow, division by zero or an invalid operation, this call drops its result and answers `None`:
-the gufunc computes it again and does with the flags what it is told to.
+**Floating-point errors.** `numpy.errstate` determines whether the gufunc raises, warns or ignores. So if the status
+flags show overflow, underflow, division by zero or an invalid operation, this call drops its result and returns `None`;
+the gufunc computes it again and treats the flags by `numpy.errstate`.
 
-**One function for all kernels.** Its machine code is the same for every kernel and robot, is compiled once and kept in
-the store. What differs is a packed plan, the builtin's `self`: see `_plan`.
+**One function for all kernels.** Its machine code is the same for every kernel and robot; it is compiled once and kept
+in the store. The differences are in a packed plan, the builtin's `self`: see `_plan`.
 
-**What it reads** is said in `kernels.outside`. Where objects may be laid out otherwise (not CPython, no GIL, tracing of
-references, 32 bits), or are found to be, there is no such call: `single_state_call` returns None.
+**Memory layout.** `kernels.outside` describes the objects that it reads. If their layout may differ (not CPython, no
+GIL, tracing of references, 32 bits), or a check finds that it does, `single_state_call` returns None.
 
-**The GIL** is held while a kernel of less than `HELD_BYTES` of code runs, a hundredth of the 5 ms for which any thread
-may hold it. Whoever lets go of it beside a busy thread may wait for that thread's whole turn: calls of 0.08 ms then
-took 2 to 12 ms now and then, and none did that held it. A control loop would miss its beat. Larger kernels let others
-run.
+**The GIL** is held while a kernel with less than `HELD_BYTES` of code runs, 1 % of the 5 ms for which a thread may hold
+it. A call that releases it while another thread is busy may wait for that thread's whole turn: some calls of 0.08 ms
+then took 2 to 12 ms, and none that held it did. A control loop would miss its deadline. Larger kernels release it.
 
-Measured, medians of a call, gufunc to this: inverse dynamics of the Panda 1.05 to 0.35 us, of TALOS (50 joints) 2.5 to
-1.8 us; forward dynamics 1.22 to 0.52 us and 4.9 to 4.3 us. A pendulum, where the kernel takes next to nothing, 0.86 to
-0.15 us. So some 0.7 us a call, whatever the robot.
+Measured medians of a call, gufunc and this call: inverse dynamics of the Panda 1.05 and 0.35 us, of TALOS (50 joints)
+2.5 and 1.8 us; forward dynamics 1.22 and 0.52 us, 4.9 and 4.3 us; a pendulum, whose kernel takes almost no time, 0.86
+and 0.15 us. The call saves some 0.7 us for every robot.
 """
 
 from __future__ import annotations
@@ -72,34 +71,34 @@ from dyn_service.kernels.signature import Operand, Signature
 SingleStateCall = Callable[..., Any]
 
 HELD_BYTES = 1 << 20
-"""Machine code from which on a kernel lets go of the GIL: some 50 us. The Panda's largest have a tenth of it."""
+"""Kernels with at least this size of machine code release the GIL: some 50 us. The Panda's largest has a tenth."""
 
 MOST_OPERANDS = 32
 MOST_AXES = 4
-"""Room on the stack. The table of queries has at most 11 operands of 3 axes."""
+"""Bounds of the stack's arrays. The table of queries has at most 11 operands of 3 axes."""
 
 _ENTRY, _TABLE = "single", "table"
 
-# The plan: integers of 64 bits, these first, then for each operand its own, shape last.
+# The plan: 64-bit integers, first those of the kernel, then those of each operand, which end with its shape.
 _LOOP, _INPUTS, _OUTPUTS, _RELEASE, _PUSHES, _PUSHED, _POSE, _REQUIRED, _OTHERS, _OPERANDS = range(10)
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
 
 
 class _Plan(bytes):
-    """Words that the compiled function reads. A call owns its plan, and through it all that it points into."""
+    """Words that the compiled function reads. A call owns its plan, and through `owned` all memory it points to."""
 
     owned: tuple[object, ...]
 
 
 def _plan(signature: Signature, code: LoadedCode, entry: str, pushed: Pushed | None) -> _Plan:
-    """What the compiled function has to know of a kernel.
+    """Returns the plan of a kernel for the compiled function.
 
-    The kernel's loop, the numbers of inputs and outputs, and whether to release the GIL. With wrenches: where the plan
-    for them is, which input they are, which one says where the robot stands, how many inputs are required, and how many
-    arguments there are beside. Then for each operand the number of its axes, whether it may be one number, where its
-    core strides begin among the loop's `steps`, its shape. In the end for each argument beside: the operand that it is,
-    -1 is none, and its default.
+    The address of the kernel's loop, the numbers of inputs and outputs, and whether to release the GIL. With wrenches:
+    the address of their plan, the indices of the wrenches and of the configuration among the inputs, and the numbers of
+    required and of optional arguments. Then for each operand: the number of its axes, whether it may be one number, the
+    index of its core strides in the loop's `steps`, its shape. Last, for each optional argument: the index of its
+    operand (-1: an option, which has no operand) and the address of its default.
     """
     operands = (*signature.inputs, *signature.outputs)
     release = code.size >= HELD_BYTES
@@ -115,7 +114,7 @@ def _plan(signature: Signature, code: LoadedCode, entry: str, pushed: Pushed | N
         words += [len(set(names) - set(pushed.others)), len(pushed.others)]
         for name, default in pushed.others.items():
             beside += [names.index(name) if name in names else -1, id(default)]
-    first_step = len(operands)  # the operands' strides from state to state stand before
+    first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
         words += [len(operand.shape), operand.scalar, first_step, *shape]
@@ -129,14 +128,14 @@ def _plan(signature: Signature, code: LoadedCode, entry: str, pushed: Pushed | N
 def single_state_call(
     signature: Signature, code: LoadedCode, entry: str, pushed: Pushed | None = None
 ) -> SingleStateCall | None:
-    """The call for one state of a kernel, or None where there is none: see the module's docstring.
+    """Returns the call of a kernel for one state, or None if it has no such call; see the module's docstring.
 
     Args:
-        signature: The kernel's. One with padded inputs, or outputs without entries, has no such call.
-        code: The kernel's.
+        signature: The signature of the kernel. One with padded inputs, or outputs without entries, has no such call.
+        code: The machine code of the kernel.
         entry: Name of the inner loop in it.
-        pushed: Has it take wrenches, and two tuples: the required inputs in order, and all others, those that stand at
-            their defaults too. Of a kernel with wrenches.
+        pushed: For a kernel with wrenches: the call takes two tuples, the required inputs in order, and all optional
+            arguments, defaults included.
     """
     operands: tuple[Operand, ...] = (*signature.inputs, *signature.outputs)
     fits = len(operands) <= MOST_OPERANDS and all(len(operand.shape) <= MOST_AXES for operand in operands)
@@ -178,7 +177,7 @@ _METH_FASTCALL = 0x0080
 
 @cache
 def _method() -> tuple[_MethodDef, LoadedCode]:
-    """The compiled function, loaded into this process, and the code that it is."""
+    """Returns the compiled function, loaded into this process, and its code."""
     machine = host()
     key = store.key("single state", provenance("kernels.single"), machine.triple, machine.cpu, machine.features)
     kept = store.load(key)
@@ -195,7 +194,7 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
 
 
 def _emit() -> str:
-    """The LLVM module: single(self, args, nargs) of METH_FASTCALL, and table(), which says where its table is."""
+    """Returns the LLVM module: single(self, args, nargs) of METH_FASTCALL, and table(), the address of its table."""
     module = ir.Module(name=_ENTRY)
     outside = table(module)
     where = ir.Function(module, function(POINTER), _TABLE)
@@ -205,13 +204,13 @@ def _emit() -> str:
 
 
 class _Single(Writer):
-    """Writes the function: takes the inputs, makes the outputs, runs the loop, gives the outputs back."""
+    """Writes the function: reads the inputs, creates the outputs, runs the loop, returns the outputs."""
 
     def __init__(self, module: ir.Module, outside: Any, pushes: Any) -> None:
         super().__init__(module, outside, _ENTRY, function(POINTER, POINTER, POINTER, I64))
         self.itself, self.given, self.count = self.function.args
         self.pushes = pushes
-        # The loop's arguments: where each operand begins, its strides; numbers that stand for vectors; new arrays.
+        # The loop's arguments: address and strides of each operand; numbers that replace vectors; new arrays.
         self.bases, self.steps, self.numbers, self.made = (
             self.b.alloca(POINTER, size=integer(words))
             for words in (MOST_OPERANDS, MOST_OPERANDS * (1 + MOST_AXES), MOST_OPERANDS, MOST_OPERANDS)
@@ -241,7 +240,7 @@ class _Single(Writer):
 
     def take_inputs(self) -> None:
         b = self.b
-        self.objects = b.alloca(POINTER)  # where the inputs stand, in order
+        self.objects = b.alloca(POINTER)  # the address of the inputs, in order
         with b.if_else(b.icmp_signed("==", self.word(self.plan, _PUSHES), integer(0))) as (by_place, in_tuples):
             with by_place:
                 self.go_on_if(b.icmp_signed("==", self.count, self.inputs), otherwise=self.refused)
@@ -266,7 +265,7 @@ class _Single(Writer):
                         self.take_number(given, k, operand)
 
     def unpack(self) -> None:
-        """Two tuples: the required inputs, and all else, of which options stand at their defaults."""
+        """Reads two tuples: the required inputs, and the optional arguments, of which options have their defaults."""
         b = self.b
         objects = b.alloca(POINTER, size=integer(MOST_OPERANDS))
         b.store(objects, self.objects)
@@ -278,7 +277,7 @@ class _Single(Writer):
             self.go_on_if(as_many, otherwise=self.refused)
         with loop_over(b, counts[0]) as k:
             self.put(objects, k, self.call("PyTuple_GetItem", required, k))
-        beside = self.operand(b.add(self.inputs, self.outputs))  # behind those of the operands
+        beside = self.operand(b.add(self.inputs, self.outputs))  # after the words of the operands
         with loop_over(b, counts[1]) as k:
             given = self.call("PyTuple_GetItem", others, k)
             place = self.word(beside, b.mul(k, integer(2)))
@@ -297,7 +296,7 @@ class _Single(Writer):
         self.place_array(given, k, operand)
 
     def take_wrenches(self, given: Any, k: Any, operand: Any) -> None:
-        """Brought to the bodies, on the stack; the positions stand before them."""
+        """Converts wrenches to the bodies, on the stack. The positions are an earlier operand."""
         b = self.b
         count = self.word(operand, _SHAPE)
         bodies = b.alloca(DOUBLE, size=b.mul(count, integer(6)))
@@ -311,12 +310,12 @@ class _Single(Writer):
         self.place(k, bodies, operand, lambda axis: b.select(b.icmp_signed("==", axis, integer(0)), *strides))
 
     def place_array(self, array: Any, k: Any, operand: Any) -> None:
-        """As operand k of the loop."""
+        """Sets an array as operand k of the loop."""
         strides = self.field(array, STRIDES)
         self.place(k, self.field(array, DATA), operand, lambda axis: self.word(strides, axis))
 
     def take_number(self, given: Any, k: Any, operand: Any) -> None:
-        """A vector of equal numbers is one number with stride 0."""
+        """Sets a vector of equal numbers as operand k: one number with stride 0."""
         b = self.b
         number = at(b, self.numbers, b.mul(k, integer(8)))
         b.store(self.call("PyFloat_AsDouble", given), number)
@@ -325,13 +324,13 @@ class _Single(Writer):
     def place(self, k: Any, base: Any, operand: Any, stride: Callable[[Any], Any]) -> None:
         b = self.b
         self.put(self.bases, k, base)
-        self.put(self.steps, k, integer(0))  # from state to state: there is one
+        self.put(self.steps, k, integer(0))  # stride from state to state: there is one state
         first = self.word(operand, _FIRST_STEP)
         with loop_over(b, self.word(operand, _AXES)) as axis:
             self.put(self.steps, b.add(first, axis), stride(axis))
 
     def make_outputs(self) -> None:
-        """Nothing from here to the loop runs Python, which could change the arrays that were taken."""
+        """Creates the outputs. From here to the loop no Python code runs, which could change the inputs."""
         b = self.b
         nothing = ir.Constant(POINTER, None)
         with loop_over(b, self.outputs) as k:
@@ -364,8 +363,8 @@ class _Single(Writer):
 
         def status() -> Any:
             with b.if_then(b.icmp_signed("==", self.word(self.plan, _PUSHES), integer(0))):
-                self.call("PyUFunc_getfperr")  # else they are those of the wrenches too
-            # Of the dimensions the loop reads the first alone, the number of states.
+                self.call("PyUFunc_getfperr")  # with wrenches, the flags of their conversion count too
+            # The loop reads only the first dimension, the number of states.
             b.call(loop, [self.bases, self.one, self.steps, ir.Constant(POINTER, None)])
             return self.call("PyUFunc_getfperr")
 
@@ -387,7 +386,7 @@ class _Single(Writer):
         b = self.b
         nothing = ir.Constant(POINTER, None)
         with loop_over(b, self.outputs) as k:
-            answer = self.call("PyArray_Return", self.word(self.made, k, POINTER))  # a number where it has no axes
+            answer = self.call("PyArray_Return", self.word(self.made, k, POINTER))  # a number if it has no axes
             self.put(self.made, k, answer)
             self.go_on_if(b.icmp_unsigned("!=", answer, nothing), otherwise=self.failed)
         with b.if_then(b.icmp_signed("==", self.outputs, integer(1))):
@@ -400,9 +399,9 @@ class _Single(Writer):
 
     def drop_outputs(self) -> None:
         with loop_over(self.b, self.outputs) as k:
-            self.call("Py_DecRef", self.word(self.made, k, POINTER))  # which takes NULL too
+            self.call("Py_DecRef", self.word(self.made, k, POINTER))  # which accepts NULL
 
     def operand(self, k: Any) -> Any:
-        """Where the plan's words on operand k begin."""
+        """Returns the address of the plan's words of operand k."""
         words = self.b.add(integer(_OPERANDS), self.b.mul(k, integer(_OPERAND_WORDS)))
         return self.word_at(self.plan, words)

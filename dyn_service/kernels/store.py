@@ -1,14 +1,14 @@
 """Compiled kernels on disk, in a folder that only its owner can write.
 
-Loading object code is running it, so a folder or file that another user owns or can write is refused, not used. A file
-holds a digest and the code: a truncated or altered one is compiled again. The name is a digest of everything the code
-depends on: the robot, the kernel, what makes it (see `provenance`) and the processor.
+Loaded object code is run, so a folder or file that another user owns or can write is refused. A file contains a digest
+and the code; a truncated or altered one is compiled again. Its name is a digest of everything the code depends on: the
+robot, the kernel, the compiler (see `provenance`) and the processor.
 
-The folder is `$DYN_SERVICE_CACHE` if set, else `dyn_service` under the user's cache folder; an empty value switches the
-store off. It holds at most `$DYN_SERVICE_CACHE_BYTES`, else `MOST_BYTES`; what was used least recently goes first.
+The folder is `$DYN_SERVICE_CACHE` if set, else `dyn_service` in the user's cache folder; an empty value switches the
+store off. Its size is limited to `$DYN_SERVICE_CACHE_BYTES`, by default `MOST_BYTES`; the least recently used kernels
+are deleted first.
 
-Without a store, or with a full disk or a folder that cannot be written, kernels are compiled in each process: only
-time is lost.
+Without a store, with a full disk, or with a folder that cannot be written, each process compiles its kernels.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 _LOG = logging.getLogger(__name__)
 
 MOST_BYTES = 512 << 20
-"""Disk space that the folder takes at most, unless `DYN_SERVICE_CACHE_BYTES` says otherwise."""
+"""Default limit of the folder's disk space."""
 
 _BLOCK = 4096
 """A file takes whole blocks of the disk."""
 
 _ROOM = 16
-"""Each look at the folder makes room of this share of the limit, and comes after a quarter of that was written."""
+"""The folder is scanned after 1 / (4 `_ROOM`) of the limit was written, and cleared down to 1 - 1 / `_ROOM` of it."""
 
 
 def folder() -> Path | None:
-    """Where kernels are kept; None where the store is switched off."""
+    """Returns the folder of the store; None if the store is switched off."""
     chosen = os.environ.get("DYN_SERVICE_CACHE")
     if chosen is not None:
         return Path(chosen) if chosen else None
@@ -46,10 +46,10 @@ def folder() -> Path | None:
 
 
 def limit() -> int:
-    """Bytes that the folder may take.
+    """Returns the limit of the folder's disk space in bytes.
 
     Raises:
-        InvalidArgumentError: `DYN_SERVICE_CACHE_BYTES` is no whole number.
+        InvalidArgumentError: `DYN_SERVICE_CACHE_BYTES` is not a whole number.
     """
     chosen = os.environ.get("DYN_SERVICE_CACHE_BYTES")
     if chosen is None:
@@ -62,7 +62,7 @@ def limit() -> int:
 
 
 def key(*parts: str) -> str:
-    """The file name of what depends on these parts."""
+    """Returns the file name of code that depends on these parts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode() + b"\0")
@@ -70,7 +70,7 @@ def key(*parts: str) -> str:
 
 
 def load(name: str) -> bytes | None:
-    """The code kept under this key, or None.
+    """Returns the code stored under this key, or None.
 
     Raises:
         PermissionDeniedError: The folder or file belongs to another user, or others can write it.
@@ -81,7 +81,7 @@ def load(name: str) -> bytes | None:
     _refuse_unsafe(place)
     path = place / name
     try:
-        # Neither a link nor a pipe, which would not end, is what this store wrote.
+        # The store writes regular files only: links are not followed, and reading a pipe would block.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return None
@@ -102,11 +102,11 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, code: bytes) -> None:
-    """Keeps the code under this key. What there is no room for, or cannot be written, costs the next start its speed.
+    """Stores the code under this key; does nothing if there is no room, and logs a warning if it cannot be written.
 
     Raises:
         PermissionDeniedError: The folder belongs to another user, or others can write it.
-        InvalidArgumentError: `DYN_SERVICE_CACHE_BYTES` is no whole number.
+        InvalidArgumentError: `DYN_SERVICE_CACHE_BYTES` is not a whole number.
     """
     place, most = folder(), limit()
     size = _on_disk(len(code) + 32)
@@ -134,7 +134,7 @@ _OURS = re.compile(r"[0-9a-f]{40}|\.new-.*")
 """Names of files that this store writes."""
 
 _written: dict[Path, int] = {}
-"""By folder, bytes that this process wrote since it last looked how full it is: looking reads all of the folder."""
+"""By folder, bytes that this process has written since it last scanned the folder for its size."""
 
 
 def _make_room(place: Path, most: int, size: int) -> None:
@@ -145,14 +145,14 @@ def _make_room(place: Path, most: int, size: int) -> None:
     _written[place] = 0
     files = []
     for entry in os.scandir(place):
-        if not _OURS.fullmatch(entry.name):  # the folder may hold other files of the user's
+        if not _OURS.fullmatch(entry.name):  # the folder may contain other files of the user
             continue
-        with contextlib.suppress(OSError):  # another process may be making room too
+        with contextlib.suppress(OSError):  # another process may be deleting files too
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
                 files.append((status.st_mtime, entry.path, _on_disk(status.st_size)))
     taken = sum(each for _, _, each in files)
-    if taken <= most - most // (4 * _ROOM):  # what may be written until the next look still fits
+    if taken <= most - most // (4 * _ROOM):  # all that may be written until the next scan still fits
         return
     for _, path, each in sorted(files):
         if taken <= most - most // _ROOM:

@@ -1,8 +1,7 @@
 """A tree with symbols in place of numbers, on which kernels with overlays are traced.
 
-Inertias, what joints do by themselves, and which of them are locked become inputs (`model/parameters.py`); where joints
-stand and how they move stay numbers. The equations see a tree like any other: with symbols in place of numbers. What
-is zero by structure stays so: springs of joints with several ways to move.
+Inertias, passive joint properties and the set of locked joints become inputs (`model/parameters.py`); positions and
+axes of joints stay numbers. Structural zeros stay zeros: joints with several degrees of freedom have no springs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Symbols = Any
 
 @dataclass(frozen=True, eq=False)
 class SymbolicInertia:
-    """What the equations ask of a `BodyInertia`. mass: (1, 1). com: (3, 1). about_com: (3, 3)."""
+    """The attributes of `BodyInertia` used by the equations. mass: (1, 1). com: (3, 1). about_com: (3, 3)."""
 
     mass: Symbols
     com: Symbols
@@ -44,10 +43,10 @@ class SymbolicInertia:
 
 
 def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> Tree:
-    """The tree with these numbers, laid out row by row as `model/parameters.py` says.
+    """Returns the tree with these numbers, in the order of `model/parameters.py`.
 
     Args:
-        tree: In numbers.
+        tree: The tree with numbers.
         bodies: (10 nb, 1).
         joints: (6 nr, 1).
         free: (nv, 1).

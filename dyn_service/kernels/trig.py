@@ -4,17 +4,17 @@
     sin r = r + r u S(u),  cos r = 1 - u/2 + u^2 C(u),  u = r^2                 near-minimax on |r| <= pi/4 + 1/64
     the quadrant n mod 4 swaps them and sets their signs
 
-Error below `ERROR` units in the last place for |x| <= 2^45 rad. It is the sum of what each rounding can do where all
-point one way, not a bound that is reached: 1.575 is the largest found, at 3 10^7 angles. For the sine the worst is r
-just above 1/2: half a unit of r is 0.88 of sin r, half a unit is the last step's, 0.15 the polynomial's. For the cosine
-it is r near pi/4: half a unit each of 1 - u/2 and of the last step, 0.35 of r, 0.25 of u, 0.05 the polynomial's. To
-carry what r, u and 1 - u/2 lose would halve that, and cost 6 operations more for each 28.
+Error below `ERROR` units in the last place for |x| <= 2^45 rad. The bound is the sum of all rounding errors with the
+same sign; the largest error found at 3 10^7 angles is 1.575. The worst case of the sine is r just above 1/2: half a
+unit of r is 0.88 of sin r, the last step adds half a unit, the polynomial 0.15. That of the cosine is r near pi/4: half
+a unit each of 1 - u/2 and of the last step, 0.35 of r, 0.25 of u, 0.05 of the polynomial. Compensating the rounding of
+r, u and 1 - u/2 would halve the error, and add 6 operations to each 28.
 
-Beyond 2^45 rad (3.5e13) neighbouring doubles lie nearly a hundredth of a radian apart, and the result is NaN, as it is
-for infinities and NaN. A server reports INVALID_ARGUMENT with the joint; in this process the answer is NaN.
+Beyond 2^45 rad (3.5e13) neighbouring doubles are nearly 0.01 rad apart, and the result is NaN, as for infinities and
+NaN. A server reports INVALID_ARGUMENT with the joint; in this process the result is NaN.
 
-Why not the C library's vector functions: they exist on few platforms, differ in the last bits between them, and a call
-spills every vector register in the middle of a kernel.
+The C library's vector functions are not used: they exist on few platforms, differ in the last bits between them, and a
+call spills every vector register in the middle of a kernel.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _COS = (
 
 
 def vector_intrinsic(module: ir.Module, name: str, kind: ir.VectorType, arguments: int) -> ir.Function:
-    """LLVM's `llvm.NAME` on vectors of doubles (llvmlite declares intrinsics on scalars only)."""
+    """Declares LLVM's `llvm.NAME` on vectors of doubles; llvmlite declares intrinsics on scalars only."""
     full = f"llvm.{name}.v{kind.count}f64"
     known = module.globals.get(full)
     return known or ir.Function(module, ir.FunctionType(kind, [kind] * arguments), full)
@@ -60,7 +60,7 @@ def vector_intrinsic(module: ir.Module, name: str, kind: ir.VectorType, argument
 def sincos(b: ir.IRBuilder, x: Any) -> tuple[Any, Any]:
     """Emits sin x and cos x for a <W x double>.
 
-    No fast-math flag here: reassociating the reduction would undo its exactness.
+    Without fast-math flags: reassociation would make the reduction inexact.
     """
     kind = x.type
     bits = ir.VectorType(ir.IntType(64), kind.count)
