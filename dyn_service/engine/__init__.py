@@ -4,7 +4,7 @@ robot        `Robot`: queries answered by kernels compiled for this robot
 fast_path    calls without options
 operands, wrenches, overlay   arguments of calls -> inputs of kernels
 rows         names and axes of the rows of results
-overlaid     a robot with an overlay: kernels of the original, other numbers
+overlaid     a robot with an overlay: kernels of the original, changed numbers
 importing    the receipt of an import
 describing   the description that clients receive
 """

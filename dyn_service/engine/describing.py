@@ -22,7 +22,7 @@ from dyn_service.model.tree import Tree
 
 
 def fingerprint_of(tree: Tree, gravity: tuple[float, float, float]) -> str:
-    """32 hexadecimal digits over all that answers depend on: the tree, and gravity where it is not Earth's."""
+    """Returns 32 hexadecimal digits that identify the tree and, unless it has the default value, gravity."""
     if gravity == DEFAULT_GRAVITY:
         return tree.fingerprint
     numbers = np.array(gravity, dtype="<f8") + 0.0

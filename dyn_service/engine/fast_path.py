@@ -1,7 +1,7 @@
-"""The fast path for the common call, without special options.
+"""The fast path for calls with default options.
 
-For one state at a time, as in control loops, the slow path of `Robot` costs more than the kernel. Arguments that the
-kernel cannot take directly return None, and take the slow path.
+For one state at a time, as in control loops, the slow path of `Robot` costs more than the kernel. The fast path returns
+None for arguments that the kernel does not accept directly; these take the slow path.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dyn_service.api.arrays import kernel_input
 from dyn_service.api.queries import Array, Query
 
 Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
-"""A row's required and optional arguments -> the answer, or None for the slow path."""
+"""A row's required and optional arguments -> the result, or None for the slow path."""
 
 
 def common_call(
@@ -30,13 +30,13 @@ def common_call(
     """Returns the fast path of a row.
 
     Args:
-        row: Of the table.
-        kernel: Of batches and of all that NumPy makes an array of; None: it is not there, and neither is `single`.
-        single: Of one state, in arrays.
-        push: Of one state with external wrenches; None: it is not there.
-        left_out: What the inputs are that the common call leaves out.
-        labels: Names of the answer's rows.
-        named: Which of the required arguments are one name, and what the kernel takes for each.
+        row: The row of the table.
+        kernel: The gufunc, for batches and for everything that NumPy converts to an array; None if it is not loaded.
+        single: The call for one state in arrays; None if there is none.
+        push: The call for one state with external wrenches; None if there is none.
+        left_out: The default values of the optional inputs.
+        labels: The names of the result's rows.
+        named: By index, the required arguments that are names, and the kernel's input for each name.
     """
     defaults = row.defaults
     if row.result_type is None:
@@ -48,17 +48,17 @@ def common_call(
         try:
             if named:
                 given = tuple(named[k][x] if k in named else x for k, x in enumerate(given))
-            if others != defaults:  # an array among them has no one truth
+            if others != defaults:  # an array among them raises ValueError
                 if push is None:
                     return None
                 answer = push(given, others)
-                if answer is None:  # lists, perhaps
+                if answer is None:  # lists, for example
                     answer = push((*map(kernel_input, given),), others)
                     if answer is None:
                         return None
             else:
                 answer = None if single is None else single(*given, *left_out)
-                if answer is None:  # not one state, or not as the kernel takes it: NumPy knows more
+                if answer is None:  # a batch, or arguments that NumPy has to convert
                     if kernel is None:
                         return None
                     answer = kernel(*map(kernel_input, given), *left_out)

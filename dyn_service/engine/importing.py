@@ -12,8 +12,9 @@ from dyn_service.parsing.report import MassSummary, Receipt, build_receipt
 
 
 def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:
-    """What the import kept, merged, defaulted, dropped and doubted; with the masses before and after welding, so that
-    none is lost.
+    """Returns the receipt of an import: what was kept, merged, set to defaults, dropped and reported as uncertain.
+
+    It contains the masses before and after welding, which must agree.
     """
     before = composite.total_inertia(tree)
     still = [i for i, body in enumerate(weld.body) if body < 0]

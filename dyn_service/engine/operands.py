@@ -16,17 +16,17 @@ from dyn_service.parsing.places import counted
 
 
 def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: int) -> Array:
-    """An input as an array of doubles.
+    """Returns an input as an array of doubles.
 
     Args:
-        name: What it is called.
-        spec: Of it.
-        value: As given.
-        core: Its shape without leading axes.
-        joints: How many move, for the error.
+        name: The name of the input.
+        spec: The specification of the input.
+        value: The value from the caller.
+        core: The shape without leading axes.
+        joints: The number of movable joints, for the error.
 
     Raises:
-        InvalidArgumentError: It is not made of real numbers, or has another shape.
+        InvalidArgumentError: The value does not consist of real numbers, or has another shape.
     """
     path = f"inputs.{name}"
     array = numbers(value)
@@ -49,10 +49,10 @@ def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: in
 
 
 def operands(signature: Signature, arguments: Mapping[str, Array]) -> tuple[list[Array], tuple[int, ...]]:
-    """The arguments in the kernel's order, those without entries as it takes them; and their leading axes together.
+    """Returns the arguments in the kernel's order, those without entries padded, and their broadcast leading axes.
 
     Raises:
-        InvalidArgumentError: Their leading axes do not broadcast against each other; names them.
+        InvalidArgumentError: The leading axes do not broadcast against each other; the message names them.
     """
     given = [arguments[each.name] for each in signature.inputs]
     for k, each in enumerate(signature.inputs):

@@ -1,8 +1,8 @@
-"""A robot with an overlay: the kernels of the original robot with other numbers.
+"""A robot with an overlay: the kernels of the original robot with changed numbers.
 
-It is a `Robot` in all, so computations and servers need not know of overlays. Its kernels are the parametric ones of
-the robot below it (`kernels/symbols.py`), which all that is laid over that robot shares. Where numbers have leading
-axes, it is as many robots, and so are its `tree` and `bodies`.
+It is a `Robot`, so computations and servers do not handle overlays. Its kernels are the parametric ones of the original
+robot (`kernels/symbols.py`), shared by all robots overlaid on it. Numbers with leading axes represent several robots,
+also in `tree` and `bodies`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dyn_service.parsing.report import Receipt
 
 
 def _masked(efforts: Any, free: Array) -> Any:
-    """Efforts, constant, samples or a function, without those of joints that are locked."""
+    """Returns efforts (constant, samples or a function) with 0 for locked joints."""
     if callable(efforts):
         return lambda *state: _masked(efforts(*state), free)
     array = numbers(efforts)
@@ -41,16 +41,16 @@ def _masked(efforts: Any, free: Array) -> Any:
 
 
 _STILL = ("velocity", "acceleration")
-"""Kinds of input that are 0 at joints that are locked."""
+"""Kinds of input that must be 0 for locked joints."""
 
 
 class Overlaid(Robot):
-    """A robot with other numbers. base: the robot whose kernels answer.
+    """A robot with changed numbers. base: the robot whose kernels are used.
 
     Args:
-        robot: The robot, or one that is overlaid already.
-        altered: Its trees with the numbers.
-        name: What it is called; None: as the robot.
+        robot: The original robot, or one that is overlaid already.
+        altered: The trees with the changed numbers.
+        name: The name of the new robot; None: the name of `robot`.
     """
 
     base: Robot
@@ -68,13 +68,13 @@ class Overlaid(Robot):
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits; a robot with any number changed has others."""
+        """32 hexadecimal digits, different for every change of a number."""
         digest = hashlib.sha256(f"{self.base.fingerprint} {self.name} {self._tree.fingerprint}".encode())
         digest.update(str(self._tree.lead).encode() + (self._gravity + 0.0).tobytes())
         return digest.hexdigest()[:32]
 
     def share(self, robots: Iterable[Robot]) -> None:
-        """Has it use the kernels of one of these robots, where it is laid over the same one."""
+        """Uses the kernels of one of these robots if it is overlaid on the same robot."""
         for robot in robots:
             base = robot.base if isinstance(robot, Overlaid) else robot
             if base.fingerprint == self.base.fingerprint:
@@ -83,7 +83,7 @@ class Overlaid(Robot):
 
     @property
     def description(self) -> RobotDescription:
-        """What a client needs to know of the robot; gravity is the default where each state has its own."""
+        """The description for clients, with the original robot's gravity if gravity has leading axes."""
         gravity = self._gravity if self._gravity.ndim == 1 else np.array(self._about.gravity)
         return msgspec.structs.replace(
             super().description,
@@ -94,7 +94,7 @@ class Overlaid(Robot):
 
     @property
     def as_described(self) -> Description:
-        """The robot with its numbers in the words of a file; see `Robot.as_described`."""
+        """The robot with its changed numbers as the description of a file; see `Robot.as_described`."""
         description = renumbered(self._description, self.base.tree, self._tree)
         if self._gravity.ndim > 1:
             raise UnimplementedError(
@@ -105,12 +105,12 @@ class Overlaid(Robot):
 
     @property
     def free(self) -> Array:
-        """(nv,): 0 where a joint is locked, else 1."""
+        """(nv,): 0 for locked joints, else 1."""
         return super().free if self._tree.free is None else np.array(self._tree.free)
 
     @property
     def certificates(self) -> Mapping[str, Certificate]:
-        """Those of the robot below: the kernels are its own."""
+        """Certificates of the original robot, whose kernels are used."""
         return self.base.certificates
 
     @cached_property
@@ -119,22 +119,22 @@ class Overlaid(Robot):
 
     @cached_property
     def bare(self) -> Robot:
-        """The same robot, its joints doing nothing by themselves; by the same kernels."""
+        """This robot without passive forces; it uses the same kernels."""
         if not self._tree.passive.acts:
             return self
         tree = self._tree.bare
         return type(self)(self, AlteredTrees(tree, self._weld.carrying(tree, ()), None))
 
     def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
-        """Whether a kernel is in this process: what joints do by themselves is among the numbers."""
+        """Whether a kernel is in this process; passive forces are among the numbers, so `passive` is ignored."""
         return super().has_kernel(row, method, variant._replace(overlay=row.overlay is not None))
 
     def load_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
-        """Whether a kernel can be called without a compiler, as `has_kernel`."""
+        """Loads a kernel from memory or from the store on disk; returns whether it is available."""
         return super().load_kernel(row, method, variant._replace(overlay=row.overlay is not None))
 
     def signature(self, row: Query, method: str, variant: Variant = PLAIN) -> Signature:
-        """Of the kernels that take the robot's numbers, of the rows that depend on any."""
+        """Returns the signature of a kernel, parametric for rows that depend on numbers of an overlay."""
         return super().signature(row, method, variant._replace(overlay=row.overlay is not None))
 
     def _parameters(self, row: Query) -> dict[str, Array]:
@@ -171,7 +171,7 @@ class Overlaid(Robot):
                 arguments[name] = _masked(value, free)
 
     def _refuse_moving(self, name: str, value: Any, path: str) -> None:
-        """Refuses velocities or accelerations that are not 0 where a joint is locked; others are not looked at."""
+        """Refuses velocities or accelerations of locked joints that are not 0; arrays of other shapes are ignored."""
         array = None if value is None else numbers(value)
         if array is None or array.shape[-1:] != (self.nv,):
             return
@@ -183,8 +183,8 @@ class Overlaid(Robot):
             )
 
     def _shorten(self, row: Query) -> None:
-        if self._tree.free is None and row.overlay is not None:  # whether joints that are locked move must be looked at
+        if self._tree.free is None and row.overlay is not None:  # motions of locked joints must be refused
             super()._shorten(row)
 
     def _pushed_call(self, row: Query, method: str) -> None:
-        """None: the call of one state with external wrenches does not know of the robot's numbers."""
+        """Returns None: the call of one state with external wrenches takes no numbers of the robot."""

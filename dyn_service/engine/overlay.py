@@ -1,7 +1,7 @@
 """Overlays: changed numbers of a robot, checked and applied to its trees.
 
-The numbers of a tree change, and nothing else of it: the trees that come out have the leading axes of the overlay's
-numbers, and hold as many robots. Only bodies whose links are named are recomputed.
+Only numbers of a tree change. The resulting trees have the leading axes of the overlay's numbers, one robot for each
+entry. Only the bodies of the named links are recomputed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dyn_service.model.welding import Weld
 from dyn_service.support.suggestions import did_you_mean
 
 MOMENTS = 1e-3
-"""Share of the largest moment by which a moment may be negative, or larger than the others' sum: the importer doubts
-what is further off, since files print three digits.
+"""Share of the largest moment by which a moment may be negative, or larger than the sum of the others: the importer
+reports larger deviations as uncertain, since files print three digits.
 """
 
 _SYMMETRY = 1e-12
-"""Share of the largest moment up to which an inertia is symmetric: what typing and turning one leave."""
+"""Largest asymmetry of an inertia, as a share of the largest moment: the rounding of printed and rotated matrices."""
 
 _COLUMNS = {
     "damping": "damping",
@@ -38,11 +38,11 @@ _COLUMNS = {
     "stiffness": "stiffness",
     "rest": "rest",
 }
-"""Where the numbers of `JointNumbers` go in `Passive`."""
+"""Fields of `JointNumbers` -> fields of `Passive`."""
 
 
 class AlteredTrees(NamedTuple):
-    """A robot's trees with the numbers of an overlay. gravity: (..., 3) m/s^2; None: the overlay says none."""
+    """A robot's trees with the numbers of an overlay. gravity: (..., 3) m/s^2; None: unchanged."""
 
     tree: Tree
     weld: Weld
@@ -50,18 +50,18 @@ class AlteredTrees(NamedTuple):
 
 
 def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
-    """The trees of a robot, otherwise as the overlay says.
+    """Returns the trees of a robot with the numbers of an overlay.
 
     Args:
-        tree: One body per link.
-        weld: Its moving bodies.
+        tree: The tree with one body per link.
+        weld: The moving bodies of that tree.
         overlay: An `Overlay`.
-        path: Where it stands, for errors.
+        path: The path of the overlay, for errors.
 
     Raises:
-        InvalidArgumentError: It is not an overlay, or a number has the wrong type, shape or value, or contradicts
-        another.
-        NotFoundError: It names a link or a joint that the robot does not have.
+        InvalidArgumentError: `overlay` is not an overlay, or a number has the wrong type, shape or value, or
+            contradicts another.
+        NotFoundError: The robot has no link or joint with one of the names.
     """
     if not isinstance(overlay, Overlay):
         raise InvalidArgumentError(f"{_last(path)} must be an Overlay, found {found(overlay)}", path=path)
@@ -77,13 +77,13 @@ def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
 
 
 def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
-    """The trees of a robot of which a link carries something; the rest as of `altered`.
+    """Returns the trees of a robot with a payload on a link; raises the errors of `altered`.
 
     Args:
-        tree: One body per link.
-        weld: Its moving bodies.
+        tree: The tree with one body per link.
+        weld: The moving bodies of that tree.
         payload: A `Payload`.
-        path: Where it stands, for errors.
+        path: The path of the payload, for errors.
     """
     reader, inertia = _Reader(tree, path), dict[int, BodyInertia]()
     reader.carry(payload, inertia)
@@ -92,16 +92,18 @@ def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
 
 
 def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
-    """The overlay with which a robot is others of the same links and joints: their numbers, where they are not its own,
-    along a leading axis. Limits are no numbers of an overlay, and stay its own.
+    """Returns the overlay that turns a robot into `others`, which have the same links and joints.
+
+    Numbers that differ have a leading axis, one entry per robot of `others`. Limits are not part of an overlay, and are
+    ignored.
 
     Args:
-        own: Of the robot.
-        others: Of such robots.
+        own: The trees of the robot.
+        others: The trees of the other robots.
 
     Raises:
-        InvalidArgumentError: One of them has other links, joints, places or locks, is many robots itself, or has a link
-            without mass where it is not so of this one; says which.
+        InvalidArgumentError: One of `others` has other links, joints, positions or locks, has leading axes, or has a
+            link without mass that has mass in this robot; the message names it.
     """
     tree = own.tree
     for k, (other, _, _) in enumerate(others):
@@ -128,7 +130,7 @@ def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
             links[name] = Inertial(**said)
     locked = others[0].tree.locked_joints if others else frozenset()
     for i in tree.movable:
-        if tree.joints[tree.leader[i]] in locked:  # and does nothing by itself
+        if tree.joints[tree.leader[i]] in locked:  # no passive forces
             continue
         part = tree.in_rates[i]
         trees = (tree, *(other.tree for other in others))
@@ -155,12 +157,12 @@ def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
 
 
 def _stacked(own: Any, theirs: Sequence[Any]) -> Array | None:
-    """Their numbers along a leading axis; None where all are this robot's own."""
+    """Returns the numbers of `theirs` along a leading axis; None if all are equal to `own`."""
     return None if all(np.array_equal(own, each) for each in theirs) else np.stack(theirs)
 
 
 def _different(tree: Tree, other: Tree) -> str:
-    """Describes the first difference between two trees that an overlay cannot express, or None."""
+    """Describes the first difference between two trees that an overlay cannot express; "" if there is none."""
     if other.lead:
         return f"numbers have leading axes {other.lead}: it is many robots, and one is expected"
     names = (("links", tree.links, other.links), ("joints", tree.joints, other.joints))
@@ -184,7 +186,7 @@ def _different(tree: Tree, other: Tree) -> str:
 
 
 def _differently_locked(first: Tree, other: Tree) -> str:
-    """Describes the first joint that is locked in only one of two trees, or None."""
+    """Describes the first joint that is locked in only one of two trees; "" if there is none."""
     apart = first.locked_joints ^ other.locked_joints
     if not apart:
         return ""
@@ -197,7 +199,7 @@ def _last(path: str) -> str:
 
 
 class _Reader:
-    """What an overlay says of a robot, checked. Its arrays' leading axes have to go together."""
+    """Checks and reads an overlay of a robot. The leading axes of its arrays must broadcast."""
 
     def __init__(self, tree: Tree, path: str) -> None:
         self._tree, self._path = tree, path
@@ -206,7 +208,7 @@ class _Reader:
         self._leads: dict[str, tuple[int, ...]] = {}
 
     def inertia(self, overlay: Overlay) -> dict[int, BodyInertia]:
-        """By link, where another one is said, with what it carries."""
+        """Returns the changed inertias by link, payloads included."""
         made: dict[int, BodyInertia] = {}
         for name, said in self._entries(overlay.links, "links", Inertial):
             link = self._link(name, f".links.{name}")
@@ -222,7 +224,7 @@ class _Reader:
         return made
 
     def carry(self, payload: Any, made: dict[int, BodyInertia], place: str = "") -> None:
-        """Adds what a link carries to its inertia."""
+        """Adds a payload to the inertia of its link."""
         if not isinstance(payload, Payload):
             raise self._wrong(place, "must be a Payload", payload)
         link = self._link(payload.link, f"{place}.link")
@@ -231,7 +233,7 @@ class _Reader:
             made[link] = self._bounded(own + self._carried(payload, place), place)
 
     def passive(self, overlay: Overlay) -> Passive:
-        """What the joints do by themselves."""
+        """Returns the passive joint properties."""
         tree, own = self._tree, self._tree.passive
         changed: dict[str, Array] = {}
         for name, said in self._entries(overlay.joints, "joints", JointNumbers):
@@ -254,7 +256,7 @@ class _Reader:
         return replace(own, **changed) if changed else own
 
     def locked(self, overlay: Overlay) -> list[str]:
-        """The joints that are to stand still."""
+        """Returns the names of the joints to lock."""
         tree, names = self._tree, overlay.locked
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise self._wrong(".locked", "must be a list of joints' names", names)
@@ -274,7 +276,7 @@ class _Reader:
         return list(names)
 
     def numbers(self, value: Any, place: str, core: tuple[int, ...]) -> Array:
-        """An array of finite numbers with that core."""
+        """Returns an array of finite numbers with core shape `core`."""
         array = numbers(value)
         if array is None or array.shape[max(array.ndim - len(core), 0) :] != core or not np.isfinite(array).all():
             shape = f"of shape (..., {', '.join(map(str, core))})" if core else "a number, or an array of such"
@@ -330,7 +332,7 @@ class _Reader:
             return BodyInertia.of_centre(mass, com, inertia, axes)
 
     def _bounded(self, body: BodyInertia, place: str) -> BodyInertia:
-        """A body, as large as one that the importer takes."""
+        """Returns the body; refuses one that is larger than the importer allows."""
         if large := too_large(body):
             raise self._refused(place, large)
         return body
@@ -382,7 +384,7 @@ def _an(name: str) -> str:
 
 
 def _with(column: Array, part: slice, values: Array) -> Array:
-    """A column (..., nr) with other entries, in all ways of one joint."""
+    """Returns a column (..., nr) with changed entries in all degrees of freedom of one joint."""
     lead = np.broadcast_shapes(column.shape[:-1], values.shape)
     found = np.array(np.broadcast_to(column, (*lead, column.shape[-1])))
     found[..., part] = values[..., None]

@@ -3,9 +3,9 @@
     robot = Robot.from_urdf("urdf/panda.urdf")
     tau = robot.inverse_dynamics(q, v, a)          # (..., nv) from (..., nq), (..., nv), (..., nv)
 
-All inputs broadcast over leading axes. A state's answer is the same to the last bit alone or in a batch. NaN in gives
-NaN out, and so does an angle beyond 2^45 rad, 3.5e13, where a sine has no digits left: what may enter is checked where
-data come from outside, on the wire, with an error that says why.
+All inputs broadcast over leading axes. The result of a state is the same to the last bit alone and in a batch. NaN in
+gives NaN out, and so does an angle beyond 2^45 rad (3.5e13), whose sine has no correct digit. A server refuses such
+inputs with an error that gives the reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 
 class Shared(NamedTuple):
-    """What is made of a robot's file once, and shared by all that is laid over it."""
+    """The objects that a robot shares with all robots overlaid on it."""
 
     description: Description
     rows: Rows
@@ -79,7 +79,7 @@ class Robot(RobotQueries):
     """The dynamics of one robot.
 
     Args:
-        description: The robot as written, from an importer; most callers want `from_urdf`.
+        description: The robot as described in its file, from an importer. Most callers use `from_urdf`.
     """
 
     def __init__(self, description: Description) -> None:
@@ -93,7 +93,7 @@ class Robot(RobotQueries):
     def _begin(
         self, shared: Shared, about: RobotDescription, at: Configuration, tree: Tree, bodies: Weld, gravity: Array
     ) -> None:
-        """All that a robot has, whether it is one that was loaded or is laid over one."""
+        """Sets the attributes of a robot, whether it was loaded or overlaid."""
         super().__init__(about, at, tree.limits)
         self._tree, self._weld, self._gravity = tree, bodies, gravity
         self._description, self._rows, self._library, self._link_index, self._defaults = shared
@@ -115,24 +115,26 @@ class Robot(RobotQueries):
         joints: str | os.PathLike[str] | None = None,
         mimic: bool = True,
     ) -> Robot:
-        """The robot a URDF describes.
+        """Reads a robot from URDF.
 
         Args:
             source: A path, the XML text itself, or a loaded URDF object of urchin, urdfpy or yourdfpy.
-            root: How the root link moves in the world: it stands "fixed", or is "floating" or "planar". Then it has a
-                joint `root_joint`, first in `joint_names`.
+            root: How the root link moves in the world: "fixed", "floating" or "planar". If it moves, its joint
+                `root_joint` is the first in `joint_names`.
             limits: The largest file or text that is read.
-            joints: A YAML file on what its joints do by themselves, beyond its own: see `parsing/joint_files.py`.
-            mimic: Whether joints that mimic others follow them, and q, v and tau hold only those that lead; False: each
-                moves by itself, as the fingers of a hand with a motor for each.
+            joints: A YAML file with passive joint properties that the URDF does not contain; see
+                `parsing/joint_files.py`.
+            mimic: Whether joints that mimic others follow them, so that q, v and tau contain only the mimicked ones;
+                False: each joint moves by itself, as in a hand with a motor per finger.
 
         Raises:
-            UrdfError: The description is malformed; names file, line, element and cause.
-            InvalidArgumentError: There is no such kind of root, or the robot's file moves it in the world already; or
-                it is a xacro file, for `from_file`.
-            ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
-            NotFoundError: There is no such file.
-            ResourceExhaustedError: It is larger than `limits`.
+            UrdfError: The description is malformed; the message contains file, line, element and cause.
+            InvalidArgumentError: `root` is not a kind of root, or the file gives the robot a moving root already, or
+                the file is xacro, which `from_file` reads.
+            ConfigurationError: `joints` is not a valid joint file, or does not fit the robot; the message contains
+                file, line and key.
+            NotFoundError: The file does not exist.
+            ResourceExhaustedError: The file or text is larger than `limits`.
         """
         is_text = isinstance(source, str | bytes | os.PathLike)
         if is_text and str(source).endswith(xacro.SUFFIX):
@@ -151,24 +153,25 @@ class Robot(RobotQueries):
         mimic: bool = True,
         arguments: Mapping[str, str] | None = None,
     ) -> Robot:
-        """Reads a robot from a file of URDF, MuJoCo's MJCF, SDFormat or xacro; the format is determined by the
-        file.
+        """Reads a robot from a file of URDF, MuJoCo's MJCF, SDFormat or xacro; the format is determined by the file.
 
         Args:
-            path: The file. One named `*.xacro` is a program: it is run, and may read whatever its user may.
-            root: As of `from_urdf`, like `limits`, `joints` and `mimic`.
-            limits: Of all its files together.
-            joints: A YAML file on what its joints do by themselves.
+            path: The file. A file named `*.xacro` is a program: it is run, and may read all files that its user may.
+            root: See `from_urdf`, also for `limits`, `joints` and `mimic`.
+            limits: The largest total size of all its files.
+            joints: A YAML file with passive joint properties.
             mimic: Whether joints that mimic others follow them.
-            arguments: Of a xacro file, by their names.
+            arguments: The arguments of a xacro file, by name.
 
         Raises:
-            UrdfError: It is malformed, or has what cannot be carried over; names file, line, element and cause.
-            InvalidArgumentError: There is no such kind of root, or arguments for what takes none.
-            ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
-            NotFoundError: There is no such file.
-            UnimplementedError: It is of xacro, and that package is not installed.
-            ResourceExhaustedError: It is larger than `limits`.
+            UrdfError: The file is malformed, or contains an element that cannot be represented; the message contains
+                file, line, element and cause.
+            InvalidArgumentError: `root` is not a kind of root, or `arguments` are given for a file without arguments.
+            ConfigurationError: `joints` is not a valid joint file, or does not fit the robot; the message contains
+                file, line and key.
+            NotFoundError: The file does not exist.
+            UnimplementedError: The file is xacro, and the package xacro is not installed.
+            ResourceExhaustedError: The files are larger than `limits`.
         """
         return cls(reading.completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic))
 
@@ -182,27 +185,28 @@ class Robot(RobotQueries):
         joints: str | os.PathLike[str] | None = None,
         mimic: bool = True,
     ) -> Robot:
-        """The robot that a text of URDF, MJCF or SDFormat describes. No file is opened but `joints`, and nothing is
-        run, so it is the one for text from strangers: one with includes is refused, and xacro is URDF with parts
-        missing. The rest as of `from_file`.
+        """Reads a robot from a text of URDF, MJCF or SDFormat; see `from_file`.
+
+        Safe for untrusted text: opens no file except `joints`, runs nothing, and refuses includes. Xacro text is not
+        expanded, so it is an incomplete URDF.
         """
         return cls(reading.completed(reading.read_text(text, limits=limits), root, joints, mimic))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
-        return type(self), (self._description,), known  # what takes a while to know goes along
+        return type(self), (self._description,), known  # properties that take long to compute are included
 
     @property
     def gravity(self) -> Array:
-        """(3,) m/s^2, world axes: what acts where a call says none. Of many robots it may have leading axes."""
+        """(3,) m/s^2 in world axes, used by calls without a gravity. It may have leading axes for several robots."""
         return self._gravity
 
     @property
     def as_described(self) -> Description:
-        """The robot in the words of a file, for what reads such files.
+        """The description of the robot, as read from a file.
 
         Raises:
-            UnimplementedError: No file says it: joints are locked by an overlay, or it is many robots.
+            UnimplementedError: No file can describe it: an overlay locks joints, or its numbers have leading axes.
         """
         return self._description
 
@@ -213,39 +217,41 @@ class Robot(RobotQueries):
 
     @property
     def lead(self) -> tuple[int, ...]:
-        """The leading axes of its numbers, gravity's among them: () of one robot."""
+        """The leading axes of the robot's numbers, including gravity; () for a single robot."""
         return broadcast({"the robot's numbers": self._tree.lead, "its gravity": self._gravity.shape[:-1]})
 
     @property
     def bodies(self) -> Weld:
-        """The bodies that move against each other, and where each link went."""
+        """The moving bodies, and the body of each link."""
         return self._weld
 
     @cached_property
     def bare(self) -> Robot:
-        """The same robot, its joints doing nothing by themselves: what answers where `passive` is False. It has kernels
-        of its own, made when asked for; itself, where its joints do nothing anyway.
+        """This robot without passive forces, used if `passive` is False; itself if it has no passive forces.
+
+        It has its own kernels, made on first use.
         """
         return type(self)(bare(self._description)) if self._tree.passive.acts else self
 
     def acting(self, row: Row, method: str, passive: bool) -> Robot:
-        """Who answers: this robot, or where that makes a difference and `passive` is False the bare one.
+        """Returns this robot, or the one without passive forces if `passive` is False and this makes a difference.
 
         Args:
-            row: Of the table.
-            method: Which of a query's kernels.
-            passive: Whether what joints do by themselves acts.
+            row: The row of the table.
+            method: The choice of the option that selects the kernel.
+            passive: Whether passive forces act.
         """
         return self if self._acts(row, method, passive) else self.bare
 
     def _acts(self, row: Row, method: str, passive: bool) -> bool:
-        """Whether this robot answers, and not the bare one."""
+        """Whether `acting` returns this robot."""
         return passive or (isinstance(row, Query) and not row.passive[method] & self._tree.passive.acts)
 
     @property
     def certificates(self) -> Mapping[str, Certificate]:
-        """How the kernels made so far did against the tree as given, by kernel; `prepare` makes them. Those of the bare
-        tree are called `.. (bare)`.
+        """Certificates of the kernels made so far, by kernel; `prepare` makes kernels.
+
+        Names of kernels without passive forces end with ` (bare)`.
         """
         own = self._library.certificates
         if self.__dict__.get("bare", self) is self:
@@ -255,7 +261,7 @@ class Robot(RobotQueries):
 
     @property
     def receipt(self) -> Receipt:
-        """What the import kept, merged, defaulted, dropped and doubted, and the certificates of the kernels so far."""
+        """The receipt of the import (see `import_receipt`), with the certificates of the kernels made so far."""
         return self._import_receipt.with_certificates(
             {name: certificate.to_dict() for name, certificate in self.certificates.items()},
             [note for certificate in self.certificates.values() for note in certificate.notes()],
@@ -267,28 +273,28 @@ class Robot(RobotQueries):
 
     @property
     def description(self) -> RobotDescription:
-        """What a client needs to know of the robot; with the certificates of the kernels made so far."""
+        """The description for clients, with the certificates of the kernels made so far."""
         certificates = {name: found.to_dict() for name, found in self.certificates.items()}
         return msgspec.structs.replace(self._about, certificates=certificates)
 
     def share(self, robots: Iterable[Robot]) -> None:
-        """Has it use the kernels of one of these robots, where it is laid over the same one."""
+        """Uses the kernels of one of these robots if both are overlaid on the same robot; else does nothing."""
 
     def close(self) -> None:
-        """Nothing is held open; here so that control code treats local and remote robots alike."""
+        """Does nothing; exists so that control code can treat local and remote robots alike."""
 
     def prepare(
         self, queries: Iterable[str] | None = None, progress: Callable[[str, float], None] | None = None
     ) -> None:
-        """Makes kernels now, so that no later call waits for a compiler.
+        """Makes kernels, so that later calls do not wait for the compiler.
 
         Args:
-            queries: Names from the table, and of the purposes `control`, `verify`, `simulate` (see `preparation`); None
-                is `control`, all that control loops ask. Each in every method, without external wrenches.
-            progress: Called after each kernel with its name and the seconds it took.
+            queries: Names of queries, and of the purposes `control`, `verify` and `simulate` (see `preparation`). None
+                means `control`, the queries of control loops. All methods are made, without external wrenches.
+            progress: Called after each kernel with its name and the time it took in seconds.
 
         Raises:
-            InvalidArgumentError: There is no query and no purpose of that name.
+            InvalidArgumentError: There is no query or purpose of that name.
         """
         names = ["control"] if queries is None else [queries] if isinstance(queries, str) else list(queries)
         for row, method in preparation.chosen(names):
@@ -300,16 +306,16 @@ class Robot(RobotQueries):
             if progress is not None:
                 progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
-        _ = self.massless_joint  # it takes a while to know
+        _ = self.massless_joint  # slow to compute, so computed here
 
     def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
-        """Whether a kernel is in this process, so that it takes neither a compiler nor the store to answer.
+        """Whether a kernel is in this process, so that a call needs neither the compiler nor the store.
 
         Args:
-            row: As for `load_kernel`, like the others.
-            method: Which of the row's kernels.
+            row: The row of the table.
+            method: The choice of the option that selects the kernel; "" if there is a single kernel.
             variant: Its optional inputs.
-            passive: The one in which what joints do by themselves acts.
+            passive: Whether passive forces act.
         """
         if row.constant or self._is_refused(row, method):
             return True
@@ -357,21 +363,21 @@ class Robot(RobotQueries):
             name: The name of the new robot; None: this robot's name.
 
         Raises:
-            InvalidArgumentError: A number is of the wrong type, shape or size, or contradicts another; `path` says
-                which.
-            NotFoundError: There is no link or joint of a name.
+            InvalidArgumentError: A number has the wrong type, shape or size, or contradicts another; `path` names
+                it.
+            NotFoundError: The robot has no link or joint of that name.
         """
         return self._with_numbers(altered(self._tree, self._weld, overlay, "overlay"), name)
 
     def overlay_of(self, others: Robot | Sequence[Robot]) -> Overlay:
-        """The overlay with which this robot is another one of the same links and joints, or several along a leading
-        axis: thousands of edited files, say, read with `from_urdf`, to be asked in one call.
+        """Returns the overlay that turns this robot into `others`, which have the same links and joints.
 
-        Limits are no numbers of an overlay: they stay this robot's.
+        For several robots, such as thousands of edited files read with `from_urdf`, the numbers have a leading axis, so
+        that one call evaluates all of them. Limits are not part of an overlay: the overlaid robot keeps its own.
 
         Raises:
-            InvalidArgumentError: One of them has other links, joints, places or locks than this robot or the first of
-                them, or is many robots already; says which.
+            InvalidArgumentError: One of `others` has other links, joints, positions or locks than this robot or the
+                first of `others`, or has leading axes already; the message names it.
         """
         alone = isinstance(others, Robot)
         robots = [others] if isinstance(others, Robot) else [*others]
@@ -383,23 +389,22 @@ class Robot(RobotQueries):
 
     @property
     def _numbers(self) -> AlteredTrees:
-        """Its own, as an overlay would have them."""
+        """The trees and gravity of this robot."""
         return AlteredTrees(self._tree, self._weld, self._gravity)
 
     def with_payload(self, payload: Payload) -> Robot:
-        """This robot with one more body, welded to a link: `overlaid` with that alone.
+        """Returns this robot with one more body, welded to a link: `overlaid` with a single payload.
 
         Raises:
-            NotFoundError: There is no link of that name.
+            NotFoundError: The robot has no link of that name.
             InvalidArgumentError: The mass is not positive, or the inertia is not physical.
         """
         return self._with_numbers(carrying(self._tree, self._weld, payload, "payload"))
 
     def _with_numbers(self, altered: AlteredTrees, name: str | None = None) -> Robot:
-        """An `engine.overlaid.Overlaid`.
+        """Returns an `engine.overlaid.Overlaid`.
 
-        It is a robot itself, which may be overlaid again: the two classes need each other, and would be one module but
-        for its length. So this import is late, and the only one of its kind.
+        The two classes need each other, so this import is late.
         """
         module = importlib.import_module("dyn_service.engine.overlaid")
         made: Robot = module.Overlaid(self, altered, name)
@@ -408,14 +413,14 @@ class Robot(RobotQueries):
     def evaluate(
         self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The outputs of one row of the table, by name; what the methods return, before it is unpacked.
+        """Returns the outputs of one row of the table, by name.
 
         Raises:
             UnimplementedError: There is no such query.
-            InvalidArgumentError: An input or option is missing, unknown, or of the wrong shape, type or value; `path`
+            InvalidArgumentError: An input or option is missing, unknown, or has the wrong shape, type or value; `path`
                 names it.
-            NotFoundError: A link or joint of that name does not exist.
-            FailedPreconditionError: Forward dynamics has no answer: a massless branch moves.
+            NotFoundError: The robot has no link or joint of that name.
+            FailedPreconditionError: Forward dynamics has no solution because a moving branch has no mass.
         """
         row = row_of(query)
         check_names(row, inputs)
@@ -446,7 +451,7 @@ class Robot(RobotQueries):
             self._shortened[row.name] = there
 
     def _signatures_of(self, row: Query, method: str, variant: Variant) -> tuple[Signature, ...]:
-        """Of the kernels that an answer takes: with external wrenches also the links' poses, for the axes of frames."""
+        """Returns the signatures of the kernels of a call: with external wrenches also that of the links' poses."""
         kernel = self.signature(row, method, variant)
         return (kernel, self.signature(QUERIES["link_poses"], "")) if variant.wrenches else (kernel,)
 
@@ -457,10 +462,10 @@ class Robot(RobotQueries):
         kernel does not accept unchanged; these take the slow path.
 
         Args:
-            row: Of the table.
-            method: Which of its kernels.
-            plain: Whether it answers without external wrenches.
-            pushed: Whether it answers with them.
+            row: The row of the table.
+            method: The choice of the option that selects the kernel.
+            plain: Whether to accept calls without external wrenches.
+            pushed: Whether to accept calls with external wrenches.
         """
         signature = self.signature(row, method)
         kernel, single = (self._kernel(signature), self._library.single_state(signature)) if plain else (None, None)
@@ -480,7 +485,7 @@ class Robot(RobotQueries):
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
         robot = self.asked(entry, arguments)
-        # Where a gravity is given, the robot's own, which may be many, does not act.
+        # A gravity in the arguments replaces the robot's own, which may have leading axes.
         lead = robot.lead if arguments.get("gravity") is None else robot.tree.lead
         for parameter, name in entry.parameters.items():
             if name in entry.of_kind("position") and lead:
@@ -488,15 +493,17 @@ class Robot(RobotQueries):
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:
-        """Who answers a computation: this robot, or as the arguments that say so have it. They are taken away.
+        """Returns the robot of a computation: this robot with the overlay, payload and `passive` of the arguments.
+
+        Removes these arguments.
 
         Args:
-            row: Of the table.
+            row: The row of the table.
             arguments: Inputs and options by their names on the wire, or the method's arguments.
 
         Raises:
             InvalidArgumentError: An argument is invalid or contradicts another.
-            NotFoundError: It names a link or a joint that the robot does not have.
+            NotFoundError: The robot has no link or joint of that name.
         """
         robot, passive = self, True
         if row.leaves_out is not None:
@@ -513,7 +520,7 @@ class Robot(RobotQueries):
         return robot.acting(row, "", passive)
 
     def _hold_still(self, row: Computation, arguments: dict[str, Any]) -> None:
-        """Takes the efforts of joints that are locked from the arguments of a computation; refuses their motion."""
+        """Sets the efforts of locked joints to 0 in the arguments of a computation; refuses motions of these joints."""
 
     def _evaluate(self, row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         chosen = checked_options(row, options)
@@ -551,7 +558,7 @@ class Robot(RobotQueries):
         return outputs
 
     def _otherwise(self, row: Query, inputs: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request with an overlay: that of the robot as the overlay has it."""
+        """Returns the outputs of a request with an overlay."""
         name = row.overlay or ""
         path, overlay = f"inputs.{name}", inputs[name]
         view = self._with_numbers(altered(self._tree, self._weld, overlay, path))
@@ -560,7 +567,7 @@ class Robot(RobotQueries):
         return view._evaluate(row, rest, chosen)
 
     def _check_once(self, row: Row, overlay: Overlay, path: str, inputs: Mapping[str, Any], passive: bool) -> None:
-        """Refuses an overlay that says what another argument says too, or leaves out."""
+        """Refuses an overlay that contradicts another argument."""
         gravity = row.first("gravity")
         if overlay.gravity is not None and gravity is not None and inputs.get(gravity) is not None:
             raise InvalidArgumentError(
@@ -573,14 +580,14 @@ class Robot(RobotQueries):
             )
 
     def _parameters(self, row: Query) -> dict[str, Array]:
-        """The numbers of the robot as inputs of a kernel that takes them, by operand."""
+        """Returns the numbers of the robot as inputs of a parametric kernel, by operand."""
         return {}
 
     def _check_still(self, row: Query, arguments: Mapping[str, Array]) -> None:
-        """Refuses motions of joints that are locked."""
+        """Refuses motions of locked joints."""
 
     def _constant(self, row: Query, chosen: Mapping[str, Any]) -> dict[str, Any]:
-        """What does not depend on a state is asked of the tree itself, once per call."""
+        """Returns outputs that do not depend on a state, computed from the tree in each call."""
         module, _, name = row.kernels[""].partition(".")
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
         options = {name: value for name, value in chosen.items() if name != row.rows}
@@ -611,11 +618,11 @@ class Robot(RobotQueries):
 
     @property
     def sizes(self) -> Sizes:
-        """The dimensions that the shapes in the table speak of; `nb` as where bodies are links."""
+        """The dimensions in the shapes of the table, with `nb` for trees whose bodies are links."""
         return self._rows.sizes
 
     def _argument(self, row: Query, name: str, value: Any) -> Array:
-        """An input as an array of doubles, its core shape checked."""
+        """Returns an input as an array of doubles with checked core shape."""
         if value is None:
             if name not in row.optional:
                 raise needed(row, name)
@@ -627,7 +634,7 @@ class Robot(RobotQueries):
         return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
     def _is_refused(self, row: Query, method: str) -> bool:
-        """Whether there is no answer, and so no kernel, because joints follow others."""
+        """Whether there is no result, and so no kernel, because joints follow others."""
         return method in row.alone and self._tree.coupled
 
     def _refuse_led(self, row: Query, method: str) -> None:
@@ -640,17 +647,17 @@ class Robot(RobotQueries):
             )
 
     def _left_out_of(self, row: Query) -> dict[str, Array]:
-        """The optional inputs, except wrenches and overlays, in order."""
+        """Returns the default values of the optional inputs except wrenches and overlays, in order."""
         left_out = row.optional - {row.wrenches, row.overlay}
         return {name: self._left_out(row, name) for name in row.inputs if name in left_out} | self._parameters(row)
 
     def _left_out(self, row: Query, name: str) -> Array:
-        """What an input is that was left out; never wrenches."""
+        """Returns the default value of an input other than wrenches."""
         default = row.inputs[name].default
         return self._gravity if default is None else self._defaults.setdefault(default, np.array(default))
 
     def _is_singular(self, row: Query, method: str) -> bool:
-        """Whether there is no answer, and so no kernel, because it solves with a mass matrix that is singular."""
+        """Whether there is no result, and so no kernel, because the mass matrix to invert is singular."""
         return method in row.inverts and self.massless_joint is not None
 
     def _refuse_massless(self, row: Query, method: str) -> None:
@@ -662,24 +669,26 @@ class Robot(RobotQueries):
 
     @cached_property
     def massless_joint(self) -> str | None:
-        """The movable joint nearest the leaves whose branch has no inertia along it, in any configuration."""
+        """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None."""
         return massless_joint(self._weld.tree)
 
     def singular_joint(self, q: ArrayLike) -> str | None:
-        """The movable joint nearest the leaves whose branch has no inertia along it at `q`; None: M(q) is regular.
+        """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`, or None.
+
+        None means that M(q) is regular.
 
         Args:
-            q: (nq,) positions, of a size at which nothing overflows.
+            q: (nq,) positions, small enough that nothing overflows.
         """
         return singular_joint(self._weld.tree, np.asarray(q, dtype=np.float64))
 
     @cached_property
     def _link_marks(self) -> dict[str, Array]:
-        """What a kernel takes for each link's name."""
+        """The input of a kernel for each link's name."""
         return {name: marks("link", name, self.link_names, self.name, "") for name in self.link_names}
 
     def _rotations(self, q: Array) -> Array:
-        """R_WL of every link, (..., nl, 3, 3)."""
+        """Returns R_WL of every link, (..., nl, 3, 3)."""
         rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
         return rotations
 

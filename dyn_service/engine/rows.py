@@ -1,7 +1,7 @@
 """The rows of results: their number, their names, and the axes of their vectors.
 
-A row may belong to a link, a URDF joint, a moving body, or a pair of moving bodies of which one is the other or carries
-it: a block of an influence operator, which takes the axes of its column to those of its row.
+A row may belong to a link, a URDF joint, a moving body, or a pair of moving bodies: a body and itself or one that
+carries it. A pair is a block of an influence operator, which maps the axes of its column to those of its row.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from dyn_service.support.suggestions import did_you_mean
 
 
 class Rows:
-    """Of one robot.
+    """The rows of one robot.
 
-    sizes: `nb` as where bodies are links.
+    sizes: with `nb` for trees whose bodies are links.
 
     Args:
         links: The tree with one body per link.
-        moving: The tree of what moves, its bodies in the order of the joints that move.
+        moving: The tree of the moving bodies, in the order of the moving joints.
     """
 
     def __init__(self, links: Tree, moving: Tree) -> None:
         joints, parents = links.moving_joints, moving.parent
-        carried: list[int] = []  # bodies from the root to each, itself among them
+        carried: list[int] = []  # number of bodies from the root to each, including it
         for parent in parents:
             carried.append(1 + (carried[parent] if parent >= 0 else 0))
         self.sizes = Sizes(
@@ -54,7 +54,7 @@ class Rows:
             ("nm", "parent"): tuple(joints[p] if p >= 0 else "" for p in parents),
         }
         link = links.movable
-        self._links: dict[tuple[str, str], list[int]] = {  # whose axes; -1 is the world
+        self._links: dict[tuple[str, str], list[int]] = {  # the link whose axes are used; -1 is the world
             ("nl", "row"): list(range(len(links))),
             ("nj", "row"): [i for i, name in enumerate(links.joints) if name],
             ("nr", "row"): [i for i in link for _ in range(links.inboard[i].nv)],
@@ -65,7 +65,7 @@ class Rows:
 
     @cached_property
     def _pairs(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[int]]]:
-        """Names and links of pairs, by `row` and `column`. They may be millions, so they are made when asked for."""
+        """Names and links of pairs, by `row` and `column`. Created on first use, since there may be millions."""
         places = dict(zip(("row", "column"), zip(*pairs(self._moving), strict=True), strict=False))
         names = {of: tuple(self._joints[i] for i in places.get(of, ())) for of in ("row", "column")}
         return names, {of: [self._movable[i] for i in places.get(of, ())] for of in ("row", "column")}
@@ -77,13 +77,13 @@ class Rows:
         return self._pairs[1][of] if dimension == "na" else self._links[dimension, of]
 
     def labels(self, row: Query) -> dict[str, tuple[str, ...]]:
-        """The names of a query's labels, as far as they depend on the robot only."""
+        """Returns the names of a query's labels that depend on the robot only."""
         found = {label: self._name(names.dimension, names.of) for label, names in row.labels.items()}
         return {label: names for label, names in found.items() if names is not None}
 
     def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
         """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
-        R = np.concatenate([R, np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))], axis=-3)  # at -1 the world's
+        R = np.concatenate([R, np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))], axis=-3)  # index -1 is the world
         for name, spec in row.outputs.items():
             core = len(spec.shape)
             whose = ("",) * (core - 2) + ("row",) if spec.turned is True else spec.turned or ()
@@ -93,10 +93,10 @@ class Rows:
                     outputs[name] = _turned(outputs[name], axis, of_rows, core)
 
     def select(self, outputs: dict[str, Any], row: Query, chosen: Mapping[str, Any], robot: str) -> None:
-        """Leaves those of the links or joints that an option names, in that order, where it names some; in place.
+        """Selects the rows of the links or joints named in an option, in that order, in place.
 
         Raises:
-            NotFoundError: The robot has none of a name; `path` says which one.
+            NotFoundError: The robot has no link or joint of that name; `path` contains its index.
         """
         wanted = None if row.rows is None else chosen[row.rows]
         if wanted is None:
@@ -119,7 +119,7 @@ class Rows:
 
 
 def _turned(array: Array, axis: int, R: Array, core: int) -> Array:
-    """An array whose core begins with its rows, the vectors along one of its `core` axes turned row by row."""
+    """Returns an array with the vectors along one of its `core` axes rotated row by row; rows are core axis 0."""
     vectors = np.moveaxis(array, axis, -1)
     for _ in range(core - 2):
         R = np.expand_dims(R, -3)

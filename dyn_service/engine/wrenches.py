@@ -17,16 +17,16 @@ from dyn_service.model.welding import Weld
 def link_wrenches(
     wrenches: Wrench | Sequence[Wrench], index: Callable[[str, str], int], rotations: Callable[[], Array]
 ) -> list[tuple[int, Array, Array]]:
-    """Link, torque (..., 3) and force (..., 3) of each wrench, at the link's origin in the link's axes.
+    """Returns link, torque (..., 3) and force (..., 3) of each wrench, at the link's origin in the link's axes.
 
     Args:
-        wrenches: As the caller gave them.
-        index: The link of a name; the second argument says where the name stands, for its error.
-        rotations: R_WL of every link, (..., nl, 3, 3); asked for only where a frame other than the link's own is named.
+        wrenches: The wrenches from the caller.
+        index: Returns the index of a link by name; the second argument is the path of the name, for errors.
+        rotations: Returns R_WL of every link, (..., nl, 3, 3); called only for frames other than the link's own.
 
     Raises:
-        InvalidArgumentError: A wrench, torque, force or point of the wrong type or shape.
-        NotFoundError: From `index`.
+        InvalidArgumentError: A wrench, torque, force or point has the wrong type or shape.
+        NotFoundError: Raised by `index`.
     """
     acting: list[tuple[int, Array, Array]] = []
     R_WL: Array | None = None
@@ -60,12 +60,12 @@ def link_wrenches(
 
 
 def on_links(wrenches: list[tuple[int, Array, Array]], tree: Tree) -> Array:
-    """(..., nl, 6): [torque; force] on each link, at its origin in its axes."""
+    """Returns [torque; force] on each link, at its origin in its axes, (..., nl, 6)."""
     return _summed([(link, np.concatenate([torque, force], axis=-1)) for link, torque, force in wrenches], len(tree))
 
 
 def on_bodies(wrenches: list[tuple[int, Array, Array]], weld: Weld) -> Array:
-    """(..., nb, 6): [torque; force] on each moving body; what acts on unmoving links the world carries."""
+    """Returns [torque; force] on each moving body, (..., nb, 6); wrenches on fixed links are ignored."""
     moving = []
     for link, torque, force in wrenches:
         if weld.body[link] >= 0:
@@ -76,7 +76,7 @@ def on_bodies(wrenches: list[tuple[int, Array, Array]], weld: Weld) -> Array:
 
 
 def places(tree: Tree, weld: Weld, *, links: bool) -> list[Place]:
-    """Of every link, where a wrench on it goes: what `on_links` and `on_bodies` do, for the call of one state."""
+    """Returns the body of a wrench on each link: `on_links` or `on_bodies` for the call of one state."""
     if links:
         return [Place(link) for link in range(len(tree))]
     return [
@@ -93,13 +93,13 @@ def _summed(wrenches: list[tuple[int, Array]], bodies: int) -> Array:
 
 
 def _cross(a: Array, b: Array) -> Array:
-    """a x b, to the bits of NumPy's, which takes five times as long for one state."""
+    """Returns a x b, to the last bit as `numpy.cross`, which takes five times as long for one state."""
     (a0, a1, a2), (b0, b1, b2) = ((x[..., 0], x[..., 1], x[..., 2]) for x in (a, b))
     crossed: Array = np.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=-1)
     return crossed
 
 
 def turn(R: Array, x: Array) -> Array:
-    """R x over leading axes. Written out: a BLAS product may round differently alone and in a batch."""
+    """Returns R x over leading axes, written out because BLAS may round one state and a batch differently."""
     turned: Array = R[..., :, 0] * x[..., 0:1] + R[..., :, 1] * x[..., 1:2] + R[..., :, 2] * x[..., 2:3]
     return turned
