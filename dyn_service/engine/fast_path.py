@@ -32,8 +32,8 @@ def common_call(
     Args:
         row: The row of the table.
         kernel: The gufunc, for batches and for everything that NumPy converts to an array; None if it is not loaded.
-        single: The call for one state in arrays; None if there is none.
-        push: The call for one state with external wrenches; None if there is none.
+        single: The call for one state in arrays, if it exists.
+        push: The call for one state with external wrenches, if it exists.
         left_out: The default values of the optional inputs.
         labels: The names of the result's rows.
         named: By index, the required arguments that are names, and the kernel's input for each name.

@@ -161,7 +161,7 @@ class Overlaid(Robot):
             return
         if row.of_kind("motions"):
             raise InvalidArgumentError(
-                f"{row.name} takes no locked joints: prescribe them to stand still", path="overlay.locked"
+                f"{row.name} does not accept locked joints: prescribe them to stand still", path="overlay.locked"
             )
         for name, value in arguments.items():
             spec = row.inputs.get(row.parameters.get(name) or name)

@@ -110,7 +110,8 @@ def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
         different = _different(tree, other) or (_differently_locked(others[0].tree, other) if k else "")
         if different:
             raise InvalidArgumentError(
-                f"robot '{other.name}' is no overlay of robot '{tree.name}': its {different}", path=f"others[{k}]"
+                f"robot '{other.name}' cannot be expressed as an overlay of robot '{tree.name}': its {different}",
+                path=f"others[{k}]",
             )
     links, joints = {}, {}
     for i, name in enumerate(tree.links):
@@ -123,8 +124,8 @@ def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
         if any(value is not None for value in said.values()):
             if any(each.mass == 0.0 for each in bodies):
                 raise InvalidArgumentError(
-                    f"link '{name}' of robot '{tree.name}' has no mass in some and mass in others: an overlay takes "
-                    "none away",
+                    f"link '{name}' of robot '{tree.name}' has no mass in some of the robots: an overlay cannot "
+                    "remove mass",
                     path="others",
                 )
             links[name] = Inertial(**said)
@@ -143,8 +144,8 @@ def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
             values = _stacked(mine, theirs)
             if values is not None and (values != values[..., :1]).any():
                 raise InvalidArgumentError(
-                    f"joint '{tree.joints[i]}' has a {key} for each of its ways to move in some of the others, and an "
-                    "overlay says one for all of them",
+                    f"joint '{tree.joints[i]}' has several values of {key} in some of the others, and an overlay "
+                    "contains one per joint",
                     path="others",
                 )
             given[key] = None if values is None else values[..., 0]
@@ -162,31 +163,31 @@ def _stacked(own: Any, theirs: Sequence[Any]) -> Array | None:
 
 
 def _different(tree: Tree, other: Tree) -> str:
-    """Describes the first difference between two trees that an overlay cannot express; "" if there is none."""
+    """Describes the first difference between two trees that an overlay cannot express; "" if they are equal."""
     if other.lead:
-        return f"numbers have leading axes {other.lead}: it is many robots, and one is expected"
+        return f"numbers have leading axes {other.lead}, expected none"
     names = (("links", tree.links, other.links), ("joints", tree.joints, other.joints))
     for what, own, theirs in names:
         if own != theirs:
             return f"{what} are {', '.join(filter(None, theirs))}, expected {', '.join(filter(None, own))}"
     for i, joint in enumerate(tree.inboard):
-        told = f"joint '{tree.joints[i] or tree.links[i]}'"
+        label = f"joint '{tree.joints[i] or tree.links[i]}'"
         twin = other.inboard[i]
         if (tree.parent[i], joint.type, joint.ratio) != (other.parent[i], twin.type, twin.ratio):
-            return f"{told} is of type {twin.type} on another link, or follows otherwise"
+            return f"{label} (type {twin.type}) has another type, parent link or mimic multiplier"
         pairs = zip(
             (*joint.numbers, tree.rotation[i], tree.origin[i]),
             (*twin.numbers, other.rotation[i], other.origin[i]),
             strict=True,
         )
         if not all(np.array_equal(one, two) for one, two in pairs):
-            return f"{told} stands, or moves, otherwise"
+            return f"{label} has another origin, axis, pitch or offset"
     lost = tree.locked_joints - other.locked_joints
     return f"joint '{min(lost)}' is not locked" if lost else ""
 
 
 def _differently_locked(first: Tree, other: Tree) -> str:
-    """Describes the first joint that is locked in only one of two trees; "" if there is none."""
+    """Describes the first joint that is locked in only one of two trees; "" if the locks agree."""
     apart = first.locked_joints ^ other.locked_joints
     if not apart:
         return ""
@@ -265,21 +266,22 @@ class _Reader:
             joint = self._joint(name, place)
             leader = tree.joints[tree.leader[joint]]
             if leader != name:
-                raise self._refused(place, f"joint '{name}' follows '{leader}', and is locked where that is: name it")
+                raise self._refused(place, f"joint '{name}' follows '{leader}': lock '{leader}' instead")
         still = {*names, *tree.locked_joints}
         for name in overlay.joints:
             leader = tree.joints[tree.leader[self._joints[name]]]
             if leader in still:
-                what = f"joint '{name}' is locked" if leader == name else f"joint '{name}' follows '{leader}', locked"
-                out = "one of the two" if leader in names else "its numbers"
-                raise self._refused(f".joints.{name}", f"{what}, and does nothing by itself: leave {out} out")
+                what = "is locked" if leader == name else f"follows '{leader}', which is locked"
+                out = "its numbers or the lock" if leader in names else "its numbers"
+                why = f"joint '{name}' {what}, so its passive properties have no effect: omit {out}"
+                raise self._refused(f".joints.{name}", why)
         return list(names)
 
     def numbers(self, value: Any, place: str, core: tuple[int, ...]) -> Array:
         """Returns an array of finite numbers with core shape `core`."""
         array = numbers(value)
         if array is None or array.shape[max(array.ndim - len(core), 0) :] != core or not np.isfinite(array).all():
-            shape = f"of shape (..., {', '.join(map(str, core))})" if core else "a number, or an array of such"
+            shape = f"of shape (..., {', '.join(map(str, core))})" if core else "a number or an array of numbers"
             raise self._wrong(place, f"must be finite numbers {shape}" if core else f"must be {shape}", value)
         lead = array.shape[: array.ndim - len(core)]
         if lead:
@@ -302,12 +304,12 @@ class _Reader:
         return float(array) if not array.ndim else array
 
     def _matrix(self, value: Any, place: str) -> Array:
-        """An inertia that a body can have, (..., 3, 3)."""
+        """Returns a physically possible inertia, (..., 3, 3)."""
         array = self.numbers(value, place, (3, 3))
         size = np.abs(array).max(axis=(-2, -1), initial=0.0)
         one = array / np.where(size == 0.0, 1.0, size)[..., None, None]  # so that nothing leaves the range of doubles
         if (np.abs(one - one.mT) > _SYMMETRY).any():
-            raise self._refused(place, "must be symmetric, found one that is not")
+            raise self._refused(place, "must be symmetric, found an asymmetric matrix")
         # No second moment, tr(I) / 2 - I, is negative; then no moment, the sum of two of them, is either.
         half = np.trace(one, axis1=-2, axis2=-1)[..., None, None] / 2 * np.eye(3)
         good = above(half - one, -MOMENTS) | (size == 0.0)
@@ -316,14 +318,14 @@ class _Reader:
             a, b, c = (principal_moments(worst) * float(scale)).tolist()
             why = f"one of them is {a:g}" if a < 0.0 else "the largest exceeds the others' sum"
             raise self._refused(
-                place, f"must be one that a body can have, found principal moments {a:.4g}, {b:.4g}, {c:.4g}: {why}"
+                place, f"must be physically possible, found principal moments {a:.4g}, {b:.4g}, {c:.4g}: {why}"
             )
         return array
 
     def _inertial(self, said: Inertial, own: BodyInertia, place: str) -> BodyInertia:
         mass = own.mass if said.mass is None else self._mass(said.mass, f"{place}.mass")
         if not np.all(mass):
-            raise self._refused(f"{place}.mass", "must be said: the link has none of its own")
+            raise self._refused(f"{place}.mass", "must be given: the link has no mass")
         com = own.com if said.com is None else self.numbers(said.com, f"{place}.com", (3,))
         _, axes, inertia = own.centre or (com, None, own.about_com)
         if said.inertia is not None:

@@ -571,11 +571,11 @@ class Robot(RobotQueries):
         gravity = row.first("gravity")
         if overlay.gravity is not None and gravity is not None and inputs.get(gravity) is not None:
             raise InvalidArgumentError(
-                f"{gravity} is said twice, by itself and in the overlay: leave one out", path=f"{path}.gravity"
+                f"{gravity} is given twice, as an argument and in the overlay: omit one", path=f"{path}.gravity"
             )
         if overlay.joints and not passive:
             raise InvalidArgumentError(
-                f"the overlay says what joints do by themselves, and {row.leaves_out}=False that they do nothing",
+                f"the overlay contains passive joint properties, which {row.leaves_out}=False switches off",
                 path=f"{path}.joints",
             )
 
@@ -642,8 +642,8 @@ class Robot(RobotQueries):
             what = f"{row.name} with {row.selector}='{method}'" if row.selector else row.name
             name, led = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
             raise FailedPreconditionError(
-                f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{led.joint}', and in (19b) the "
-                "joints yield each by itself; it has one for the robot without mimic"
+                f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{led.joint}', and (19b) "
+                "requires independent joints; load the robot without mimic"
             )
 
     def _left_out_of(self, row: Query) -> dict[str, Array]:
@@ -663,7 +663,7 @@ class Robot(RobotQueries):
     def _refuse_massless(self, row: Query, method: str) -> None:
         if self._is_singular(row, method):
             raise FailedPreconditionError(
-                f"{row.name} has no answer for robot '{self.name}': what moves with joint '{self.massless_joint}' has "
+                f"{row.name} has no answer for robot '{self.name}': the branch of joint '{self.massless_joint}' has "
                 "no inertia along it, so no finite effort gives a finite acceleration"
             )
 

@@ -191,8 +191,8 @@ def test_others_that_no_overlay_makes() -> None:
     locked, sliding = (said(Overlay(locked=[name]), own)._replace(gravity=own.gravity) for name in ("turn", "slide"))
     many = said(Overlay(Payload("arm", [1.0, 2.0])), own)._replace(gravity=own.gravity)
     cases: list[tuple[AlteredTrees, list[AlteredTrees], str, str]] = [
-        (own, [trees(described(multiplier=3.0))], "joint 'follow' is of type revolute on another link, or f", "[0]"),
-        (own, [own, trees(described(at="0 0 2"))], "joint 'turn' stands, or moves, otherwise", "[1]"),
+        (own, [trees(described(multiplier=3.0))], r"joint 'follow' \(type revolute\) has another type", "[0]"),
+        (own, [own, trees(described(at="0 0 2"))], "joint 'turn' has another origin", "[1]"),
         (own, [own, trees(described(tool=0.0))], "link 'tool' of robot 'r' has no mass in some", ""),
         (own, [own, many], r"numbers have leading axes \(2,\)", "[1]"),
         (own, [locked, own], "joint 'turn' is not locked, unlike that of 'r'", "[1]"),
@@ -207,7 +207,7 @@ def test_others_that_no_overlay_makes() -> None:
     massless = trees(described(tool=0.0))
     found = differing(massless, [own, own]).links["tool"]
     assert found.mass.tolist() == [0.5, 0.5]  # type: ignore[union-attr]
-    with pytest.raises(InvalidArgumentError, match="link 'tool' of robot 'r' has no mass in some and mass in others"):
+    with pytest.raises(InvalidArgumentError, match="link 'tool' of robot 'r' has no mass in some"):
         differing(massless, [own, massless])
     for each in (own, massless):
         same = differing(each, [each])

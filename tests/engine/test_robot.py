@@ -223,7 +223,7 @@ def test_motion_without_inertia_is_refused(bodies: tuple[str, ...], joint: str) 
         with pytest.raises(FailedPreconditionError) as caught:
             robot.forward_dynamics(zero, zero, zero, method=method)
         assert str(caught.value) == (
-            f"forward_dynamics has no answer for robot 'chain': what moves with joint '{joint}' has no inertia along "
+            f"forward_dynamics has no answer for robot 'chain': the branch of joint '{joint}' has no inertia along "
             "it, so no finite effort gives a finite acceleration"
         )
     with pytest.raises(FailedPreconditionError, match="constraint_forces has no answer"):

@@ -350,12 +350,12 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     (
         "payload.inertia",
         {"payload": Payload(LINK, 1.0, inertia=np.triu(np.ones((3, 3))))},
-        "payload.inertia must be symmetric, found one that is not",
+        "payload.inertia must be symmetric, found an asymmetric matrix",
     ),
     (
         "payload.inertia",
         {"payload": Payload(LINK, 1.0, inertia=np.diag([1.0, 1.0, -0.5]))},
-        "payload.inertia must be one that a body can have, found principal moments -0.5, 1, 1: one of them is -0.5",
+        "payload.inertia must be physically possible, found principal moments -0.5, 1, 1: one of them is -0.5",
     ),
 ]
 

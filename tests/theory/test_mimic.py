@@ -279,9 +279,7 @@ def test_what_has_each_joint_yield_by_itself_is_refused(name: str) -> None:
     of = asked(name)
     led, free = of.tied.led, of.tied.free
     for ask in (lambda r, q: r.branch_inertias(q), lambda r, q: r.influence_operators(q, operator="beta")):
-        with pytest.raises(
-            FailedPreconditionError, match=r"has no answer for robot '.*': joint '.*' follows '.*', and in"
-        ):
+        with pytest.raises(FailedPreconditionError, match=r"has no answer for robot '.*': joint '.*' follows '.*'"):
             ask(led, of.q)
         ask(free, of.all[0])
     row = QUERIES["branch_inertias"]
@@ -439,5 +437,5 @@ def test_the_explicit_equations_solve_with_ties() -> None:
         'ixx="1" iyy="1" izz="1"', 'ixx="0" iyy="0" izz="0"'
     )
     assert Robot.from_urdf(nothing).massless_joint == "lead"
-    with pytest.raises(FailedPreconditionError, match="what moves with joint 'lead' has no inertia along it"):
+    with pytest.raises(FailedPreconditionError, match="joint 'lead' has no inertia along it"):
         Robot.from_urdf(nothing).forward_dynamics([0.3], [0.2], [2.0])
