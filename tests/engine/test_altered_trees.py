@@ -1,4 +1,4 @@
-"""Overlays on trees, by hand and without a kernel: every number an overlay says, and every overlay that trees say."""
+"""Overlays on trees, without kernels: trees with the numbers of overlays, and overlays from differences of trees."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def described(multiplier: float = 2.0, tool: float = 0.5, at: str = "0 0 1") -> 
 
 
 def trees(description: Description, **numbers: Mapping[str, float]) -> AlteredTrees:
-    """Of a description whose joints have these numbers: by part, then by joint."""
+    """Returns the trees of a description whose joints have these numbers, by property, then by joint."""
     joints = [
         replace(each, **{part: of[each.name] for part, of in numbers.items() if each.name in of})
         for each in description.joints
@@ -71,7 +71,7 @@ def index(tree: Tree, name: str) -> int:
 
 
 def test_a_payload_is_added_about_the_common_centre() -> None:
-    """2 kg at 0.1 m and 2 kg at 0.3 m: 4 kg at 0.2 m, and of each 2 * 0.1^2 across; then all with the tool."""
+    """2 kg at 0.1 m and 2 kg at 0.3 m are 4 kg at 0.2 m with 2 * 0.1^2 of each across; then with the tool."""
     found = said(Overlay(Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02]))))
     arm = found.tree.inertia[index(found.tree, "arm")]
     assert arm.mass == 4.0
@@ -87,14 +87,14 @@ def test_a_payload_is_added_about_the_common_centre() -> None:
     assert again.tree.fingerprint == found.tree.fingerprint
 
 
-def test_payloads_on_one_link_add_up_on_what_is_said_of_it() -> None:
+def test_payloads_are_added_to_the_inertial_of_the_overlay() -> None:
     found = said(Overlay([Payload("sled", 1.0), Payload("sled", 2.0)], {"sled": Inertial(5.0)}))
     assert found.tree.inertia[index(found.tree, "sled")].mass == 8.0
     assert found.weld.tree.inertia[found.weld.tree.links.index("sled")].mass == 8.0
 
 
-def test_numbers_of_joints_stand_at_their_own() -> None:
-    """Of each kind; the follower's rest is told from where it stands with its leader at zero."""
+def test_joint_numbers_are_applied_to_their_joint() -> None:
+    """For each property. The rest of a mimic joint is relative to its position with the mimicked joint at zero."""
     given = {"damping": 1.0, "friction": 2.0, "friction_width": 3.0, "armature": 4.0, "stiffness": 5.0, "rest": 6.0}
     for name, rest in (("turn", 6.0), ("slide", 6.0), ("follow", 5.7)):
         found = said(Overlay(joints={name: JointNumbers(**given)})).tree  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_numbers_of_joints_stand_at_their_own() -> None:
     assert many.passive.damping[..., many.moving_joints.index("slide")].tolist() == [[3.0, 3.0]]
 
 
-def test_what_is_locked_does_nothing_by_itself() -> None:
+def test_locked_joints_have_no_passive_forces() -> None:
     own = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
     found = said(Overlay(locked=["turn"]), own)
     assert found.tree.locked_joints == found.weld.tree.locked_joints == {"turn"}
@@ -136,8 +136,8 @@ EDGES: list[tuple[Any, bool]] = [
 
 
 @pytest.mark.parametrize(("inertia", "taken"), EDGES, ids=range(len(EDGES)))
-def test_inertias_that_a_body_can_have(inertia: Any, taken: bool) -> None:
-    """Three printed digits and the rounding of one that was turned are allowed for, and no more."""
+def test_physically_possible_inertias_are_accepted(inertia: Any, taken: bool) -> None:
+    """Deviations of three printed digits and of the rounding of a rotated inertia are accepted, larger ones refused."""
     overlay = Overlay(links={"sled": Inertial(inertia=inertia)})
     if taken:
         found = said(overlay).tree
@@ -159,8 +159,8 @@ def test_bodies_beyond_the_range_of_doubles() -> None:
         assert caught.value.path == place
 
 
-def test_the_overlay_of_others_says_what_differs() -> None:
-    """Masses, dampings and rests of both others along an axis, the follower's rest as its own file counts it."""
+def test_the_overlay_of_others_contains_the_differences() -> None:
+    """Masses, dampings and rest positions along an axis; the rest position of a mimic joint as in its own file."""
     own = trees(described())
     one = trees(described(), damping={"turn": 1.0}, rest={"follow": 0.7}, stiffness={"follow": 4.0})
     two = trees(described(tool=0.75), rest={"follow": 0.2, "slide": -0.5}, stiffness={"slide": 2.0})
@@ -186,7 +186,7 @@ def test_the_overlay_of_others_says_what_differs() -> None:
     assert differing(own, [lighter]).gravity.tolist() == [[0.0, 0.0, -1.6]]  # type: ignore[union-attr]
 
 
-def test_others_that_no_overlay_makes() -> None:
+def test_robots_that_no_overlay_can_express_are_refused() -> None:
     own = trees(described())
     locked, sliding = (said(Overlay(locked=[name]), own)._replace(gravity=own.gravity) for name in ("turn", "slide"))
     many = said(Overlay(Payload("arm", [1.0, 2.0])), own)._replace(gravity=own.gravity)
@@ -214,8 +214,8 @@ def test_others_that_no_overlay_makes() -> None:
         assert (same.links, same.joints, same.locked, same.gravity) == ({}, {}, [], None)
 
 
-def test_the_overlay_of_locked_ones_says_the_lock_alone() -> None:
-    """Not the numbers of joints that do nothing by themselves; and each lock that is not this robot's already."""
+def test_the_overlay_of_locked_robots_contains_only_the_lock() -> None:
+    """Not the passive properties of locked joints; and only locks that this robot does not have."""
     own = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
     locked = said(Overlay(locked=["turn"]), own)._replace(gravity=own.gravity)
     found = differing(own, [locked, locked])
@@ -225,7 +225,7 @@ def test_the_overlay_of_locked_ones_says_the_lock_alone() -> None:
     assert differing(own, []).locked == []
 
 
-def test_one_number_of_a_joint_with_several_ways() -> None:
+def test_one_number_for_a_joint_with_several_degrees_of_freedom() -> None:
     floating = rooted(described(), "floating")
     own = trees(floating)
     (root,) = [name for name in own.tree.moving_joints if name not in ("turn", "slide", "follow")]

@@ -1,4 +1,4 @@
-"""The first call of a query goes the general way, later ones the short way where they can: nobody may see which."""
+"""The first call of a query takes the slow path, later ones the fast path if possible, with the same results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.conftest import URDF
 
 
 class Own(np.ndarray):
-    """An array of a library's own."""
+    """A subclass of arrays, as libraries define."""
 
 
 class Holder:
-    """Something that NumPy can read, and that wants no ufuncs of NumPy's."""
+    """An object that NumPy can convert, and that refuses NumPy's ufuncs."""
 
     __array_ufunc__ = None
 
@@ -52,7 +52,7 @@ FORMS = {
 @pytest.mark.parametrize("lead", [(), (3,)], ids=str)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_every_form_of_numbers(fresh: Robot, form: Any, lead: tuple[int, ...]) -> None:
-    """The same answer, of the same type, at the first call and later ones."""
+    """The result and its type are the same in the first call and later ones."""
     given = [form(x) for x in state(fresh, *lead)]
     first = fresh.inverse_dynamics(*given)
     assert type(first) is np.ndarray
@@ -74,14 +74,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_every_time(fresh: Robot, wrong: Any, words: str) -> None:
+def test_errors_are_raised_on_every_call(fresh: Robot, wrong: Any, words: str) -> None:
     q, v, a = state(fresh)
     said = []
     for _ in range(2):
         with pytest.raises(InvalidArgumentError, match=words) as caught:
             fresh.inverse_dynamics(q, wrong, a)
         said.append(str(caught.value))
-        fresh.inverse_dynamics(q, v, a)  # from here on there is a short way
+        fresh.inverse_dynamics(q, v, a)  # installs the fast path
     assert said[0] == said[1]
 
 
@@ -89,13 +89,13 @@ OTHERS: dict[str, dict[str, Any]] = {
     "gravity": {"gravity": [0.0, 0.0, -1.0]},
     "gravity of a batch": {"gravity": np.array([[0.0, 0.0, -1.0], [0.0, 0.0, -2.0]])},
     "the other method": {"method": "mass_matrix"},
-    "the same method, written anew": {"method": "".join(["artic", "ulated"])},
+    "the same method in another string": {"method": "".join(["artic", "ulated"])},
     "all at once": {"gravity": np.zeros(3), "wrenches": [], "method": "mass_matrix"},
 }
 
 
 @pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
-def test_what_may_be_left_out_counts_when_it_is_given(fresh: Robot, others: dict[str, Any]) -> None:
+def test_optional_arguments_take_effect(fresh: Robot, others: dict[str, Any]) -> None:
     q, v, tau = state(fresh)
     first = fresh.forward_dynamics(q, v, tau, **others)
     plain = fresh.forward_dynamics(q, v, tau)
@@ -115,7 +115,7 @@ def _options(others: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("gravity", ["down", (0.0, 0.0), np.zeros(2), np.zeros((2, 2))], ids=repr)
-def test_gravity_that_is_none_is_refused_every_time(fresh: Robot, gravity: Any) -> None:
+def test_invalid_gravity_is_refused_on_every_call(fresh: Robot, gravity: Any) -> None:
     q, v, a = state(fresh)
     for _ in range(3):
         with pytest.raises(InvalidArgumentError, match="gravity"):
@@ -124,7 +124,7 @@ def test_gravity_that_is_none_is_refused_every_time(fresh: Robot, gravity: Any) 
 
 
 @pytest.mark.parametrize("option", ["mass", None, 3, ["articulated"]], ids=repr)
-def test_an_option_that_is_none_is_refused_every_time(fresh: Robot, option: Any) -> None:
+def test_an_invalid_option_is_refused_on_every_call(fresh: Robot, option: Any) -> None:
     q, v, tau = state(fresh)
     for _ in range(3):
         with pytest.raises(InvalidArgumentError, match="method must be 'articulated' or 'mass_matrix', found"):
@@ -132,7 +132,7 @@ def test_an_option_that_is_none_is_refused_every_time(fresh: Robot, option: Any)
         fresh.forward_dynamics(q, v, tau)
 
 
-def test_a_subclass_that_overrides_a_method_means_it() -> None:
+def test_an_overridden_method_is_called() -> None:
     class Doubled(Robot):
         def mass_matrix(self, q: Any) -> Any:
             return 2.0 * super().mass_matrix(q)
@@ -144,7 +144,7 @@ def test_a_subclass_that_overrides_a_method_means_it() -> None:
     assert isinstance(doubled, RobotQueries)
 
 
-def test_neutral_is_the_callers_own(fresh: Robot) -> None:
+def test_neutral_returns_a_new_array(fresh: Robot) -> None:
     for root in ("fixed", "floating"):
         robot = Robot.from_urdf(URDF / "scara.urdf", root=root)  # type: ignore[arg-type]
         before = robot.neutral()

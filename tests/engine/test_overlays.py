@@ -1,4 +1,4 @@
-"""Overlays: every row of the table with one is that row of the robot whose description says the same."""
+"""Overlays: every row of the table with an overlay equals that row of a robot with an edited description."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def panda() -> Robot:
 
 
 @pytest.mark.parametrize("name", wide(ROBOTS, {"floating", "following"}.__contains__))
-def test_every_row_is_that_of_the_edited_robot(name: str) -> None:
-    """In every method, in body and world axes, with a wrench; of a robot whose joints follow others too."""
+def test_every_row_equals_that_of_the_edited_robot(name: str) -> None:
+    """In every method, in body and world axes, with a wrench, with and without mimic joints."""
     mine = robot(name)
     edit = drawn(mine, 1)
     other = interpreted_robot(Robot(edit.description))
@@ -85,12 +85,12 @@ def test_every_row_is_that_of_the_edited_robot(name: str) -> None:
 
 
 OF_BODIES = {"branch_inertias": {"influence"}, "influence_operators": {"phi"}, "mass_matrix_steps": {"momenta"}}
-"""What belongs to one moving body, and that is another one where a joint is fixed; all of `newton_euler_blocks` is."""
+"""Outputs per moving body, which differ if a joint is fixed instead of locked; all of `newton_euler_blocks`."""
 
 
 @pytest.mark.parametrize("name", wide(ROBOTS, {"floating", "following"}.__contains__))
-def test_locked_joints_are_fixed_ones(name: str) -> None:
-    """Every row's entries of the other joints; and what is said of those that are locked."""
+def test_locked_joints_equal_fixed_joints(name: str) -> None:
+    """Entries of the other joints in every row, and those of the locked joints."""
     mine = robot(name)
     locked = [joint for joint in mine.joint_names[1::3] if joint != "root_joint"]
     state = State(mine, 2, locked)
@@ -106,7 +106,7 @@ def test_locked_joints_are_fixed_ones(name: str) -> None:
             ours = of_free(mine, other, row, whole)
             for output in theirs.keys() - OF_BODIES.get(row.name, set()):
                 one, two = ours[output], theirs[output]
-                if output in ("actuation", "constraint"):  # of what is locked all is carried, as of what is fixed
+                if output in ("actuation", "constraint"):  # a locked joint carries all of its load, as a fixed one
                     moving = [k for k, joint in enumerate(mine.all_joint_names) if joint in other.tree.moving_joints]
                     one, two = one[moving], two[moving]
                 assert apart(one, two) < 1e-12, (row.name, method, output)
@@ -116,7 +116,7 @@ def test_locked_joints_are_fixed_ones(name: str) -> None:
 
 
 def test_a_locked_joint_carries_its_load() -> None:
-    """Its effort is 0, and what its lock carries stands in the joints' loads: the effort that would hold it."""
+    """Its effort is 0; the load of its lock is in the joint loads and equals the effort that would hold it."""
     mine = panda()
     q, name = mine.random_configuration(seed=3), "panda_joint4"
     still, k = np.zeros(mine.nv), mine.joint_names.index("panda_joint4")
@@ -152,7 +152,7 @@ LEADS = {
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_leading_axes_broadcast_like_any_other(row: Any) -> None:
-    """Each array of an overlay with other axes, against one robot after the other."""
+    """Each array of an overlay has other leading axes; the result equals that of single robots."""
     mine = robot("floating")
     rng = np.random.default_rng(5)
     base = np.diag([0.03, 0.04, 0.05])
@@ -191,8 +191,8 @@ def test_leading_axes_broadcast_like_any_other(row: Any) -> None:
             )
 
 
-def test_a_view_is_the_robot_with_the_overlay() -> None:
-    """To the last bit, in every row; overlays over it add to what it is."""
+def test_an_overlaid_robot_equals_passing_the_overlay() -> None:
+    """To the last bit, in every row; overlays on an overlaid robot add up."""
     mine = panda()
     edit = drawn(mine, 4)
     view, state = mine.overlaid(edit.overlay), State(mine, 1)
@@ -212,7 +212,7 @@ def test_a_view_is_the_robot_with_the_overlay() -> None:
     assert apart(view.gravity_forces(q, gravity=(0, 0, 0), passive=False), np.zeros(mine.nv)) == 0.0
 
 
-def test_a_view_says_what_it_is() -> None:
+def test_an_overlaid_robot_describes_itself() -> None:
     mine = panda()
     damped = Overlay(joints={"panda_joint1": JointNumbers(stiffness=3.0)})
     view = mine.overlaid(damped)
@@ -232,7 +232,7 @@ def test_a_view_says_what_it_is() -> None:
     assert mine.overlaid(damped, name="sprung").name == "sprung"
 
 
-def test_pickled_views_answer_the_same() -> None:
+def test_pickled_overlaid_robots_answer_the_same() -> None:
     mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
     view = mine.overlaid(drawn(mine, 3).overlay)
     again = pickle.loads(pickle.dumps(view))
@@ -241,7 +241,7 @@ def test_pickled_views_answer_the_same() -> None:
 
 
 class Heard:
-    """The kernels that were made."""
+    """Records the kernels that were made."""
 
     def __init__(self) -> None:
         self.kernels: list[str] = []
@@ -261,7 +261,7 @@ def heard() -> Any:
 
 
 def test_one_kernel_for_all_numbers() -> None:
-    """Compiled: a second value, a lock, a payload, a view, no friction: nothing is made for any of them."""
+    """A second value, a lock, a payload, an overlaid robot and no friction need no further kernel."""
     mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
     q, v, a = np.random.default_rng(0).normal(size=(3, 2))
     link, joint = mine.link_names[-1], mine.joint_names[0]
@@ -287,8 +287,8 @@ def test_one_kernel_for_all_numbers() -> None:
     assert not later
 
 
-def test_who_asks_for_no_overlay_pays_for_none() -> None:
-    """Of one state, of a batch and by the general way: no line of what overlays are is run."""
+def test_calls_without_an_overlay_run_no_overlay_code() -> None:
+    """For one state, a batch and the slow path."""
     mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
     q, v, a = np.random.default_rng(0).normal(size=(3, 2))
     mine.inverse_dynamics(q, v, a)
@@ -311,7 +311,7 @@ def test_who_asks_for_no_overlay_pays_for_none() -> None:
 
 
 def test_two_threads_with_an_overlay_each() -> None:
-    """On one robot, of which nothing is compiled yet: each gets what it asked for, to the last bit."""
+    """On one robot without compiled kernels: each thread gets its own result, to the last bit."""
     mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
     q, v, a = np.random.default_rng(0).normal(size=(3, 2))
     found: list[list[Any]] = [[], [], [], []]
@@ -332,8 +332,8 @@ def test_two_threads_with_an_overlay_each() -> None:
     assert len({float(answers[0][0]) for answers in found}) == 4
 
 
-def test_short_ways_give_the_same_bits() -> None:
-    """A single state of a view goes into the kernel at once; a batch, a list, a wrench go around."""
+def test_fast_paths_give_the_same_bits() -> None:
+    """A single state of an overlaid robot takes the fast path and equals its batch; locked joints are checked."""
     mine = Robot.from_urdf(URDF / "double_pendulum.urdf")
     view = mine.overlaid(drawn(mine, 5).overlay)
     q, v, a = np.random.default_rng(0).normal(size=(3, 7, 2))
@@ -367,15 +367,15 @@ MASSLESS = """<robot name="r">
 
 
 @pytest.mark.parametrize("method", ["articulated", "mass_matrix"])
-def test_what_has_no_inertia_may_get_some_or_be_locked(method: Any) -> None:
-    """Never a division by zero: joint c moves nothing, and has an answer where its link has mass, or it is locked."""
+def test_a_massless_branch_may_get_inertia_or_be_locked(method: Any) -> None:
+    """Joint c moves no mass. Forward dynamics accepts it if its link gets mass or the joint is locked."""
     mine = interpreted_robot(Robot.from_urdf(MASSLESS))
     q, v, tau = np.random.default_rng(0).uniform(-0.5, 0.5, (3, 3))
     with pytest.raises(FailedPreconditionError, match="joint 'c'"):
         mine.forward_dynamics(q, v, tau, method=method)
     with pytest.raises(FailedPreconditionError, match="joint 'c'"):
         mine.forward_dynamics(q, v, tau, method=method, overlay=Overlay(Payload("arm", 1.0)))
-    with pytest.raises(FailedPreconditionError, match="joint 'c'"):  # of two robots one
+    with pytest.raises(FailedPreconditionError, match="joint 'c'"):  # only one of two robots has mass
         mine.forward_dynamics(q, v, tau, method=method, overlay=Overlay(Payload("tip", 1.0, ([0, 0, 0], [0.1, 0, 0]))))
     heavy = Overlay(Payload("tip", [1.0, 2.0], (0.1, 0.0, 0.0)))
     a = mine.forward_dynamics(q, v, tau, method=method, overlay=heavy)
@@ -487,7 +487,7 @@ FAULTS: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("place", "overlay", "message"), FAULTS, ids=range(len(FAULTS)))
 def test_faults(place: str, overlay: Any, message: str) -> None:
-    """The right error, with its path: of a row, of a computation, of a view."""
+    """The error and its path are the same for a query, a computation and an overlaid robot."""
     mine = panda()
     still = np.zeros(mine.nv)
     for ask, path in (
@@ -555,8 +555,8 @@ HAND_LEADS = [Payload("panda_hand", [1.0, 2.0]), Payload("panda_link7", [1.0, 2.
 LOCKED = Overlay(locked=["panda_joint3"])
 
 
-def test_what_was_given_stays_its_own() -> None:
-    """A view holds copies: buffers that are filled anew change nothing of it, and stay as writeable as they were."""
+def test_overlaid_robots_copy_their_arrays() -> None:
+    """Later changes of the caller's arrays do not change an overlaid robot, and these arrays stay writeable."""
     mine = panda()
     given = {
         "mass": np.array([1.0, 2.0]),
@@ -581,8 +581,8 @@ def test_what_was_given_stays_its_own() -> None:
     assert np.array_equal(composite.mass_matrix(view.tree, q), before[1])
 
 
-def test_leading_axes_of_a_view_and_of_what_is_laid_over_it() -> None:
-    """They broadcast, or are refused by name: of one link or two, as a payload of a motion too."""
+def test_leading_axes_of_nested_overlays() -> None:
+    """They broadcast, or an error names them: for one or two links, and for the payload of a motion."""
     mine = panda()
     three, q = mine.overlaid(Overlay(Payload("panda_hand", [1.0, 2.0, 3.0]))), mine.neutral()
     for link in ("panda_hand", "panda_link7"):
@@ -608,8 +608,8 @@ def test_leading_axes_of_a_view_and_of_what_is_laid_over_it() -> None:
                 ask()
 
 
-def test_what_a_view_has_locked_gets_no_numbers() -> None:
-    """Nor its follower: they would act on a joint that stands still. In one overlay or over another."""
+def test_numbers_of_locked_joints_are_refused() -> None:
+    """Also those of its mimic joints, in one overlay or in two."""
     mine = panda()
     view = mine.overlaid(Overlay(locked=["panda_joint3", "panda_finger_joint1"]))
     for joint, why in (
@@ -624,8 +624,8 @@ def test_what_a_view_has_locked_gets_no_numbers() -> None:
     assert both.tree.locked_joints == {"panda_joint1", "panda_joint3", "panda_finger_joint1"}
 
 
-def test_numbers_without_end_are_no_motion_of_a_locked_joint() -> None:
-    """NaN in, NaN out, at a joint that moves; at a locked one it is refused."""
+def test_nan_and_infinity_at_a_locked_joint_are_refused() -> None:
+    """NaN gives NaN at a movable joint, and is refused at a locked one."""
     view = panda().overlaid(LOCKED)
     still = np.zeros(view.nv)
     for value in (np.nan, np.inf):
@@ -636,8 +636,8 @@ def test_numbers_without_end_are_no_motion_of_a_locked_joint() -> None:
             view.inverse_dynamics(still, np.full(view.nv, value), still)
 
 
-def test_the_overlay_of_views_says_all_that_they_are() -> None:
-    """Gravity and locks too; what no overlay can say is refused."""
+def test_the_overlay_of_overlaid_robots_is_complete() -> None:
+    """It includes gravity and locks; differences that an overlay cannot express are refused."""
     mine = panda()
     edit = drawn(mine, 6)
     others = [
@@ -667,8 +667,8 @@ def test_the_overlay_of_views_says_all_that_they_are() -> None:
             robot_.overlay_of(given)
 
 
-def test_the_overlay_of_a_joint_that_moves_in_several_ways() -> None:
-    """A width that its file says is one for shifts and turns; the defaults are not, and no overlay says two."""
+def test_the_overlay_of_a_joint_with_several_degrees_of_freedom() -> None:
+    """A width in the file is the same for translations and rotations; the defaults differ, and no overlay has both."""
     floating = robot("floating")
     root = floating.joint_names[0]
     of_width = floating.overlaid(Overlay(joints={root: JointNumbers(friction=1.0, friction_width=0.1)}))
@@ -678,8 +678,8 @@ def test_the_overlay_of_a_joint_that_moves_in_several_ways() -> None:
         of_width.overlay_of(floating)
 
 
-def test_numbers_that_are_left_out_stay() -> None:
-    """Of a link its mass alone; of a joint its damping alone; and both over a view that says others."""
+def test_omitted_numbers_are_unchanged() -> None:
+    """Only the mass of a link, or only the damping of a joint; also on an overlaid robot with other numbers."""
     mine = panda()
     first = mine.tree.inertia[mine.link_names.index("panda_link3")]
     view = mine.overlaid(Overlay(links={"panda_link3": Inertial(mass=9.0)}))
@@ -693,8 +693,8 @@ def test_numbers_that_are_left_out_stay() -> None:
     assert np.array_equal(view.tree.passive.friction, mine.tree.passive.friction)
 
 
-def test_a_mass_alone_leaves_the_axes_in_which_the_file_gave_the_inertia() -> None:
-    """The tree is that of the edited file, to the last bit: small moments keep their digits in these axes alone."""
+def test_a_changed_mass_keeps_the_axes_of_the_inertia() -> None:
+    """The tree equals that of the edited file to the last bit: small moments keep their digits only in these axes."""
     text = (
         '<robot name="rod"><link name="world"/><link name="rod"><inertial><origin xyz="0.1 0 0.3" rpy="0.3 0.7 -0.4"/>'
         '<mass value="{}"/><inertia ixx="1e-9" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
@@ -711,7 +711,7 @@ def test_a_mass_alone_leaves_the_axes_in_which_the_file_gave_the_inertia() -> No
 
 
 def test_formulations_agree_with_an_overlay() -> None:
-    """One robot, many, and with joints locked."""
+    """For one robot, several robots, and locked joints."""
     for name, share in (("panda", 0.6), ("all types", 0.5)):
         mine = robot(name)
         rng = np.random.default_rng(0)
@@ -729,7 +729,7 @@ def test_formulations_agree_with_an_overlay() -> None:
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "stick_slip", "implicit_midpoint", "adaptive"])
-def test_a_motion_of_many_robots_is_that_of_each(integrator: Any) -> None:
+def test_a_motion_of_many_robots_equals_single_motions(integrator: Any) -> None:
     mine = panda()
     masses, damping = [0.5, 1.0, 2.0], [0.1, 1.0, 3.0]
 
@@ -744,14 +744,14 @@ def test_a_motion_of_many_robots_is_that_of_each(integrator: Any) -> None:
     assert np.array_equal(bound.q, many.q)
     for k in range(3):
         one = mine.simulate(*start, overlay=overlay(masses[k], damping[k]), **given)
-        tolerance = 1e-9 if integrator == "adaptive" else 1e-14  # who shares steps makes others
+        tolerance = 1e-9 if integrator == "adaptive" else 1e-14  # robots share adaptive steps
         assert apart(many.q[k], one.q) < tolerance
         assert np.abs(many.v[k] - one.v).max() < (1e-9 if integrator == "adaptive" else 1e-12)
     assert apart(many.v[0], many.v[2]) > 1e-3
 
 
-def test_contacts_and_stops_of_robots_that_rub_otherwise() -> None:
-    """Each with a friction of its own, the first with none, and a damping: what holds one joint is no other robot's."""
+def test_contacts_and_stops_with_different_friction() -> None:
+    """Robots with different friction and damping: a joint held by friction in one robot moves in another."""
     mine = panda()
     start = (mine.random_configuration(seed=1), np.full(mine.nv, 0.2))
     given: dict[str, Any] = {"dt": 1e-3, "steps": 3, "position_limits": True, "integrator": "stick_slip"}
@@ -780,7 +780,7 @@ SUPPORTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "stick_slip"])
 @pytest.mark.parametrize("supports", SUPPORTS, ids=lambda given: next(iter(given)))
 def test_contacts_and_stops_of_many_robots(integrator: Any, supports: dict[str, Any]) -> None:
-    """Of as many robots as joints, or fewer, in any of their numbers: each moves as it does alone, on its account."""
+    """For as many robots as joints, or fewer: each moves as it does alone, with its own energies."""
     mine = panda()
     q, v = mine.neutral() + 0.05, np.linspace(-1.0, 1.0, mine.nv)
     given: dict[str, Any] = {"dt": 1e-3, "steps": 3, "integrator": integrator, **supports}
@@ -817,8 +817,8 @@ def test_held_points_of_many_robots() -> None:
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "stick_slip", "implicit_midpoint", "adaptive", "explicit_euler"])
-def test_what_is_locked_stands_still_in_motions(integrator: Any) -> None:
-    """To the last bit, under efforts, as samples or functions; the rest moves as with the joint fixed."""
+def test_locked_joints_do_not_move(integrator: Any) -> None:
+    """Locked joints are constant to the last bit under any efforts; the others move as with a fixed joint."""
     mine = panda()
     q, tau = mine.random_configuration(seed=4), np.full(mine.nv, 2.0)
     names = ["panda_joint3", "panda_finger_joint1"]
@@ -834,8 +834,8 @@ def test_what_is_locked_stands_still_in_motions(integrator: Any) -> None:
         assert apart(motion.v[:, free], expected.v) < 1e-9
 
 
-def test_gravity_of_an_overlay_is_that_of_an_argument() -> None:
-    """In all that takes one; views too. Not in `verify`, whose answers are rounding under any."""
+def test_gravity_of_an_overlay_equals_the_argument() -> None:
+    """In all computations with gravity, also of overlaid robots; except `verify`, whose results are only rounding errors."""
     mine, moon = panda(), np.array([0.1, -0.2, -1.6])
     q, v = mine.random_configuration(seed=1), np.full(mine.nv, 0.3)
     foot, driven = Contact("panda_hand", rigid=True), mine.joint_names[0]
@@ -857,8 +857,8 @@ def test_gravity_of_an_overlay_is_that_of_an_argument() -> None:
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
-def test_what_is_locked_beyond_its_range_meets_no_stop(integrator: Any) -> None:
-    """Its lock holds it, and no stop stores or takes anything; the joint beside it meets its own."""
+def test_a_joint_locked_beyond_its_limit_meets_no_stop(integrator: Any) -> None:
+    """The stop of a locked joint stores and dissipates no energy; that of the other joint acts."""
     mine = panda()
     q = mine.neutral()
     locked, beyond = mine.joint_names.index("panda_joint4"), mine.joint_names.index("panda_joint6")
@@ -871,12 +871,12 @@ def test_what_is_locked_beyond_its_range_meets_no_stop(integrator: Any) -> None:
     within = np.array(q)
     within[locked] = mine.limits.upper[locked] - 0.1
     other = mine.simulate(within, np.zeros(mine.nv), overlay=overlay, position_limits=True, **given)
-    assert motion.stored[0, 0] == other.stored[0, 0] > 0.0  # of the other's stop alone
+    assert motion.stored[0, 0] == other.stored[0, 0] > 0.0  # only from the stop of the other joint
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "stick_slip", "implicit_midpoint", "adaptive"])
 def test_a_motion_with_a_gravity_for_each(integrator: Any) -> None:
-    """Gravity is the one number of an overlay that is no tree's: it makes as many robots as others do."""
+    """Gravity is the only number of an overlay that is not in the tree; its leading axes mean several robots too."""
     mine = panda()
     gravity = np.array([[[0.0, 0.0, -9.81]], [[1.0, 0.0, -1.6]], [[0.0, 0.0, 0.0]]])
     start = (mine.random_configuration(seed=1), np.zeros(mine.nv))
@@ -897,7 +897,7 @@ def test_a_motion_with_a_gravity_for_each(integrator: Any) -> None:
         )
 
 
-def test_every_computation_on_a_robot_takes_overlays() -> None:
+def test_every_computation_accepts_overlays() -> None:
     for name, row in COMPUTATIONS.items():
         assert bool(row.of_kind("overlay")) == row.robot, name
     assert {row.name for row in QUERIES.values() if row.inputs} - {row.name for row in ROWS} == {
@@ -905,7 +905,7 @@ def test_every_computation_on_a_robot_takes_overlays() -> None:
         "link_poses",
         "integrate",
         "difference",
-    }  # where things stand and how they move does not depend on numbers; gravity the first of these takes itself
+    }  # kinematics depends on no number of an overlay; `imu` has gravity as an input
 
 
 @pytest.mark.parametrize("name", wide(ROBOTS, {"floating", "following"}.__contains__))
@@ -921,7 +921,7 @@ def test_certificates_hold_at_drawn_numbers(name: str) -> None:
 
 
 def test_numbers_are_drawn_apart() -> None:
-    """The robot's own; others, with all that joints can do; and bare with joints locked."""
+    """The robot's own; other ones with all passive forces; and none of these with locked joints."""
     mine = robot("all types")
     own, others, locked = drawn_numbers(mine.tree)
     assert own is mine.tree
@@ -941,7 +941,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("part", WRONG)
-def test_certificates_find_what_is_a_little_off(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_detect_small_errors(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = robot("fixed")
     right = symbols._inertia
     monkeypatch.setattr(symbols, "_inertia", lambda given: WRONG[part](right(given)))
@@ -951,7 +951,7 @@ def test_certificates_find_what_is_a_little_off(part: str, monkeypatch: pytest.M
 
 
 def test_one_overlay_for_other_robots() -> None:
-    """What differs, and nothing else; other places of joints are no overlay."""
+    """It contains only the differences; other joint origins are refused."""
     mine = panda()
     text = (URDF / "panda.urdf").read_text()
     heavier = text.replace('<mass value="4.970684"/>', '<mass value="5.5"/>', 1)
@@ -984,7 +984,7 @@ def test_pivots_are_of_matrices_above_a_bound() -> None:
     assert np.array_equal(above(A, least), np.linalg.eigvalsh(A)[:, 0] > least)
 
 
-def test_bodies_of_many_robots_add_and_move_like_each() -> None:
+def test_inertias_with_leading_axes_equal_single_ones() -> None:
     rng = np.random.default_rng(0)
     masses, coms = rng.uniform(1, 2, 5), rng.normal(size=(5, 3))
     inertias = np.array([np.eye(3) * m for m in rng.uniform(1, 2, 5)])

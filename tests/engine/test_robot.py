@@ -1,4 +1,4 @@
-"""`Robot`: its errors word for word, what it refuses to answer, and that it can be shared, copied and stay still."""
+"""`Robot`: its errors, refused queries, use by several threads, pickling, and robots without joints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INERTIA = '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/>'
 
 
 def chain(*bodies: str, axis: str = "0 0 1", kind: str = "continuous") -> Robot:
-    """A chain of links b0, b1, ... with these inertials, joined by joints j1, j2, ... 0.1 m apart."""
+    """Returns a chain of links b0, b1, ... with these inertials, connected by joints j1, j2, ... 0.1 m apart."""
     text = '<robot name="chain"><link name="b0"/>'
     for k, body in enumerate(bodies, start=1):
         text += f'<link name="b{k}">{body}</link><joint name="j{k}" type="{kind}"><origin xyz="0 0 0.1"/>'
@@ -244,14 +244,14 @@ def test_massless_link_between_crossed_joints_is_fine() -> None:
     np.testing.assert_allclose(robot.forward_dynamics(q, v, robot.inverse_dynamics(q, v, a)), a, rtol=1e-12)
 
 
-def test_wrench_on_the_unmoving_link_loads_nothing_that_moves(double_pendulum: Robot) -> None:
+def test_a_wrench_on_a_fixed_link_is_ignored(double_pendulum: Robot) -> None:
     wrench = Wrench(double_pendulum.link_names[0], force=(1.0, 2.0, 3.0))
     np.testing.assert_array_equal(
         double_pendulum.inverse_dynamics(Q, Q, Q, wrenches=wrench), double_pendulum.inverse_dynamics(Q, Q, Q)
     )
 
 
-def test_pickled_robot_gives_the_same_bits(double_pendulum: Robot) -> None:
+def test_pickled_robot_gives_equal_bits(double_pendulum: Robot) -> None:
     copy = pickle.loads(pickle.dumps(double_pendulum))
     assert copy.fingerprint == double_pendulum.fingerprint
     state = np.array([0.1, 0.2])
@@ -277,7 +277,7 @@ def test_threads_share_a_robot() -> None:
         np.testing.assert_array_equal(answers[k], robot.forward_dynamics(q[k], q[k], q[k]))
 
 
-def test_prepare_makes_what_control_loops_ask() -> None:
+def test_prepare_makes_the_kernels_of_control_loops() -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
     made: list[str] = []
     robot.prepare(progress=lambda name, seconds: made.append(name))

@@ -1,4 +1,4 @@
-"""Points of links as users ask for them: which link is an input like any other, and one kernel answers for all."""
+"""Task space of points on links: the link is an input, and one kernel serves all links."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_one_kernel_serves_every_link(ur5e: Robot, state: tuple[np.ndarray, np.n
 
 
 def test_several_points_in_one_call(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
-    """Links' names have leading axes as numbers have."""
+    """Link names may have leading axes."""
     q, v = state
     links, points = ["wrist_1_link", TOOL], np.random.default_rng(0).normal(size=(3, 1, 3))
     both = ur5e.point_motion(q, v, links, point=points)
@@ -61,8 +61,8 @@ def test_several_points_in_one_call(ur5e: Robot, state: tuple[np.ndarray, np.nda
     assert grid.position.shape == (5, 2, 3)
 
 
-def test_bias_is_the_rest_of_the_rate(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
-    """d/dt of the velocity's entries is J a + bias in every frame: by central differences, to h^2 and eps / h."""
+def test_bias_is_the_derivative_without_acceleration(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
+    """The derivative of the velocity is J a + bias in every frame; central differences have errors h^2 and eps / h."""
     (q, v), a, h = state, np.array([0.3, -0.5, 0.7, 0.2, -0.9, 0.4]), 1e-6
     for frame in ("world_aligned", "local", "world"):
         at = ur5e.point_motion(q, v, TOOL, point=(0.1, 0.2, 0.3), frame=frame)
@@ -77,7 +77,7 @@ def test_bias_is_the_rest_of_the_rate(ur5e: Robot, state: tuple[np.ndarray, np.n
 def test_a_wrench_on_the_point_accelerates_it_by_its_mobility(
     ur5e: Robot, state: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    """Omega F is what a wrench F adds to the point's acceleration, and Lambda undoes it: by forward dynamics."""
+    """A wrench F adds Omega F to the point's acceleration, by forward dynamics, and Lambda is the inverse of Omega."""
     q, v = state
     point, tau, F = (0.1, -0.2, 0.05), np.zeros(6), np.array([1.0, -2.0, 0.5, 4.0, 3.0, -6.0])
     at = ur5e.point_motion(q, v, TOOL, point=point)
@@ -90,7 +90,7 @@ def test_a_wrench_on_the_point_accelerates_it_by_its_mobility(
 
 
 def test_directions(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
-    """The inverse of a part of Omega, in the order of [omega; v] however they are named; zero elsewhere."""
+    """The inverse of a block of Omega in the order of [omega; v], for any order of names; zero elsewhere."""
     space = ur5e.operational_space(state[0], TOOL, directions=("z", "x", "ry"))
     few = [1, 3, 5]
     np.testing.assert_allclose(
@@ -101,8 +101,8 @@ def test_directions(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
     assert not space.inertia[:, others].any()
 
 
-def test_where_it_cannot_move_there_is_no_inertia() -> None:
-    """In this process NaN, where the rest of a batch has its answers; the mobility is there."""
+def test_a_direction_without_motion_has_nan_inertia() -> None:
+    """The inertia is NaN for this state only, the mobility is finite."""
     scara = Robot.from_urdf(URDF / "scara.urdf")
     q = np.array([[0.3, 0.9, 0.05, 0.0], [0.3, 0.0, 0.05, 0.0]])
     tool = scara.link_names[-1]
@@ -114,7 +114,7 @@ def test_where_it_cannot_move_there_is_no_inertia() -> None:
     assert np.isnan(scara.operational_space(q, scara.link_names[0], directions=["x"]).inertia).all()
 
 
-def test_a_server_says_so() -> None:
+def test_a_server_reports_a_direction_without_motion() -> None:
     service = Service([Robot.from_urdf(URDF / "scara.urdf")])
     tool = service.robots["scara"].link_names[-1]
     message: dict[str, Any] = {"v": 1, "id": 1, "query": "operational_space", "robot": "scara"}
@@ -163,7 +163,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[DynError], str, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said(ur5e: Robot, case: str) -> None:
+def test_errors_name_path_and_value(ur5e: Robot, case: str) -> None:
     given, kind, words, path = WRONG[case]
     with pytest.raises(kind, match=words) as caught:
         ur5e.operational_space(**{"q": np.zeros(6), "link": TOOL, **given})
@@ -184,7 +184,7 @@ def test_locked_joints_move_nothing(state: tuple[np.ndarray, np.ndarray]) -> Non
     assert np.isnan(found.inertia).all()  # five joints
 
 
-def test_massless_branches_are_refused_and_still_have_places() -> None:
+def test_massless_branches_have_kinematics_but_no_inertia() -> None:
     xml = (
         '<robot name="bare"><link name="base"/><link name="arm"/><joint name="j" type="continuous">'
         '<parent link="base"/><child link="arm"/><axis xyz="0 0 1"/></joint></robot>'
@@ -196,15 +196,15 @@ def test_massless_branches_are_refused_and_still_have_places() -> None:
 
 
 def operations(query: str, bodies: int) -> int:
-    """Of a random chain, skew in every joint."""
+    """Returns the operations of a query on a random chain."""
     robot = Robot.from_urdf(random_urdf(5, movable=bodies, bushy=0.0, types=("revolute",)))
     signature = robot.signature(QUERIES[query], "world_aligned")
     return trace(kernel_tree(robot.tree, "links"), signature, shared=False).operations
 
 
 @pytest.mark.parametrize("query", ["point_motion", "operational_space"])
-def test_work_grows_with_the_bodies_and_no_faster(query: str) -> None:
-    """O(N): every ten bodies more cost the same. Fixed joints are drawn between them: that share varies."""
+def test_operations_grow_linearly_with_the_bodies(query: str) -> None:
+    """O(N): each ten further bodies add the same number, up to the random share of fixed joints."""
     counts = [operations(query, bodies) for bodies in (10, 20, 40)]
     first, then = (counts[1] - counts[0]) / 10, (counts[2] - counts[1]) / 20
     assert 0.75 < then / first < 1.33

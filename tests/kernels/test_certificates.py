@@ -1,4 +1,4 @@
-"""Certificates: what is as exact as the tree as given passes, what is not is refused, and whoever asks is told."""
+"""Certificates: kernels as exact as the tree as given pass, others are refused; clients receive the result."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.terms.interpreting import interpreted
 from tests.wide import wide
 
 REFUSED = 1
-"""A nasty robot whose mass matrix loses two digits in frames of our choice: a thin rod turned out of its axes."""
+"""Seed of a robot whose mass matrix loses two digits in chosen frames: a thin rod rotated out of its axes."""
 
 
 def held(robot: Robot, query: str, change: Callable[[Any], Any]) -> float:
-    """The certificate's figure for the function as given, its inputs or answers changed."""
+    """Returns the certified error of the function as given with changed inputs or results."""
     signature = robot.signature(QUERIES[query], next(iter(QUERIES[query].kernels)))
     given = trace(frames.welded(robot.tree), signature)
     kernel = interpreted(given)
@@ -47,7 +47,7 @@ def held(robot: Robot, query: str, change: Callable[[Any], Any]) -> float:
 
 
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
-def test_our_robots_keep_their_frames(path: Path) -> None:
+def test_repository_robots_are_compiled_in_chosen_frames(path: Path) -> None:
     robot = Robot.from_urdf(path)
     robot.prepare()
     assert set(robot.certificates) == {
@@ -62,8 +62,8 @@ def test_our_robots_keep_their_frames(path: Path) -> None:
 @pytest.mark.parametrize(
     "path", wide(ROBOTS, lambda path: path.stem in ("panda", "solo12")), ids=lambda path: path.stem
 )
-def test_kernels_with_overlays_keep_their_digits(path: Path) -> None:
-    """The code generator adds in the graph's order: reassociated sums lost three digits of solo12's, one of Panda's."""
+def test_parametric_kernels_are_within_the_rounding_bound(path: Path) -> None:
+    """Sums are computed in the graph's order: reassociation lost three digits for solo12 and one for the Panda."""
     robot = Robot.from_urdf(path)
     row = QUERIES["forward_dynamics"]
     for method in row.kernels:
@@ -73,8 +73,8 @@ def test_kernels_with_overlays_keep_their_digits(path: Path) -> None:
 
 
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "momentum", "step"])
-def test_an_error_of_one_joint_is_seen(query: str) -> None:
-    """Of each joint in turn, 1e-12 of its own: no other joint's size hides it."""
+def test_an_error_in_a_single_joint_is_detected(query: str) -> None:
+    """An error of 1e-12 of each joint's own value, in turn, is not hidden by the values of other joints."""
     robot = Robot.from_urdf(random_urdf(3, movable=6))
     assert held(robot, query, lambda answers: answers) == 0.0
     for joint in range(6):
@@ -87,8 +87,8 @@ def test_an_error_of_one_joint_is_seen(query: str) -> None:
         assert held(robot, query, spoiled) > 1.0
 
 
-def test_rounding_is_no_error() -> None:
-    """The same function, each operation rounded in another way, passes: forms differ by no less."""
+def test_different_rounding_passes() -> None:
+    """The same function with each operation rounded in another way passes: forms of a kernel differ by as much."""
     for seed in range(4):
         robot = Robot.from_urdf(random_urdf(seed, movable=6))
         for query in ("inverse_dynamics", "forward_dynamics", "mass_matrix", "equation_terms"):
@@ -104,8 +104,8 @@ def test_rounding_is_no_error() -> None:
                 assert certify.difference(lambda *_, answers=answers: answers, given, robot.tree)[0] < 1.0
 
 
-def test_random_rounding_is_rounding() -> None:
-    """The first run is rounded to nearest, the others differ by roundings and by no more."""
+def test_random_rounding_is_within_the_size_of_rounding() -> None:
+    """The first run is rounded to nearest; the others differ from it only by rounding."""
     robot = Robot.from_urdf(URDF / "ten_body_tree.urdf")
     signature = robot.signature(QUERIES["inverse_dynamics"], "")
     given = trace(frames.welded(robot.tree), signature)
@@ -117,7 +117,7 @@ def test_random_rounding_is_rounding() -> None:
     assert 1e-17 < apart.max() < 1e-13
 
 
-def test_what_is_not_as_exact_is_made_from_the_tree_as_given() -> None:
+def test_an_inexact_kernel_is_compiled_in_link_frames() -> None:
     robot = Robot.from_urdf(nasty_urdf(REFUSED, most=10))
     robot.mass_matrix(np.zeros(robot.nv))
     certificate = robot.certificates["mass_matrix"]
@@ -132,8 +132,8 @@ def test_what_is_not_as_exact_is_made_from_the_tree_as_given() -> None:
     assert robot.receipt.to_dict()["certificates"]["mass_matrix"]["refused"] == certificate.refused
 
 
-def test_unbounded_slides_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault that certificates are for, put back: frames at the common normal of nearly parallel axes."""
+def test_frames_without_a_bound_on_distance_fail_certification(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates detect frames at the common normal of nearly parallel axes."""
     monkeypatch.setattr(frames, "_SLIDE", 10**12)
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     robot = Robot.from_urdf(pair_urdf(2e-7))
@@ -145,8 +145,8 @@ def test_unbounded_slides_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("name", ["cart_pendulum", "double_pendulum"])
-def test_a_massless_base_is_no_doubt(name: str) -> None:
-    """Forward dynamics has no answer there and is refused: its kernels, which nobody can call, are not made."""
+def test_a_massless_base_gives_no_warning(name: str) -> None:
+    """Forward dynamics is refused for this robot, so its kernels are not made."""
     robot = Robot.from_urdf(URDF / f"{name}.urdf", root="floating")
     robot.prepare()
     assert robot.massless_joint == "root_joint"
@@ -155,8 +155,8 @@ def test_a_massless_base_is_no_doubt(name: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["forward_dynamics", "constraint_forces", "hamiltonian_flow"])
-def test_overlays_may_give_a_base_its_inertia(query: str) -> None:
-    """Such a kernel is asked only with overlays that make M regular, and is held at such numbers."""
+def test_a_massless_base_may_get_inertia_from_an_overlay(query: str) -> None:
+    """Such a kernel is called only with overlays that make M regular, and is compared with such numbers."""
     robot = Robot.from_urdf(URDF / "cart_pendulum.urdf", root="floating")
     for method in QUERIES[query].kernels:
         signature = robot.signature(QUERIES[query], method, Variant(overlay=True))
@@ -165,25 +165,25 @@ def test_overlays_may_give_a_base_its_inertia(query: str) -> None:
         assert certificate.holds, certificate
 
 
-def test_a_kernel_that_never_holds_is_doubted() -> None:
+def test_a_kernel_that_fails_in_both_forms_is_reported() -> None:
     (note,) = Certificate("step-rk4", "link frames", 40.0, 20, "v", 3e-11).notes()
     assert note.kind == "doubted"
     assert note.text.startswith("'v' is off by up to 3e-11 of its largest entry, 40 times the rounding bound: check it")
 
 
-def test_a_certificate_says_where_and_by_how_much_a_kernel_is_off() -> None:
+def test_a_certificate_contains_output_and_error() -> None:
     robot = Robot.from_urdf(URDF / "panda.urdf")
     signature = robot.signature(QUERIES["hamiltonian_flow"], "articulated")
     given = trace(frames.welded(robot.tree), signature)
     kernel, changed = interpreted(given), [operand.name for operand in signature.outputs][-1]
     found = certify.difference(lambda *x: (*kernel(*x)[:-1], kernel(*x)[-1] * (1.0 + 2e-9)), given, robot.tree)
     assert found.output == changed
-    np.testing.assert_allclose(found.relative, 2e-9, rtol=1e-3)  # other than by the rounding of the product
+    np.testing.assert_allclose(found.relative, 2e-9, rtol=1e-3)  # up to the rounding of the product
     assert found.error > 1e3
 
 
-def test_a_kernel_without_answers_is_doubted() -> None:
-    """Nothing was compared, which is not the same as no difference."""
+def test_a_kernel_without_finite_results_is_reported() -> None:
+    """A kernel that was not compared does not hold."""
     robot = Robot.from_urdf(random_urdf(3, movable=6))
     signature = robot.signature(QUERIES["velocity_from_momentum"], "articulated")
     given = trace(frames.welded(robot.tree), signature)
@@ -201,8 +201,8 @@ def _not_a_number(function: Any) -> Any:
     return ca.Function("nothing", inputs, [(x - x) / (x - x) for x in function.call(inputs)])
 
 
-def test_certificates_are_kept_with_the_code(tmp_path: Path) -> None:
-    """A start from the cache has them, and needs no tracer for them."""
+def test_certificates_are_stored_with_the_code(tmp_path: Path) -> None:
+    """A start from the store loads certificates without the tracer."""
     code = (
         "import sys; from dyn_service import Robot\n"
         "robot = Robot.from_urdf(sys.argv[1]); robot.prepare(['mass_matrix'])\n"
@@ -218,7 +218,7 @@ def test_certificates_are_kept_with_the_code(tmp_path: Path) -> None:
     assert [traced.strip() for _, _, traced in found] == ["True", "False"]
 
 
-def test_clients_are_told() -> None:
+def test_clients_receive_certificates() -> None:
     with Server(endpoints=["inproc://certificates"]) as server, Client(server.endpoints[0], timeout_s=240.0) as client:
         loaded = client.load_robot(nasty_urdf(REFUSED, most=10))
         told = loaded.description.to_dict()["certificates"]

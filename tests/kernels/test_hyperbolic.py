@@ -1,4 +1,4 @@
-"""The kernels' hyperbolic tangent: to the last places, over all numbers, NaN as NaN and no warning."""
+"""The kernels' hyperbolic tangent: accuracy over all doubles, NaN for NaN, no warnings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tanh(robot: Robot, x: np.ndarray) -> np.ndarray:
 def numbers() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     size = 4000
-    halves = np.log(2) / 4 * np.arange(1, 120, 2)  # where the reduction goes over from one whole to the next
+    halves = np.log(2) / 4 * np.arange(1, 120, 2)  # boundaries of the argument reduction
     return {
         "ordinary": rng.uniform(-3, 3, size),
         "small": 10.0 ** rng.uniform(-300, -1, size) * rng.choice([-1.0, 1.0], size),
@@ -43,7 +43,7 @@ def numbers() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("x", numbers().values(), ids=numbers())
-def test_against_two_hundred_bits(pendulum: Robot, x: np.ndarray) -> None:
+def test_tanh_against_200_bits(pendulum: Robot, x: np.ndarray) -> None:
     found = tanh(pendulum, x)
     with flint.ctx.workprec(200):
         for ours, given in zip(found.tolist(), x.tolist(), strict=True):
@@ -53,19 +53,19 @@ def test_against_two_hundred_bits(pendulum: Robot, x: np.ndarray) -> None:
     assert np.all(np.abs(found) <= 1.0)
 
 
-def test_is_odd_and_keeps_the_sign_of_zero(pendulum: Robot) -> None:
+def test_tanh_is_odd_and_keeps_the_sign_of_zero(pendulum: Robot) -> None:
     x = np.concatenate(list(numbers().values()))
     assert np.array_equal(tanh(pendulum, -x), -tanh(pendulum, x))
 
 
-def test_no_number_stays_none(pendulum: Robot) -> None:
-    """Warnings are errors here: a kernel that raised the invalid flag would fail."""
+def test_nan_gives_nan_without_a_warning(pendulum: Robot) -> None:
+    """Warnings are errors in this test, so a kernel that raised the invalid flag would fail."""
     found = tanh(pendulum, np.array([np.nan, 0.5, -np.nan]))
     assert np.isnan(found[[0, 2]]).all()
     assert found[1] == pytest.approx(np.tanh(0.5), rel=1e-15)
 
 
-def test_alone_and_in_a_batch_to_the_last_bit(pendulum: Robot) -> None:
+def test_one_state_and_batch_agree_to_the_last_bit(pendulum: Robot) -> None:
     x = numbers()["ordinary"][:50]
     single = [pendulum.passive_forces([0.0], [each]).friction[0] for each in x]
     assert np.array_equal(single, tanh(pendulum, x))

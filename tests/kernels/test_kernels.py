@@ -28,7 +28,7 @@ from tests.random_robots import random_urdf
 
 @pytest.fixture(scope="module")
 def turn() -> Robot:
-    """One joint about z: its link's rotation is cosine and sine of q and nothing else."""
+    """One joint about z: the entries of its link's rotation are cosine and sine of q."""
     return Robot.from_urdf(
         '<robot name="turn"><link name="base"/><link name="arm"><inertial><mass value="1"/>'
         '<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
@@ -37,13 +37,13 @@ def turn() -> Robot:
 
 
 def ulps(found: np.ndarray, exact: np.ndarray) -> float:
-    """The largest error in units of the last place of the double nearest to what is exact."""
+    """Returns the largest error in units of the last place of the double nearest to the exact value."""
     nearest = np.abs(exact.astype(np.float64))
     return float(np.max(np.abs(found - exact) / np.spacing(np.maximum(nearest, 2.0**-1022))))
 
 
 def angles() -> dict[str, np.ndarray]:
-    """Where sine and cosine are hard to get right, and everywhere else."""
+    """Angles that are hard for sine and cosine, and random ones."""
     rng = np.random.default_rng(0)
     few = np.arange(1.0, 50_000.0)
     many = rng.integers(1, int(LIMIT * 2 / np.pi), 50_000).astype(float)  # multiples up to the last
@@ -62,14 +62,14 @@ def angles() -> dict[str, np.ndarray]:
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="there is nothing more exact to compare with")
 @pytest.mark.parametrize("q", angles().values(), ids=angles())
 def test_sine_and_cosine(turn: Robot, q: np.ndarray) -> None:
-    """To 1.7 units in the last place, `kernels.trig.ERROR`, over all angles that have an answer."""
+    """Within 1.7 units in the last place, `kernels.trig.ERROR`, for all angles up to `LIMIT`."""
     rotation = turn.link_poses(q[:, None]).rotation[:, 1]
     assert ulps(rotation[:, 1, 0], np.sin(q.astype(np.longdouble))) <= ERROR
     assert ulps(rotation[:, 0, 0], np.cos(q.astype(np.longdouble))) <= ERROR
 
 
-def test_what_they_are_compared_with_is_exact() -> None:
-    """The long double sine against 200 bits of python-flint, at hard angles."""
+def test_the_reference_sine_is_exact() -> None:
+    """The long double sine against python-flint with 200 bits, at hard angles."""
     flint = pytest.importorskip("flint")
     q = np.concatenate([array[:40] for array in angles().values()])
     with flint.ctx.workprec(200):
@@ -90,7 +90,7 @@ def test_angles_without_a_sine_give_nan_and_no_warning(turn: Robot, angle: float
 
 
 def model_of(robot: Robot, row: Query) -> KernelTree:
-    """The tree a kernel is traced on."""
+    """Returns the tree that a kernel is traced on."""
     return kernel_tree(robot.tree, row.bodies)
 
 
@@ -141,12 +141,12 @@ OPERATIONS = {
     "step-semi_implicit_euler": 1810,
     "step-explicit_euler": 1810,
 }
-"""Operations per state on the Panda. They do not depend on the machine; a change that adds any must say so here."""
+"""Operations per state on the Panda, the same on all machines. A change that adds operations must change these."""
 
 
 @pytest.mark.parametrize("query", [name for name, row in QUERIES.items() if not row.constant])
 def test_operation_counts(query: str) -> None:
-    """What joints may do, follow one another or act by themselves, costs nothing where they do not."""
+    """Mimic joints and passive forces add no operations to robots without them."""
     robot = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
     row = QUERIES[query]
     for method in row.kernels:
@@ -163,7 +163,7 @@ PARAMETRIC = {
     "step-rk4": 10992,
     "constraint_forces": 4036,
 }
-"""Those of kernels that take the numbers of bodies and joints as inputs: every number may be there, none folds away."""
+"""Operations of kernels with the numbers of bodies and joints as inputs, of which none is folded."""
 
 
 @pytest.mark.parametrize("name", PARAMETRIC)
@@ -181,11 +181,11 @@ CLOSING_AS_ONE = {
     "constraint_forces": 3071,
     "step-rk4": 7862,
 }
-"""The same where its fingers close as one, 8 entries of v: forward dynamics is that of the mass matrix then."""
+"""Operations with mimicking fingers, 8 entries of v: forward dynamics then uses the mass matrix."""
 
 
 @pytest.mark.parametrize("name", CLOSING_AS_ONE)
-def test_operation_counts_where_joints_follow(name: str) -> None:
+def test_operation_counts_with_mimic_joints(name: str) -> None:
     robot = Robot.from_urdf(URDF / "panda.urdf")
     query, _, method = name.partition("-")
     row = QUERIES[query]
@@ -193,7 +193,7 @@ def test_operation_counts_where_joints_follow(name: str) -> None:
 
 
 def test_operations_grow_linearly_with_the_chain() -> None:
-    """O(N): twice the bodies, twice the operations; the mass matrix of a chain is O(N^2)."""
+    """O(N): twice the bodies, twice the operations. The mass matrix of a chain is O(N^2)."""
 
     def count(query: str, bodies: int) -> int:
         robot = Robot.from_urdf(random_urdf(5, movable=bodies, bushy=0.0))
@@ -210,7 +210,7 @@ def test_operations_grow_linearly_with_the_chain() -> None:
 
 @pytest.mark.parametrize("lanes", [2, 4, 8])
 def test_every_vector_width_gives_the_same_answer(lanes: int) -> None:
-    """Machines without AVX-512 run other widths of the same code; LLVM splits what the host does not have."""
+    """Machines without AVX-512 use narrower vectors; LLVM splits vectors that are wider than the host's."""
     robot = Robot.from_urdf(random_urdf(1))
     rng = np.random.default_rng(0)
     q, v, tau = rng.normal(size=(3, 21, robot.nv))
@@ -222,12 +222,12 @@ def test_every_vector_width_gives_the_same_answer(lanes: int) -> None:
         found, expected = kernel(q, v, tau, [0, 0, -9.81]), robot.evaluate(query, {"q": q, "v": v, "tau": tau})
         found = found if isinstance(found, tuple) else (found,)
         for name, array in zip(row.outputs, found, strict=True):
-            # Widths may fuse products differently: rounding, times the condition of the mass matrix.
+            # Products may be fused differently: rounding times the condition of the mass matrix.
             np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=1e-10 * np.abs(expected[name]).max())
 
 
 def test_operands_of_any_layout() -> None:
-    """`out=` arrays with strides of their own are filled entry by entry."""
+    """`out=` arrays with any strides are filled."""
     robot = Robot.from_urdf(URDF / "ten_body_tree.urdf")
     q = np.random.default_rng(0).normal(size=(19, robot.nq))
     expected = robot.mass_matrix(q)
@@ -257,7 +257,7 @@ def answer() -> float:
     return float(robot.inverse_dynamics([0.3], [0.2], [0.1])[0])
 
 
-def test_store_keeps_kernels_for_their_owner_only(own_store: Path) -> None:
+def test_stored_kernels_are_readable_by_their_owner_only(own_store: Path) -> None:
     expected = answer()
     (kept,) = own_store.iterdir()
     assert own_store.stat().st_mode & 0o777 == 0o700
@@ -267,7 +267,7 @@ def test_store_keeps_kernels_for_their_owner_only(own_store: Path) -> None:
     assert kept.read_bytes() == before
 
 
-def test_damaged_kernel_is_compiled_anew(own_store: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_kernel_is_compiled_again(own_store: Path, caplog: pytest.LogCaptureFixture) -> None:
     expected = answer()
     (kept,) = own_store.iterdir()
     whole = kept.read_bytes()
@@ -316,7 +316,7 @@ def test_link_in_place_of_a_kernel_is_not_followed(own_store: Path, tmp_path: Pa
     assert not kept.is_symlink()
 
 
-def test_folder_that_cannot_be_made_costs_speed_only(
+def test_folder_that_cannot_be_created_only_costs_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -335,27 +335,27 @@ def taken(folder: Path) -> int:
     return sum(store._on_disk(path.stat().st_size) for path in folder.iterdir())
 
 
-def test_least_recently_used_kernels_make_room(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is one in bytes, of whole blocks."""
+def test_least_recently_used_kernels_are_deleted(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is in bytes of whole blocks."""
     monkeypatch.setenv("DYN_SERVICE_CACHE_BYTES", str(64 * 4096))
     code = bytes(4096 - 32)
     for k in range(63):
         store.save(f"{k:040}", code)
         os.utime(own_store / f"{k:040}", (k, k))
     assert len(list(own_store.iterdir())) == 63
-    assert store.load(f"{0:040}") == code  # used now
+    assert store.load(f"{0:040}") == code  # now the most recently used
     for k in (63, 64):
         store.save(f"{k:040}", code)
     kept = sorted(path.name for path in own_store.iterdir())
-    assert kept == [f"{k:040}" for k in (0, *range(6, 65))]  # room for a sixteenth more
+    assert kept == [f"{k:040}" for k in (0, *range(6, 65))]  # a sixteenth of the limit is free
 
 
-def test_the_store_never_takes_more_than_its_limit(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it looks how full it is only now and then; also where files of others' processes come and go."""
+def test_the_store_never_exceeds_its_limit(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the size is measured only sometimes, and other processes add and delete files."""
     limit = 4096 * 1024
     monkeypatch.setenv("DYN_SERVICE_CACHE_BYTES", str(limit))
     own_store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (own_store / "letters.txt").write_bytes(bytes(100_000))  # of the user's, and the oldest
+    (own_store / "letters.txt").write_bytes(bytes(100_000))  # a file of the user, the oldest one
     os.utime(own_store / "letters.txt", (0, 0))
     looks = []
     look = os.scandir
@@ -364,13 +364,13 @@ def test_the_store_never_takes_more_than_its_limit(own_store: Path, monkeypatch:
     sizes = rng.integers(1, 60_000, 400)
     for k, size in enumerate(sizes):
         store.save(f"{k:040}", bytes(int(size)))
-        assert taken(own_store) - 102_400 <= limit  # the letters aside: 25 blocks
+        assert taken(own_store) - 102_400 <= limit  # without the user's file: 25 blocks
     assert taken(own_store) > limit // 2
     assert (own_store / "letters.txt").stat().st_size == 100_000
     assert len(looks) < len(sizes) // 2
 
 
-def test_a_kernel_larger_than_the_store_is_not_kept(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_larger_than_the_limit_is_not_stored(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE_BYTES", "0")
     assert answer() == pytest.approx(answer())
     assert not own_store.exists()
@@ -382,7 +382,7 @@ def test_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e9", "512 MB", "\u0663"])
-def test_a_limit_that_is_no_number_of_bytes(own_store: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_invalid_limit_is_refused(own_store: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE_BYTES", text)
     with pytest.raises(InvalidArgumentError) as caught:
         answer()
@@ -390,8 +390,8 @@ def test_a_limit_that_is_no_number_of_bytes(own_store: Path, monkeypatch: pytest
     assert caught.value.path == "DYN_SERVICE_CACHE_BYTES"
 
 
-def test_a_disk_that_takes_no_more_loses_no_answer(own_store: Path) -> None:
-    """Writes fail after 1 kB, as on a full disk: the answer is right, and no part of a file is left.
+def test_a_full_disk_does_not_prevent_an_answer(own_store: Path) -> None:
+    """Writes fail after 1 kB, as on a full disk: the result is correct, and no partial file remains.
 
     -B: Python's own cache of modules would be cut short too, and break later runs.
     """
@@ -408,7 +408,7 @@ def test_a_disk_that_takes_no_more_loses_no_answer(own_store: Path) -> None:
 
 
 def test_start_from_the_store_needs_no_tracer(own_store: Path) -> None:
-    """CasADi is not even imported, which is most of a cold start."""
+    """CasADi, which takes most of a cold start, is not imported."""
     answer()
     program = (
         "import sys; from dyn_service import Robot;"

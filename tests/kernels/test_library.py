@@ -1,4 +1,4 @@
-"""A robot's kernels: loaded without a compiler where they are kept; refused in time, and once, where too large."""
+"""A robot's kernels: loaded from the store without compiling; refused early, and once, if too large."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pendulum() -> Robot:
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_what_nobody_has_made_is_not_loaded(own_store: Path) -> None:
+def test_a_kernel_that_was_never_compiled_is_not_loaded(own_store: Path) -> None:
     robot = pendulum()
     assert not robot.load_kernel(INVERSE_DYNAMICS)
     assert not robot.load_kernel(INVERSE_DYNAMICS, "", PUSHED)
@@ -54,8 +54,8 @@ def test_what_nobody_has_made_is_not_loaded(own_store: Path) -> None:
     assert not own_store.exists()
 
 
-def test_what_another_process_made_is_loaded(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found missing first, then made elsewhere: the answer changes without a new robot."""
+def test_a_kernel_compiled_by_another_process_is_loaded(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that was missing is found after another process compiled it, without a new robot."""
     here = pendulum()
     assert not here.load_kernel(FORWARD_DYNAMICS, "articulated")
     elsewhere = pendulum()
@@ -69,19 +69,19 @@ def test_what_another_process_made_is_loaded(own_store: Path, monkeypatch: pytes
     assert here.forward_dynamics([0.3], [0.2], [0.1]) == expected
 
 
-def test_the_next_single_state_takes_the_short_way(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After loading as after preparing: no first call that is slower than the others."""
+def test_first_state_after_loading_takes_the_fast_path(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After loading, as after preparing, the first call is not slower than later ones."""
     prepared = pendulum()
     prepared.prepare(["inverse_dynamics"])
     loaded = pendulum()
     assert loaded.load_kernel(INVERSE_DYNAMICS)
-    monkeypatch.setattr(Robot, "_evaluate", None)  # the general way
+    monkeypatch.setattr(Robot, "_evaluate", None)  # the slow path
     state = np.array([0.3]), np.array([0.2]), np.array([0.1])
     assert loaded.inverse_dynamics(*state) == prepared.inverse_dynamics(*state)
 
 
-def test_a_refusal_for_lack_of_inertia_is_not_shortened(own_store: Path) -> None:
-    """No kernel is made, and none is asked for: the refusal needs no compiler."""
+def test_a_singular_mass_matrix_installs_no_fast_path(own_store: Path) -> None:
+    """The refusal needs no kernel and no compiler."""
     massless = (
         '<robot name="m"><link name="a"/><link name="b"/><joint name="j" type="continuous"><parent link="a"/>'
         '<child link="b"/><axis xyz="0 0 1"/></joint></robot>'
@@ -98,7 +98,7 @@ def test_a_refusal_for_lack_of_inertia_is_not_shortened(own_store: Path) -> None
 
 
 @pytest.mark.usefixtures("own_store", "no_compiler")
-def test_what_needs_no_kernel_is_always_there() -> None:
+def test_queries_without_a_kernel_are_always_available() -> None:
     constant = next(row for row in QUERIES.values() if row.constant)
     assert pendulum().load_kernel(constant)
     still = Robot.from_urdf('<robot name="still"><link name="base"/></robot>')
@@ -106,7 +106,7 @@ def test_what_needs_no_kernel_is_always_there() -> None:
 
 
 def test_loading_does_not_wait_for_a_compiler(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another kernel of the same robot is being compiled in another thread."""
+    """While another thread compiles another kernel of the same robot."""
     pendulum().prepare(["inverse_dynamics"])
     robot = pendulum()
     compiles, done = threading.Event(), threading.Event()
@@ -173,7 +173,7 @@ def chain(joints: int) -> Robot:
 
 
 class Traced:
-    """The numbers of bodies that were traced, and how many operations that made."""
+    """Records the numbers of bodies that were traced, and the number of operations."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bodies: list[int] = []
@@ -195,8 +195,8 @@ REFUSED = ["equation_terms", "mass_matrix_steps", "mass_matrix", "influence_oper
 
 @pytest.mark.usefixtures("own_store", "small_budget")
 @pytest.mark.parametrize("query", REFUSED)
-def test_a_refusal_takes_hardly_more_tracing_than_is_allowed(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the chain, and with whichever power of it the operations grow."""
+def test_a_refusal_traces_only_slightly_more_than_the_limit(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a long chain and any power with which the operations grow."""
     robot = chain(110)
     traced = Traced(monkeypatch)
     row = QUERIES[query]
@@ -214,7 +214,7 @@ def test_a_refusal_takes_hardly_more_tracing_than_is_allowed(query: str, monkeyp
 @pytest.mark.usefixtures("own_store")
 @pytest.mark.parametrize("query", REFUSED)
 def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
-    """So what is foretold of them holds for the robot; and of all of them it is what is traced."""
+    """So a prediction from the first bodies holds for the robot; for all bodies it equals the traced operations."""
     robot = Robot.from_urdf(random_urdf(3, movable=24, bushy=0.6))
     row = QUERIES[query]
     signature = robot.signature(row, next(iter(row.kernels)))
@@ -223,12 +223,14 @@ def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
     counts.append(budget._operations(model, signature, len(model.tree)))
     assert counts == sorted(counts)
     whole = graph.trace(model, signature, shared=False).operations
-    assert whole <= counts[-1] <= 1.2 * whole + 100  # constants are counted too
+    assert whole <= counts[-1] <= 1.2 * whole + 100  # includes constants
 
 
 @pytest.mark.usefixtures("own_store")
-def test_all_variants_and_floating_roots_are_foretold_too() -> None:
-    robot = restless(random_urdf(3, movable=10, bushy=0.3), root="floating")  # of one that does nothing, no forces
+def test_prediction_covers_all_variants_and_floating_roots() -> None:
+    robot = restless(
+        random_urdf(3, movable=10, bushy=0.3), root="floating"
+    )  # so that the query of passive forces has operations
     for row in QUERIES.values():
         for method in row.kernels if not row.constant else ():
             for variant in (PLAIN, PUSHED, Variant(overlay=True)):
@@ -237,8 +239,8 @@ def test_all_variants_and_floating_roots_are_foretold_too() -> None:
                 assert 0 < budget._operations(model, signature, 4) <= budget._operations(model, signature, 8)
 
 
-def test_a_refusal_is_kept(own_store: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this robot, and on disk for others and other processes: nobody traces again."""
+def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the robot, and on disk for other robots and processes, so that none traces it again."""
     row = QUERIES["equation_terms"]
     robot = chain(40)
     state = np.zeros((3, robot.nv))
@@ -262,8 +264,8 @@ def test_a_refusal_is_kept(own_store: Path, small_budget: None, monkeypatch: pyt
     assert len(set(said)) == 1
 
 
-def test_the_kernels_own_operations_count_too(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A robot of few bodies is not foretold, nor is the form as given that replaces one that was not exact enough."""
+def test_the_size_of_the_compiled_graph_is_limited_too(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size is not predicted for few bodies, nor for the form in link frames that replaces an inexact kernel."""
     monkeypatch.setattr(budget, "MOST_OPERATIONS", 500)
     monkeypatch.setattr(lower, "lower", None)
     robot = Robot.from_urdf(URDF / "panda.urdf")
@@ -271,13 +273,13 @@ def test_the_kernels_own_operations_count_too(own_store: Path, monkeypatch: pyte
         robot.inverse_dynamics(*np.zeros((3, robot.nv)))
 
 
-def test_what_is_not_refused_is_made(own_store: Path) -> None:
+def test_a_kernel_within_the_limit_is_compiled(own_store: Path) -> None:
     robot = chain(30)
     v = np.random.default_rng(0).normal(size=robot.nv)
     assert np.isfinite(robot.gravity_forces(v)).all()
 
 
-def test_a_damaged_refusal_is_found_anew(own_store: Path, small_budget: None) -> None:
+def test_a_damaged_refusal_is_determined_again(own_store: Path, small_budget: None) -> None:
     robot = chain(40)
     state = np.zeros((3, robot.nv))
     with pytest.raises(ResourceExhaustedError):

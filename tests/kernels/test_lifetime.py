@@ -1,4 +1,4 @@
-"""A kernel's code lives exactly as long as what can call it, and what it took goes with it."""
+"""A kernel's code and its memory live exactly as long as the objects that can call it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from qa.soak import kernels as soak
 from tests.conftest import ROOT, URDF
 from tests.wide import wide
 
-on_linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts what Linux tells of a process")
+on_linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads /proc")
 INVERSE_DYNAMICS = QUERIES["inverse_dynamics"]
 
 
@@ -48,7 +48,7 @@ def codes_of(robot: Robot) -> list[weakref.ref[LoadedCode]]:
 
 @pytest.fixture
 def no_collector() -> object:
-    """What goes, goes by itself: a control process may have switched the collector of cycles off."""
+    """Switches garbage collection off, as a control process may do: objects are freed by reference counts."""
     gc.collect()
     gc.disable()
     yield
@@ -56,9 +56,9 @@ def no_collector() -> object:
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_code_goes_with_its_robot() -> None:
+def test_code_is_freed_with_its_robot() -> None:
     robot = loaded()
-    robot.inverse_dynamics(*np.zeros((3, robot.nv)))  # the general way, then the short way
+    robot.inverse_dynamics(*np.zeros((3, robot.nv)))  # the slow path, then the fast path
     robot.inverse_dynamics(*np.zeros((3, robot.nv)))
     codes = codes_of(robot)
     assert len(codes) == 2
@@ -70,7 +70,7 @@ def test_code_goes_with_its_robot() -> None:
 
 @on_linux
 @pytest.mark.usefixtures("no_collector")
-def test_its_memory_is_unmapped() -> None:
+def test_memory_of_freed_code_is_unmapped() -> None:
     def mapped(address: int) -> bool:
         lines = Path("/proc/self/maps").read_text().splitlines()
         spans = (line.split()[0].split("-") for line in lines)
@@ -87,7 +87,7 @@ def test_its_memory_is_unmapped() -> None:
 
 
 @pytest.mark.parametrize("holder", ["ufunc", "single call"])
-def test_what_can_call_it_keeps_it(holder: str) -> None:
+def test_everything_that_can_call_code_keeps_it(holder: str) -> None:
     robot = loaded()
     signature = robot.signature(INVERSE_DYNAMICS, "")
     library = KernelLibrary(robot.tree)
@@ -105,8 +105,8 @@ def test_what_can_call_it_keeps_it(holder: str) -> None:
     assert code() is None
 
 
-def test_a_call_keeps_the_function_that_it_is() -> None:
-    """That one is loaded once for all kernels; a process may load it again, and calls made before go on, and go."""
+def test_a_call_keeps_its_compiled_function() -> None:
+    """A process loads this function once for all kernels. If it is loaded again, earlier calls keep working."""
     calls = []
     for k in range(15):
         robot = loaded("pendulum")
@@ -119,18 +119,18 @@ def test_a_call_keeps_the_function_that_it_is() -> None:
     assert len({call(*state).tobytes() for call in calls}) == 1
 
 
-def test_a_ufunc_holds_its_code_where_numpy_looks_for_it() -> None:
-    """In the slot of `numpy.frompyfunc`, which is counted and shown to the collector."""
+def test_a_ufunc_owns_its_code_in_the_slot_of_frompyfunc() -> None:
+    """In the slot of `numpy.frompyfunc`, which is reference-counted and visible to the garbage collector."""
     assert gufunc._slot_is_known()
     kernel = loaded()._kernel(loaded().signature(INVERSE_DYNAMICS, ""))
     (owned,) = [held for held in gc.get_referents(kernel) if isinstance(held, tuple)]
     assert any(isinstance(part, LoadedCode) for part in owned)
-    assert sys.getrefcount(owned) == 3  # the ufunc's, ours, and the argument's
+    assert sys.getrefcount(owned) == 3  # references of the ufunc, this test and the argument
     assert not gufunc._KEPT
 
 
-def test_another_layout_of_ufuncs_keeps_code_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is lost then, not answers."""
+def test_code_is_kept_if_the_layout_of_ufuncs_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then memory is leaked, and results are correct."""
     monkeypatch.setattr(gufunc, "_slot_is_known", lambda: False)
     kept: list[object] = []
     monkeypatch.setattr(gufunc, "_KEPT", kept)
@@ -139,8 +139,8 @@ def test_another_layout_of_ufuncs_keeps_code_to_the_end(monkeypatch: pytest.Monk
     assert np.isfinite(robot.inverse_dynamics(*np.zeros((3, robot.nv)))).all()
 
 
-def test_code_that_runs_is_not_freed() -> None:
-    """The call in another thread is the last that holds it: as it would be when a robot is unloaded under a request."""
+def test_running_code_is_not_freed() -> None:
+    """A call in another thread holds the last reference, as when a robot is unloaded during a request."""
     expected = None
     batch = np.random.default_rng(0).normal(size=(3, 20_000, 8))
     with ThreadPoolExecutor(1) as pool:
@@ -154,12 +154,12 @@ def test_code_that_runs_is_not_freed() -> None:
             expected = found if expected is None else expected
             np.testing.assert_array_equal(found, expected)
             del running
-            pool.submit(gc.collect).result()  # the thread has let go of the call before
+            pool.submit(gc.collect).result()  # the thread has dropped its previous call
             assert code() is None
 
 
-def test_nobody_waits_for_a_compiler_to_free_code() -> None:
-    """LLVM does one thing at a time: what is dropped meanwhile is freed by the thread that compiles, when it has."""
+def test_freeing_code_does_not_wait_for_the_compiler() -> None:
+    """LLVM runs one call at a time: code dropped during a compilation is freed by the compiling thread afterwards."""
     robot = loaded()
     (code, *_) = codes_of(robot)
     engine = code()._engine  # type: ignore[union-attr]
@@ -191,7 +191,7 @@ def test_nobody_waits_for_a_compiler_to_free_code() -> None:
 
 
 def test_robots_with_a_payload_share_their_kernels() -> None:
-    """One kernel for all payloads, which goes with the last who can call it."""
+    """One kernel for all payloads, freed with the last object that can call it."""
     robot = loaded()
     codes = []
     for k in range(3):
@@ -209,8 +209,8 @@ def test_robots_with_a_payload_share_their_kernels() -> None:
 
 @on_linux
 @pytest.mark.parametrize("cycles", wide([150, 300], (150).__eq__))
-def test_many_robots_leave_nothing(cycles: int) -> None:
-    """The short run of `python -m qa.soak.kernels`: before, each of these left 0.3 MB and eight maps for ever."""
+def test_many_robots_leak_nothing(cycles: int) -> None:
+    """The short run of `python -m qa.soak.kernels`: without freeing, each robot leaks 0.3 MB and eight maps."""
     done = subprocess.run(
         [sys.executable, "-m", "qa.soak.kernels", "--cycles", str(cycles)],
         cwd=ROOT,
@@ -221,8 +221,8 @@ def test_many_robots_leave_nothing(cycles: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_compiling_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LLVM keeps every constant it has seen in a context, and llvmlite every pass manager: 60 kB a kernel and more.
+def test_compiling_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An LLVM context keeps all its constants, and llvmlite every pass manager: 60 kB per kernel and more.
 
     What that comes to in memory: `python -m qa.soak.kernels --compile`.
     """
@@ -237,8 +237,8 @@ def test_compiling_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert context.closed
 
 
-def test_what_was_compiled_before_does_not_show() -> None:
-    """The passes are made once, and what they have seen does not change what they do."""
+def test_earlier_compilations_do_not_affect_the_code() -> None:
+    """The passes are created once; earlier modules do not affect their output."""
     robot = Robot.from_urdf(URDF / "scara.urdf")
     rows = [QUERIES[name] for name in ("inverse_dynamics", "mass_matrix", "gravity_forces")]
     texts = [lower(trace(simplest(robot.tree), robot.signature(row, "")), jit.host().lanes, "loop") for row in rows]
@@ -247,8 +247,8 @@ def test_what_was_compiled_before_does_not_show() -> None:
     assert [jit.compile_ir(text) for text in reversed(texts)] == first[::-1]
 
 
-def test_pickled_robots_know_what_was_found_out() -> None:
-    """Whether a joint is massless takes the tracer to know: a process that has none to spare is told."""
+def test_pickled_robots_include_computed_properties() -> None:
+    """Finding a massless joint needs the tracer, so the pickle contains the result."""
     robot = Robot.from_urdf(URDF / "scara.urdf")
     assert "massless_joint" not in vars(pickle.loads(pickle.dumps(robot)))
     assert robot.massless_joint is None
@@ -257,7 +257,7 @@ def test_pickled_robots_know_what_was_found_out() -> None:
     assert copy.fingerprint == robot.fingerprint
 
 
-def test_the_head_of_a_ufunc_is_as_the_abi_says() -> None:
+def test_the_head_of_a_ufunc_has_the_layout_of_the_abi() -> None:
     head = gufunc._UFuncHead.from_address(id(np.add))
     assert (head.nin, head.nout, head.nargs, head.ntypes) == (2, 1, 3, np.add.ntypes)
     assert ctypes.string_at(head.name) == b"add"

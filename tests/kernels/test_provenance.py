@@ -1,4 +1,4 @@
-"""A kept kernel is found again as long as what makes it is the same: its code, not the words around it."""
+"""The key of a stored kernel depends on the code that compiles it, not on docstrings and comments."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def digest(source: str) -> bytes:
 
 
 @pytest.mark.parametrize("change", WORDS.values(), ids=WORDS)
-def test_words_change_nothing(change: tuple[str, str]) -> None:
+def test_docstrings_and_comments_do_not_change_the_digest(change: tuple[str, str]) -> None:
     assert SOURCE.replace(*change) != SOURCE
     assert digest(SOURCE.replace(*change)) == digest(SOURCE)
 
@@ -90,11 +90,11 @@ def test_code_changes_the_digest(change: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
-def test_these_are_not_the_same(pair: tuple[str, str]) -> None:
+def test_similar_code_has_different_digests(pair: tuple[str, str]) -> None:
     assert digest(pair[0]) != digest(pair[1])
 
 
-def test_libraries_that_shape_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_of_libraries_change_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     made = provenance.provenance.__wrapped__
     before = made("dynamics.newton_euler")
     for library in ("casadi", "llvmlite", "numpy"):
@@ -108,7 +108,7 @@ def test_libraries_that_shape_kernels_count(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def modules(function: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What is read for the kernels of a function."""
+    """Returns the modules that are read for the kernels of a function."""
     read: set[str] = set()
     found = provenance._module
 
@@ -122,26 +122,26 @@ def modules(function: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return read
 
 
-def test_what_shapes_a_kernel_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_that_determine_a_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read = modules("newton_euler.inverse_dynamics", monkeypatch)
     shaping = {"dynamics.newton_euler", "dynamics.sweeps", "dynamics.spatial", "dynamics.kinematics"}
     shaping |= {"kernels.frames", "kernels.graph", "kernels.lower", "kernels.trig", "kernels.certify", "kernels.jit"}
-    shaping |= {"kernels.budget"}  # a refusal is kept as a kernel is, and goes when the limit does
+    shaping |= {"kernels.budget"}  # a stored refusal is invalid if the limit changes
     shaping |= {"model.tree", "model.welding", "model.composite", "model.joints", "model.inertia"}
     shaping |= {f"model.joints.{name}" for name in ("base", "axial", "free", "rotations")}  # a package of the package
     assert shaping <= read
-    assert "model.building" not in read  # what it makes of a file is in the tree's fingerprint, number by number
+    assert "model.building" not in read  # its results are in the tree's fingerprint
 
 
 def test_a_package_is_followed_however_it_is_imported() -> None:
-    """`description` takes the package by name, `free` modules in it."""
+    """`description` imports the package, `free` modules in it."""
     assert "dyn_service.model.joints" in provenance._module("dyn_service.model.description")[1]
     assert "dyn_service.model.joints.rotations" in provenance._module("dyn_service.model.joints.free")[1]
 
 
 @pytest.mark.parametrize("row", [row for row in QUERIES.values() if row.inputs], ids=lambda row: row.name)
-def test_nothing_else_is(row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other formulation, nothing of the table, the importer, the server: a word there keeps every kernel."""
+def test_no_other_modules_are_read(row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not other formulations, the table, the importer or the server, whose changes leave all kernels valid."""
     for function in row.kernels.values():
         read = modules(function, monkeypatch)
         assert {name.partition(".")[0] for name in read} == {"dynamics", "kernels", "model"}
@@ -150,5 +150,5 @@ def test_nothing_else_is(row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
             assert not read & {"dynamics.hamilton", "dynamics.projected", "dynamics.body_frame", "dynamics.operators"}
 
 
-def test_modules_have_their_own() -> None:
+def test_modules_have_different_digests() -> None:
     assert provenance.provenance("dynamics.newton_euler") != provenance.provenance("dynamics.hamilton")

@@ -1,5 +1,5 @@
-"""One state with external wrenches through one compiled call: the bits of the general way, at hardly more than a call
-without. What the call does not take goes the general way, and nobody may see which way it was.
+"""One state with external wrenches through one compiled call: the same bits as the slow path, at almost the cost of a
+call without wrenches. Arguments that the call does not accept take the slow path, with the same results.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ROBOTS: dict[tuple[str, str], Robot] = {}
 
 
 def robot_of(name: str, root: Any = "fixed") -> Robot:
-    """Robots are shared: their kernels take time to make."""
+    """Returns a robot shared by the tests, since its kernels take long to make."""
     if (name, root) not in _ROBOTS:
         _ROBOTS[name, root] = Robot.from_urdf(URDF / f"{name}.urdf", root=root)
     return _ROBOTS[name, root]
 
 
 def state(robot: Robot, row: Query, seed: int = 0) -> tuple[np.ndarray, ...]:
-    """The required inputs of one state."""
+    """Returns the required inputs of one state."""
     rng = np.random.default_rng(seed)
     inputs = []
     for name in row.required:
@@ -48,7 +48,7 @@ def state(robot: Robot, row: Query, seed: int = 0) -> tuple[np.ndarray, ...]:
 
 
 def wrenches_of(robot: Robot, count: int, seed: int = 0) -> list[Wrench]:
-    """Anywhere, in any axes."""
+    """Returns wrenches on random links and points in random axes."""
     rng = np.random.default_rng(seed)
     frames = ("world", *robot.link_names)
     found = []
@@ -61,20 +61,20 @@ def wrenches_of(robot: Robot, count: int, seed: int = 0) -> list[Wrench]:
 
 
 def general(robot: Robot, row: Query, given: tuple[Any, ...], wrenches: Any, **others: Any) -> bytes:
-    """The general way's answer, in bytes."""
+    """Returns the result of the slow path in bytes."""
     inputs = {**dict(zip(row.required, given, strict=True)), row.wrenches or "": wrenches, **others}
     outputs = robot.evaluate(row.name, inputs)
     return b"".join(np.asarray(outputs[name]).tobytes() for name in row.outputs)
 
 
 def bits(row: Query, answer: Any) -> bytes:
-    """An answer as the method gives it, in bytes."""
+    """Returns the result of a method in bytes."""
     parts = [answer] if row.result_type is None else [getattr(answer, name) for name in row.outputs]
     return b"".join(np.asarray(part).tobytes() for part in parts)
 
 
 class Counted:
-    """How often a robot answered the general way."""
+    """Counts the calls that took the slow path."""
 
     def __init__(self, robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
         self.general = 0
@@ -90,7 +90,7 @@ class Counted:
 @pytest.fixture
 def panda() -> Robot:
     robot = robot_of("panda")
-    robot.inverse_dynamics(*state(robot, ID), wrenches=[])  # from here on there is a short way
+    robot.inverse_dynamics(*state(robot, ID), wrenches=[])  # installs the fast path
     return robot
 
 
@@ -99,12 +99,12 @@ def counted(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> Counted:
     return Counted(panda, monkeypatch)
 
 
-# What it takes.
+# Accepted arguments.
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize(("name", "root"), [("panda", "fixed"), ("scara", "floating")])
-def test_every_row_has_the_general_ways_bits(name: str, root: str, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_equals_the_slow_path(name: str, root: str, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     robot = robot_of(name, root)
     ask = getattr(robot, row.name)
     ask(**dict(zip(row.required, state(robot, row), strict=True)), wrenches=wrenches_of(robot, 1))  # makes the kernels
@@ -118,7 +118,7 @@ def test_every_row_has_the_general_ways_bits(name: str, root: str, row: Query, m
 
 @pytest.mark.parametrize("name", ["ur5e", "upper_body", "cart_pendulum", "double_pendulum"])
 def test_every_link_and_frame(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Links that never move too, whose load the world carries."""
+    """Including fixed links, whose wrenches are ignored."""
     robot = robot_of(name)
     given = state(robot, ID, 3)
     robot.inverse_dynamics(*given, wrenches=[])
@@ -173,7 +173,7 @@ def test_lists_for_the_state(panda: Robot, counted: Counted) -> None:
 
 
 @pytest.mark.parametrize("weak", [np.array([0.1, 0.2, -1.6]), (0.1, 0.2, -1.6)], ids=["array", "tuple"])
-def test_gravity_beside_them(panda: Robot, weak: Any) -> None:
+def test_gravity_with_wrenches(panda: Robot, weak: Any) -> None:
     given, push = state(panda, ID), wrenches_of(panda, 2)
     expected = general(panda, ID, given, push, gravity=weak)
     assert panda.inverse_dynamics(*given, wrenches=push, gravity=weak).tobytes() == expected
@@ -181,7 +181,7 @@ def test_gravity_beside_them(panda: Robot, weak: Any) -> None:
 
 
 def test_a_link_that_is_called_world() -> None:
-    """A frame of that name is the world's axes, but on that very link, whose own they are."""
+    """A frame `world` means the world's axes, except for a wrench on the link `world`."""
     urdf = (URDF / "double_pendulum.urdf").read_text().replace("lower_bar", "world")
     robot = Robot.from_urdf(urdf)
     assert "world" in robot.link_names
@@ -192,8 +192,8 @@ def test_a_link_that_is_called_world() -> None:
         assert [robot.inverse_dynamics(*given, wrenches=push).tobytes() for _ in range(3)] == [expected] * 3
 
 
-def test_what_is_far_or_huge_is_what_it_was(panda: Robot) -> None:
-    """Angles without digits, and products that overflow, whose flags are NumPy's to speak of."""
+def test_huge_inputs_equal_the_slow_path(panda: Robot) -> None:
+    """Angles beyond the limit, and products that overflow, whose flags NumPy reports."""
     q, v, a = state(panda, ID)
     far = q.copy()
     far[0] = 1e14
@@ -207,11 +207,11 @@ def test_what_is_far_or_huge_is_what_it_was(panda: Robot) -> None:
         panda.inverse_dynamics(q, v, a, wrenches=huge)
 
 
-# What it does not take.
+# Arguments that take the slow path.
 
 
 class Own(Wrench):
-    """Somebody's own."""
+    """A subclass."""
 
 
 NOT_TAKEN: dict[str, Any] = {
@@ -223,7 +223,7 @@ NOT_TAKEN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("wrenches", NOT_TAKEN.values(), ids=NOT_TAKEN)
-def test_other_forms_go_the_general_way(panda: Robot, counted: Counted, wrenches: Any) -> None:
+def test_other_forms_take_the_slow_path(panda: Robot, counted: Counted, wrenches: Any) -> None:
     given = state(panda, ID)
     for _ in range(2):
         assert panda.inverse_dynamics(*given, wrenches=wrenches).tobytes() == general(panda, ID, given, wrenches)
@@ -247,7 +247,7 @@ WRONG: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("wrenches", "path", "words"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_every_time(panda: Robot, wrenches: Any, path: str, words: str) -> None:
+def test_errors_are_raised_on_every_call(panda: Robot, wrenches: Any, path: str, words: str) -> None:
     given = state(panda, ID)
     for _ in range(2):
         with pytest.raises(DynError, match=words) as caught:
@@ -256,8 +256,8 @@ def test_what_is_wrong_is_said_every_time(panda: Robot, wrenches: Any, path: str
         panda.inverse_dynamics(*given, wrenches=[])
 
 
-def test_without_a_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On interpreters whose objects are laid out otherwise."""
+def test_unknown_layouts_take_the_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On interpreters with another layout of objects."""
     monkeypatch.setattr(single, "layout_is_known", lambda: False)
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
     given, push = state(robot, ID), wrenches_of(robot, 2)
@@ -266,13 +266,13 @@ def test_without_a_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
         assert robot.inverse_dynamics(*given, wrenches=push).tobytes() == expected
 
 
-# What it costs.
+# Cost.
 
 
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "constraint_forces", "computed_torque"])
 @pytest.mark.parametrize("count", [1, 4])
-def test_a_wrench_costs_no_further_call(query: str, count: int) -> None:
-    """Whatever the number of wrenches: the same calls as without any, one of which is the kernel's."""
+def test_wrenches_add_no_calls(query: str, count: int) -> None:
+    """For any number of wrenches, the same calls as without wrenches, one of which is the kernel's."""
     robot, row = robot_of("panda"), QUERIES[query]
     ask, given = getattr(robot, query), state(robot, row)
     named = dict(zip(row.required, given, strict=True))
@@ -291,8 +291,8 @@ def no_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_nothing_is_leaked_or_lost(panda: Robot) -> None:
-    """Taken or refused: as many references and blocks of memory afterwards as before."""
+def test_references_and_memory_are_not_leaked(panda: Robot) -> None:
+    """References and blocks of memory are the same before and after accepted and refused calls."""
     given = state(panda, ID)
     force, torque, bad = np.ones(3), [0.1, 0.2, 0.3], [1.0, 2.0]
     cases = [
@@ -337,7 +337,7 @@ def test_other_arguments_are_refused(panda: Robot, arguments: tuple[Any, ...]) -
     assert call is not None
     given = tuple(state(panda, ID) if x == "state" else x for x in arguments)
     assert call(*given) is None
-    assert call(state(panda, ID), (None, None, True)) is None  # no wrenches: the kernel without answers
+    assert call(state(panda, ID), (None, None, True)) is None  # no wrenches: answered by the kernel without wrenches
     assert call(state(panda, ID), (None, [], False)) is None
     assert call(state(panda, ID), (None, [], True)) is not None
 

@@ -1,4 +1,4 @@
-"""One state through one compiled call: the gufunc's bits for what it takes, None for all else, and nothing leaked."""
+"""One state through one compiled call: the gufunc's bits for accepted arguments, else None, without leaks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = [row for row in QUERIES.values() if not row.constant]
 
 
 class Pair:
-    """A kernel's two ways in, and inputs of one state."""
+    """The gufunc and the single-state call of a kernel, and inputs of one state."""
 
     def __init__(self, library: KernelLibrary, signature: Signature) -> None:
         self.signature = signature
@@ -55,7 +55,7 @@ def pair(robot: str, row: Query, method: str | None = None, *, wrenches: bool = 
     key = (robot, row.name, method, wrenches)
     if key not in _PAIRS:
         if robot not in _LIBRARIES:
-            made = Robot.from_urdf(URDF / f"{robot}.urdf", mimic=False)  # then every row has an answer
+            made = Robot.from_urdf(URDF / f"{robot}.urdf", mimic=False)  # every row accepts this robot
             _LIBRARIES[robot] = made, KernelLibrary(made.tree)
         made, library = _LIBRARIES[robot]
         _PAIRS[key] = Pair(library, made.signature(row, method, Variant(wrenches)))
@@ -80,7 +80,7 @@ def several() -> Pair:
 
 @pytest.fixture
 def letting_go(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pair], Any]:
-    """The call of a kernel so large that the GIL is released."""
+    """Returns the call of a kernel that counts as large, so that it releases the GIL."""
     monkeypatch.setattr(single, "HELD_BYTES", 0)
 
     def made(of: Pair) -> Any:
@@ -102,12 +102,12 @@ def assert_same(found: Any, expected: Any) -> None:
         assert found.tobytes() == expected.tobytes()
 
 
-# What it takes.
+# Accepted arguments.
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize("robot", ["panda", "cart_pendulum"])
-def test_every_row_has_the_bits_of_its_gufunc(robot: str, row: Query) -> None:
+def test_every_row_equals_its_gufunc_to_the_last_bit(robot: str, row: Query) -> None:
     for method in row.kernels:
         of = pair(robot, row, method)
         for seed in range(5):
@@ -117,7 +117,7 @@ def test_every_row_has_the_bits_of_its_gufunc(robot: str, row: Query) -> None:
 
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
-def test_every_robot_has_the_bits_of_its_gufunc(path: Path, query: str) -> None:
+def test_every_robot_equals_the_gufunc_to_the_last_bit(path: Path, query: str) -> None:
     of = pair(path.stem, QUERIES[query])
     for seed in range(20):
         state = of.state(seed)
@@ -135,7 +135,7 @@ def test_floating_robot() -> None:
 
 
 def layouts(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The same numbers, laid out otherwise."""
+    """Yields the same numbers in other memory layouts."""
     every_third = np.zeros([3 * n for n in array.shape])[tuple(slice(1, None, 3) for _ in array.shape)]
     every_third[...] = array
     yield every_third
@@ -160,7 +160,7 @@ def test_any_strides() -> None:
 
 
 def test_pickled_arrays(panda: Pair) -> None:
-    """Their dtype is an object of its own."""
+    """Unpickled arrays have their own dtype object."""
     state = panda.state()
     sent = pickle.loads(pickle.dumps(state))
     assert sent[0].dtype is not state[0].dtype
@@ -168,7 +168,7 @@ def test_pickled_arrays(panda: Pair) -> None:
     assert_same(panda.call(*(x + 0.0 for x in sent)), panda.ufunc(*state))
 
 
-def test_one_number_on_many_places(panda: Pair) -> None:
+def test_an_array_with_stride_zero(panda: Pair) -> None:
     state = panda.state()
     state[1] = np.broadcast_to(np.array(0.25), (9,))
     assert_same(panda.call(*state), panda.ufunc(*state))
@@ -196,7 +196,7 @@ def test_output_without_axes_is_a_number() -> None:
     assert [type(value) for value in answer] == [np.float64] * 4
 
 
-def test_float_stands_for_equal_numbers(controller: Pair) -> None:
+def test_a_float_replaces_equal_numbers(controller: Pair) -> None:
     state = controller.state()
     marked = [k for k, operand in enumerate(controller.signature.inputs) if operand.scalar]
     assert [controller.signature.inputs[k].name for k in marked] == ["kp", "kd"]
@@ -207,7 +207,7 @@ def test_float_stands_for_equal_numbers(controller: Pair) -> None:
         assert_same(controller.call(*short), controller.ufunc(*long))
 
 
-def test_float_stands_for_a_step() -> None:
+def test_a_float_replaces_a_time_step() -> None:
     of = pair("panda", QUERIES["step"])
     state = of.state()
     k = [operand.name for operand in of.signature.inputs].index("dt")
@@ -217,7 +217,7 @@ def test_float_stands_for_a_step() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_nan_in_gives_nan_out(panda: Pair, bad: float) -> None:
-    """Without a warning, as with the gufunc: warnings are errors here."""
+    """Without a warning, as with the gufunc; warnings are errors in this test."""
     state = panda.state()
     state[0][3] = bad
     answer = panda.call(*state)
@@ -225,7 +225,7 @@ def test_nan_in_gives_nan_out(panda: Pair, bad: float) -> None:
     assert_same(answer, panda.ufunc(*state))
 
 
-# What it does not take.
+# Arguments that give None.
 
 
 class Subclass(np.ndarray):
@@ -271,7 +271,7 @@ OTHERS: dict[str, Callable[[np.ndarray], Any]] = {
     "matrix": lambda x: np.matrix(x),
     "masked": lambda x: np.ma.masked_array(x),
 }
-"""Kinds of arguments that are not the one it takes, from one that is."""
+"""Functions that turn an accepted array into one that gives None."""
 
 
 def contents(arguments: list[Any]) -> list[bytes]:
@@ -280,7 +280,7 @@ def contents(arguments: list[Any]) -> list[bytes]:
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # np.matrix
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
-def test_anything_else_gives_none_and_changes_nothing(panda: Pair, other: Callable[[np.ndarray], Any]) -> None:
+def test_other_arguments_give_none_and_are_not_changed(panda: Pair, other: Callable[[np.ndarray], Any]) -> None:
     state = panda.state()
     for k, array in enumerate(state):
         arguments = [*state[:k], other(array), *state[k + 1 :]]
@@ -304,7 +304,7 @@ def test_another_number_of_arguments_gives_none(panda: Pair, count: int) -> None
     assert panda.call(*(state * 10)[:count]) is None
 
 
-def test_arguments_go_by_position(panda: Pair) -> None:
+def test_arguments_are_positional(panda: Pair) -> None:
     with pytest.raises(TypeError, match="keyword"):
         panda.call(*panda.state()[:3], gravity=np.zeros(3))
 
@@ -313,7 +313,7 @@ def test_arguments_go_by_position(panda: Pair) -> None:
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_mixture_of_arguments(data: st.DataObject) -> None:
-    """The answer is the gufunc's if all are right, else None."""
+    """The result is the gufunc's if all arguments are accepted, else None."""
     of = pair("panda", QUERIES["computed_torque"])
     state = of.state(data.draw(st.integers(0, 5)))
     alike: dict[str, Callable[[np.ndarray], Any]] = {
@@ -343,7 +343,7 @@ def test_any_mixture_of_arguments(data: st.DataObject) -> None:
 
 
 def test_overflow_is_left_to_the_gufunc(panda: Pair) -> None:
-    """Which warns, raises or keeps quiet as it is told."""
+    """The gufunc warns, raises or ignores by `numpy.errstate`."""
     state = panda.state()
     state[1][:] = 1e200
     assert panda.call(*state) is None
@@ -356,19 +356,19 @@ def test_overflow_is_left_to_the_gufunc(panda: Pair) -> None:
     assert_same(panda.call(*state), panda.ufunc(*state))
 
 
-def test_flags_of_before_do_not_count(panda: Pair) -> None:
+def test_earlier_floating_point_flags_are_ignored(panda: Pair) -> None:
     state = panda.state()
     with np.errstate(all="ignore"):
         np.float64(1e300) * np.float64(1e300)
     product = 1e300
-    product *= 1e300  # Python's own arithmetic leaves its flags standing
+    product *= 1e300  # Python's arithmetic does not clear the flags
     assert panda.call(*state) is not None
 
 
 # The GIL.
 
 
-def test_large_kernels_let_go_of_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_kernels_release_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     library = _LIBRARIES["panda"][1]
     code = library._made[panda.signature.name].code
     assert code is not None
@@ -379,7 +379,7 @@ def test_large_kernels_let_go_of_the_gil(panda: Pair, monkeypatch: pytest.Monkey
         assert struct.unpack_from("=4q", call.__self__)[3] == expected
 
 
-# Where there is none.
+# Interpreters and kernels without a call.
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,9 @@ def test_large_kernels_let_go_of_the_gil(panda: Pair, monkeypatch: pytest.Monkey
     ],
     ids=["no GIL", "traced references", "not CPython", "flags elsewhere", "descr elsewhere"],
 )
-def test_other_layouts_have_none(panda: Pair, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
+def test_unknown_layouts_have_no_call(
+    panda: Pair, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]
+) -> None:
     outside.layout_is_known.cache_clear()
     try:
         with monkeypatch.context() as changed:
@@ -404,7 +406,7 @@ def test_other_layouts_have_none(panda: Pair, monkeypatch: pytest.MonkeyPatch, c
     assert _LIBRARIES["panda"][1].single_state(panda.signature) is not None
 
 
-def test_robot_without_joints_has_none() -> None:
+def test_robot_without_joints_has_no_call() -> None:
     robot = Robot.from_urdf('<robot name="still"><link name="base"/></robot>')
     library = KernelLibrary(robot.tree)
     for row in ROWS:
@@ -416,7 +418,7 @@ def test_robot_without_joints_has_none() -> None:
 
 
 def references(of: Pair, arguments: list[Any]) -> list[int]:
-    """Of everything a call touches."""
+    """Returns the reference counts of all objects that a call uses."""
     gc.collect()
     things = [*arguments, of.call, None, float, np.ndarray, np.dtype(np.float64), of.call.__self__]
     return [sys.getrefcount(thing) for thing in things]
@@ -462,8 +464,8 @@ def test_results_have_one_owner(several: Pair) -> None:
 
 
 @pytest.mark.parametrize("query", ["inverse_dynamics", "constraint_forces", "energy"])
-def test_no_memory_raises(query: str) -> None:
-    """Whichever allocation fails; and what was made before goes."""
+def test_failed_allocations_raise_memory_error(query: str) -> None:
+    """For each allocation that fails; earlier outputs are freed."""
     testcapi = pytest.importorskip("_testcapi")
     of = pair("panda", QUERIES[query])
     state = of.state()
@@ -514,11 +516,11 @@ def test_first_calls_from_many_threads(panda: Pair) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_child_of_a_fork_calls_on(panda: Pair) -> None:
+def test_a_forked_child_can_call(panda: Pair) -> None:
     state = panda.state()
     expected = panda.ufunc(*state)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads
+        warnings.simplefilter("ignore")  # newer Pythons warn about a fork with threads
         child = os.fork()
     if child == 0:
         same = all(panda.call(*state).tobytes() == expected.tobytes() for _ in range(1000))
@@ -527,7 +529,7 @@ def test_child_of_a_fork_calls_on(panda: Pair) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_function_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_is_compiled_once_and_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path / "kernels"))
     compiled = []
     plain = single.compile_ir
@@ -542,7 +544,7 @@ def test_function_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_code_holds_no_address_of_its_process() -> None:
-    """It is kept on disk."""
+    """The code is stored on disk."""
     assert single._emit() == single._emit()
     addresses = {str(address) for address in outside.addresses() if address > 4096}
     assert not any(address in single._emit() for address in addresses)
