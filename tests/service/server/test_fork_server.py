@@ -21,7 +21,7 @@ from dyn_service import Client, Server
 from dyn_service.errors import UnavailableError
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.service import Service
-from dyn_service.service.server.process import starved_ns
+from dyn_service.service.server.process import is_stopped, starved_ns
 from dyn_service.service.server.workers.fork_server import ForkServer
 from dyn_service.service.server.workers.pipes import ORDER, pair
 from dyn_service.service.server.workers.pool import Pool
@@ -166,6 +166,33 @@ def test_a_stopped_fork_server_is_replaced(bare: Any, monkeypatch: pytest.Monkey
         eventually(lambda: all(map(is_gone, workers)))
         assert stopped.returncode == -signal.SIGKILL  # it was waited for
         assert server.service.metrics.traffic.workers_lost == 0
+
+
+def test_a_fork_server_stopped_before_its_first_worker_is_ready_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the 10 s of an order, since a stopped process is not one that imports slowly, which may take 60 s."""
+    started: list[subprocess.Popen[bytes]] = []
+    start = ForkServer.start
+    turns = 0
+
+    def start_and_stop_the_first(self: ForkServer) -> None:
+        start(self)
+        assert self._process is not None
+        started.append(self._process)
+        if len(started) == 1:
+            self._process.send_signal(signal.SIGSTOP)
+            eventually(lambda: is_stopped(started[0].pid))
+
+    def each_turn_takes_a_second() -> int:
+        nonlocal turns
+        turns += len(started) == 1
+        return perf_counter_ns() + turns * S
+
+    monkeypatch.setattr(ForkServer, "start", start_and_stop_the_first)
+    monkeypatch.setattr("dyn_service.service.server.app.perf_counter_ns", each_turn_takes_a_second)
+    with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_MS / 1e3) as client:
+        assert client.health()["ready"]
+        assert turns < 60
+    assert [process.returncode for process in started] == [-signal.SIGKILL, 0]
 
 
 def test_a_server_stops_although_its_fork_server_is_stopped() -> None:

@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import dyn_service
-from dyn_service.service.server.process import starved_ns
+from dyn_service.service.server.process import is_stopped, starved_ns
 from dyn_service.service.server.workers.pipes import ORDER, pair
 
 _FIRST_NS = 60_000_000_000
 """Time for the first order of a new fork server, which first imports the engine and the compiler."""
 
 _ORDER_NS = 10_000_000_000
-"""Time for later orders, each a fork or a signal."""
+"""Time for later orders, each a fork or a signal, and for every order of a process that a signal has stopped."""
 
 _GAP_NS = 1_000_000_000
 """Longest time counted between two checks, so that a suspended server does not blame the fork server."""
@@ -124,12 +124,13 @@ class ForkServer:
         Args:
             now_ns: The time; to be called many times a second, because longer gaps do not count.
         """
-        if not self._orders:
+        if not self._orders or self._process is None:
             return False
         starved_ns = self.starved_ns
         self._clock_ns += max(0, min(now_ns - self._looked_ns, _GAP_NS) - (starved_ns - self._starved_ns))
         self._looked_ns, self._starved_ns = now_ns, starved_ns
-        return self._clock_ns - min(self._orders.values()) > self._most_ns
+        most_ns = _ORDER_NS if is_stopped(self._process.pid) else self._most_ns
+        return self._clock_ns - min(self._orders.values()) > most_ns
 
     def drop(self) -> None:
         """Kills the fork server, and so all workers, without waiting."""
