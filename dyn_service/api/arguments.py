@@ -5,11 +5,14 @@ Annotations contain the core shape, unit and kind for the table; types are those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.results import Array
@@ -42,8 +45,57 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
     frame: str = "world"
 
 
+class _Immutable:
+    """Base class of dataclasses that keep read-only copies of the arrays, lists and maps that they are made from."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, _read_only(value))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
+        return type(self), tuple(dict(x) if isinstance(x, MappingProxyType) else x for x in values)
+
+    @cached_property
+    def content(self) -> Hashable:
+        """A key that is equal for equal contents, to the last bit and by type.
+
+        Raises:
+            TypeError: There is none, because a value is of a type that may change.
+        """
+        return tuple(_key(getattr(self, each.name)) for each in fields(self))  # type: ignore[arg-type]
+
+
+def _read_only(value: Any) -> Any:
+    """Returns a read-only copy of an array, list or map; other values are returned unchanged."""
+    if isinstance(value, np.ndarray):
+        value = value.copy()
+        value.flags.writeable = False
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(map(_read_only, value))
+    return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
+
+
+def _key(value: Any) -> Hashable:
+    kind = value.__class__
+    if kind is tuple:
+        return tuple(map(_key, value))
+    if kind is float:
+        return kind, value.hex()
+    if kind is np.ndarray:
+        return value.dtype.str, value.shape, value.tobytes()
+    if kind is MappingProxyType:
+        return tuple((name, _key(entry)) for name, entry in value.items())
+    if isinstance(value, _Immutable):
+        return kind, value.content
+    if value is None or isinstance(value, str | int | np.number):
+        return kind, value
+    raise TypeError(f"{kind.__name__} has no key")
+
+
 @dataclass(frozen=True, eq=False)
-class Payload:
+class Payload(_Immutable):
     """A body fixed to a link.
 
     link: the link's name. mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame.
@@ -57,7 +109,7 @@ class Payload:
 
 
 @dataclass(frozen=True, eq=False)
-class Inertial:
+class Inertial(_Immutable):
     """A replacement for the inertia of a link; fields that are None are unchanged.
 
     mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame. inertia: (..., 3, 3) kg m^2,
@@ -70,7 +122,7 @@ class Inertial:
 
 
 @dataclass(frozen=True, eq=False)
-class JointNumbers:
+class JointNumbers(_Immutable):
     """Replacements for a joint's passive properties; fields that are None are unchanged. Each is (...,) and applies to
     all degrees of freedom of the joint.
 
@@ -88,7 +140,7 @@ class JointNumbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Overlay:
+class Overlay(_Immutable):
     """Changed numbers of a robot. They need no compilation, and their leading axes broadcast like those of any input,
     so that one call can compute thousands of different robots.
 

@@ -57,11 +57,14 @@ def kernel_input(value: Any) -> Array:
     return array
 
 
+_PLAIN = frozenset({float, int})
+
+
 def _is_masked(value: Any) -> bool:
     """Returns whether an entry of an array, or of nested lists of arrays and numbers, is masked."""
     masks = sys.modules.get("numpy.ma")  # slow to import; without it no array has a mask
     if masks is not None and isinstance(value, list | tuple):
-        return any(map(_is_masked, value))
+        return not _PLAIN.issuperset(map(type, value)) and any(map(_is_masked, value))
     return masks is not None and bool(masks.is_masked(value))
 
 

@@ -1,7 +1,7 @@
 """The table of queries, computed in this process.
 
 robot        `Robot`: queries answered by kernels compiled for this robot
-fast_path    calls without options
+calls        calls resolved once for each combination of options
 operands, wrenches, overlay   arguments of calls -> inputs of kernels
 rows         names and axes of the rows of results
 overlaid     a robot with an overlay: kernels of the original, changed numbers

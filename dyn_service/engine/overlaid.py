@@ -182,9 +182,8 @@ class Overlaid(Robot):
                 f"{name} of joint '{joint}', which is locked, must be 0, found {array[tuple(moves[0])]:g}", path=path
             )
 
-    def _shorten(self, row: Query) -> None:
-        if self._tree.free is None and row.overlay is not None:  # motions of locked joints must be refused
-            super()._shorten(row)
-
-    def _pushed_call(self, row: Query, method: str) -> None:
-        """Returns None: the call of one state with external wrenches takes no numbers of the robot."""
+    def _still(self, row: Query) -> tuple[list[int], list[int]]:
+        if self._tree.free is None:
+            return super()._still(row)
+        locked: list[int] = np.flatnonzero(np.asarray(self._tree.free) == 0.0).tolist()
+        return [k for k, name in enumerate(row.required) if row.inputs[name].kind in _STILL], locked

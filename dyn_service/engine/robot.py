@@ -40,8 +40,8 @@ from dyn_service.api.queries import (
     Row,
 )
 from dyn_service.api.spec import BY_NAME, PLAIN, PUSHED, Variant
+from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
 from dyn_service.engine.describing import described
-from dyn_service.engine.fast_path import Call, common_call
 from dyn_service.engine.importing import import_receipt
 from dyn_service.engine.operands import operand, operands
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
@@ -51,6 +51,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
+from dyn_service.kernels.single import ANY, Arguments, SingleStateCall
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import massless_joint, singular_joint
 from dyn_service.model.configuration import Configuration
@@ -98,8 +99,9 @@ class Robot(RobotQueries):
         self._tree, self._weld, self._gravity = tree, bodies, gravity
         self._description, self._rows, self._library, self._link_index, self._defaults = shared
         self._signatures: dict[tuple[str, str, Variant], Signature] = {}
-        self._calls: dict[str, Call] = {}
-        self._shortened: dict[str, list[Variant]] = {}
+        self.bound_calls: dict[str, Call] = {}
+        self._row_calls: dict[str, RowCalls] = {}
+        self._views = Views()
 
     @property
     def _shared(self) -> Shared:
@@ -302,7 +304,7 @@ class Robot(RobotQueries):
             signature = self.signature(row, method)
             if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method)):
                 self._kernel(signature)
-                self._shorten(row)
+                self._bind(row, {row.selector: method} if row.selector else {})
             if progress is not None:
                 progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
@@ -343,12 +345,15 @@ class Robot(RobotQueries):
         """
         if row.constant or self._is_refused(row, method):
             return True
+        options: dict[str, Any] = {row.selector: method} if row.selector else {}
         if not variant.overlay and (other := self.acting(row, method, passive)) is not self:
-            return other.load_kernel(row, method, variant)
+            loaded = other.load_kernel(row, method, variant)
+            self._bind(row, options | {row.leaves_out or "": False})
+            return loaded
         for signature in self._signatures_of(row, method, variant):
             if not signature.empty and not self._library.load(signature):
                 return not variant.overlay and self._is_singular(row, method)  # refused without a kernel
-        self._shorten(row)
+        self._bind(row, options)
         return True
 
     def overlaid(self, overlay: Overlay, *, name: str | None = None) -> Robot:
@@ -427,60 +432,113 @@ class Robot(RobotQueries):
         return self._evaluate(row, inputs, options or {})
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        call = self._calls.get(row)
+        call = self.bound_calls.get(row)
         answer = None if call is None else call(given, others)
         return self._answer(QUERIES[row], given, others) if answer is None else answer
 
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-        """The slow path: accepts all arguments and reports errors."""
-        answer = row.result(self._evaluate(row, *row.arguments(given, others)))
-        self._shorten(row)
+        """Answers calls that are not bound: accepts all arguments and reports errors. Binds their options."""
+        inputs, options = row.arguments(given, others)
+        if row.overlay is not None and inputs.get(row.overlay) is not None:
+            view = self._view(row, inputs, options)
+            self._calls_of(row)
+            return view._ask(row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.others))
+        answer = row.result(self._evaluate(row, inputs, options))
+        self._bind(row, options)
         return answer
 
-    def _shorten(self, row: Query) -> None:
-        """Installs the fast path of a row if its kernel is loaded and the matrix it inverts is regular."""
+    def _bind(self, row: Query, options: Mapping[str, Any]) -> None:
+        """Binds options of a row if a kernel for them is loaded and the matrix that it inverts is regular.
+
+        Args:
+            row: The row of the table.
+            options: Valid options; others have their defaults.
+        """
         if row.constant:
             return
-        method = next(iter(row.kernels))
+        others = tuple(options.get(name, default) for name, default in zip(row.others, row.defaults, strict=True))
+        chosen = {name: value for name, value in zip(row.others, others, strict=True) if name in row.options}
+        method = chosen[row.selector] if row.selector else next(iter(row.kernels))
+        robot = self.acting(row, method, chosen[row.leaves_out]) if row.leaves_out else self
         kinds = (PLAIN, PUSHED) if row.wrenches is not None else (PLAIN,)
-        there = [each for each in kinds if all(s in self._library for s in self._signatures_of(row, method, each))]
-        if there and there != self._shortened.get(row.name):
-            if self._is_singular(row, method):
-                return
-            self._calls[row.name] = self._common_call(row, method, plain=PLAIN in there, pushed=PUSHED in there)
-            self._shortened[row.name] = there
+        loaded = [each for each in kinds if all(s in robot._library for s in robot._signatures_of(row, method, each))]
+        calls = self._calls_of(row)
+        before = calls.bound(others)
+        if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
+            return
+        calls.bind(others, *robot._bound_call(row, method, loaded, others, self._finish(row, chosen)))
+        self.bound_calls[row.name] = calls.call
+
+    def _calls_of(self, row: Query) -> RowCalls:
+        calls = self._row_calls.get(row.name)
+        if calls is None:
+            named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
+            calls = self._row_calls[row.name] = RowCalls(row, named, self._views)
+            self.bound_calls[row.name] = calls.call
+        return calls
+
+    def _bound_call(
+        self, row: Query, method: str, loaded: Sequence[Variant], others: tuple[Any, ...], finish: Finish | None
+    ) -> tuple[BoundCall, SingleStateCall | None, SingleStateCall | None]:
+        """Returns the call of a row with chosen options, and the arguments of `RowCalls.bind` that follow it.
+
+        Args:
+            row: The row of the table.
+            method: The choice of the option that selects the kernel.
+            loaded: The variants of the kernel that are loaded.
+            others: The optional arguments of the row with these options.
+            finish: See `BoundCall`.
+        """
+        plain, library, left_out = self.signature(row, method), self._library, self._left_out_of(row)
+        fixed = {name: array for name, array in left_out.items() if name not in row.others}
+        accepted = {name: left_out.get(name, value) for name, value in zip(row.others, others, strict=True)}
+        checked = Arguments(accepted, fixed)
+        unread = Arguments({name: ANY if name in row.options else x for name, x in accepted.items()}, fixed)
+        kernel, (still, locked) = None, self._still(row)
+        single = pushed = first = first_pushed = None
+        if PLAIN in loaded:
+            kernel, single = library.kernel(plain), library.single_state(plain, unread)
+            first = None if still else library.single_state(plain, checked)
+        if PUSHED in loaded:
+            signature, poses = self._signatures_of(row, method, PUSHED)
+            wrenches = library.pushed(poses, self._link_index, places(self._tree, self._weld, links=row.links))
+            if wrenches is not None:
+                pushed = library.single_state(signature, unread, wrenches)
+                first_pushed = None if still else library.single_state(signature, checked, wrenches)
+        place = {name: k for k, name in enumerate(row.others)}
+        operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
+        sizes = self._sizes(links=row.links)
+        vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
+        bound = BoundCall(kernel, single, pushed, operands, vectors, still, locked, finish, loaded)
+        return bound, first, first_pushed
+
+    def _still(self, row: Query) -> tuple[list[int], list[int]]:
+        """Returns the indices of the required inputs that must be 0 for locked joints, and the entries of these."""
+        return [], []
+
+    def _finish(self, row: Query, chosen: Mapping[str, Any]) -> Finish | None:
+        """Returns the conversion of a kernel's outputs to the result with chosen options; None if there is none."""
+        world = row.axes is not None and chosen[row.axes] == "world"
+        selection = self._rows.selection(row, chosen, self.name)
+        if row.result_type is None and not world and selection is None:
+            return None
+        labels, pose = self._rows.labels(row), row.required.index(row.pose) if row.pose else -1
+
+        def finish(answer: Any, given: tuple[Any, ...]) -> Any:
+            outputs = dict(zip(row.outputs, answer if isinstance(answer, tuple) else (answer,), strict=True))
+            if world:
+                self._rows.turn_to_world(outputs, row, self._rotations(given[pose]))
+            outputs.update(labels)
+            if selection is not None:
+                selection.apply(outputs)
+            return row.result(outputs)
+
+        return finish
 
     def _signatures_of(self, row: Query, method: str, variant: Variant) -> tuple[Signature, ...]:
         """Returns the signatures of the kernels of a call: with external wrenches also that of the links' poses."""
         kernel = self.signature(row, method, variant)
         return (kernel, self.signature(QUERIES["link_poses"], "")) if variant.wrenches else (kernel,)
-
-    def _common_call(self, row: Query, method: str, *, plain: bool, pushed: bool) -> Call:
-        """Returns the fast path for calls without special options.
-
-        For one state, the slow path costs more than the kernel. The fast path returns None for arguments that the
-        kernel does not accept unchanged; these take the slow path.
-
-        Args:
-            row: The row of the table.
-            method: The choice of the option that selects the kernel.
-            plain: Whether to accept calls without external wrenches.
-            pushed: Whether to accept calls with external wrenches.
-        """
-        signature = self.signature(row, method)
-        kernel, single = (self._kernel(signature), self._library.single_state(signature)) if plain else (None, None)
-        push = self._pushed_call(row, method) if pushed else None
-        named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
-        left_out = [*self._left_out_of(row).values()]
-        return common_call(row, kernel, single, push, left_out, self._rows.labels(row), named)
-
-    def _pushed_call(self, row: Query, method: str) -> Callable[..., Any] | None:
-        """The fast path for one state with external wrenches and default options; see `kernels.single`."""
-        others = dict(zip(row.others, row.defaults, strict=True))
-        others |= self._left_out_of(row)
-        at = places(self._tree, self._weld, links=row.links)
-        kernel, poses = self._signatures_of(row, method, PUSHED)
-        return self._library.pushed_state(kernel, poses, self._link_index, at, others)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
@@ -511,8 +569,7 @@ class Robot(RobotQueries):
         for name in row.of_kind("overlay"):
             overlay = arguments.pop(name, None)
             if overlay is not None:
-                robot = robot._with_numbers(altered(robot.tree, robot.bodies, overlay, name))
-                self._check_once(row, overlay, name, arguments, passive)
+                robot = robot._view(row, {**arguments, name: overlay}, {row.leaves_out or "": passive}, "")
         for name in row.of_kind("payload"):
             payload = arguments.pop(name, None)
             robot = robot if payload is None else robot.with_payload(payload)
@@ -527,7 +584,8 @@ class Robot(RobotQueries):
         if row.constant:
             return self._constant(row, chosen)
         if row.overlay is not None and inputs.get(row.overlay) is not None:
-            return self._otherwise(row, inputs, chosen)
+            rest = dict(inputs)
+            return self._view(row, rest, chosen)._evaluate(row, rest, chosen)
         pushed = row.wrenches
         wrenches = None if pushed is None else inputs.get(pushed)
         method = chosen[row.selector] if row.selector else ""
@@ -546,7 +604,9 @@ class Robot(RobotQueries):
         pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
         if pushed is not None and wrenches is not None:
             if not signature.empty:
-                self._kernel(self.signature(QUERIES["link_poses"], ""))  # the fast path needs it for all frames
+                poses = QUERIES["link_poses"]
+                self._kernel(self.signature(poses, ""))  # bound calls need it for all frames
+                self._bind(poses, {})
             acting = link_wrenches(wrenches, self._link, lambda: self._rotations(pose))
             arguments[pushed] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
@@ -554,17 +614,34 @@ class Robot(RobotQueries):
         if row.axes is not None and chosen[row.axes] == "world":
             self._rows.turn_to_world(outputs, row, self._rotations(pose))
         outputs.update(self._rows.labels(row))
-        self._rows.select(outputs, row, chosen, self.name)
+        if (selection := self._rows.selection(row, chosen, self.name)) is not None:
+            selection.apply(outputs)
         return outputs
 
-    def _otherwise(self, row: Query, inputs: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the outputs of a request with an overlay."""
-        name = row.overlay or ""
-        path, overlay = f"inputs.{name}", inputs[name]
-        view = self._with_numbers(altered(self._tree, self._weld, overlay, path))
-        self._check_once(row, overlay, path, inputs, chosen.get(row.leaves_out or "", True))
-        rest = {other: value for other, value in inputs.items() if other != name}
-        return view._evaluate(row, rest, chosen)
+    def view(self, overlay: Overlay, path: str) -> Robot:
+        """Returns the robot that answers calls with this overlay. The last ones are kept, unlike those of `overlaid`.
+
+        Args:
+            overlay: The overlay.
+            path: Its path, for errors.
+
+        Raises:
+            DynError: As `overlaid`.
+        """
+
+        def make() -> Robot:
+            return self._with_numbers(altered(self._tree, self._weld, overlay, path))
+
+        view: Robot = self._views.get(overlay, make) if isinstance(overlay, Overlay) else make()
+        return view
+
+    def _view(self, row: Row, inputs: dict[str, Any], options: Mapping[str, Any], path: str = "inputs.") -> Robot:
+        """Returns the robot that answers a call with an overlay, and removes the overlay from the inputs."""
+        name = row.first("overlay") or ""
+        overlay = inputs.pop(name)
+        view = self.view(overlay, path + name)
+        self._check_once(row, overlay, path + name, inputs, options.get(row.leaves_out or "", True))
+        return view
 
     def _check_once(self, row: Row, overlay: Overlay, path: str, inputs: Mapping[str, Any], passive: bool) -> None:
         """Refuses an overlay that contradicts another argument."""
@@ -592,7 +669,8 @@ class Robot(RobotQueries):
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
         options = {name: value for name, value in chosen.items() if name != row.rows}
         outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
-        self._rows.select(outputs, row, chosen, self.name)
+        if (selection := self._rows.selection(row, chosen, self.name)) is not None:
+            selection.apply(outputs)
         return outputs
 
     def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
@@ -689,7 +767,7 @@ class Robot(RobotQueries):
 
     def _rotations(self, q: Array) -> Array:
         """Returns R_WL of every link, (..., nl, 3, 3)."""
-        rotations: Array = self._evaluate(QUERIES["link_poses"], {"q": q}, {})["rotation"]
+        rotations: Array = self._ask("link_poses", (q,)).rotation
         return rotations
 
     def _link(self, name: str, path: str) -> int:

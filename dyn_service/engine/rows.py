@@ -6,9 +6,9 @@ carries it. A pair is a block of an influence operator, which maps the axes of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,15 +92,15 @@ class Rows:
                     of_rows = R[..., self._link(str(spec.shape[0]), of), :, :]
                     outputs[name] = _turned(outputs[name], axis, of_rows, core)
 
-    def select(self, outputs: dict[str, Any], row: Query, chosen: Mapping[str, Any], robot: str) -> None:
-        """Selects the rows of the links or joints named in an option, in that order, in place.
+    def selection(self, row: Query, chosen: Mapping[str, Any], robot: str) -> Selection | None:
+        """Returns the selection of the rows of the links or joints named in an option, in that order; None: all rows.
 
         Raises:
             NotFoundError: The robot has no link or joint of that name; `path` contains its index.
         """
         wanted = None if row.rows is None else chosen[row.rows]
         if wanted is None:
-            return
+            return None
         what, known = "link" if row.selected == "nl" else "joint", self._names[str(row.selected), "row"]
         rows = []
         for k, name in enumerate(wanted):
@@ -111,11 +111,23 @@ class Rows:
                     path=f"options.{row.rows}[{k}]",
                 )
             rows.append(known.index(name))
-        for name, spec in row.outputs.items():
-            outputs[name] = np.take(outputs[name], rows, axis=-len(spec.shape))
-        for label, names in row.labels.items():
-            if (names.dimension, names.of) == (row.selected, "row"):
-                outputs[label] = tuple(wanted)
+        axes = {name: -len(spec.shape) for name, spec in row.outputs.items()}
+        labels = [n for n, names in row.labels.items() if (names.dimension, names.of) == (row.selected, "row")]
+        return Selection(rows, axes, dict.fromkeys(labels, tuple(wanted)))
+
+
+class Selection(NamedTuple):
+    """Selected rows. axes: the axis of the rows, by output. labels: their names, by label."""
+
+    rows: Sequence[int]
+    axes: Mapping[str, int]
+    labels: Mapping[str, tuple[str, ...]]
+
+    def apply(self, outputs: dict[str, Any]) -> None:
+        """Selects the rows of outputs and labels, in place."""
+        for name, axis in self.axes.items():
+            outputs[name] = outputs[name].take(self.rows, axis)
+        outputs.update(self.labels)
 
 
 def _turned(array: Array, axis: int, R: Array, core: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from dyn_service.kernels.making import making
 from dyn_service.kernels.provenance import COMPILER, provenance
 from dyn_service.kernels.pushes import Place, Pushed
 from dyn_service.kernels.signature import Signature
-from dyn_service.kernels.single import SingleStateCall, single_state_call
+from dyn_service.kernels.single import Arguments, SingleStateCall, single_state_call
 from dyn_service.model.tree import Tree
 
 if TYPE_CHECKING:
@@ -93,39 +93,32 @@ class KernelLibrary:
             self._made.setdefault(signature.name, made)
         return True
 
-    def single_state(self, signature: Signature) -> SingleStateCall | None:
+    def single_state(
+        self, signature: Signature, arguments: Arguments, pushed: Pushed | None = None
+    ) -> SingleStateCall | None:
         """Returns the fast call of a kernel for one state, or None if it has no such call; see `kernels.single`.
 
         The fast call returns None for arguments that need the gufunc. Each call of this method creates another, so
         callers should keep it.
-        """
-        return self._single_state(signature)
-
-    def pushed_state(
-        self,
-        signature: Signature,
-        poses: Signature,
-        links: dict[str, int],
-        places: Sequence[Place],
-        others: Mapping[str, object],
-    ) -> SingleStateCall | None:
-        """Returns the fast call of a kernel with external wrenches; it takes two tuples, see `kernels.single`.
 
         Args:
             signature: The signature of the kernel.
+            arguments: The arguments of the call.
+            pushed: For a kernel with wrenches, their conversion.
+        """
+        code = None if signature.empty else self._get(signature).code
+        return None if code is None else single_state_call(signature, code, ENTRY, arguments, pushed)
+
+    def pushed(self, poses: Signature, links: dict[str, int], places: Sequence[Place]) -> Pushed | None:
+        """Returns the conversion of wrenches, with the kernel of `link_poses`; None if that kernel cannot be called so.
+
+        Args:
             poses: The signature of `link_poses`.
-            links: See `kernels.pushes.Pushed`, also for the next two.
+            links: See `kernels.pushes.Pushed`, also for `places`.
             places: The body that each link's wrench acts on.
-            others: The optional arguments.
         """
         code = None if poses.empty or poses.padded else self._get(poses).code
-        return None if code is None else self._single_state(signature, Pushed(code, ENTRY, links, places, others))
-
-    def _single_state(self, signature: Signature, pushed: Pushed | None = None) -> SingleStateCall | None:
-        if signature.empty:
-            return None
-        code = self._get(signature).code
-        return None if code is None else single_state_call(signature, code, ENTRY, pushed)
+        return None if code is None else Pushed(code, ENTRY, links, places)
 
     def _get(self, signature: Signature) -> Made:
         made = self._made.get(signature.name)

@@ -12,7 +12,7 @@ numbers of Python or NumPy. For all other arguments, for errors, and if the stat
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,15 +55,13 @@ class Pushed:
     """The data for the conversion of wrenches to bodies.
 
     poses: the code of the kernel of `link_poses`; `entry` is the name of its loop. links: index by name; must not
-    change. places: by link. others: the optional arguments in order: defaults of options, replacements of None of
-    inputs.
+    change. places: by link.
     """
 
     poses: LoadedCode
     entry: str
     links: dict[str, int]
     places: Sequence[Place]
-    others: Mapping[str, object]
 
     @property
     def plan(self) -> bytes:

@@ -4,18 +4,17 @@ For any operands, NumPy's generalised ufuncs determine types, shapes, casts and 
 loop this takes most of the time. This call accepts only arguments that need none of it, and returns `None` for all
 others, so that the caller then calls the gufunc:
 
-    call = single_state_call(signature, code, "loop")
-    tau = call(q, v, a, gravity)
+    call = single_state_call(signature, code, "loop", Arguments({"gravity": standard}))
+    tau = call((q, v, a), (gravity,))
     if tau is None:
-        tau = ufunc(q, v, a, gravity)
+        tau = ufunc(q, v, a, standard if gravity is None else gravity)
 
-By position it takes exactly one array per input: a `numpy.ndarray` itself, of native aligned doubles, of the operand's
+It takes two tuples, the required and the optional arguments of the method as the caller gave them; `Arguments` maps
+them to the inputs of the kernel. An input is a `numpy.ndarray` itself, of native aligned doubles, of the operand's
 core shape, with any strides. An operand that accepts one number for a vector of equal numbers (`Operand.scalar`) may
-also be a `float`. It returns the gufunc's result to the last bit: a new array, or a NumPy number if the output has no
-axes, or a tuple of these. It raises only genuine errors, such as a lack of memory.
-
-The call of a kernel with external wrenches (`Pushed`) takes two tuples, the arguments of the method as the caller gave
-them, wrenches included; see `kernels.pushes`.
+also be a `float`. External wrenches are converted as `kernels.pushes` describes. The result is the gufunc's to the last
+bit: a new array, or a NumPy number if the output has no axes, or a tuple of these. The call raises only genuine errors,
+such as a lack of memory.
 
 **Floating-point errors.** `numpy.errstate` determines whether the gufunc raises, warns or ignores. So if the status
 flags show overflow, underflow, division by zero or an invalid operation, this call drops its result and returns `None`;
@@ -41,7 +40,8 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -79,8 +79,25 @@ MOST_AXES = 4
 
 _ENTRY, _TABLE = "single", "table"
 
+ANY = object()
+"""An entry of `Arguments.others`: the call does not read this argument."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """How the two tuples of a call become the inputs of a kernel. The first tuple has the inputs in neither mapping.
+
+    others: the second tuple by name, in order. For an input of the kernel: the array that replaces None. For any other
+    argument: the only object accepted, or `ANY`. fixed: arrays of the inputs that no argument sets.
+    """
+
+    others: Mapping[str, object] = field(default_factory=dict)
+    fixed: Mapping[str, object] = field(default_factory=dict)
+
+
 # The plan: 64-bit integers, first those of the kernel, then those of each operand, which end with its shape.
-_LOOP, _INPUTS, _OUTPUTS, _RELEASE, _PUSHES, _PUSHED, _POSE, _REQUIRED, _OTHERS, _OPERANDS = range(10)
+_LOOP, _INPUTS, _OUTPUTS, _RELEASE, _PUSHES, _PUSHED, _POSE, _REQUIRED, _OTHERS, _FIXED, _OPERANDS = range(11)
+_ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
 
@@ -91,42 +108,42 @@ class _Plan(bytes):
     owned: tuple[object, ...]
 
 
-def _plan(signature: Signature, code: LoadedCode, entry: str, pushed: Pushed | None) -> _Plan:
+def _plan(signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, pushed: Pushed | None) -> _Plan:
     """Returns the plan of a kernel for the compiled function.
 
     The address of the kernel's loop, the numbers of inputs and outputs, and whether to release the GIL. With wrenches:
-    the address of their plan, the indices of the wrenches and of the configuration among the inputs, and the numbers of
-    required and of optional arguments. Then for each operand: the number of its axes, whether it may be one number, the
-    index of its core strides in the loop's `steps`, its shape. Last, for each optional argument: the index of its
-    operand (-1: an option, which has no operand) and the address of its default.
+    the address of their plan, and the indices of the wrenches and of the configuration among the inputs. The numbers of
+    required, optional and fixed arguments. Then for each operand: the number of its axes, whether it may be one number,
+    the index of its core strides in the loop's `steps`, its shape. Last, for each optional and each fixed argument: the
+    index of its input, or `_ACCEPTED` or `_IGNORED`, and the address of its default.
     """
     operands = (*signature.inputs, *signature.outputs)
     release = code.size >= HELD_BYTES
     pushes = ctypes.create_string_buffer(b"" if pushed is None else pushed.plan)
     words = [code.address(entry), len(signature.inputs), len(signature.outputs), release]
-    beside: list[int] = []
+    names = [operand.name for operand in signature.inputs]
     if pushed is None:
-        words += [0, -1, 0, 0, 0]
+        words += [0, -1, 0]
     else:
-        words.append(ctypes.addressof(pushes))
-        names, kinds = zip(*((operand.name, operand.kind) for operand in signature.inputs), strict=True)
-        words += [kinds.index("wrenches"), kinds.index("position")]
-        words += [len(set(names) - set(pushed.others)), len(pushed.others)]
-        for name, default in pushed.others.items():
-            beside += [names.index(name) if name in names else -1, id(default)]
+        kinds = [operand.kind for operand in signature.inputs]
+        words += [ctypes.addressof(pushes), kinds.index("wrenches"), kinds.index("position")]
+    named = {*arguments.others, *arguments.fixed}
+    words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
     first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
         words += [len(operand.shape), operand.scalar, first_step, *shape]
         first_step += len(operand.shape)
-    words += beside
+    for name, default in (*arguments.others.items(), *arguments.fixed.items()):
+        unread = _IGNORED if default is ANY else _ACCEPTED
+        words += [names.index(name) if name in names else unread, id(default)]
     plan = _Plan(struct.pack(f"={len(words)}q", *words))
-    plan.owned = (code, pushed, pushes)
+    plan.owned = (code, arguments, pushed, pushes)
     return plan
 
 
 def single_state_call(
-    signature: Signature, code: LoadedCode, entry: str, pushed: Pushed | None = None
+    signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, pushed: Pushed | None = None
 ) -> SingleStateCall | None:
     """Returns the call of a kernel for one state, or None if it has no such call; see the module's docstring.
 
@@ -134,8 +151,8 @@ def single_state_call(
         signature: The signature of the kernel. One with padded inputs, or outputs without entries, has no such call.
         code: The machine code of the kernel.
         entry: Name of the inner loop in it.
-        pushed: For a kernel with wrenches: the call takes two tuples, the required inputs in order, and all optional
-            arguments, defaults included.
+        arguments: The arguments of the call.
+        pushed: The conversion of wrenches, for a kernel with wrenches that takes them as objects.
     """
     operands: tuple[Operand, ...] = (*signature.inputs, *signature.outputs)
     fits = len(operands) <= MOST_OPERANDS and all(len(operand.shape) <= MOST_AXES for operand in operands)
@@ -145,7 +162,7 @@ def single_state_call(
         method, made = _method()
     if pushed is not None and (len(pushed.places) > MOST_LINKS or pushed.poses.size >= HELD_BYTES):
         return None  # the slow path releases the GIL
-    plan = _plan(signature, code, entry, pushed)
+    plan = _plan(signature, code, entry, arguments, pushed)
     plan.owned += (method, made)
     call: SingleStateCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
@@ -240,15 +257,8 @@ class _Single(Writer):
 
     def take_inputs(self) -> None:
         b = self.b
-        self.objects = b.alloca(POINTER)  # the address of the inputs, in order
-        with b.if_else(b.icmp_signed("==", self.word(self.plan, _PUSHES), integer(0))) as (by_place, in_tuples):
-            with by_place:
-                self.go_on_if(b.icmp_signed("==", self.count, self.inputs), otherwise=self.refused)
-                b.store(self.given, self.objects)
-            with in_tuples:
-                self.go_on_if(b.icmp_signed("==", self.count, integer(2)), otherwise=self.refused)
-                self.unpack()
-        given_objects = b.load(self.objects, typ=POINTER)
+        self.go_on_if(b.icmp_signed("==", self.count, integer(2)), otherwise=self.refused)
+        given_objects = self.unpack()
         with loop_over(b, self.inputs) as k:
             given = self.word(given_objects, k, POINTER)
             operand = self.operand(k)
@@ -264,11 +274,10 @@ class _Single(Writer):
                         self.go_on_if(may_be, otherwise=self.refused)
                         self.take_number(given, k, operand)
 
-    def unpack(self) -> None:
-        """Reads two tuples: the required inputs, and the optional arguments, of which options have their defaults."""
+    def unpack(self) -> Any:
+        """Returns the address of the inputs in order, from the two tuples and the plan."""
         b = self.b
         objects = b.alloca(POINTER, size=integer(MOST_OPERANDS))
-        b.store(objects, self.objects)
         required, others = (self.word(self.given, k, POINTER) for k in range(2))
         counts = [self.word(self.plan, word) for word in (_REQUIRED, _OTHERS)]
         for given, count in zip((required, others), counts, strict=True):
@@ -277,17 +286,27 @@ class _Single(Writer):
             self.go_on_if(as_many, otherwise=self.refused)
         with loop_over(b, counts[0]) as k:
             self.put(objects, k, self.call("PyTuple_GetItem", required, k))
-        beside = self.operand(b.add(self.inputs, self.outputs))  # after the words of the operands
+        entry = self.operand(b.add(self.inputs, self.outputs))  # after the words of the operands
+
+        def place_and_default(k: Any) -> tuple[Any, Any]:
+            word = b.mul(k, integer(2))
+            return self.word(entry, word), self.word(entry, b.add(word, integer(1)), POINTER)
+
         with loop_over(b, counts[1]) as k:
             given = self.call("PyTuple_GetItem", others, k)
-            place = self.word(beside, b.mul(k, integer(2)))
-            default = self.word(beside, b.add(b.mul(k, integer(2)), integer(1)), POINTER)
-            left_out = b.icmp_unsigned("==", given, self.known("None"))
+            place, default = place_and_default(k)
             with b.if_else(b.icmp_signed("<", place, integer(0))) as (option, taken):
                 with option:
-                    self.go_on_if(b.icmp_unsigned("==", given, default), otherwise=self.refused)
+                    ignored = b.icmp_signed("==", place, integer(_IGNORED))
+                    accepted = b.icmp_unsigned("==", given, default)
+                    self.go_on_if(b.or_(ignored, accepted), otherwise=self.refused)
                 with taken:
+                    left_out = b.icmp_unsigned("==", given, self.known("None"))
                     self.put(objects, place, b.select(left_out, default, given))
+        with loop_over(b, self.word(self.plan, _FIXED)) as k:
+            place, default = place_and_default(b.add(counts[1], k))
+            self.put(objects, place, default)
+        return objects
 
     def take_array(self, given: Any, k: Any, operand: Any) -> None:
         axes = self.word(operand, _AXES)

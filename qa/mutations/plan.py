@@ -213,7 +213,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "engine/importing.py": ("tests/parsing/test_report.py", "tests/parsing/test_joint_files.py"),
     "engine/operands.py": ("tests/engine/test_robot.py", "tests/service/server/test_bad_inputs.py"),
-    "engine/fast_path.py": ("tests/engine/test_fast_path.py",),
+    "engine/fast_path.py": ("tests/engine/test_calls.py",),
     "model/composite.py": (
         "tests/theory/test_branch_inertias.py",
         "tests/engine/test_robot.py",
@@ -251,7 +251,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/configuration.py": (
         "tests/model/test_joints.py",
         "tests/api/test_description.py",
-        "tests/engine/test_fast_path.py",
+        "tests/engine/test_calls.py",
         "tests/model/test_conventions.py",
         "tests/simulation/test_rheonomic_samples.py",
         "tests/oracle/test_many_types.py",

@@ -177,7 +177,7 @@ def test_the_overlay_of_others_contains_the_differences() -> None:
     assert values["follow"]["stiffness"] == [4.0, 0.0]
     np.testing.assert_allclose(values["follow"]["rest"], [0.7, 0.2], rtol=1e-15)
     assert found.gravity is None
-    assert found.locked == []
+    assert found.locked == ()
     again = said(found, own)
     for k, other in enumerate((one, two)):
         np.testing.assert_allclose(again.tree.one((k,)).passive.rest, other.tree.passive.rest, atol=1e-16)
@@ -211,7 +211,7 @@ def test_robots_that_no_overlay_can_express_are_refused() -> None:
         differing(massless, [own, massless])
     for each in (own, massless):
         same = differing(each, [each])
-        assert (same.links, same.joints, same.locked, same.gravity) == ({}, {}, [], None)
+        assert (same.links, same.joints, same.locked, same.gravity) == ({}, {}, (), None)
 
 
 def test_the_overlay_of_locked_robots_contains_only_the_lock() -> None:
@@ -219,10 +219,10 @@ def test_the_overlay_of_locked_robots_contains_only_the_lock() -> None:
     own = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
     locked = said(Overlay(locked=["turn"]), own)._replace(gravity=own.gravity)
     found = differing(own, [locked, locked])
-    assert (found.locked, found.joints) == (["turn"], {})
+    assert (found.locked, found.joints) == (("turn",), {})
     both = said(Overlay(locked=["slide"]), locked)._replace(gravity=own.gravity)
-    assert differing(locked, [both]).locked == ["slide"]
-    assert differing(own, []).locked == []
+    assert differing(locked, [both]).locked == ("slide",)
+    assert differing(own, []).locked == ()
 
 
 def test_one_number_for_a_joint_with_several_degrees_of_freedom() -> None:

@@ -338,9 +338,9 @@ def test_fast_paths_give_the_same_bits() -> None:
     view = mine.overlaid(drawn(mine, 5).overlay)
     q, v, a = np.random.default_rng(0).normal(size=(3, 7, 2))
     whole = view.inverse_dynamics(q, v, a)
-    assert "inverse_dynamics" in view._calls
+    call = view.bound_calls["inverse_dynamics"]
     for k in range(7):
-        assert view._calls["inverse_dynamics"]((q[k], v[k], a[k]), QUERIES["inverse_dynamics"].defaults) is not None
+        assert call((q[k], v[k], a[k]), QUERIES["inverse_dynamics"].defaults) is not None
         assert (view.inverse_dynamics(q[k], v[k], a[k]) == whole[k]).all()
         assert (view.inverse_dynamics(q[k].tolist(), v[k], a[k]) == whole[k]).all()
     many = mine.overlaid(Overlay(Payload(mine.link_names[-1], np.arange(1.0, 8.0))))
@@ -396,7 +396,7 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("", 3.0, "overlay must be an Overlay, found float 3.0"),
     (".links.hand", Overlay(links={"hand": Inertial(1.0)}), "robot 'panda' has no link 'hand'"),
     (".links.panda_hand", Overlay(links={"panda_hand": 2.0}), "must be an Inertial, found float 2.0"),  # type: ignore[dict-item]
-    (".links", Overlay(links=[1]), "must be a map from names to Inertial, found list [1]"),  # type: ignore[arg-type]
+    (".links", Overlay(links=[1]), "must be a map from names to Inertial, found tuple (1,)"),  # type: ignore[arg-type]
     (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial(0.0)}), "must be a positive mass in kg, found 0"),
     (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial([1.0, -2.0])}), "found -2"),
     (
@@ -653,7 +653,7 @@ def test_the_overlay_of_overlaid_robots_is_complete() -> None:
         alone = mine.overlay_of(other)
         assert apart(mine.overlaid(alone).inverse_dynamics(q, a, a), other.inverse_dynamics(q, a, a)) < 1e-14
     assert not any((mine.overlay_of([]).links, mine.overlay_of([]).joints, mine.overlay_of([]).locked))
-    assert others[0].overlay_of(others[0]).locked == []
+    assert others[0].overlay_of(others[0]).locked == ()
     many = mine.overlaid(Overlay(Payload("panda_hand", [1.0, 2.0])))
     cases: list[tuple[Robot, Any, str]] = [
         (mine, [mine, others[0]], r"joint 'panda_joint3' is locked, unlike that of 'panda'"),
@@ -835,7 +835,7 @@ def test_locked_joints_do_not_move(integrator: Any) -> None:
 
 
 def test_gravity_of_an_overlay_equals_the_argument() -> None:
-    """In all computations with gravity, also of overlaid robots; except `verify`, whose results are only rounding errors."""
+    """In all computations with gravity, also of overlaid robots; except `verify`, which returns rounding errors."""
     mine, moon = panda(), np.array([0.1, -0.2, -1.6])
     q, v = mine.random_configuration(seed=1), np.full(mine.nv, 0.3)
     foot, driven = Contact("panda_hand", rigid=True), mine.joint_names[0]

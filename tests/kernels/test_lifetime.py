@@ -27,6 +27,7 @@ from dyn_service.kernels.graph import trace
 from dyn_service.kernels.jit import LoadedCode
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.lower import lower
+from dyn_service.kernels.single import Arguments
 from qa.soak import kernels as soak
 from tests.conftest import ROOT, URDF
 from tests.wide import wide
@@ -93,13 +94,14 @@ def test_everything_that_can_call_code_keeps_it(holder: str) -> None:
     library = KernelLibrary(robot.tree)
     state = [*np.random.default_rng(0).normal(size=(3, robot.nv)), np.array([0.0, 0.0, -9.81])]
     expected = robot.inverse_dynamics(*state[:3])
-    held = library.kernel(signature) if holder == "ufunc" else library.single_state(signature)
+    held: Any = library.kernel(signature) if holder == "ufunc" else library.single_state(signature, Arguments())
+    arguments = state if holder == "ufunc" else (tuple(state), ())
     code = weakref.ref(library._made[signature.name].code)
     del robot, library
     gc.collect()
     assert code() is not None
     for _ in range(100):
-        np.testing.assert_array_equal(held(*state), expected)
+        np.testing.assert_array_equal(held(*arguments), expected)
     del held
     gc.collect()
     assert code() is None
@@ -110,13 +112,13 @@ def test_a_call_keeps_its_compiled_function() -> None:
     calls = []
     for k in range(15):
         robot = loaded("pendulum")
-        calls.append(robot._library.single_state(robot.signature(INVERSE_DYNAMICS, "")))
+        calls.append(robot._library.single_state(robot.signature(INVERSE_DYNAMICS, ""), Arguments()))
         single._method.cache_clear()
         if k % 3 == 0:
             calls.pop(k % len(calls))
         gc.collect()
     state = [np.array([0.3]), np.array([0.2]), np.array([0.1]), np.array([0.0, 0.0, -9.81])]
-    assert len({call(*state).tobytes() for call in calls}) == 1
+    assert len({call(tuple(state), ()).tobytes() for call in calls}) == 1
 
 
 def test_a_ufunc_owns_its_code_in_the_slot_of_frompyfunc() -> None:

@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from dyn_service import DynError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import PUSHED
+from dyn_service.engine.wrenches import places
 from dyn_service.kernels import single
+from dyn_service.kernels.single import Arguments
 from tests.conftest import URDF
 from tests.counting import calls_of
 
@@ -300,13 +302,7 @@ def test_references_and_memory_are_not_leaked(panda: Robot) -> None:
         [Wrench("panda_hand", torque, force), Wrench("panda_hand", bad, force)],
         [Wrench("panda_hand", torque, force), Wrench("none")],
     ]
-    call = panda._library.pushed_state(
-        *panda._signatures_of(ID, "", PUSHED),
-        panda._link_index,
-        [*_places(panda)],
-        {"gravity": panda._gravity, "wrenches": None, "passive": True},
-    )
-    assert call is not None
+    call = pushed_call(panda)
     held = (force, torque, bad, *given, panda._gravity, "panda_hand", Wrench)
     for wrenches in cases:
         others = (None, wrenches, True)
@@ -319,10 +315,16 @@ def test_references_and_memory_are_not_leaked(panda: Robot) -> None:
         assert [sys.getrefcount(thing) for thing in held] == references
 
 
-def _places(robot: Robot) -> Any:
-    from dyn_service.engine.wrenches import places
-
-    return places(robot.tree, robot.bodies, links=False)
+def pushed_call(robot: Robot) -> Any:
+    """Returns the call of inverse dynamics for one state with external wrenches."""
+    signature, poses = robot._signatures_of(ID, "", PUSHED)
+    library = robot._library
+    pushed = library.pushed(poses, robot._link_index, places(robot.tree, robot.bodies, links=False))
+    assert pushed is not None
+    arguments = Arguments({"gravity": robot.gravity, "wrenches": None, "passive": True})
+    call = library.single_state(signature, arguments, pushed)
+    assert call is not None
+    return call
 
 
 @pytest.mark.parametrize(
@@ -331,10 +333,7 @@ def _places(robot: Robot) -> Any:
     ids=str,
 )
 def test_other_arguments_are_refused(panda: Robot, arguments: tuple[Any, ...]) -> None:
-    signatures = panda._signatures_of(ID, "", PUSHED)
-    others = {"gravity": panda._gravity, "wrenches": None, "passive": True}
-    call = panda._library.pushed_state(*signatures, panda._link_index, _places(panda), others)
-    assert call is not None
+    call = pushed_call(panda)
     given = tuple(state(panda, ID) if x == "state" else x for x in arguments)
     assert call(*given) is None
     assert call(state(panda, ID), (None, None, True)) is None  # no wrenches: answered by the kernel without wrenches

@@ -26,6 +26,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.kernels import outside, single
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
+from dyn_service.kernels.single import ANY, Arguments
 from tests.conftest import ROBOTS, URDF
 
 ROWS = [row for row in QUERIES.values() if not row.constant]
@@ -37,9 +38,13 @@ class Pair:
     def __init__(self, library: KernelLibrary, signature: Signature) -> None:
         self.signature = signature
         self.ufunc = library.kernel(signature)
-        found = library.single_state(signature)
+        found = library.single_state(signature, Arguments())
         assert found is not None
-        self.call = found
+        self.single = found
+
+    def call(self, *inputs: Any) -> Any:
+        """Calls it with all inputs as required arguments."""
+        return self.single(inputs, ())
 
     def state(self, seed: int = 0) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
@@ -84,7 +89,9 @@ def letting_go(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pair], Any]:
     monkeypatch.setattr(single, "HELD_BYTES", 0)
 
     def made(of: Pair) -> Any:
-        return _LIBRARIES["panda"][1].single_state(of.signature)
+        single = _LIBRARIES["panda"][1].single_state(of.signature, Arguments())
+        assert single is not None
+        return lambda *inputs: single(inputs, ())
 
     return made
 
@@ -304,9 +311,30 @@ def test_another_number_of_arguments_gives_none(panda: Pair, count: int) -> None
     assert panda.call(*(state * 10)[:count]) is None
 
 
-def test_arguments_are_positional(panda: Pair) -> None:
+def test_arguments_are_two_tuples(panda: Pair) -> None:
+    state = tuple(panda.state())
     with pytest.raises(TypeError, match="keyword"):
-        panda.call(*panda.state()[:3], gravity=np.zeros(3))
+        panda.single(state[:3], (), gravity=np.zeros(3))
+    for arguments in ((), (state,), (state, (), ()), (list(state), ()), (state, []), (state, None), (None, ())):
+        assert panda.single(*arguments) is None
+
+
+def test_optional_and_fixed_arguments(panda: Pair) -> None:
+    """An option must be the object itself, an ignored argument may be anything, and None means the default."""
+    q, v, a, gravity = panda.state()
+    library, option, fixed = _LIBRARIES["panda"][1], object(), np.zeros(9)
+    expected, still = panda.ufunc(q, v, a, gravity), panda.ufunc(q, v, fixed, gravity)
+    call = library.single_state(panda.signature, Arguments({"gravity": gravity, "method": option, "frame": ANY}))
+    assert call is not None
+    for chosen in (None, gravity):
+        assert_same(call((q, v, a), (chosen, option, "any")), expected)
+    assert call((q, v, a), (np.zeros(3), option, "any")).tobytes() != expected.tobytes()
+    for others in ((None, None, 1), (None, object(), 1), (None, option), (gravity[:2], option, 1), (1.0, option, 1)):
+        assert call((q, v, a), others) is None
+    call = library.single_state(panda.signature, Arguments({"gravity": gravity}, {"a": fixed}))
+    assert call is not None
+    assert_same(call((q, v), (None,)), still)
+    assert call((q, v, a), (None,)) is None
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
@@ -375,7 +403,7 @@ def test_large_kernels_release_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPa
     size = code.size
     for bound, expected in ((size + 1, 0), (size, 1)):
         monkeypatch.setattr(single, "HELD_BYTES", bound)
-        call: Any = library.single_state(panda.signature)
+        call: Any = library.single_state(panda.signature, Arguments())
         assert struct.unpack_from("=4q", call.__self__)[3] == expected
 
 
@@ -400,10 +428,10 @@ def test_unknown_layouts_have_no_call(
     try:
         with monkeypatch.context() as changed:
             change(changed)
-            assert _LIBRARIES["panda"][1].single_state(panda.signature) is None
+            assert _LIBRARIES["panda"][1].single_state(panda.signature, Arguments()) is None
     finally:
         outside.layout_is_known.cache_clear()
-    assert _LIBRARIES["panda"][1].single_state(panda.signature) is not None
+    assert _LIBRARIES["panda"][1].single_state(panda.signature, Arguments()) is not None
 
 
 def test_robot_without_joints_has_no_call() -> None:
@@ -411,7 +439,7 @@ def test_robot_without_joints_has_no_call() -> None:
     library = KernelLibrary(robot.tree)
     for row in ROWS:
         for method in row.kernels:
-            assert library.single_state(signature_of(row, method, robot.sizes)) is None
+            assert library.single_state(signature_of(row, method, robot.sizes), Arguments()) is None
 
 
 # Memory, threads, processes.
@@ -420,7 +448,7 @@ def test_robot_without_joints_has_no_call() -> None:
 def references(of: Pair, arguments: list[Any]) -> list[int]:
     """Returns the reference counts of all objects that a call uses."""
     gc.collect()
-    things = [*arguments, of.call, None, float, np.ndarray, np.dtype(np.float64), of.call.__self__]
+    things = [*arguments, of.single, None, float, np.ndarray, np.dtype(np.float64), of.single.__self__]
     return [sys.getrefcount(thing) for thing in things]
 
 
@@ -509,10 +537,10 @@ def test_first_calls_from_many_threads(panda: Pair) -> None:
     expected = panda.ufunc(*state)
     single._method.cache_clear()
     with ThreadPoolExecutor(8) as pool:
-        calls = list(pool.map(lambda _: library.single_state(panda.signature), range(8)))
+        calls = list(pool.map(lambda _: library.single_state(panda.signature, Arguments()), range(8)))
     for call in calls:
         assert call is not None
-        assert_same(call(*state), expected)
+        assert_same(call(tuple(state), ()), expected)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

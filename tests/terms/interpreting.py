@@ -18,7 +18,9 @@ from dyn_service.kernels.certify import certified
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary, Made
+from dyn_service.kernels.pushes import Pushed
 from dyn_service.kernels.signature import Signature
+from dyn_service.kernels.single import Arguments
 from dyn_service.model.description import RootType
 
 
@@ -48,7 +50,7 @@ class _Library(KernelLibrary):
     def _load(self, signature: Signature) -> None:
         return None
 
-    def single_state(self, signature: Signature) -> None:
+    def single_state(self, signature: Signature, arguments: Arguments, pushed: Pushed | None = None) -> None:
         return None  # there is no machine code to go into
 
     def _make(self, signature: Signature) -> Made:

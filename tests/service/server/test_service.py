@@ -14,6 +14,7 @@ from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceE
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.metrics import Durations, Metrics
 from dyn_service.service.server.answering.jobs import Job
+from dyn_service.service.server.answering.plan import FREQUENT
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
 from tests.service.conftest import array, request
@@ -196,3 +197,42 @@ def test_metrics_of_both_ways_are_added() -> None:
     record = {"answered": 2, "refused": 1, "p50_us": 7, "p99_us": 7, "max_us": 7, "total_us": 12}
     assert found["requests"] == {"a": {**record, "buckets": [0, 0, 0, 2]}}
     assert found["errors"] == {"NOT_FOUND": 2}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "gravity": {"inputs": {"gravity": array(np.array([0.1, 0.2, -1.6]))}},
+    "passive": {"options": {"passive": False}},
+    "method": {"options": {"method": "mass_matrix", "passive": None}},
+    "overlay": {"inputs": {"overlay": {"payloads": [{"link": "pendulum", "mass": 1.5}]}}},
+    "all": {
+        "inputs": {
+            "gravity": array(np.array([0.1, 0.2, -1.6])),
+            "wrenches": [{"link": "pendulum", "force": array(np.array([1.0, 2.0, 3.0]))}],
+            "overlay": {"payloads": [{"link": "pendulum", "mass": 1.5}]},
+        },
+        "options": {"passive": False, "method": "mass_matrix"},
+    },
+}
+
+
+@pytest.mark.parametrize("fields", OPTIONS.values(), ids=OPTIONS)
+def test_single_states_with_options_take_the_fast_path(pendulum: Robot, fields: dict[str, Any]) -> None:
+    """After at most `FREQUENT` requests, with the same answer; a request with an invalid option never does."""
+    one = array(np.ones(1))
+    inputs = {"q": one, "v": one, "tau": one, **fields.get("inputs", {})}
+    options = fields.get("options", {})
+    service = Service([pendulum])
+    payload, wrong, unknown = (
+        msgpack.packb(request("forward_dynamics", inputs=inputs, options={**options, **more}))
+        for more in ({}, {"passive": 0}, {"passives": False})
+    )
+    replies = [service.handle(payload, perf_counter_ns()) for _ in range(2)]
+    for _ in range(FREQUENT + 1):
+        if (reply := service.answer_single_state(payload, perf_counter_ns())) is None:
+            reply = service.handle(payload, perf_counter_ns())
+        replies.append(reply)
+    assert service.answer_single_state(payload, perf_counter_ns()) is not None
+    assert len({str(msgpack.unpackb(reply)["outputs"]) for reply in replies}) == 1
+    for refused in (wrong, unknown):
+        assert service.answer_single_state(refused, perf_counter_ns()) is None
+        assert msgpack.unpackb(service.handle(refused, perf_counter_ns()))["error"]["code"] == "INVALID_ARGUMENT"

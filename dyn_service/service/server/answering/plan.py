@@ -1,8 +1,8 @@
 """One query on one robot: decoding of requests, their cost and kernels, and the fast path of single states.
 
-A control loop sends the same few vectors a thousand times a second. For each query and robot, `FastPath` has a typed
-decoder for vectors of these lengths in `<f8`, which checks in C what the slow path checks in Python. Requests of any
-other form, valid or not, go to the slow path, which answers them or reports the error.
+A control loop sends the same few vectors a thousand times a second. For each query and robot, `FastPath` has typed
+decoders for vectors of these lengths in `<f8` and for the options, which check in C what the slow path checks in
+Python. Requests of any other form, valid or not, go to the slow path, which answers them or reports the error.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from numpy.typing import ArrayLike
 from dyn_service.api.cost import Cost, answer_numbers
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
-from dyn_service.api.queries import Array, Query, Wrench
-from dyn_service.api.spec import BY_NAME, PUSHED, Kind, Variant
+from dyn_service.api.queries import Array, Overlay, Query, Wrench
+from dyn_service.api.spec import BY_NAME, Kind, Option, Variant
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.formulations.cost import of_states
-from dyn_service.model.configuration import Configuration
 from dyn_service.model.order import NAMES, Order, Orders
 from dyn_service.service.protocol.arrays import WireArray, may_be_infinite, pack_output
 from dyn_service.service.protocol.inputs import unpack
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 
-_NO_KEYWORDS: Mapping[str, Any] = {}
-
 _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
@@ -49,15 +46,24 @@ FEW_WRENCHES = 4
 """Maximum number of wrenches on the fast path."""
 
 
+MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048
+"""Overlays kept per query and robot, and the length of one."""
+
+FREQUENT = 8
+"""Requests with the same overlay after which the server's thread makes the robot with it, which takes a millisecond."""
+
+_NONE = Raw(b"\xc0")
+
+
 class FastRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request without options whose inputs are not decoded yet. Version 1 only."""
+    """A request whose inputs and options are not decoded yet. Version 1 only."""
 
     v: Literal[1]
     id: Annotated[int, Meta(ge=0)]
     query: str
     robot: str
     inputs: Raw
-    options: UnsetType | None = UNSET
+    options: Raw = _NONE
     model: str | UnsetType = UNSET
     deadline_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
     compile_wait_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
@@ -70,84 +76,91 @@ decode_fast_request = msgspec.msgpack.Decoder(FastRequest).decode
 class FastPath:
     """The fast path of one query on one robot, for one state.
 
-    without_wrenches, with_wrenches: whether the kernel for requests without or with external wrenches is loaded.
     used_ns: when it last answered.
 
     Args:
         row: The query.
-        ask: The robot's method.
+        robot: The robot.
         sizes: The robot's dimensions.
         durations: Counts answers.
-        at: The robot's configuration.
         orders: Orders of joints used by clients.
     """
 
-    def __init__(
-        self,
-        row: Query,
-        ask: Callable[..., Any],
-        sizes: Sizes,
-        durations: Durations,
-        at: Configuration,
-        orders: Orders,
-    ) -> None:
+    def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations, orders: Orders) -> None:
         self.durations = durations
+        self.used_ns = 0
+        self._row, self._robot, self._sizes, self._orders = row, robot, sizes, orders
         required = row.required
         links = [name for name in required if row.inputs[name].kind in BY_NAME]
         vectors = [name for name in required if not row.inputs[name].scalar and name not in links]
         numbers = [name for name in required if row.inputs[name].scalar]
+        optional = row.optional - {row.wrenches, row.overlay}
+        added = [name for name in row.inputs if name in optional and len(row.inputs[name].shape) == 1]
         fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
         fields += [(name, float) for name in numbers] + [(name, str) for name in links]
-        self._wrenches = row.wrenches or "wrenches_"
+        fields += [(name, _vector(row.inputs[name].dims(sizes)[0]) | UnsetType, UNSET) for name in added]
         fields += [("wrenches_", _WRENCHES | UnsetType if row.wrenches else UnsetType, UNSET)]
+        fields += [("overlay_", Raw | UnsetType if row.overlay else UnsetType, UNSET)]
         fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
-        self.without_wrenches = self.with_wrenches = False
-        self.used_ns = 0
-        self._orders, self._row = orders, row
-        called = {"wrenches_": self._wrenches, "names_": NAMES}
-        inputs = msgspec.defstruct("Inputs", fields, rename=called, forbid_unknown_fields=True, gc=False, frozen=True)
-        self._decode = msgspec.msgpack.Decoder(inputs).decode
+        called = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
+        self._decode = _decoder("Inputs", fields, called)
+        self._decode_options = _decoder("Options", [(x.name, _option(x), UNSET) for x in row.options.values()], {})
         self._specs = [row.inputs[name] for name in vectors]
         self._vectors = _getter([f"{name}.data" for name in vectors])
         self._numbers = _getter(numbers) if numbers else None
-        self._links = links
+        self._links, self._added, self._options = links, added, tuple(row.options)
         self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
-        self._ask = ask
-        self._positions = (
-            () if at.flat else tuple((vectors.index(n), n, f"inputs.{n}") for n in row.of_kind("position"))
-        )
-        self._at = at
+        self._ask = getattr(robot, row.name)  # not `evaluate`, because the method has bound calls
+        self._at = robot.configuration
+        positions = () if self._at.flat else row.of_kind("position")
+        self._positions = tuple((vectors.index(name), name, f"inputs.{name}") for name in positions)
         self._output, self._outputs = row.output, row.answers
+        self._loaded: set[tuple[str, Variant, bool]] = set()
+        self._default = (next(iter(row.kernels), ""), Variant(), True)
+        self._overlays: dict[bytes, Overlay | int] = {}
 
-    def read(self, inputs: Raw, most_wrenches: int) -> _Given | None:
-        """Returns the vectors, numbers as vectors and wrenches by name, and the request's order of joints; None if a
-        number may not be finite or a kernel is missing.
+    def read(self, inputs: Raw, options: Raw, most_wrenches: int) -> _Given | None:
+        """Returns the vectors, other arguments by name, and the request's order of joints; None if a number may not be
+        finite or a kernel is missing.
 
         Args:
             inputs: Inputs of the request.
+            options: Options of the request.
             most_wrenches: Maximum number of wrenches.
 
         Raises:
-            Exception: The inputs have another form.
+            Exception: The inputs or options have another form.
         """
         state: Any = self._decode(inputs)
         vectors = self._vectors(state)
         if may_be_infinite(b"".join(vectors)):
             return None
-        given = state.wrenches_
-        if given is UNSET:
-            if not self.without_wrenches:
+        keywords: dict[str, Any] = {name: getattr(state, name) for name in self._links} if self._links else {}
+        for name in self._added:
+            if (vector := getattr(state, name)) is not UNSET:
+                if may_be_infinite(vector.data):
+                    return None
+                keywords[name] = np.frombuffer(vector.data)
+        if state.wrenches_ is not UNSET:
+            wrenches = [*map(_wrench, state.wrenches_)]
+            if len(wrenches) > most_wrenches or None in wrenches:
                 return None
-            acting = _NO_KEYWORDS
-        else:
-            if not self.with_wrenches or len(given) > most_wrenches:
+            keywords[self._row.wrenches or ""] = wrenches
+        if state.overlay_ is not UNSET:
+            overlay = self._overlay(bytes(state.overlay_))
+            if overlay is None:
                 return None
-            wrenches = [*map(_wrench, given)]
-            if None in wrenches:
-                return None
-            acting = {self._wrenches: wrenches}
-        if self._links:
-            acting = {**acting, **{name: getattr(state, name) for name in self._links}}
+            keywords[self._row.overlay or ""] = overlay
+        kernel = self._default
+        if options != _NONE:
+            chosen = self._decode_options(options)
+            given = {name: x for name in self._options if (x := getattr(chosen, name)) is not UNSET and x is not None}
+            kernel = kernel_of(self._row, keywords, given)
+            keywords |= given
+        elif keywords:
+            kernel = kernel_of(self._row, keywords, {})
+        if kernel not in self._loaded and not self._load(kernel, keywords):
+            return None
         arrays = [*map(np.frombuffer, vectors)]
         order = None
         if state.names_ is not UNSET:
@@ -156,9 +169,39 @@ class FastPath:
         for k, name, path in self._positions:
             self._at.check_unit(arrays[k], name, path)
         if self._numbers is None:
-            return arrays, acting, order
+            return arrays, keywords, order
         numbers = self._numbers(state)
-        return (arrays, {**self._spread(*numbers), **acting}, order) if all(map(isfinite, numbers)) else None
+        return (arrays, {**self._spread(*numbers), **keywords}, order) if all(map(isfinite, numbers)) else None
+
+    def _overlay(self, packed: bytes) -> Overlay | None:
+        """Returns the overlay with this encoding if it is frequent; it is kept, because robots know it by identity."""
+        known = self._overlays.get(packed, 0)
+        if isinstance(known, Overlay):
+            return known
+        if len(packed) > MOST_OVERLAY_BYTES:
+            return None
+        if len(self._overlays) >= MOST_OVERLAYS:
+            self._overlays.clear()
+        self._overlays[packed] = known + 1
+        if known < FREQUENT:
+            return None
+        self._overlays[packed] = 0
+        overlay: Overlay = unpack("overlay", msgspec.msgpack.decode(packed), "inputs.overlay")
+        if self._robot.view(overlay, "inputs.overlay").lead:
+            return None
+        self._overlays[packed] = overlay
+        return overlay
+
+    def _load(self, kernel: tuple[str, Variant, bool], keywords: Mapping[str, Any]) -> bool:
+        """Returns whether a kernel is loaded, and fast enough for the server's thread."""
+        method, variant, passive = kernel
+        if not self._robot.has_kernel(self._row, method, variant, passive=passive):
+            return False
+        options = {name: value for name, value in keywords.items() if name in self._row.options}
+        if predict_cost(self._row, self._sizes, {}, checked_options(self._row, options)).work_s > SLOW_WORK_S:
+            return False
+        self._loaded.add(kernel)
+        return True
 
     def answer(self, values: _Given) -> dict[str, Any] | None:
         """Returns the outputs by name, packed for a message; None if a number may not be finite.
@@ -183,6 +226,32 @@ class FastPath:
             if value.__class__ is WireArray and may_be_infinite(bytes(value.data)):
                 return None
         return outputs
+
+
+def kernel_of(row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
+    """Returns the kernel for a request: method, variant, and whether passive forces act."""
+    method = next(iter(row.kernels), "") if row.selector is None else options.get(row.selector, next(iter(row.kernels)))
+    variant = Variant((row.wrenches or "") in inputs, (row.overlay or "") in inputs)
+    return method, variant, options.get(row.leaves_out or "", True)
+
+
+def _decoder(name: str, fields: list[Any], called: Mapping[str, str]) -> Callable[[Raw], Any]:
+    """Returns a decoder of maps with these fields and no others."""
+    struct = msgspec.defstruct(name, fields, rename=called, forbid_unknown_fields=True, gc=False, frozen=True)
+    return msgspec.msgpack.Decoder(struct).decode
+
+
+def _option(option: Option) -> Any:
+    """Returns a msgspec type for the values of an option. Other axes than the default take longer."""
+    choices = (option.default,) if option.role == "axes" else option.choices
+    kinds: dict[str, Any] = {
+        "choice": Literal[choices] if choices else None,
+        "flag": bool,
+        "whole": Annotated[int, Meta(ge=0)],
+        "number": Annotated[float, Meta(ge=-1e300, le=1e300)],
+        "names": list[str],
+    }
+    return kinds[option.type] | None | UnsetType
 
 
 def _vector(length: int) -> Any:
@@ -252,11 +321,11 @@ class Plan:
         self._row = row
         self._robot = robot
         self._orders = orders
-        self._ask = getattr(robot, row.name)  # not `evaluate`, because the method has a fast path for single states
+        self._ask = getattr(robot, row.name)  # not `evaluate`, because the method has bound calls
         self._sizes = sizes
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
-        self._fast_path = FastPath(row, self._ask, sizes, durations, robot.configuration, orders) if small else None
+        self._fast_path = FastPath(row, robot, sizes, durations, orders) if small else None
         self.models = (UNSET, robot.fingerprint)
         """Valid values of `model` in a request."""
         self.fast_path: FastPath | None = None
@@ -404,22 +473,16 @@ class Plan:
                 a = robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
         return robot.verify(q, v, a, gravity=gravity)
 
-    def refresh(self, inputs: Mapping[str, Any] | None = None) -> None:
-        """Enables the fast path for kernels that are loaded.
+    def refresh(self, *, answered: bool = False) -> None:
+        """Enables the fast path once a kernel is loaded.
 
         Args:
-            inputs: Inputs of a request just answered, to check only its kernel; None: check all.
+            answered: Whether a request was just answered, so that one is.
         """
-        fast_path, row = self._fast_path, self._row
-        if fast_path is None:
-            return
-        default = next(iter(row.kernels), "")
-        if not fast_path.without_wrenches:
-            fast_path.without_wrenches = self._robot.has_kernel(row, default)
-        if not fast_path.with_wrenches and row.wrenches is not None and (inputs is None or row.wrenches in inputs):
-            fast_path.with_wrenches = self._robot.has_kernel(row, default, PUSHED)
-        if fast_path.without_wrenches or fast_path.with_wrenches:
-            self.fast_path = fast_path
+        if self.fast_path is None and self._fast_path is not None:
+            default = next(iter(self._row.kernels), "")
+            if answered or self._robot.has_kernel(self._row, default):
+                self.fast_path = self._fast_path
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Returns whether the kernel for a request is loaded in this process."""
@@ -428,9 +491,7 @@ class Plan:
 
     def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
         """Returns the kernel for a request: method, variant, and whether passive forces act."""
-        row = self._row
-        variant = Variant((row.wrenches or "") in inputs, (row.overlay or "") in inputs)
-        return self._method(options), variant, options.get(row.leaves_out or "", True)
+        return kernel_of(self._row, inputs, options)
 
     def _method(self, options: Mapping[str, Any]) -> str:
         selector = self._row.selector

@@ -291,7 +291,7 @@ class Service:
             fast = plan.fast_path
             if fast is None or request.model not in plan.models:
                 return None
-            values = fast.read(request.inputs, self.limits.max_wrenches)
+            values = fast.read(request.inputs, request.options, self.limits.max_wrenches)
             started = perf_counter_ns()
             waited = started - received_ns
             if values is None or (request.deadline_ms and waited > request.deadline_ms * 1e6):
@@ -304,7 +304,13 @@ class Service:
             late = True if request.deadline_ms and took > request.deadline_ms * 1e6 else UNSET
             timing = Timing(waited / 1e3, (finished - started) / 1e3)
             reply = encode(Reply(VERSION, request.id, True, outputs, timing, UNSET, self.epoch, late))
-        except (msgspec.MsgspecError, ValueError, KeyError, DynError):  # of another form, or invalid
+        except (
+            msgspec.MsgspecError,
+            ValueError,
+            KeyError,
+            DynError,
+            KernelMissingError,
+        ):  # of another form, or invalid
             return None
         except Exception:  # noqa: BLE001  # a defect: the slow path answers
             _LOG.exception("the fast path failed")
@@ -414,7 +420,7 @@ class Service:
             outputs = self._answer_planless(job)
         else:
             outputs = plan.answer(job.inputs, job.options, job.order)
-            plan.refresh(job.inputs)
+            plan.refresh(answered=True)
         job.not_finite = first_not_finite(outputs)
         if job.not_finite is not None:
             return None

@@ -1,0 +1,244 @@
+"""Calls of rows, resolved once for each combination of options.
+
+The first call of a combination is evaluated and checked step by step (`Robot._evaluate`). Later ones run the kernel
+directly: one compiled call for one state, a gufunc for a batch and for numbers that NumPy converts. They return None
+for arguments that need the evaluation, such as invalid ones, which only the evaluation reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.arrays import kernel_input
+from dyn_service.api.queries import Array, Overlay, Query
+
+Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+"""The required and the optional arguments of a row -> its result, or None."""
+
+Finish = Callable[[Any, tuple[Any, ...]], Any]
+"""The outputs of a kernel and the required arguments of a row -> its result."""
+
+MOST_COMBINATIONS = 64
+"""Combinations of options kept for each row; if there are more, such as ever new selections, all are resolved anew."""
+
+MOST_VIEWS, MOST_ROBOTS = 64, 64
+"""Robots with overlays kept for each robot, and the number of robots that one of them may contain: some megabytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoundCall:
+    """A row with chosen options: its kernels, and the conversion of arguments to their inputs.
+
+    kernel: the gufunc without external wrenches; None if it is not loaded. single, pushed: the calls for one state
+    without and with external wrenches. operands: the inputs of `kernel` after the required ones: index among the
+    optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by index of a required
+    argument that may be one number, the shape of its vector. still: indices of the required arguments that must be 0
+    for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the output is the
+    result. loaded: the kernels that were loaded when the row was bound.
+    """
+
+    kernel: np.ufunc | None
+    single: Call | None
+    pushed: Call | None
+    operands: Sequence[tuple[int, Array]]
+    vectors: Mapping[int, tuple[int, ...]]
+    still: Sequence[int]
+    locked: Sequence[int]
+    finish: Finish | None
+    loaded: object
+
+    def moves(self, given: tuple[Any, ...]) -> bool:
+        """Returns whether a locked joint moves."""
+        for k in self.still:
+            x = kernel_input(given[k])
+            if x.ndim == 1:
+                if any(map(x.item, self.locked)):
+                    return True
+            elif x.take(self.locked, -1).any():
+                return True
+        return False
+
+    def convert(self, given: tuple[Any, ...], others: tuple[Any, ...], *, pushes: bool) -> Any:
+        """Returns the outputs of the kernel for arguments that are not all arrays of one state; None if it cannot.
+
+        Args:
+            given: The required arguments.
+            others: The optional arguments.
+            pushes: Whether these contain external wrenches.
+        """
+        inputs, added = tuple(map(kernel_input, given)), list(others)
+        for k, shape in self.vectors.items():
+            if not inputs[k].ndim:
+                inputs = (*inputs[:k], np.full(shape, inputs[k][()]), *inputs[k + 1 :])
+        for k, _ in self.operands:
+            if k >= 0 and others[k] is not None:
+                added[k] = kernel_input(others[k])
+        single = self.pushed if pushes else self.single
+        answer = None if single is None else single(inputs, tuple(added))
+        if answer is not None or pushes or self.kernel is None:
+            return answer
+        rest = [default if k < 0 or added[k] is None else added[k] for k, default in self.operands]
+        return self.kernel(*inputs, *rest)
+
+
+class RowCalls:
+    """The bound calls of one row of a robot.
+
+    call: the call of the row, with any options; it returns None if these are not bound.
+
+    Args:
+        row: The row.
+        names: By index of a required argument, the input for each name.
+        views: The robots with overlays.
+    """
+
+    call: Call
+
+    def __init__(self, row: Query, names: Mapping[int, Mapping[str, Array]], views: Views) -> None:
+        self._row, self._names, self._views = row, names, views
+        self._key = _key_of(row)
+        self._bound: dict[Hashable, BoundCall] = {}
+        self._defaults = self._key(row.defaults)
+        self._prefer(None, None, None)
+
+    def bound(self, others: tuple[Any, ...]) -> BoundCall | None:
+        """Returns the call that is bound for the options among these optional arguments."""
+        return self._bound.get(self._key(others))
+
+    def bind(
+        self, others: tuple[Any, ...], bound: BoundCall, single: Call | None = None, pushed: Call | None = None
+    ) -> None:
+        """Binds the options among these optional arguments.
+
+        Args:
+            others: The optional arguments.
+            bound: The call with these options.
+            single: Its call for one state, which returns None for other options. With default options it is tried
+                first, because it is faster than finding the combination.
+            pushed: The same with external wrenches.
+        """
+        if len(self._bound) >= MOST_COMBINATIONS:
+            self._bound.clear()
+        key = self._key(others)
+        self._bound[key] = bound
+        if key == self._defaults:
+            self._prefer(single, pushed, bound.finish)
+
+    def _prefer(self, single: Call | None, pushed: Call | None, finish: Finish | None) -> None:
+        """Sets `call`, which tries these calls for one state with default options first."""
+        names, bound, key, view_with = self._names, self._bound, self._key, self._views.known
+        row, place = self._row.name, {name: k for k, name in enumerate(self._row.others)}
+        special = (self._row.overlay, self._row.wrenches, self._row.first("gravity"), self._row.leaves_out)
+        overlay, wrenches, gravity, passive = (place.get(name or "", -1) for name in special)
+
+        def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+            try:
+                if names:
+                    given = tuple(names[k][x] if k in names else x for k, x in enumerate(given))
+                pushes = wrenches >= 0 and others[wrenches] is not None
+                first = pushed if pushes else single
+                if first is not None:
+                    answer = first(given, others)
+                    if answer is not None:
+                        return answer if finish is None else finish(answer, given)
+                if overlay >= 0 and others[overlay] is not None:
+                    changed = others[overlay]
+                    view = view_with(changed)
+                    if (
+                        view is None
+                        or row not in view.bound_calls
+                        or (gravity >= 0 and others[gravity] is not None and changed.gravity is not None)
+                        or (passive >= 0 and others[passive] is not True and changed.joints)
+                    ):
+                        return None
+                    return view.bound_calls[row](given, (*others[:overlay], None, *others[overlay + 1 :]))
+                chosen = bound.get(key(others))
+                if chosen is None or (chosen.still and chosen.moves(given)):
+                    return None
+                first = chosen.pushed if pushes else chosen.single
+                answer = None if first is None else first(given, others)
+                if answer is None:
+                    answer = chosen.convert(given, others, pushes=pushes)
+                    if answer is None:
+                        return None
+            except (LookupError, TypeError, ValueError):
+                return None
+            return answer if chosen.finish is None else chosen.finish(answer, given)
+
+        self.call = call
+
+
+def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
+    """Returns the function from the optional arguments of a row to a key that is equal for equal options.
+
+    It contains the types, since True equals 1. It raises TypeError for values that no option has.
+    """
+    places = [k for k, name in enumerate(row.others) if name in row.options]
+    lists = [k for k in places if row.options[row.others[k]].type == "names"]
+    if not places:
+        return lambda others: None
+    if len(places) == 1 and not lists:
+        only = places[0]
+        return lambda others: (others[only], others[only].__class__)
+    pick = itemgetter(*places) if len(places) > 1 else lambda others: (others[places[0]],)
+
+    def key(others: tuple[Any, ...]) -> Hashable:
+        for k in lists:
+            names = others[k]
+            if names is not None:
+                if names.__class__ is not list and names.__class__ is not tuple:
+                    raise TypeError
+                others = (*others[:k], tuple(names), *others[k + 1 :])
+        values = pick(others)
+        return values, tuple(map(type, values))
+
+    return key
+
+
+class Views:
+    """The robots with an overlay that were used last, by the overlay itself and by its content."""
+
+    def __init__(self) -> None:
+        self._by_content: dict[Hashable, Any] = {}
+        self._by_id: dict[int, tuple[Overlay, Any]] = {}
+
+    def find(self, overlay: Overlay) -> Any:
+        """Returns the robot with an overlay of this content; None if there is none."""
+        if (known := self.known(overlay)) is not None:
+            return known
+        try:
+            view = self._by_content.get(overlay.content)
+        except TypeError:
+            return None
+        if view is not None:
+            self._keep(overlay, view)
+        return view
+
+    def get(self, overlay: Overlay, make: Callable[[], Any]) -> Any:
+        """Returns the robot with an overlay; `make` makes it."""
+        view = self.find(overlay)
+        if view is None:
+            view = make()
+            self._keep(overlay, view)
+        return view
+
+    def _keep(self, overlay: Overlay, view: Any) -> None:
+        if math.prod(view.lead) <= MOST_ROBOTS:
+            for kept in (self._by_content, self._by_id):
+                if len(kept) >= MOST_VIEWS:
+                    kept.clear()
+            with suppress(TypeError):  # it may change
+                self._by_content[overlay.content] = view
+                self._by_id[id(overlay)] = overlay, view
+
+    def known(self, overlay: Overlay) -> Any:
+        """Returns the robot with this overlay; None if it is not kept."""
+        known = self._by_id.get(id(overlay))
+        return known[1] if known is not None and known[0] is overlay else None

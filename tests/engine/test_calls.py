@@ -1,0 +1,363 @@
+"""The first call with some options is evaluated, later ones run the kernel directly, with the same results."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+from itertools import chain, combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import InvalidArgumentError, NotFoundError, Robot, Wrench
+from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, RobotQueries
+from dyn_service.engine.calls import MOST_COMBINATIONS, MOST_VIEWS
+from tests.conftest import URDF
+from tests.counting import calls_of
+
+
+class Own(np.ndarray):
+    """A subclass of arrays, as libraries define."""
+
+
+class Holder:
+    """An object that NumPy can convert, and that refuses NumPy's ufuncs."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self.values.astype(dtype or float)
+
+
+@pytest.fixture
+def fresh() -> Robot:
+    return Robot.from_urdf(URDF / "scara.urdf")
+
+
+def state(robot: Robot, *lead: int) -> list[np.ndarray]:
+    return list(np.random.default_rng(0).normal(size=(3, *lead, robot.nv)))
+
+
+FORMS = {
+    "lists": np.ndarray.tolist,
+    "tuples": lambda x: tuple(x.tolist()),
+    "an own array": lambda x: x.view(Own),
+    "a holder": Holder,
+    "single precision": np.float32,
+    "every other": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "read-only": lambda x: np.broadcast_to(x, x.shape),
+    "whole numbers": lambda x: np.rint(x).astype(int),
+}
+
+
+@pytest.mark.parametrize("lead", [(), (3,)], ids=str)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_every_form_of_numbers(fresh: Robot, form: Any, lead: tuple[int, ...]) -> None:
+    """The result and its type are the same in the first call and later ones."""
+    given = [form(x) for x in state(fresh, *lead)]
+    first = fresh.inverse_dynamics(*given)
+    assert type(first) is np.ndarray
+    assert first.tobytes() == fresh.inverse_dynamics(*(np.asarray(x, dtype=float) for x in given)).tobytes()
+    for _ in range(2):
+        later = fresh.inverse_dynamics(*given)
+        assert type(later) is np.ndarray
+        assert later.tobytes() == first.tobytes()
+
+
+WRONG = {
+    "a text": ("x", "must be real numbers"),
+    "nothing": (None, "needs the input 'v'"),
+    "complex": (np.ones(4) * 1j, "must be real numbers"),
+    "too few": (np.ones(3), "v has shape"),
+    "objects": (np.array([None] * 4), "must be real numbers"),
+    "ragged": ([[1.0], [1.0, 2.0]], "must be real numbers"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
+def test_errors_are_raised_on_every_call(fresh: Robot, wrong: Any, words: str) -> None:
+    q, v, a = state(fresh)
+    said = []
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match=words) as caught:
+            fresh.inverse_dynamics(q, wrong, a)
+        said.append(str(caught.value))
+        fresh.inverse_dynamics(q, v, a)  # installs the fast path
+    assert said[0] == said[1]
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "gravity": {"gravity": [0.0, 0.0, -1.0]},
+    "gravity of a batch": {"gravity": np.array([[0.0, 0.0, -1.0], [0.0, 0.0, -2.0]])},
+    "the other method": {"method": "mass_matrix"},
+    "the same method in another string": {"method": "".join(["artic", "ulated"])},
+    "all at once": {"gravity": np.zeros(3), "wrenches": [], "method": "mass_matrix"},
+}
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_optional_arguments_take_effect(fresh: Robot, others: dict[str, Any]) -> None:
+    q, v, tau = state(fresh)
+    first = fresh.forward_dynamics(q, v, tau, **others)
+    plain = fresh.forward_dynamics(q, v, tau)
+    for _ in range(2):
+        assert fresh.forward_dynamics(q, v, tau, **others).tobytes() == first.tobytes()
+        assert fresh.forward_dynamics(q, v, tau).tobytes() == plain.tobytes()
+    expected = fresh.evaluate("forward_dynamics", {"q": q, "v": v, "tau": tau, **_inputs(others)}, _options(others))
+    assert first.tobytes() == expected["a"].tobytes()
+
+
+def _inputs(others: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in others.items() if name in QUERIES["forward_dynamics"].inputs}
+
+
+def _options(others: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in others.items() if name in QUERIES["forward_dynamics"].options}
+
+
+@pytest.mark.parametrize("gravity", ["down", (0.0, 0.0), np.zeros(2), np.zeros((2, 2))], ids=repr)
+def test_invalid_gravity_is_refused_on_every_call(fresh: Robot, gravity: Any) -> None:
+    q, v, a = state(fresh)
+    for _ in range(3):
+        with pytest.raises(InvalidArgumentError, match="gravity"):
+            fresh.inverse_dynamics(q, v, a, gravity=gravity)
+        fresh.inverse_dynamics(q, v, a)
+
+
+@pytest.mark.parametrize("option", ["mass", None, 3, ["articulated"]], ids=repr)
+def test_an_invalid_option_is_refused_on_every_call(fresh: Robot, option: Any) -> None:
+    q, v, tau = state(fresh)
+    for _ in range(3):
+        with pytest.raises(InvalidArgumentError, match="method must be 'articulated' or 'mass_matrix', found"):
+            fresh.forward_dynamics(q, v, tau, method=option)
+        fresh.forward_dynamics(q, v, tau)
+
+
+def test_an_overridden_method_is_called() -> None:
+    class Doubled(Robot):
+        def mass_matrix(self, q: Any) -> Any:
+            return 2.0 * super().mass_matrix(q)
+
+    plain, doubled = (kind.from_urdf(URDF / "scara.urdf") for kind in (Robot, Doubled))
+    q = np.full(plain.nv, 0.3)
+    for _ in range(3):
+        assert (doubled.mass_matrix(q) == 2.0 * plain.mass_matrix(q)).all()
+    assert isinstance(doubled, RobotQueries)
+
+
+def test_neutral_returns_a_new_array(fresh: Robot) -> None:
+    for root in ("fixed", "floating"):
+        robot = Robot.from_urdf(URDF / "scara.urdf", root=root)  # type: ignore[arg-type]
+        before = robot.neutral()
+        robot.neutral()[:] = 0.5
+        assert (robot.neutral() == before).all()
+        for shared in (robot.configuration.neutral, robot.configuration.angles, robot.configuration.shifts):
+            with pytest.raises(ValueError, match="read-only"):
+                shared[:] = 1
+
+
+# Combinations of options.
+
+LOAD = Overlay(Payload("hand", 0.5, (0.0, 0.01, 0.02)))
+ARM = """<robot name="arm">
+  <link name="base"/>
+  <link name="upper"><inertial><mass value="2"/><inertia ixx=".1" iyy=".2" izz=".2" ixy="0" ixz="0"
+    iyz="0"/></inertial></link>
+  <link name="hand"><inertial><origin xyz="0 0 .1"/><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0"
+    iyz="0"/></inertial></link>
+  <joint name="one" type="revolute"><parent link="base"/><child link="upper"/><axis xyz="0 1 0"/>
+    <limit effort="1" velocity="1"/><dynamics damping="0.3" friction="0.1"/></joint>
+  <joint name="two" type="prismatic"><parent link="upper"/><child link="hand"/><origin xyz="0 0 .3" rpy=".2 0 0"/>
+    <axis xyz="0 0 1"/><limit effort="1" velocity="1"/><dynamics damping="0.2"/></joint>
+</robot>"""
+
+
+@pytest.fixture(scope="module")
+def arm() -> Robot:
+    return Robot.from_text(ARM)
+
+
+def options_of(row: Query) -> dict[str, Any]:
+    """Returns a value for each optional argument of a row that is not its default."""
+    values: dict[str, Any] = {}
+    for name in row.others:
+        option, spec = row.options.get(name), row.inputs.get(name)
+        if option is not None and option.type == "names":
+            values[name] = ["hand"] if row.selected == "nl" or name == "links" else ["two"]
+        elif option is not None:
+            values[name] = option.choices[-1] if option.choices else not option.default
+        elif spec is not None and spec.kind == "gravity":
+            values[name] = np.array([0.1, 0.2, -1.6])
+        elif spec is not None and spec.kind == "wrenches":
+            values[name] = [Wrench("hand", force=(1.0, 2.0, 3.0), point=(0.0, 0.1, 0.0))]
+        elif spec is not None and spec.kind == "overlay":
+            values[name] = LOAD
+    return values
+
+
+def parts(row: Query, result: Any) -> list[Any]:
+    """Returns the outputs in bytes, and the labels."""
+    found = [result] if row.result_type is None else [getattr(result, name) for name in row.answers]
+    return [x.tobytes() if isinstance(x, np.ndarray) else x for x in found]
+
+
+@pytest.mark.parametrize("row", [row for row in QUERIES.values() if not row.constant], ids=lambda row: row.name)
+def test_combinations_of_options(arm: Robot, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option alone and in pairs: after two calls nothing is evaluated any more, and the bits are the same."""
+    ask, rng, options = getattr(arm, row.name), np.random.default_rng(0), options_of(row)
+    sizes = {name: row.inputs[name] for name in row.required}
+    given = {n: "hand" if s.kind == "link" else rng.normal(size=s.dims(arm.sizes)) for n, s in sizes.items()}
+    evaluated: list[str] = []
+    evaluate = Robot._evaluate
+
+    def counted(self: Robot, row: Query, *arguments: Any) -> dict[str, Any]:
+        evaluated.append(row.name)
+        return evaluate(self, row, *arguments)
+
+    monkeypatch.setattr(Robot, "_evaluate", counted)
+    for names in chain.from_iterable(combinations(options, count) for count in range(3)):
+        chosen = {name: options[name] for name in names}
+        inputs = {name: value for name, value in chosen.items() if name in row.inputs}
+        outputs = arm.evaluate(row.name, {**given, **inputs}, {n: x for n, x in chosen.items() if n in row.options})
+        expected = parts(row, row.result(outputs))
+        for _ in range(2):
+            assert parts(row, ask(**given, **chosen)) == expected, names
+        evaluated.clear()
+        assert parts(row, ask(**given, **chosen)) == expected, names
+        assert not evaluated, names
+
+
+def test_options_equal_to_a_bound_one_are_checked(arm: Robot) -> None:
+    """1 equals True, and a text equals its letters, but neither is a valid option."""
+    q = np.zeros(2)
+    for _ in range(3):
+        arm.inverse_dynamics(q, q, q, passive=False)
+        arm.inverse_dynamics(q, q, q, passive=True)
+        for invalid in (0, 1, np.False_, None):
+            with pytest.raises(InvalidArgumentError, match="passive must be true or false"):
+                arm.inverse_dynamics(q, q, q, passive=invalid)  # type: ignore[arg-type]
+        arm.constraint_forces(q, q, q, joints=["one", "two"])
+        with pytest.raises(InvalidArgumentError, match="joints must be"):
+            arm.constraint_forces(q, q, q, joints="one")
+        with pytest.raises(NotFoundError, match="no joint 'three'"):
+            arm.constraint_forces(q, q, q, joints=["one", "three"])
+
+
+def test_new_selections_do_not_fill_the_memory(arm: Robot) -> None:
+    q = np.ones(2)
+    whole = arm.constraint_forces(q, q, q)
+    for k in range(2 * MOST_COMBINATIONS):
+        names = ["one", "two"] * (k % 70) + ["two"]
+        found = arm.constraint_forces(q, q, q, joints=names)
+        assert found.joints == tuple(names)
+        assert (found.wrench[-1] == whole.wrench[1]).all()
+    assert len(arm._row_calls["constraint_forces"]._bound) <= MOST_COMBINATIONS
+
+
+# Overlays given with calls.
+
+
+def test_an_overlay_does_not_change_with_the_arrays_it_was_made_from(arm: Robot) -> None:
+    q, com, links = np.ones(2), np.array([0.0, 0.0, 0.3]), {"upper": Inertial(mass=3.0)}
+    overlay = Overlay([Payload("hand", 1.0, com)], links)
+    before = [arm.inverse_dynamics(q, q, q, overlay=overlay).tobytes() for _ in range(3)]
+    com[:] = 5.0
+    links["hand"] = Inertial(mass=9.0)
+    assert arm.inverse_dynamics(q, q, q, overlay=overlay).tobytes() == before[0]
+    assert len({*before}) == 1
+    with pytest.raises(ValueError, match="read-only"):
+        overlay.payloads[0].com[0] = 1.0  # type: ignore[index]
+    again = pickle.loads(pickle.dumps(overlay))
+    assert arm.inverse_dynamics(q, q, q, overlay=again).tobytes() == before[0]
+    assert again.content == copy.deepcopy(overlay).content == overlay.content
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Overlay(Payload("hand", 1.0)), Overlay(Payload("upper", 1.0))),
+        (Overlay(Payload("hand", 1.0)), Overlay(Payload("hand", 1.0 + 1e-15))),
+        (Overlay(Payload("hand", 1.0, (0.0, 0.1, 0.0))), Overlay(Payload("hand", 1.0, (0.1, 0.0, 0.0)))),
+        (Overlay(links={"hand": Inertial(mass=2.0)}), Overlay(links={"upper": Inertial(mass=2.0)})),
+        (Overlay(joints={"one": JointNumbers(damping=1.0)}), Overlay(joints={"one": JointNumbers(friction=1.0)})),
+        (Overlay(gravity=(0.0, 0.0, -1.0)), Overlay(gravity=(0.0, 0.0, -2.0))),
+        (Overlay(locked=["one"]), Overlay(locked=["two"])),
+    ],
+    ids=range(7),
+)
+def test_overlays_are_told_apart_by_content(arm: Robot, first: Overlay, second: Overlay) -> None:
+    q, still = np.array([0.3, 0.2]), np.zeros(2)
+    expected = [arm.overlaid(each).inverse_dynamics(q, still, still).tobytes() for each in (first, second)]
+    for _ in range(3):
+        for each, bits in zip((first, second), expected, strict=True):
+            copied = replace(each)  # equal in content, another object
+            assert arm.inverse_dynamics(q, still, still, overlay=copied).tobytes() == bits
+            assert arm.inverse_dynamics(q, still, still, overlay=each).tobytes() == bits
+    assert first.content != second.content
+
+
+def test_an_overlay_with_a_content_like_a_valid_one_is_checked(arm: Robot) -> None:
+    q = np.ones(2)
+    for _ in range(3):
+        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", 1.0)))
+        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", np.ones(()))))
+        for mass in (True, np.ma.masked_array(np.ones(1), [True]), "1.0", None):
+            with pytest.raises(InvalidArgumentError, match="mass"):
+                arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", mass)))  # type: ignore[arg-type]
+
+
+def test_an_overlay_that_contradicts_an_argument_is_refused_on_every_call(arm: Robot) -> None:
+    q = np.ones(2)
+    heavy, damped = Overlay(gravity=(0.0, 0.0, -1.0)), Overlay(joints={"one": JointNumbers(damping=1.0)})
+    for _ in range(3):
+        arm.inverse_dynamics(q, q, q, overlay=heavy)
+        arm.inverse_dynamics(q, q, q, overlay=damped)
+        with pytest.raises(InvalidArgumentError, match="gravity is given twice"):
+            arm.inverse_dynamics(q, q, q, overlay=heavy, gravity=np.zeros(3))
+        with pytest.raises(InvalidArgumentError, match="passive=False switches off"):
+            arm.inverse_dynamics(q, q, q, overlay=damped, passive=False)
+
+
+@pytest.mark.parametrize("form", [np.array, list, lambda x: np.array([x, x])], ids=["array", "list", "batch"])
+def test_motions_of_locked_joints_are_refused_on_every_call(arm: Robot, form: Any) -> None:
+    q, still, overlay = [0.3, 0.2], [0.0, 1.0], Overlay(locked=["one"])
+    view = arm.overlaid(overlay)
+    for _ in range(3):
+        expected = view.inverse_dynamics(form(q), form(still), form(still))
+        given = arm.inverse_dynamics(form(q), form(still), form(still), overlay=overlay)
+        assert given.tobytes() == expected.tobytes()
+        for moving in ([1e-300, 0.0], [np.nan, 0.0]):
+            for v, a in ((moving, still), (still, moving)):
+                with pytest.raises(InvalidArgumentError, match="joint 'one', which is locked"):
+                    view.inverse_dynamics(form(q), form(v), form(a))
+
+
+def test_robots_of_overlays_are_bounded(arm: Robot) -> None:
+    """In number; an overlay of thousands of robots is not kept."""
+    q = np.ones(2)
+    for k in range(MOST_VIEWS + 5):
+        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", 1.0 + k)))
+    many = Overlay(Payload("hand", np.arange(1.0, 5000.0)))
+    arm.inverse_dynamics(q, q, q, overlay=many)
+    assert 0 < len(arm._views._by_id) <= MOST_VIEWS
+    assert arm._views.find(many) is None
+
+
+# Cost.
+
+
+@pytest.mark.parametrize("options", [{"gravity": np.zeros(3)}, {"passive": False}, {"overlay": LOAD}], ids=str)
+def test_options_add_few_calls(arm: Robot, options: dict[str, Any]) -> None:
+    """Functions of Python and C that one call runs, one of them the kernel: the plain call runs 5."""
+    q = np.ones(2)
+    for _ in range(3):
+        arm.inverse_dynamics(q, q, q), arm.inverse_dynamics(q, q, q, **options)
+    plain = calls_of(lambda: arm.inverse_dynamics(q, q, q))
+    more = calls_of(lambda: arm.inverse_dynamics(q, q, q, **options)) - plain
+    assert plain <= 7
+    assert more <= {"gravity": 0, "passive": 4, "overlay": 5}[next(iter(options))]
