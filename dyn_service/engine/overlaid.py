@@ -1,7 +1,7 @@
 """A robot with an overlay: the kernels of the original robot with changed numbers.
 
 It is a `Robot`, so computations and servers do not handle overlays. Its kernels are the parametric ones of the original
-robot (`kernels/symbols.py`), shared by all robots overlaid on it. Numbers with leading axes represent several robots,
+robot (`kernels/graph.py`), shared by all robots overlaid on it. Numbers with leading axes represent several robots,
 also in `tree` and `bodies`.
 """
 

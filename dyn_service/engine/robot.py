@@ -41,8 +41,7 @@ from dyn_service.api.queries import (
 )
 from dyn_service.api.spec import BY_NAME, PLAIN, PUSHED, Variant
 from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
-from dyn_service.engine.describing import described
-from dyn_service.engine.importing import import_receipt
+from dyn_service.engine.describing import described, import_receipt
 from dyn_service.engine.operands import operand, operands
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
 from dyn_service.engine.rows import Rows

@@ -1,7 +1,6 @@
 """Kernels: the equations of a query on a robot, compiled to machine code and called as NumPy ufuncs.
 
 signature    inputs and outputs of a kernel
-symbols      a tree with symbols in place of numbers, for kernels with overlays
 frames       link frames of least cost without loss of accuracy
 graph        traces a query on a tree into an expression graph
 budget       predicts and limits the size of a kernel

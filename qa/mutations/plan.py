@@ -23,8 +23,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "frames": ("kernels/frames.py",),
     "formulations": ("formulations",),
-    "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/symbols.py"),
-    "rows": ("engine/importing.py", "engine/operands.py", "engine/rows.py", "engine/wrenches.py"),
+    "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
+    "rows": ("engine/describing.py", "engine/operands.py", "engine/rows.py", "engine/wrenches.py"),
     "ways": ("kernels/single.py", "kernels/outside.py", "kernels/pushes.py", "kernels/hyperbolic.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
@@ -178,7 +178,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "formulations/segments.py": ("tests/theory/test_matrix_formalism.py",),
     "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
     "dynamics/topology.py": ("tests/theory/test_operators.py",),
-    "kernels/symbols.py": _OVERLAYS,
+    "kernels/graph.py": _OVERLAYS,
     "model/parameters.py": _OVERLAYS,
     "kernels/frames.py": (
         "tests/qa/test_nasty_frames.py",
@@ -211,7 +211,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/service/answers/test_wrenches.py",
         "tests/support/test_suggestions.py",
     ),
-    "engine/importing.py": ("tests/parsing/test_report.py", "tests/parsing/test_joint_files.py"),
+    "engine/describing.py": ("tests/parsing/test_report.py", "tests/parsing/test_joint_files.py"),
     "engine/operands.py": ("tests/engine/test_robot.py", "tests/service/server/test_bad_inputs.py"),
     "engine/fast_path.py": ("tests/engine/test_calls.py",),
     "model/composite.py": (

@@ -27,7 +27,7 @@ from dyn_service.api.spec import EVERY_PART, Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.formulations.verification import residuals
-from dyn_service.kernels import symbols
+from dyn_service.kernels import graph
 from dyn_service.kernels.certify import certified, drawn_numbers
 from dyn_service.kernels.making import listening
 from dyn_service.model import composite
@@ -934,17 +934,17 @@ def test_numbers_are_drawn_apart() -> None:
 
 
 WRONG: dict[str, Callable[[Any], Any]] = {
-    "mass": lambda body: symbols.SymbolicInertia(body.mass * (1 + 1e-13), body.com, body.about_com),
-    "com": lambda body: symbols.SymbolicInertia(body.mass, body.com * (1 + 1e-13), body.about_com),
-    "inertia": lambda body: symbols.SymbolicInertia(body.mass, body.com, body.about_com * (1 + 1e-13)),
+    "mass": lambda body: graph.SymbolicInertia(body.mass * (1 + 1e-13), body.com, body.about_com),
+    "com": lambda body: graph.SymbolicInertia(body.mass, body.com * (1 + 1e-13), body.about_com),
+    "inertia": lambda body: graph.SymbolicInertia(body.mass, body.com, body.about_com * (1 + 1e-13)),
 }
 
 
 @pytest.mark.parametrize("part", WRONG)
 def test_certificates_detect_small_errors(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = robot("fixed")
-    right = symbols._inertia
-    monkeypatch.setattr(symbols, "_inertia", lambda given: WRONG[part](right(given)))
+    right = graph._inertia
+    monkeypatch.setattr(graph, "_inertia", lambda given: WRONG[part](right(given)))
     signature = mine.signature(QUERIES["inverse_dynamics"], "", Variant(overlay=True))
     _, certificate, _ = certified(mine.tree, signature, interpreted)
     assert not certificate.holds
