@@ -12,7 +12,7 @@ from dyn_service.api.spec import EVERY_PART, PassivePart
 from dyn_service.engine.robot import Robot
 from dyn_service.model import composite
 from dyn_service.model.building import tree_of
-from dyn_service.model.description import Description, RootType, bare, rooted
+from dyn_service.model.description import Description, RootType, rooted, without_passive
 from dyn_service.model.mimic import unled
 from dyn_service.parsing.urdf.reader import read
 
@@ -27,7 +27,7 @@ def restless(
     do by themselves, whatever the file says. Springs only of joints with one way to move, armatures of those that turn
     or shift, and none at the root.
     """
-    described = bare(source if isinstance(source, Description) else read(source))
+    described = without_passive(source if isinstance(source, Description) else read(source))
     tree = tree_of(unled(described))
     rng = np.random.default_rng(seed)
     moved = np.maximum(np.diag(composite.mass_matrix(tree, tree.configuration.neutral)), 1e-3)

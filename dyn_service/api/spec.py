@@ -87,7 +87,7 @@ class Variant(NamedTuple):
         return tuple(name for name, there in zip(self._fields, self, strict=True) if there)
 
 
-PLAIN, PUSHED = Variant(), Variant(wrenches=True)
+WITHOUT_WRENCHES, WITH_WRENCHES = Variant(), Variant(wrenches=True)
 """The kernels without and with external wrenches."""
 
 

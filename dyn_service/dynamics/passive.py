@@ -102,10 +102,10 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
 
 
 def _felt(tree: Tree, x: Any) -> Mat:
-    """What v meets, (nv,), of what each joint's own rate does, (nr,), in proportion: `Tree.felt`."""
+    """Returns coefficients of joint rates, (nr,), as those of v, (nv,); see `Tree.reflected`."""
     if isinstance(x, ca.SX):
         return constant(tree.spread.T**2) @ x if tree.coupled else x
-    return constant(tree.felt(x))
+    return constant(tree.reflected(x))
 
 
 def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:

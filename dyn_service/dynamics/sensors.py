@@ -47,11 +47,11 @@ def imu(tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat) ->
     """specific_force, angular_velocity (nl, 3) of every link, in the sensor's axes."""
     V, A = motion(tree, q, v, a, world_acceleration(gravity))
     R = rotation_of_rpy(rpy)
-    felt = []
+    specific = []
     for V_i, A_i in zip(V, A, strict=True):
         omega = angular(V_i)
-        felt.append(R.T @ (linear(A_i) + cross(angular(A_i), xyz) + cross(omega, cross(omega, xyz))))
-    return {"specific_force": _rows(felt), "angular_velocity": _rows(R.T @ angular(V_i) for V_i in V)}
+        specific.append(R.T @ (linear(A_i) + cross(angular(A_i), xyz) + cross(omega, cross(omega, xyz))))
+    return {"specific_force": _rows(specific), "angular_velocity": _rows(R.T @ angular(V_i) for V_i in V)}
 
 
 def rotation_of_rpy(rpy: Mat) -> Mat:

@@ -36,8 +36,8 @@ MOST_VIEWS, MOST_ROBOTS = 64, 64
 class BoundCall:
     """A row with chosen options: its kernels, and the conversion of arguments to their inputs.
 
-    kernel: the gufunc without external wrenches; None if it is not loaded. single, pushed: the calls for one state
-    without and with external wrenches. operands: the inputs of `kernel` after the required ones: index among the
+    kernel: the gufunc without external wrenches; None if it is not loaded. single, with_wrenches: the calls for one
+    state without and with external wrenches. operands: the inputs of `kernel` after the required ones: index among the
     optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by index of a required
     argument that may be one number, the shape of its vector. still: indices of the required arguments that must be 0
     for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the output is the
@@ -46,7 +46,7 @@ class BoundCall:
 
     kernel: np.ufunc | None
     single: Call | None
-    pushed: Call | None
+    with_wrenches: Call | None
     operands: Sequence[tuple[int, Array]]
     vectors: Mapping[int, tuple[int, ...]]
     still: Sequence[int]
@@ -65,13 +65,13 @@ class BoundCall:
                 return True
         return False
 
-    def convert(self, given: tuple[Any, ...], others: tuple[Any, ...], *, pushes: bool) -> Any:
+    def convert(self, given: tuple[Any, ...], others: tuple[Any, ...], *, has_wrenches: bool) -> Any:
         """Returns the outputs of the kernel for arguments that are not all arrays of one state; None if it cannot.
 
         Args:
             given: The required arguments.
             others: The optional arguments.
-            pushes: Whether these contain external wrenches.
+            has_wrenches: Whether these contain external wrenches.
         """
         inputs, added = tuple(map(kernel_input, given)), list(others)
         for k, shape in self.vectors.items():
@@ -80,9 +80,9 @@ class BoundCall:
         for k, _ in self.operands:
             if k >= 0 and others[k] is not None:
                 added[k] = kernel_input(others[k])
-        single = self.pushed if pushes else self.single
+        single = self.with_wrenches if has_wrenches else self.single
         answer = None if single is None else single(inputs, tuple(added))
-        if answer is not None or pushes or self.kernel is None:
+        if answer is not None or has_wrenches or self.kernel is None:
             return answer
         rest = [default if k < 0 or added[k] is None else added[k] for k, default in self.operands]
         return self.kernel(*inputs, *rest)
@@ -113,7 +113,7 @@ class RowCalls:
         return self._bound.get(self._key(others))
 
     def bind(
-        self, others: tuple[Any, ...], bound: BoundCall, single: Call | None = None, pushed: Call | None = None
+        self, others: tuple[Any, ...], bound: BoundCall, single: Call | None = None, with_wrenches: Call | None = None
     ) -> None:
         """Binds the options among these optional arguments.
 
@@ -122,16 +122,16 @@ class RowCalls:
             bound: The call with these options.
             single: Its call for one state, which returns None for other options. With default options it is tried
                 first, because it is faster than finding the combination.
-            pushed: The same with external wrenches.
+            with_wrenches: The same with external wrenches.
         """
         if len(self._bound) >= MOST_COMBINATIONS:
             self._bound.clear()
         key = self._key(others)
         self._bound[key] = bound
         if key == self._defaults:
-            self._prefer(single, pushed, bound.finish)
+            self._prefer(single, with_wrenches, bound.finish)
 
-    def _prefer(self, single: Call | None, pushed: Call | None, finish: Finish | None) -> None:
+    def _prefer(self, single: Call | None, with_wrenches: Call | None, finish: Finish | None) -> None:
         """Sets `call`, which tries these calls for one state with default options first."""
         names, bound, key, view_with = self._names, self._bound, self._key, self._views.known
         row, place = self._row.name, {name: k for k, name in enumerate(self._row.others)}
@@ -142,8 +142,8 @@ class RowCalls:
             try:
                 if names:
                     given = tuple(names[k][x] if k in names else x for k, x in enumerate(given))
-                pushes = wrenches >= 0 and others[wrenches] is not None
-                first = pushed if pushes else single
+                has_wrenches = wrenches >= 0 and others[wrenches] is not None
+                first = with_wrenches if has_wrenches else single
                 if first is not None:
                     answer = first(given, others)
                     if answer is not None:
@@ -162,10 +162,10 @@ class RowCalls:
                 chosen = bound.get(key(others))
                 if chosen is None or (chosen.still and chosen.moves(given)):
                     return None
-                first = chosen.pushed if pushes else chosen.single
+                first = chosen.with_wrenches if has_wrenches else chosen.single
                 answer = None if first is None else first(given, others)
                 if answer is None:
-                    answer = chosen.convert(given, others, pushes=pushes)
+                    answer = chosen.convert(given, others, has_wrenches=has_wrenches)
                     if answer is None:
                         return None
             except (LookupError, TypeError, ValueError):

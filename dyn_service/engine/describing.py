@@ -36,7 +36,7 @@ def fingerprint_of(tree: Tree, gravity: tuple[float, float, float]) -> str:
 def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> RobotDescription:
     """Returns the description of a robot, without the certificates of its kernels."""
     limits = tree.limits
-    led = dict(zip(tree.moving_joints, tree.mimic, strict=True))
+    mimics = dict(zip(tree.moving_joints, tree.mimic, strict=True))
     return RobotDescription(
         name=tree.name,
         fingerprint=fingerprint_of(tree, gravity),
@@ -53,7 +53,7 @@ def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> 
                 type=joint.type,
                 parent=tree.links[parent] if parent >= 0 else None,
                 child=child,
-                mimic=_followed(led.get(name)),
+                mimic=_followed(mimics.get(name)),
                 **joint.figures,
             )
             for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)

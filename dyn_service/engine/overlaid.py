@@ -19,7 +19,7 @@ import numpy as np
 from dyn_service.api.arrays import numbers
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Array, Computation, Query
-from dyn_service.api.spec import EVERY_PART, PLAIN, Variant
+from dyn_service.api.spec import EVERY_PART, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.overlay import AlteredTrees
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
@@ -118,22 +118,26 @@ class Overlaid(Robot):
         return self.base._import_receipt
 
     @cached_property
-    def bare(self) -> Robot:
+    def without_passive(self) -> Robot:
         """This robot without passive forces; it uses the same kernels."""
         if not self._tree.passive.acts:
             return self
-        tree = self._tree.bare
+        tree = self._tree.without_passive
         return type(self)(self, AlteredTrees(tree, self._weld.carrying(tree, ()), None))
 
-    def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
+    def has_kernel(
+        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
+    ) -> bool:
         """Whether a kernel is in this process; passive forces are among the numbers, so `passive` is ignored."""
         return super().has_kernel(row, method, variant._replace(overlay=row.overlay is not None))
 
-    def load_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
+    def load_kernel(
+        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
+    ) -> bool:
         """Loads a kernel from memory or from the store on disk; returns whether it is available."""
         return super().load_kernel(row, method, variant._replace(overlay=row.overlay is not None))
 
-    def signature(self, row: Query, method: str, variant: Variant = PLAIN) -> Signature:
+    def signature(self, row: Query, method: str, variant: Variant = WITHOUT_WRENCHES) -> Signature:
         """Returns the signature of a kernel, parametric for rows that depend on numbers of an overlay."""
         return super().signature(row, method, variant._replace(overlay=row.overlay is not None))
 

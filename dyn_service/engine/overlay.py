@@ -135,7 +135,7 @@ def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
             continue
         part = tree.in_rates[i]
         trees = (tree, *(other.tree for other in others))
-        offset = [0.0 if (led := t.mimic[t.movable.index(i)]) is None else led.offset for t in trees]
+        offset = [0.0 if (mimic := t.mimic[t.movable.index(i)]) is None else mimic.offset for t in trees]
         given = {}
         for key, column in _COLUMNS.items():
             mine, *theirs = (getattr(t.passive, column)[..., part] for t in trees)

@@ -39,7 +39,7 @@ from dyn_service.api.queries import (
     RobotQueries,
     Row,
 )
-from dyn_service.api.spec import BY_NAME, PLAIN, PUSHED, Variant
+from dyn_service.api.spec import BY_NAME, WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
 from dyn_service.engine.describing import described, import_receipt
 from dyn_service.engine.operands import operand, operands
@@ -54,7 +54,7 @@ from dyn_service.kernels.single import ANY, Arguments, SingleStateCall
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import massless_joint, singular_joint
 from dyn_service.model.configuration import Configuration
-from dyn_service.model.description import Description, RootType, bare
+from dyn_service.model.description import Description, RootType, without_passive
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import Weld, weld
 from dyn_service.parsing import files as reading
@@ -227,12 +227,12 @@ class Robot(RobotQueries):
         return self._weld
 
     @cached_property
-    def bare(self) -> Robot:
+    def without_passive(self) -> Robot:
         """This robot without passive forces, used if `passive` is False; itself if it has no passive forces.
 
         It has its own kernels, made on first use.
         """
-        return type(self)(bare(self._description)) if self._tree.passive.acts else self
+        return type(self)(without_passive(self._description)) if self._tree.passive.acts else self
 
     def acting(self, row: Row, method: str, passive: bool) -> Robot:
         """Returns this robot, or the one without passive forces if `passive` is False and this makes a difference.
@@ -242,7 +242,7 @@ class Robot(RobotQueries):
             method: The choice of the option that selects the kernel.
             passive: Whether passive forces act.
         """
-        return self if self._acts(row, method, passive) else self.bare
+        return self if self._acts(row, method, passive) else self.without_passive
 
     def _acts(self, row: Row, method: str, passive: bool) -> bool:
         """Whether `acting` returns this robot."""
@@ -252,13 +252,16 @@ class Robot(RobotQueries):
     def certificates(self) -> Mapping[str, Certificate]:
         """Certificates of the kernels made so far, by kernel; `prepare` makes kernels.
 
-        Names of kernels without passive forces end with ` (bare)`.
+        Names of kernels without passive forces end with ` (without passive forces)`.
         """
         own = self._library.certificates
-        if self.__dict__.get("bare", self) is self:
+        if self.__dict__.get("without_passive", self) is self:
             return own
-        others = self.bare.certificates.items()
-        return own | {f"{name} (bare)": replace(found, kernel=f"{name} (bare)") for name, found in others}
+        others = self.without_passive.certificates.items()
+        return own | {
+            f"{name} (without passive forces)": replace(found, kernel=f"{name} (without passive forces)")
+            for name, found in others
+        }
 
     @property
     def receipt(self) -> Receipt:
@@ -309,7 +312,9 @@ class Robot(RobotQueries):
         preparation.load_modules(names)
         _ = self.massless_joint  # slow to compute, so computed here
 
-    def has_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
+    def has_kernel(
+        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
+    ) -> bool:
         """Whether a kernel is in this process, so that a call needs neither the compiler nor the store.
 
         Args:
@@ -321,13 +326,15 @@ class Robot(RobotQueries):
         if row.constant or self._is_refused(row, method):
             return True
         if not (variant.overlay or self._acts(row, method, passive)):
-            bare_one = self.__dict__.get("bare")  # callers of this method have no time to create one
-            return bare_one is not None and bare_one.has_kernel(row, method, variant)
+            other = self.__dict__.get("without_passive")  # callers of this method have no time to create one
+            return other is not None and other.has_kernel(row, method, variant)
         needed = self._signatures_of(row, method, variant)
         there = all(signature.empty or signature in self._library for signature in needed)
         return there or (not variant.overlay and self._is_singular(row, method))
 
-    def load_kernel(self, row: Query, method: str = "", variant: Variant = PLAIN, *, passive: bool = True) -> bool:
+    def load_kernel(
+        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
+    ) -> bool:
         """Loads a kernel from memory or from the store on disk; returns whether it is available.
 
         Never compiles, and does not wait for a compiling thread; takes some milliseconds, concurrently with any call.
@@ -459,7 +466,7 @@ class Robot(RobotQueries):
         chosen = {name: value for name, value in zip(row.others, others, strict=True) if name in row.options}
         method = chosen[row.selector] if row.selector else next(iter(row.kernels))
         robot = self.acting(row, method, chosen[row.leaves_out]) if row.leaves_out else self
-        kinds = (PLAIN, PUSHED) if row.wrenches is not None else (PLAIN,)
+        kinds = (WITHOUT_WRENCHES, WITH_WRENCHES) if row.wrenches is not None else (WITHOUT_WRENCHES,)
         loaded = [each for each in kinds if all(s in robot._library for s in robot._signatures_of(row, method, each))]
         calls = self._calls_of(row)
         before = calls.bound(others)
@@ -494,22 +501,24 @@ class Robot(RobotQueries):
         checked = Arguments(accepted, fixed)
         unread = Arguments({name: ANY if name in row.options else x for name, x in accepted.items()}, fixed)
         kernel, (still, locked) = None, self._still(row)
-        single = pushed = first = first_pushed = None
-        if PLAIN in loaded:
+        single = with_wrenches = first = first_with_wrenches = None
+        if WITHOUT_WRENCHES in loaded:
             kernel, single = library.kernel(plain), library.single_state(plain, unread)
             first = None if still else library.single_state(plain, checked)
-        if PUSHED in loaded:
-            signature, poses = self._signatures_of(row, method, PUSHED)
-            wrenches = library.pushed(poses, self._link_index, places(self._tree, self._weld, links=row.links))
+        if WITH_WRENCHES in loaded:
+            signature, poses = self._signatures_of(row, method, WITH_WRENCHES)
+            wrenches = library.wrench_conversion(
+                poses, self._link_index, places(self._tree, self._weld, links=row.links)
+            )
             if wrenches is not None:
-                pushed = library.single_state(signature, unread, wrenches)
-                first_pushed = None if still else library.single_state(signature, checked, wrenches)
+                with_wrenches = library.single_state(signature, unread, wrenches)
+                first_with_wrenches = None if still else library.single_state(signature, checked, wrenches)
         place = {name: k for k, name in enumerate(row.others)}
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
-        bound = BoundCall(kernel, single, pushed, operands, vectors, still, locked, finish, loaded)
-        return bound, first, first_pushed
+        bound = BoundCall(kernel, single, with_wrenches, operands, vectors, still, locked, finish, loaded)
+        return bound, first, first_with_wrenches
 
     def _still(self, row: Query) -> tuple[list[int], list[int]]:
         """Returns the indices of the required inputs that must be 0 for locked joints, and the entries of these."""
@@ -585,29 +594,29 @@ class Robot(RobotQueries):
         if row.overlay is not None and inputs.get(row.overlay) is not None:
             rest = dict(inputs)
             return self._view(row, rest, chosen)._evaluate(row, rest, chosen)
-        pushed = row.wrenches
-        wrenches = None if pushed is None else inputs.get(pushed)
+        name_of_wrenches = row.wrenches
+        wrenches = None if name_of_wrenches is None else inputs.get(name_of_wrenches)
         method = chosen[row.selector] if row.selector else ""
         if row.leaves_out is not None and (other := self.acting(row, method, chosen[row.leaves_out])) is not self:
             return other._evaluate(row, inputs, {**chosen, row.leaves_out: True})
-        signature = self.signature(row, method, PLAIN if wrenches is None else PUSHED)
-        self._refuse_led(row, method)
+        signature = self.signature(row, method, WITHOUT_WRENCHES if wrenches is None else WITH_WRENCHES)
+        self._refuse_followers(row, method)
         self._refuse_massless(row, method)
         arguments = {
             name: self._argument(row, name, inputs.get(name))
             for name in row.inputs
-            if name not in (pushed, row.overlay)
+            if name not in (name_of_wrenches, row.overlay)
         }
         arguments |= self._parameters(row)
         self._check_still(row, arguments)
         pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
-        if pushed is not None and wrenches is not None:
+        if name_of_wrenches is not None and wrenches is not None:
             if not signature.empty:
                 poses = QUERIES["link_poses"]
                 self._kernel(self.signature(poses, ""))  # bound calls need it for all frames
                 self._bind(poses, {})
             acting = link_wrenches(wrenches, self._link, lambda: self._rotations(pose))
-            arguments[pushed] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
+            arguments[name_of_wrenches] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
         if row.axes is not None and chosen[row.axes] == "world":
@@ -682,7 +691,7 @@ class Robot(RobotQueries):
     def _kernel(self, signature: Signature) -> np.ufunc:
         return self._library.kernel(signature)
 
-    def signature(self, row: Query, method: str, variant: Variant = PLAIN) -> Signature:
+    def signature(self, row: Query, method: str, variant: Variant = WITHOUT_WRENCHES) -> Signature:
         """Returns function and operand shapes of one kernel of this robot: row, method and additional inputs."""
         key = (row.name, method, variant)
         known = self._signatures.get(key)
@@ -714,12 +723,12 @@ class Robot(RobotQueries):
         """Whether there is no result, and so no kernel, because joints follow others."""
         return method in row.alone and self._tree.coupled
 
-    def _refuse_led(self, row: Query, method: str) -> None:
+    def _refuse_followers(self, row: Query, method: str) -> None:
         if self._is_refused(row, method):
             what = f"{row.name} with {row.selector}='{method}'" if row.selector else row.name
-            name, led = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
+            name, mimic = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
             raise FailedPreconditionError(
-                f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{led.joint}', and (19b) "
+                f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{mimic.joint}', and (19b) "
                 "requires independent joints; load the robot without mimic"
             )
 

@@ -9,7 +9,7 @@ import numpy as np
 from dyn_service.api.arrays import broadcast, found, vector
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.kernels.pushes import Place
+from dyn_service.kernels.wrenches import Place
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import Weld
 

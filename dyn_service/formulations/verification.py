@@ -24,7 +24,7 @@ entry of each joint is therefore compared at the size of the efforts plus that s
 | `power` | v . tau with the rate of kinetic and potential energy, and what damping and friction take |
 | `constraint_power` | the power of links' inertia and weight with v . tau, less what joints take: no constraint works |
 
-Passive efforts act in all of them; with `Robot.bare`, in none.
+Passive efforts act in all of them; with `Robot.without_passive`, in none.
 Where a massless branch moves, forward dynamics has no solution, and the residuals that need one are omitted.
 """
 
@@ -99,7 +99,7 @@ def residuals(
         answered = np.asarray(np.isfinite(velocities[0] + velocities[1]).all(axis=-1))[..., None, None]
         solvable = np.where(answered, M, np.eye(robot.nv))
         rate_of_p, passive = robot.momentum_rate(q, p, tau, gravity=g), robot.tree.passive
-        slope = robot.tree.felt(passive.damping + passive.friction / passive.width)
+        slope = robot.tree.reflected(passive.damping + passive.friction / passive.width)
         magnified = slope * _times(np.abs(np.linalg.inv(solvable)), _times(np.abs(M), np.abs(v)))
         largest = np.maximum(np.maximum(np.abs(rate_of_p), np.abs(derivative)), effort).max(axis=-1, initial=0.0)
         share = np.divide(
@@ -108,7 +108,7 @@ def residuals(
         found["momentum_rate"] = _relative(
             share * rate_of_p, share * derivative, np.maximum(effort, largest[..., None])
         )
-        taken = robot.tree.felt(robot.tree.passive.armature) * a + own.damping + own.friction + own.springs
+        taken = robot.tree.reflected(robot.tree.passive.armature) * a + own.damping + own.friction + own.springs
         loads = robot.constraint_forces(q, v, tau, joints=robot.tree.moving_joints, gravity=g)
         found["constraint_forces"] = _relative(_along(robot, loads) + taken, tau, effort)
     except FailedPreconditionError:
@@ -144,7 +144,7 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
         inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a[index])) + world.B - world.applied
         powers = inertial * world.velocity
         # Of the actuators' power the joints take what their rotors, friction, damping and springs take.
-        taken = v[index] * (world.tree.felt(world.tree.passive.armature) * a[index] + world.p)
+        taken = v[index] * (world.tree.reflected(world.tree.passive.armature) * a[index] + world.p)
         actuation = np.array([v[index] @ tau[index] - taken.sum()])
         sizes = [np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum(), np.abs(taken).sum()]
         found["constraint_power"][index] = _relative(np.array([powers.sum()]), actuation, np.array(sizes))

@@ -8,7 +8,7 @@ lower        expression graph -> LLVM IR, one state per SIMD lane
 trig, hyperbolic, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
 jit          LLVM IR -> machine code
 gufunc       machine code -> `numpy.ufunc`
-single, pushes   the fast call of one state, and its external wrenches
+single, wrenches   the fast call of one state, and its external wrenches
 certify, certificate   comparison of a kernel with its equations, and the result
 provenance, store   the key of a kernel, and compiled kernels on disk
 library      the kernels of one robot: compiled on first use, certified, kept in memory and on disk

@@ -61,7 +61,7 @@ AT_REST = 3
 be right.
 """
 
-PLAIN = 2
+WITHOUT_WRENCHES = 2
 """In this number of first states all other inputs have scale 1; in the rest each has its own, from 1e-4 to 100, or is
 zero, so that no term is smaller than another in all states.
 """
@@ -165,7 +165,7 @@ def drawn_numbers(links: Tree) -> Iterator[Tree]:
     passive = Passive(**{**drawn, "rest": own.rest + rng.uniform(-1.0, 1.0, own.rest.shape)})
     yield replace(links, inertia=inertia, passive=passive)
     names = links.movable_joints
-    yield links.bare.locked(names[1::3] or names)
+    yield links.without_passive.locked(names[1::3] or names)
 
 
 def _solid(tree: Tree) -> Tree:
@@ -214,7 +214,7 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
     for operand in signature.inputs:
         array = rng.normal(size=(len(POSITIONS), *operand.shape))
         sizes = 10.0 ** rng.uniform(-4.0, 2.0, len(POSITIONS)) * (rng.random(len(POSITIONS)) < 0.8)
-        sizes[:PLAIN] = 1.0
+        sizes[:WITHOUT_WRENCHES] = 1.0
         sizes[-AT_REST:] = 0.0
         if operand is signature.pose and tree.nv:
             array = positions

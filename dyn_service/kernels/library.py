@@ -18,9 +18,9 @@ from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.making import making
 from dyn_service.kernels.provenance import COMPILER, provenance
-from dyn_service.kernels.pushes import Place, Pushed
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.single import Arguments, SingleStateCall, single_state_call
+from dyn_service.kernels.wrenches import Place, WrenchConversion
 from dyn_service.model.tree import Tree
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class KernelLibrary:
         return True
 
     def single_state(
-        self, signature: Signature, arguments: Arguments, pushed: Pushed | None = None
+        self, signature: Signature, arguments: Arguments, conversion: WrenchConversion | None = None
     ) -> SingleStateCall | None:
         """Returns the fast call of a kernel for one state, or None if it has no such call; see `kernels.single`.
 
@@ -104,21 +104,23 @@ class KernelLibrary:
         Args:
             signature: The signature of the kernel.
             arguments: The arguments of the call.
-            pushed: For a kernel with wrenches, their conversion.
+            conversion: For a kernel with wrenches, their conversion.
         """
         code = None if signature.empty else self._get(signature).code
-        return None if code is None else single_state_call(signature, code, ENTRY, arguments, pushed)
+        return None if code is None else single_state_call(signature, code, ENTRY, arguments, conversion)
 
-    def pushed(self, poses: Signature, links: dict[str, int], places: Sequence[Place]) -> Pushed | None:
+    def wrench_conversion(
+        self, poses: Signature, links: dict[str, int], places: Sequence[Place]
+    ) -> WrenchConversion | None:
         """Returns the conversion of wrenches, with the kernel of `link_poses`; None if that kernel cannot be called so.
 
         Args:
             poses: The signature of `link_poses`.
-            links: See `kernels.pushes.Pushed`, also for `places`.
+            links: See `kernels.wrenches.WrenchConversion`, also for `places`.
             places: The body that each link's wrench acts on.
         """
         code = None if poses.empty or poses.padded else self._get(poses).code
-        return None if code is None else Pushed(code, ENTRY, links, places)
+        return None if code is None else WrenchConversion(code, ENTRY, links, places)
 
     def _get(self, signature: Signature) -> Made:
         made = self._made.get(signature.name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dyn_service.api.queries import Query
-from dyn_service.api.spec import PLAIN, Bodies, Dimensions, Kind, Variant
+from dyn_service.api.spec import WITHOUT_WRENCHES, Bodies, Dimensions, Kind, Variant
 from dyn_service.model.parameters import BODIES, FREE, JOINTS, OF_BODY, OF_RATE
 
 
@@ -81,7 +81,7 @@ class Signature:
         return f"{side(self.inputs)}->{side(self.outputs)}"
 
 
-def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant = PLAIN) -> Signature:
+def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant = WITHOUT_WRENCHES) -> Signature:
     """Returns the signature of a kernel for one row of the table, one method and one variant.
 
     Parametric kernels use link frames, because other frames are chosen by the numbers, which are inputs.

@@ -12,9 +12,9 @@ others, so that the caller then calls the gufunc:
 It takes two tuples, the required and the optional arguments of the method as the caller gave them; `Arguments` maps
 them to the inputs of the kernel. An input is a `numpy.ndarray` itself, of native aligned doubles, of the operand's
 core shape, with any strides. An operand that accepts one number for a vector of equal numbers (`Operand.scalar`) may
-also be a `float`. External wrenches are converted as `kernels.pushes` describes. The result is the gufunc's to the last
-bit: a new array, or a NumPy number if the output has no axes, or a tuple of these. The call raises only genuine errors,
-such as a lack of memory.
+also be a `float`. External wrenches are converted as `kernels.wrenches` describes. The result is the gufunc's to the
+last bit: a new array, or a NumPy number if the output has no axes, or a tuple of these. The call raises only genuine
+errors, such as a lack of memory.
 
 **Floating-point errors.** `numpy.errstate` determines whether the gufunc raises, warns or ignores. So if the status
 flags show overflow, underflow, division by zero or an invalid operation, this call drops its result and returns `None`;
@@ -65,8 +65,8 @@ from dyn_service.kernels.outside import (
     table,
 )
 from dyn_service.kernels.provenance import provenance
-from dyn_service.kernels.pushes import MOST_LINKS, Pushed, emit_pushes
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.wrenches import MOST_LINKS, WrenchConversion, emit_conversion
 
 SingleStateCall = Callable[..., Any]
 
@@ -96,7 +96,7 @@ class Arguments:
 
 
 # The plan: 64-bit integers, first those of the kernel, then those of each operand, which end with its shape.
-_LOOP, _INPUTS, _OUTPUTS, _RELEASE, _PUSHES, _PUSHED, _POSE, _REQUIRED, _OTHERS, _FIXED, _OPERANDS = range(11)
+_LOOP, _INPUTS, _OUTPUTS, _RELEASE, _CONVERSION, _WRENCHES, _POSE, _REQUIRED, _OTHERS, _FIXED, _OPERANDS = range(11)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
@@ -108,7 +108,9 @@ class _Plan(bytes):
     owned: tuple[object, ...]
 
 
-def _plan(signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, pushed: Pushed | None) -> _Plan:
+def _plan(
+    signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, conversion: WrenchConversion | None
+) -> _Plan:
     """Returns the plan of a kernel for the compiled function.
 
     The address of the kernel's loop, the numbers of inputs and outputs, and whether to release the GIL. With wrenches:
@@ -119,14 +121,14 @@ def _plan(signature: Signature, code: LoadedCode, entry: str, arguments: Argumen
     """
     operands = (*signature.inputs, *signature.outputs)
     release = code.size >= HELD_BYTES
-    pushes = ctypes.create_string_buffer(b"" if pushed is None else pushed.plan)
+    plan_of_wrenches = ctypes.create_string_buffer(b"" if conversion is None else conversion.plan)
     words = [code.address(entry), len(signature.inputs), len(signature.outputs), release]
     names = [operand.name for operand in signature.inputs]
-    if pushed is None:
+    if conversion is None:
         words += [0, -1, 0]
     else:
         kinds = [operand.kind for operand in signature.inputs]
-        words += [ctypes.addressof(pushes), kinds.index("wrenches"), kinds.index("position")]
+        words += [ctypes.addressof(plan_of_wrenches), kinds.index("wrenches"), kinds.index("position")]
     named = {*arguments.others, *arguments.fixed}
     words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
     first_step = len(operands)  # after the operands' strides from state to state
@@ -138,12 +140,12 @@ def _plan(signature: Signature, code: LoadedCode, entry: str, arguments: Argumen
         unread = _IGNORED if default is ANY else _ACCEPTED
         words += [names.index(name) if name in names else unread, id(default)]
     plan = _Plan(struct.pack(f"={len(words)}q", *words))
-    plan.owned = (code, arguments, pushed, pushes)
+    plan.owned = (code, arguments, conversion, plan_of_wrenches)
     return plan
 
 
 def single_state_call(
-    signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, pushed: Pushed | None = None
+    signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, conversion: WrenchConversion | None = None
 ) -> SingleStateCall | None:
     """Returns the call of a kernel for one state, or None if it has no such call; see the module's docstring.
 
@@ -152,7 +154,7 @@ def single_state_call(
         code: The machine code of the kernel.
         entry: Name of the inner loop in it.
         arguments: The arguments of the call.
-        pushed: The conversion of wrenches, for a kernel with wrenches that takes them as objects.
+        conversion: The conversion of wrenches, for a kernel with wrenches that takes them as objects.
     """
     operands: tuple[Operand, ...] = (*signature.inputs, *signature.outputs)
     fits = len(operands) <= MOST_OPERANDS and all(len(operand.shape) <= MOST_AXES for operand in operands)
@@ -160,9 +162,9 @@ def single_state_call(
         return None
     with _LOADING:
         method, made = _method()
-    if pushed is not None and (len(pushed.places) > MOST_LINKS or pushed.poses.size >= HELD_BYTES):
+    if conversion is not None and (len(conversion.places) > MOST_LINKS or conversion.poses.size >= HELD_BYTES):
         return None  # the slow path releases the GIL
-    plan = _plan(signature, code, entry, arguments, pushed)
+    plan = _plan(signature, code, entry, arguments, conversion)
     plan.owned += (method, made)
     call: SingleStateCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
@@ -216,17 +218,17 @@ def _emit() -> str:
     outside = table(module)
     where = ir.Function(module, function(POINTER), _TABLE)
     ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(outside, POINTER))
-    _Single(module, outside, emit_pushes(module, outside)).emit()
+    _Single(module, outside, emit_conversion(module, outside)).emit()
     return str(module)
 
 
 class _Single(Writer):
     """Writes the function: reads the inputs, creates the outputs, runs the loop, returns the outputs."""
 
-    def __init__(self, module: ir.Module, outside: Any, pushes: Any) -> None:
+    def __init__(self, module: ir.Module, outside: Any, convert: Any) -> None:
         super().__init__(module, outside, _ENTRY, function(POINTER, POINTER, POINTER, I64))
         self.itself, self.given, self.count = self.function.args
-        self.pushes = pushes
+        self.convert = convert
         # The loop's arguments: address and strides of each operand; numbers that replace vectors; new arrays.
         self.bases, self.steps, self.numbers, self.made = (
             self.b.alloca(POINTER, size=integer(words))
@@ -262,8 +264,8 @@ class _Single(Writer):
         with loop_over(b, self.inputs) as k:
             given = self.word(given_objects, k, POINTER)
             operand = self.operand(k)
-            with b.if_else(b.icmp_signed("==", k, self.word(self.plan, _PUSHED))) as (pushed, other):
-                with pushed:
+            with b.if_else(b.icmp_signed("==", k, self.word(self.plan, _WRENCHES))) as (wrenches, other):
+                with wrenches:
                     self.take_wrenches(given, k, operand)
                 with other, b.if_else(self.is_a(given, "ndarray")) as (array, number):
                     with array:
@@ -322,8 +324,8 @@ class _Single(Writer):
         pose = self.word(self.plan, _POSE)
         q = self.word(self.bases, pose, POINTER)
         stride = self.word(self.steps, self.word(self.operand(pose), _FIRST_STEP))
-        plan = self.word(self.plan, _PUSHES, POINTER)
-        taken = b.call(self.pushes, [plan, given, bodies, count, q, stride])
+        plan = self.word(self.plan, _CONVERSION, POINTER)
+        taken = b.call(self.convert, [plan, given, bodies, count, q, stride])
         self.go_on_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
         strides = [integer(48), integer(8)]
         self.place(k, bodies, operand, lambda axis: b.select(b.icmp_signed("==", axis, integer(0)), *strides))
@@ -381,7 +383,7 @@ class _Single(Writer):
         loop = self.word(self.plan, _LOOP, LOOP.as_pointer())
 
         def status() -> Any:
-            with b.if_then(b.icmp_signed("==", self.word(self.plan, _PUSHES), integer(0))):
+            with b.if_then(b.icmp_signed("==", self.word(self.plan, _CONVERSION), integer(0))):
                 self.call("PyUFunc_getfperr")  # with wrenches, the flags of their conversion count too
             # The loop reads only the first dimension, the number of states.
             b.call(loop, [self.bases, self.one, self.steps, ir.Constant(POINTER, None)])

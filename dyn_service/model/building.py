@@ -61,9 +61,9 @@ def _tree_of(description: Description) -> Tree:
         ordered = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
         stack += [(joint.child, joint, index) for joint in ordered]
 
-    led = followers(description.joints)
-    inboards = tuple(_inboard(joint, led) for _, joint, _ in order)
-    places = [_place(joint, led) for _, joint, _ in order]
+    mimics = followers(description.joints)
+    inboards = tuple(_inboard(joint, mimics) for _, joint, _ in order)
+    places = [_place(joint, mimics) for _, joint, _ in order]
     movable = [
         (described, joint)
         for (_, described, _), joint in zip(order, inboards, strict=True)
@@ -78,9 +78,9 @@ def _tree_of(description: Description) -> Tree:
         rotation=tuple(R for R, _ in places),
         origin=tuple(p for _, p in places),
         inertia=tuple(_inertia(link) for link, _, _ in order),
-        limits=_limits(movable, by_leader(description.joints, led)),
-        passive=_passive(movable, led),
-        mimic=tuple(led.get(joint.name) for joint, _ in movable),
+        limits=_limits(movable, by_leader(description.joints, mimics)),
+        passive=_passive(movable, mimics),
+        mimic=tuple(mimics.get(joint.name) for joint, _ in movable),
     )
 
 
@@ -97,26 +97,26 @@ def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
     return DescribedJoint(ROOT_JOINT, kind, "", link, np.zeros(3), np.eye(3), upright)
 
 
-def _inboard(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> Joint:
+def _inboard(joint: DescribedJoint | None, mimics: Mapping[str, Mimic]) -> Joint:
     if joint is None:
         return FIXED
     made = JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
-    return made.led(led[joint.name].multiplier) if joint.name in led else made
+    return made.follower(mimics[joint.name].multiplier) if joint.name in mimics else made
 
 
-def _place(joint: DescribedJoint | None, led: Mapping[str, Mimic]) -> tuple[Matrix, Vector]:
+def _place(joint: DescribedJoint | None, mimics: Mapping[str, Mimic]) -> tuple[Matrix, Vector]:
     """Returns R_PJ and p_PJ, the pose of the body with its joint (or the joint it mimics) at zero."""
     if joint is None:
         return np.eye(3), np.zeros(3)
     R = snapped(joint.rotation)
-    offset = led[joint.name].offset if joint.name in led else 0.0
+    offset = mimics[joint.name].offset if joint.name in mimics else 0.0
     if not offset:
         return R, joint.xyz
     turned, shifted = _inboard(joint, {}).pose(np.array([offset]))
     return snapped(R @ turned), joint.xyz + R @ shifted
 
 
-def _passive(movable: list[tuple[DescribedJoint, Joint]], led: Mapping[str, Mimic]) -> Passive:
+def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, Mimic]) -> Passive:
     """Returns the passive parameters of the joints. The rest position of a follower's spring is measured from its
     position with the mimicked joint at zero.
     """
@@ -132,7 +132,7 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], led: Mapping[str, Mimi
 
     given = [(described.friction_width, widths(joint.alone)) for described, joint in movable]
     width = [default if said is None else said for said, defaults in given for default in defaults]
-    offset = [led[described.name].offset if described.name in led else 0.0 for described, _ in movable]
+    offset = [mimics[described.name].offset if described.name in mimics else 0.0 for described, _ in movable]
     return Passive(
         column("damping"),
         column("friction"),
@@ -169,11 +169,11 @@ def _limits(
     """Returns limits of joints with one degree of freedom; a file's single range does not apply to others, nor to
     followers.
     """
-    led = {joint.name for group in following.values() for joint, _ in group}
+    mimics = {joint.name for group in following.values() for joint, _ in group}
     found = [
         (joint, kept(described, following.get(described.name, ())).bounds)
         for described, joint in movable
-        if described.name not in led
+        if described.name not in mimics
     ]
     of_q = [(joint.nq, of) for joint, of in found]
     of_v = [(joint.nv, of) for joint, of in found]

@@ -49,12 +49,12 @@ def mass_matrix(tree: Tree, q: Vector) -> Matrix:
             F = C[i] @ tree.inboard[i].subspace
             for j in tree.ancestors(i):
                 if tree.inboard[j].nv:
-                    felt = tree.inboard[j].subspace.T @ F
-                    M[..., tree.in_v[j], tree.in_v[i]] += felt
+                    coupling = tree.inboard[j].subspace.T @ F
+                    M[..., tree.in_v[j], tree.in_v[i]] += coupling
                     if j != i:
-                        M[..., tree.in_v[i], tree.in_v[j]] += felt.mT
+                        M[..., tree.in_v[i], tree.in_v[j]] += coupling.mT
                 F = D[j].mT @ F
-    M[..., range(tree.nv), range(tree.nv)] += tree.felt(tree.passive.armature)
+    M[..., range(tree.nv), range(tree.nv)] += tree.reflected(tree.passive.armature)
     return M if tree.free is None else M * np.outer(tree.free, tree.free) + np.diag(1.0 - tree.free)
 
 

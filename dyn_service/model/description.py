@@ -210,7 +210,7 @@ def rooted(description: Description, root: RootType) -> Description:
     return replace(description, root=root, notes=notes)
 
 
-def bare(description: Description) -> Description:
+def without_passive(description: Description) -> Description:
     """Returns the robot without passive forces of its joints."""
     joints = (replace(x, damping=0.0, friction=0.0, armature=0.0, stiffness=0.0) for x in description.joints)
     return replace(description, joints=tuple(joints))

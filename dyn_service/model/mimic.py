@@ -87,12 +87,12 @@ def followed(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
     return joint.mimic
 
 
-def by_leader(joints: Iterable[Joint], led: Mapping[str, Mimic]) -> dict[str, list[tuple[Joint, Mimic]]]:
-    """Returns, for each leader, its followers and their rules. led: from `followers`."""
+def by_leader(joints: Iterable[Joint], mimics: Mapping[str, Mimic]) -> dict[str, list[tuple[Joint, Mimic]]]:
+    """Returns, for each leader, its followers and their rules. mimics: from `followers`."""
     found: dict[str, list[tuple[Joint, Mimic]]] = {}
     for joint in joints:
-        if joint.name in led:
-            found.setdefault(led[joint.name].joint, []).append((joint, led[joint.name]))
+        if joint.name in mimics:
+            found.setdefault(mimics[joint.name].joint, []).append((joint, mimics[joint.name]))
     return found
 
 
@@ -135,7 +135,7 @@ def bounds(joint: Joint) -> Bounds:
     return said if joint.moves.ranged else said._replace(lower=-math.inf, upper=math.inf)
 
 
-def kept(leader: Joint, led: Iterable[tuple[Joint, Mimic]]) -> Kept:
+def kept(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Kept:
     """Returns the limits of a leader that respect its own and its followers' limits.
 
     Effort and velocity limits of 0 of a follower, and empty ranges, are ignored: a follower has no motor, and exporters
@@ -143,11 +143,11 @@ def kept(leader: Joint, led: Iterable[tuple[Joint, Mimic]]) -> Kept:
 
     Args:
         leader: As described.
-        led: Those that follow it in the end, and how.
+        mimics: Those that follow it in the end, and how.
     """
     own = found = bounds(leader)
     narrowed_by, apart = [], []
-    for joint, mimic in led:
+    for joint, mimic in mimics:
         said, m = bounds(joint), mimic.multiplier
         if m == 0.0:
             continue

@@ -147,7 +147,7 @@ class Tree:
         return Configuration(tuple(self.joints[i] for i in self.leaders), tuple(self.inboard[i] for i in self.leaders))
 
     @cached_property
-    def bare(self) -> Tree:
+    def without_passive(self) -> Tree:
         """The same bodies, their joints doing nothing by themselves."""
         return replace(self, passive=Passive.none(self.nr)) if self.passive.acts else self
 
@@ -263,9 +263,9 @@ class Tree:
         S.flags.writeable = False
         return S
 
-    def felt(self, x: Vector) -> Vector:
-        """Of what each joint's own rate meets, (..., nr), in proportion: what v meets, (..., nv), the diagonal of
-        S^T x S.
+    def reflected(self, x: Vector) -> Vector:
+        """Returns coefficients of joint rates, (..., nr), such as damping, as those of v, (..., nv): the diagonal of
+        S^T diag(x) S.
         """
         return x @ self.spread**2 if self.coupled else x
 

@@ -230,12 +230,12 @@ def _acting(description: Description) -> Iterator[Note]:
 
 def _following(description: Description) -> Iterator[Note]:
     """Returns a note on each mimic joint, and on each leader with the limits it keeps for its followers."""
-    led = followers(description.joints)
-    following = by_leader(description.joints, led)
+    mimics = followers(description.joints)
+    following = by_leader(description.joints, mimics)
     for joint in description.joints:
         element = f"joint '{joint.name}'"
-        if joint.mimic is not None and joint.name in led:
-            first, found = rule(joint.mimic), led[joint.name]
+        if joint.mimic is not None and joint.name in mimics:
+            first, found = rule(joint.mimic), mimics[joint.name]
             through = "" if found == joint.mimic else f": {rule(found)}"
             yield Note("following", element, f"follows {first}{through}", joint.line)
         elif joint.mimic is not None and not joint.moves.nv:

@@ -148,8 +148,8 @@ class Sensors:
             elif name in said.imus:
                 unit = said.imus[name]
                 k = robot.link_names.index(unit.link)
-                felt = robot.imu(q, v, a, xyz=_offset(unit.xyz), rpy=_offset(unit.rpy), gravity=gravity)
-                parts = felt.specific_force, felt.angular_velocity
+                measured = robot.imu(q, v, a, xyz=_offset(unit.xyz), rpy=_offset(unit.rpy), gravity=gravity)
+                parts = measured.specific_force, measured.angular_velocity
                 found[name] = np.concatenate([part[..., k, :] for part in parts], axis=-1)
             else:
                 one = said.force_torque[name]

@@ -54,13 +54,13 @@ class Engine(Protocol):
     def push(self, wrenches: Sequence[Wrench]) -> None:
         """Replaces the external wrenches that act from now on."""
 
-    def feel(self) -> None:
-        """Starts to record contact forces, for `felt`."""
+    def record_contacts(self) -> None:
+        """Starts to record contact forces, for `contact_wrenches`."""
 
-    def felt(self) -> Sequence[Wrench]:
+    def contact_wrenches(self) -> Sequence[Wrench]:
         """Returns the contact wrenches on the links, averaged over the last step."""
 
-    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+    def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
         """Returns the contact wrenches on the links of a braked robot in a state with acceleration a (nv,)."""
 
 
@@ -121,21 +121,21 @@ class OwnEngine:
             raise UnimplementedError("this simulated robot takes no external wrenches")
         self._pushes = tuple(wrenches)
 
-    def feel(self) -> None:
-        """As `Engine.feel`."""
+    def record_contacts(self) -> None:
+        """As `Engine.record_contacts`."""
         self._feels = True
 
-    def felt(self) -> Sequence[Wrench]:
-        """As `Engine.felt`; stages have the weights of their accelerations in the step, so that the impulse is
-        exact.
+    def contact_wrenches(self) -> Sequence[Wrench]:
+        """As `Engine.contact_wrenches`; stages have the weights of their accelerations in the step, so that the impulse
+        is exact.
         """
         if self._supported is None or not self._forces:
             return ()
         weights = np.tile(WEIGHTS[self.integrator], self.substeps) / self.substeps
         return self._supported.supports.wrenches(np.tensordot(weights, self._forces, axes=1))
 
-    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.felt_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
+    def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+        """As `Engine.contact_wrenches_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
         return () if self._supported is None else self._supported.supports.in_brakes(q, v)
 
     def _pushed(self, q: Array, tau: Array) -> Array:
@@ -181,16 +181,16 @@ class StickSlipEngine:
         """As `Engine.push`."""
         self._pushes = list(wrenches) or None
 
-    def feel(self) -> None:
-        """As `Engine.feel`; contact forces are always recorded."""
+    def record_contacts(self) -> None:
+        """As `Engine.record_contacts`; contact forces are always recorded."""
 
-    def felt(self) -> Sequence[Wrench]:
-        """As `Engine.felt`."""
+    def contact_wrenches(self) -> Sequence[Wrench]:
+        """As `Engine.contact_wrenches`."""
         forces = [self._steps.forces(found) for found in self._found]
         return self._supports.wrenches(np.mean(forces, axis=0)) if forces else ()
 
-    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.felt_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
+    def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+        """As `Engine.contact_wrenches_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
         return self._supports.in_brakes(q, v)
 
 

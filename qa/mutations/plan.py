@@ -25,7 +25,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "formulations": ("formulations",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
     "rows": ("engine/describing.py", "engine/operands.py", "engine/rows.py", "engine/wrenches.py"),
-    "ways": ("kernels/single.py", "kernels/outside.py", "kernels/pushes.py", "kernels/hyperbolic.py"),
+    "ways": ("kernels/single.py", "kernels/outside.py", "kernels/wrenches.py", "kernels/hyperbolic.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
         "service/protocol/inputs.py",
@@ -187,9 +187,9 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/kernels/test_certificates.py",
     ),
     "kernels/hyperbolic.py": ("tests/kernels/test_hyperbolic.py",),
-    "kernels/single.py": ("tests/kernels/test_single.py", "tests/kernels/test_pushes.py"),
-    "kernels/outside.py": ("tests/kernels/test_single.py", "tests/kernels/test_pushes.py"),
-    "kernels/pushes.py": ("tests/kernels/test_pushes.py",),
+    "kernels/single.py": ("tests/kernels/test_single.py", "tests/kernels/test_wrenches.py"),
+    "kernels/outside.py": ("tests/kernels/test_single.py", "tests/kernels/test_wrenches.py"),
+    "kernels/wrenches.py": ("tests/kernels/test_wrenches.py",),
     "api/arguments.py": (
         "tests/api/test_table.py",
         "tests/service/protocol/test_protocol_page.py",
@@ -222,7 +222,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/parsing/test_report.py",
     ),
     "engine/rows.py": ("tests/engine/test_robot.py", "tests/theory/test_operators.py"),
-    "engine/wrenches.py": ("tests/kernels/test_pushes.py", "tests/engine/test_robot.py"),
+    "engine/wrenches.py": ("tests/kernels/test_wrenches.py", "tests/engine/test_robot.py"),
     "model/": (*_READING, "tests/model/test_tree.py", "tests/model/test_mimic.py"),
     "parsing/urdf/": _READING,
     "model/passive.py": (
@@ -284,7 +284,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/control/test_plant_core.py",
         "tests/simulation/test_integrators.py",
         "tests/control/test_plant_truth.py",
-        "tests/oracle/test_felt_contacts.py",
+        "tests/oracle/test_contact_wrenches.py",
     ),
     "simulation/integrators/stick_slip.py": ("tests/simulation/test_stick_slip.py",),
     "model/steps.py": ("tests/simulation/test_integrators.py", _NUMBERS),
@@ -311,7 +311,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/oracle/test_sensors.py",
         *_PLANT,
         "tests/graph/nodes/test_plant_services.py",
-        "tests/oracle/test_felt_contacts.py",
+        "tests/oracle/test_contact_wrenches.py",
     ),
     "control/closed_loop.py": ("tests/control/test_closed_loop.py",),
     "control/command.py": (

@@ -20,7 +20,7 @@ from dyn_service.api.arguments import (
     Wrench,
     Wrenches,
 )
-from dyn_service.api.spec import PUSHED
+from dyn_service.api.spec import WITH_WRENCHES
 from dyn_service.dynamics import newton_euler
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
@@ -76,7 +76,7 @@ def test_answers_are_those_of_the_row_with_the_usual_names(row: spec.Query) -> N
 def test_certificates_draw_positions_as_positions(row: spec.Query) -> None:
     panda = Robot.from_urdf(URDF / "panda.urdf", root="floating")
     usual, other = (
-        drawn_states(signature_of(each, "", panda.sizes, PUSHED), panda.tree)
+        drawn_states(signature_of(each, "", panda.sizes, WITH_WRENCHES), panda.tree)
         for each in (queries.QUERIES["inverse_dynamics"], row)
     )
     for one, same in zip(usual[0], other[0], strict=True):

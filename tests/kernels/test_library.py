@@ -13,7 +13,7 @@ import pytest
 
 from dyn_service import ResourceExhaustedError
 from dyn_service.api.queries import QUERIES
-from dyn_service.api.spec import PLAIN, PUSHED, Variant
+from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import budget, certify, frames, graph, library, lower, store
 from tests.conftest import URDF
@@ -49,7 +49,7 @@ def pendulum() -> Robot:
 def test_a_kernel_that_was_never_compiled_is_not_loaded(own_store: Path) -> None:
     robot = pendulum()
     assert not robot.load_kernel(INVERSE_DYNAMICS)
-    assert not robot.load_kernel(INVERSE_DYNAMICS, "", PUSHED)
+    assert not robot.load_kernel(INVERSE_DYNAMICS, "", WITH_WRENCHES)
     assert not robot.certificates
     assert not own_store.exists()
 
@@ -64,7 +64,7 @@ def test_a_kernel_compiled_by_another_process_is_loaded(own_store: Path, monkeyp
     monkeypatch.setattr(library, "compile_ir", None)
     assert here.load_kernel(FORWARD_DYNAMICS, "articulated")
     assert here.load_kernel(FORWARD_DYNAMICS, "mass_matrix")
-    assert not here.load_kernel(FORWARD_DYNAMICS, "articulated", PUSHED)
+    assert not here.load_kernel(FORWARD_DYNAMICS, "articulated", WITH_WRENCHES)
     assert here.certificates == elsewhere.certificates
     assert here.forward_dynamics([0.3], [0.2], [0.1]) == expected
 
@@ -233,7 +233,7 @@ def test_prediction_covers_all_variants_and_floating_roots() -> None:
     )  # so that the query of passive forces has operations
     for row in QUERIES.values():
         for method in row.kernels if not row.constant else ():
-            for variant in (PLAIN, PUSHED, Variant(overlay=True)):
+            for variant in (WITHOUT_WRENCHES, WITH_WRENCHES, Variant(overlay=True)):
                 signature = robot.signature(row, method, variant)
                 model = frames.kernel_tree(robot.tree, signature.bodies)
                 assert 0 < budget._operations(model, signature, 4) <= budget._operations(model, signature, 8)

@@ -287,7 +287,7 @@ def test_a_followers_spring_damper_and_rotor_by_value(overlaid: bool) -> None:
 
 def test_payloads_and_bare_trees_keep_the_relations() -> None:
     robot = Robot.from_urdf(URDF / "panda.urdf", joints=URDF.parent / "config" / "panda_joints.yaml")
-    assert robot.bare.joint_names == robot.joint_names
+    assert robot.without_passive.joint_names == robot.joint_names
     payload = Payload("panda_rightfinger", mass=0.3)
     loaded = robot.with_payload(payload)
     assert loaded.joint_names == robot.joint_names
@@ -328,8 +328,8 @@ def test_the_matrix_in_plain_numbers() -> None:
 def test_rotors_are_in_the_matrix_in_plain_numbers() -> None:
     robot = restless(URDF / "panda.urdf", 1, {"armature"})
     q = robot.neutral()
-    more = composite.mass_matrix(robot.tree, q) - composite.mass_matrix(robot.tree.bare, q)
-    assert np.allclose(np.diag(more), robot.tree.felt(robot.tree.passive.armature), rtol=1e-9)
+    more = composite.mass_matrix(robot.tree, q) - composite.mass_matrix(robot.tree.without_passive, q)
+    assert np.allclose(np.diag(more), robot.tree.reflected(robot.tree.passive.armature), rtol=1e-9)
 
 
 def test_a_sliding_follower_stands_off_by_its_offset() -> None:
@@ -363,7 +363,7 @@ def test_a_description_of_a_robot_that_nobody_leads_is_left_as_it_is() -> None:
     assert not tree_of(described).coupled
     tree = tree_of(described)
     assert tree.unled is tree
-    assert tree.felt(tree.passive.damping) is tree.passive.damping
+    assert tree.reflected(tree.passive.damping) is tree.passive.damping
     assert dataclasses.replace(tree).entries_outward == tuple(range(tree.nv))
 
 

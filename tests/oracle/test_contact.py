@@ -27,7 +27,7 @@ def floating(name: str) -> tuple[pin.Model, Robot]:
     path = path_of(name)
     return pin.buildModelFromUrdf(str(path), pin.JointModelFreeFlyer()), interpreting(
         path, root="floating", mimic=False
-    ).bare
+    ).without_passive
 
 
 def in_pinocchio(model: pin.Model, robot: Robot, q: np.ndarray) -> np.ndarray:

@@ -88,7 +88,7 @@ FLYING = [name for name in SUPPORTED if '"floating"' not in path_of(name).read_t
 
 def made(name: str) -> tuple[Robot, Flying]:
     robot = interpreted_robot(Robot.from_urdf(path_of(name), root="floating", mimic=False))
-    return robot.bare, Flying(path_of(name))
+    return robot.without_passive, Flying(path_of(name))
 
 
 _SEEN: dict[str, tuple[float, float, float]] = {}

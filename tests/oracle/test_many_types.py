@@ -114,7 +114,7 @@ FLYING = [*((name, "floating") for name in WALKING), (WALKING[0], "planar")]
 
 @pytest.mark.parametrize(("name", "root"), wide(FLYING, FLYING[2::3].__contains__))
 def test_walking_robots(name: str, root: str) -> None:
-    robot = interpreting(path_of(name), root=root, mimic=False).bare
+    robot = interpreting(path_of(name), root=root, mimic=False).without_passive
     assert robot.joint_names[0] == "root_joint"
     assert_agrees(robot, ManyTypes(robot.tree), 0)
 
@@ -122,7 +122,7 @@ def test_walking_robots(name: str, root: str) -> None:
 @pytest.mark.parametrize("name", WALKING)
 def test_a_free_flyer_of_pinocchio(name: str) -> None:
     """Its own reading of the file, under its own root joint."""
-    robot = interpreting(path_of(name), root="floating", mimic=False).bare
+    robot = interpreting(path_of(name), root="floating", mimic=False).without_passive
     model = pin.buildModelFromUrdf(str(path_of(name)), pin.JointModelFreeFlyer())
     data = model.createData()
     assert tuple(model.names)[1:] == robot.joint_names

@@ -94,7 +94,7 @@ def against_mujoco(robot: Robot, model: mujoco.MjModel) -> tuple[float, float]:
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("name", EACH)
 def test_mujocos_sensors(name: str, root: RootType) -> None:
-    robot = interpreting(path_of(name), root=root, mimic=False).bare
+    robot = interpreting(path_of(name), root=root, mimic=False).without_passive
     model = modelled(robot)
     if model is None:
         pytest.skip("nothing moves, or MuJoCo does not take its inertias")
@@ -139,7 +139,7 @@ def against_pinocchio(robot: Robot, seed: int = 5) -> tuple[float, float]:
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("name", EACH)
 def test_pinocchio(name: str, root: RootType) -> None:
-    robot = interpreting(path_of(name), root=root, mimic=False).bare
+    robot = interpreting(path_of(name), root=root, mimic=False).without_passive
     if not robot.nv:
         pytest.skip("nothing moves")
     assert max(against_pinocchio(robot)) < TOLERANCE
@@ -153,7 +153,7 @@ def test_joints_of_every_type(seed: int) -> None:
 
 def test_machine_code() -> None:
     for name in WALKING[:2]:
-        robot = Robot.from_urdf(path_of(name), root="floating", mimic=False).bare
+        robot = Robot.from_urdf(path_of(name), root="floating", mimic=False).without_passive
         assert max(against_pinocchio(robot)) < TOLERANCE
 
 
@@ -161,6 +161,9 @@ def test_on_enough_robots() -> None:
     """The promise is twenty, standing and flying, against both."""
     for root in ROOTS:
         assert (
-            sum(modelled(Robot.from_urdf(path_of(name), root=root, mimic=False).bare) is not None for name in FIRST)
+            sum(
+                modelled(Robot.from_urdf(path_of(name), root=root, mimic=False).without_passive) is not None
+                for name in FIRST
+            )
             >= 20
         )

@@ -88,7 +88,7 @@ def test_the_receipt_says_what_acts_and_where_it_is_from(tmp_path: Path) -> None
         Note("acting", "joint 'rail'", "a spring of 7 N/m to 0.5 m", 3),
     )
     assert Note("changed", "joint 'rail'", f"stiffness, rest as {path}:3 says", 3) in robot.receipt.notes
-    assert robot.bare.receipt.of_kind("acting") == ()
+    assert robot.without_passive.receipt.of_kind("acting") == ()
 
 
 FAULTS = [

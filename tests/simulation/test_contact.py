@@ -488,7 +488,7 @@ def test_joints_are_braked_beyond_their_velocity_limit(rise: Robot, integrator: 
 @pytest.mark.parametrize("seed", wide(range(6), one_in(3)))
 def test_stops_and_brakes_only_take_energy(seed: int) -> None:
     """Random trees thrown at their stops, without weight: what they have and what the stops keep never grows."""
-    robot = Robot.from_urdf(random_urdf(seed, movable=4)).bare
+    robot = Robot.from_urdf(random_urdf(seed, movable=4)).without_passive
     rng = np.random.default_rng(seed)
     q, v = robot.random_configuration(seed=seed), 4.0 * rng.normal(size=robot.nv)
     asked: dict[str, Any] = {"gravity": (0, 0, 0), "position_limits": True, "velocity_limits": True, "stop_time": 0.01}

@@ -18,9 +18,9 @@ from dyn_service.kernels.certify import certified
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary, Made
-from dyn_service.kernels.pushes import Pushed
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.single import Arguments
+from dyn_service.kernels.wrenches import WrenchConversion
 from dyn_service.model.description import RootType
 
 
@@ -50,7 +50,9 @@ class _Library(KernelLibrary):
     def _load(self, signature: Signature) -> None:
         return None
 
-    def single_state(self, signature: Signature, arguments: Arguments, pushed: Pushed | None = None) -> None:
+    def single_state(
+        self, signature: Signature, arguments: Arguments, conversion: WrenchConversion | None = None
+    ) -> None:
         return None  # there is no machine code to go into
 
     def _make(self, signature: Signature) -> Made:
@@ -71,7 +73,7 @@ def interpreting(
 
 def interpreted_robot(robot: Robot, *, certifying: bool = False) -> Robot:
     """The robot, its kernels and those of its bare tree interpreted."""
-    for each in {robot, robot.bare}:
+    for each in {robot, robot.without_passive}:
         each._library = library = _Library(each.tree)
         library.certifying = certifying
     return robot

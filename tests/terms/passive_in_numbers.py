@@ -123,7 +123,7 @@ def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
     own = cache(lambda: made["passive"].passive_forces(tree, q, v))
     energy = cache(lambda: H.energy(tree, q, v, g))
     # What weight alone stores, from the same functions on the bare tree: others hold these to Pinocchio.
-    weight = cache(lambda: float(H.potential_energy(s.free.bare, ca.DM(s.q_all), g)))
+    weight = cache(lambda: float(H.potential_energy(s.free.without_passive, ca.DM(s.q_all), g)))
     loads = cache(lambda: made["constraint"].constraint_forces(tree, q, v, tau, g))
     moving = [k for k, name in enumerate(n for n in tree.joints if n) if name in tree.moving_joints]
 

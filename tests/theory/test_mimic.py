@@ -318,7 +318,7 @@ def test_all_formulations_agree_and_certificates_hold(name: str, compiled: bool)
         robot = restless(several, 2, root="floating")
     assert robot.tree.coupled
     robot = robot if compiled else interpreted_robot(robot, certifying=True)
-    for asked in (robot, robot.bare):
+    for asked in (robot, robot.without_passive):
         found = survey(asked, states=5)
         assert len(found["residuals"]) == 14
         assert found["worst"] < 1e-11

@@ -112,7 +112,7 @@ def test_all_formulations_agree_and_certificates_hold(compiled: bool) -> None:
     robots = [restless(URDF / "panda.urdf", 1), many]
     if not compiled:
         robots = [interpreted_robot(robot, certifying=True) for robot in robots]
-    for robot in (*robots, robots[0].bare):
+    for robot in (*robots, robots[0].without_passive):
         found = survey(robot, states=5)
         assert len(found["residuals"]) == 14
         assert found["worst"] < 1e-11
@@ -149,7 +149,7 @@ def test_rows_say_what_they_depend_on(row: Query, method: str, part: PassivePart
         found = trace(kernel_tree(of.tree, row.bodies), signature).function(*inputs)
         return np.concatenate([np.array(x).ravel() for x in (found if isinstance(found, tuple | list) else (found,))])
 
-    changed = not np.array_equal(answer(robot), answer(robot.bare), equal_nan=True)
+    changed = not np.array_equal(answer(robot), answer(robot.without_passive), equal_nan=True)
     assert changed == (part in row.passive[method] or (row.name == "passive_forces" and part != "armature"))
     assert (row.leaves_out is not None) == any(row.passive.values())
 
@@ -160,7 +160,7 @@ def test_what_does_nothing_costs_nothing(row: Query, method: str) -> None:
     and no more. What kernels of the former cost is held in tests/kernels/test_kernels.py.
     """
     idle = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
-    assert idle.bare is idle
+    assert idle.without_passive is idle
     assert idle.acting(row, method, False) is idle
     if row.name.startswith("step") or row.name == "passive_forces":
         return
@@ -313,7 +313,7 @@ def test_free_joints_beside_prescribed_ones(panda: Robot) -> None:
     q, v, a = (x[0] for x in states(panda, 9))
     tau = np.zeros(panda.nv)
     given = {name: a[k] for k, name in enumerate(panda.joint_names) if k < 3}
-    for robot, passive in ((panda, True), (panda.bare, False)):
+    for robot, passive in ((panda, True), (panda.without_passive, False)):
         found = rheonomic.forward_dynamics(panda, q, v, tau, given, passive=passive)
         needed = robot.inverse_dynamics(q, v, found.a)
         assert np.allclose(needed, found.tau, rtol=0, atol=1e-11 * np.abs(needed).max())
@@ -323,7 +323,7 @@ def test_free_joints_beside_prescribed_ones(panda: Robot) -> None:
     moved = {panda.joint_names[0]: rows}
     rest = panda.configuration.neutral[1:]
     ours = panda.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4, passive=False)
-    theirs = panda.bare.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4)
+    theirs = panda.without_passive.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4)
     assert np.array_equal(ours.q, theirs.q)
     assert not np.array_equal(ours.q, panda.simulate_rheonomic(moved, rest, 0 * rest, dt=1e-3, steps=4).q)
 
@@ -360,7 +360,7 @@ def test_armature_gives_a_massless_branch_an_answer() -> None:
     )
     robot = restless(text, 0, {"armature"})
     assert robot.massless_joint is None
-    assert robot.bare.massless_joint == "j"
+    assert robot.without_passive.massless_joint == "j"
     a = robot.forward_dynamics([0.1], [0.2], [3.0])
     assert np.allclose(a, 3.0 / robot.tree.passive.armature)
     with pytest.raises(Exception, match="no answer for robot 'r'"):

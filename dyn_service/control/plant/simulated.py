@@ -193,7 +193,7 @@ class SimulatedRobot:
         self._pushes: list[tuple[Wrench, int]] = []
         self._feels = self.measuring is not None and self.measuring.feels
         if self._feels:
-            self.engine.feel()
+            self.engine.record_contacts()
 
     def open(self) -> Reading:
         """As `Hardware.open`."""
@@ -269,7 +269,7 @@ class SimulatedRobot:
         if self._pushes:
             engine.push(self.pushes)
         if self._feels:
-            engine.feel()
+            engine.record_contacts()
         self.engine = engine
 
     def set_state(self, q: Array, v: Array) -> None:
@@ -292,7 +292,7 @@ class SimulatedRobot:
         if self._feels:
             engine = self.engine
             held = braked and (self.free is None or not self.steps)
-            acting = [*acting, *(engine.felt_at(self.q, self.v, a) if held else engine.felt())]
+            acting = [*acting, *(engine.contact_wrenches_at(self.q, self.v, a) if held else engine.contact_wrenches())]
         self.measuring.sample(self.time_s, self.q, self.v, a, acting)
 
     def _brake(self, effort: Array) -> None:

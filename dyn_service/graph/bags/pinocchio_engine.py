@@ -102,7 +102,7 @@ class _Peer:
             )
         self._v = np.array([joint.idx_v for joint in joints if joint is not None])
         self._q = [(joint.idx_q, joint.nq) for joint in joints if joint is not None]
-        self._bare = robot.bare
+        self._bare = robot.without_passive
         self._questions: Mapping[str, Callable[..., Array]] = {
             "inverse_dynamics": self._inverse,
             "forward_dynamics": self._forward,

@@ -27,7 +27,7 @@ class _Axial(Joint):
     def alone(self) -> Joint:
         return self if self.ratio == 1.0 else replace(self, ratio=1.0)
 
-    def led(self, ratio: float) -> Joint:
+    def follower(self, ratio: float) -> Joint:
         return replace(self, ratio=ratio)
 
     @property

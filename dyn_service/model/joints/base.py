@@ -87,7 +87,7 @@ class Joint:
         """The joint without mimic (`ratio` 1)."""
         return self
 
-    def led(self, ratio: float) -> Joint:
+    def follower(self, ratio: float) -> Joint:
         """Returns the joint as a follower: its position is `ratio` times that of the mimicked joint."""
         raise NotImplementedError(f"no joint leads one of type {self.type}")
 

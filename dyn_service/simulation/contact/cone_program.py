@@ -68,12 +68,12 @@ def least_in_cones(
     P, linear = np.eye(n), np.zeros(n)
     if efforts is not None:
         B, c = efforts
-        felt = B.T @ B
-        weight = float(np.trace(felt))  # the solver's tolerances are absolute, for numbers of order 1
+        gram = B.T @ B
+        weight = float(np.trace(gram))  # the solver's tolerances are absolute, for numbers of order 1
         if weight > RANK**2 * np.trace(
             A.T @ A
         ):  # otherwise no effort depends on the forces, and the forces are minimised
-            P = felt / weight + _TIES * np.eye(n)
+            P = gram / weight + _TIES * np.eye(n)
             linear = -B.T @ c / (size * weight)
     f = _solved(P, linear, (rows, right), normals, cones)
     if f is not None:  # the solver's residual, about 1e-12, is corrected in the forces

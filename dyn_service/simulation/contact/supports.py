@@ -185,9 +185,9 @@ class Supports:
         if not len(self.points):
             return of_joints, np.zeros((*of_joints.shape[:-1], 0))
         J = self.points.at(q).J
-        felt = np.einsum("k...ain,k...nm,k...bjm->k...abij", J, inverse, J)
+        response = np.einsum("k...ain,k...nm,k...bjm->k...abij", J, inverse, J)
         with np.errstate(divide="ignore"):
-            return of_joints, 1.0 / np.linalg.norm(felt, ord=2, axis=(-2, -1)).sum(axis=-1).max(axis=0)
+            return of_joints, 1.0 / np.linalg.norm(response, ord=2, axis=(-2, -1)).sum(axis=-1).max(axis=0)
 
     def at(self, q: Array, v: Array) -> Supported:
         """Returns the supports at a state."""
@@ -470,10 +470,10 @@ def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
     M, J = (np.where(finite[..., None, None], x, 0.0) for x in (M, J))
     free, wanted = (np.where(finite[..., None], x, 0.0) for x in (free, wanted))
     X = _solved(np.where(finite[..., None, None], M, np.eye(M.shape[-1])), np.swapaxes(J, -1, -2))
-    felt = J @ X
-    finite &= np.isfinite(felt).all(axis=(-2, -1))
+    response = J @ X
+    finite &= np.isfinite(response).all(axis=(-2, -1))
     missing = wanted - _times(J, free)
-    shares, directions = np.linalg.eigh(np.where(finite[..., None, None], felt, 0.0))
+    shares, directions = np.linalg.eigh(np.where(finite[..., None, None], response, 0.0))
     kept = shares > _DEPENDENT * shares.max(axis=-1, keepdims=True, initial=0.0)
     along = _times(np.swapaxes(directions, -1, -2), missing)
     forces = _times(directions, np.where(kept, along / np.where(kept, shares, 1.0), 0.0))

@@ -142,16 +142,16 @@ class MujocoEngine:
         self._pushes = tuple(wrenches)
         self.data.xfrc_applied[:] = 0.0
 
-    def feel(self) -> None:
-        """As `Engine.feel`."""
+    def record_contacts(self) -> None:
+        """As `Engine.record_contacts`."""
         self._contacts = MujocoContacts(self._mj, self.model, self._links)
 
-    def felt(self) -> Sequence[Wrench]:
-        """As `Engine.felt`."""
+    def contact_wrenches(self) -> Sequence[Wrench]:
+        """As `Engine.contact_wrenches`."""
         return () if self._contacts is None else self._contacts.wrenches()
 
-    def felt_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.felt_at`: MuJoCo's constraint forces at that acceleration, by its inverse dynamics."""
+    def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
+        """As `Engine.contact_wrenches_at`: MuJoCo's constraint forces at that acceleration, by its inverse dynamics."""
         if self._contacts is None:
             return ()
         state = to_mujoco(self._at, q, v, a)

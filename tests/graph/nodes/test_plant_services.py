@@ -223,7 +223,7 @@ def test_in_process_it_is_refused_as_by_a_request(arm: Robot, ask, message: str)
     assert (changes.plant.robot.pushes, changes.payloads) == ([], {})
 
 
-def test_pushes_that_act_at_once_are_bounded(nodes: Nodes, arm: Robot) -> None:
+def test_wrenches_that_act_at_once_are_bounded(nodes: Nodes, arm: Robot) -> None:
     plant = Plant(nodes, arm)
     push = Wrench("lower_bar", force=(0.0, 0.0, 0.01))
     for _ in range(MAX_PUSHES):

@@ -57,7 +57,7 @@ def test_a_client_knows_what_acts(robot: Robot, endpoint: str) -> None:
     with Client(endpoint, timeout_s=WAIT_S) as client:
         found = client.robot("double_pendulum").description.passive
     assert found == robot.description.passive == ("damping", "friction", "armature", "springs")
-    assert robot.bare.description.passive == ()
+    assert robot.without_passive.description.passive == ()
 
 
 @pytest.mark.parametrize("query", CHOOSING)
@@ -67,7 +67,7 @@ def test_both_answers_are_those_of_this_process(robot: Robot, endpoint: str, que
         for lead in ((), (5,)):
             vectors, numbers = sample(robot, query, lead)
             acting = getattr(robot, query)(*vectors.values(), **numbers)
-            bare = getattr(robot.bare, query)(*vectors.values(), **numbers)
+            bare = getattr(robot.without_passive, query)(*vectors.values(), **numbers)
             for passive, expected in ((True, acting), (False, bare), (False, bare)):
                 assert_same(getattr(remote, query)(*vectors.values(), **numbers, passive=passive), expected)
                 assert_same(getattr(robot, query)(*vectors.values(), **numbers, passive=passive), expected)
@@ -110,7 +110,7 @@ def test_verification_beside_an_answer_is_of_who_answers(robot: Robot, endpoint:
     q, v, a = np.full((3, 2), 0.4)
     command = [sys.executable, "-m", "dyn_service", "call", "inverse_dynamics", "--server", endpoint]
     asked = [f"{name}={x.tolist()}".replace(" ", "") for name, x in (("q", q), ("v", v), ("a", a))]
-    for more, expected in ((), robot), (("passive=false",), robot.bare):
+    for more, expected in ((), robot), (("passive=false",), robot.without_passive):
         done = subprocess.run([*command, *asked, *more, "verify=true"], capture_output=True, text=True, check=True)
         answer = json.loads(done.stdout)
         assert answer["tau"] == expected.inverse_dynamics(q, v, a).tolist()
@@ -151,7 +151,7 @@ def test_a_push_on_the_bare_robot(robot: Robot, endpoint: str) -> None:
     push = Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0), frame="world")
     with Client(endpoint, timeout_s=WAIT_S) as client:
         found = client.robot("double_pendulum").inverse_dynamics(q, q, q, wrenches=push, passive=False)
-    assert_same(found, robot.bare.inverse_dynamics(q, q, q, wrenches=push))
+    assert_same(found, robot.without_passive.inverse_dynamics(q, q, q, wrenches=push))
 
 
 def joint_file(folder: Path, robot: str = "double_pendulum", **joints: Any) -> str:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dyn_service.api.queries import QUERIES
-from dyn_service.api.spec import PLAIN
+from dyn_service.api.spec import WITHOUT_WRENCHES
 from dyn_service.errors import DynError, InternalError, ResourceExhaustedError, UnavailableError
 from dyn_service.kernels.making import listening
 from dyn_service.service.server.administration.access import local_caller
@@ -351,7 +351,9 @@ class Loader:
             return
         _ = served.pickled  # cached here, because it takes milliseconds
         for name in CERTIFIED:
-            self._load_kernel(Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), PLAIN, passive=True))
+            self._load_kernel(
+                Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), WITHOUT_WRENCHES, passive=True)
+            )
         served.refresh()
 
     def _load_kernel(self, kernel: Kernel) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dyn_service import DynError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Query
-from dyn_service.api.spec import PUSHED
+from dyn_service.api.spec import WITH_WRENCHES
 from dyn_service.engine.wrenches import places
 from dyn_service.kernels import single
 from dyn_service.kernels.single import Arguments
@@ -125,14 +125,14 @@ def test_every_link_and_frame(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     given = state(robot, ID, 3)
     robot.inverse_dynamics(*given, wrenches=[])
     counted = Counted(robot, monkeypatch)
-    felt = set()
+    answers = set()
     for link in robot.link_names:
         for frame in ("world", link, robot.link_names[-1], robot.link_names[0]):
             push = Wrench(link, (0.3, -0.2, 0.7), (4.0, 5.0, -6.0), (0.1, 0.2, -0.3), frame)
             answer = robot.inverse_dynamics(*given, wrenches=push)
             assert answer.tobytes() == general(robot, ID, given, push), (link, frame)
-            felt.add(answer.tobytes())
-    assert len(felt) > 2
+            answers.add(answer.tobytes())
+    assert len(answers) > 2
     assert counted.general == 0
 
 
@@ -302,7 +302,7 @@ def test_references_and_memory_are_not_leaked(panda: Robot) -> None:
         [Wrench("panda_hand", torque, force), Wrench("panda_hand", bad, force)],
         [Wrench("panda_hand", torque, force), Wrench("none")],
     ]
-    call = pushed_call(panda)
+    call = call_with_wrenches(panda)
     held = (force, torque, bad, *given, panda._gravity, "panda_hand", Wrench)
     for wrenches in cases:
         others = (None, wrenches, True)
@@ -315,14 +315,14 @@ def test_references_and_memory_are_not_leaked(panda: Robot) -> None:
         assert [sys.getrefcount(thing) for thing in held] == references
 
 
-def pushed_call(robot: Robot) -> Any:
+def call_with_wrenches(robot: Robot) -> Any:
     """Returns the call of inverse dynamics for one state with external wrenches."""
-    signature, poses = robot._signatures_of(ID, "", PUSHED)
+    signature, poses = robot._signatures_of(ID, "", WITH_WRENCHES)
     library = robot._library
-    pushed = library.pushed(poses, robot._link_index, places(robot.tree, robot.bodies, links=False))
-    assert pushed is not None
+    conversion = library.wrench_conversion(poses, robot._link_index, places(robot.tree, robot.bodies, links=False))
+    assert conversion is not None
     arguments = Arguments({"gravity": robot.gravity, "wrenches": None, "passive": True})
-    call = library.single_state(signature, arguments, pushed)
+    call = library.single_state(signature, arguments, conversion)
     assert call is not None
     return call
 
@@ -333,7 +333,7 @@ def pushed_call(robot: Robot) -> Any:
     ids=str,
 )
 def test_other_arguments_are_refused(panda: Robot, arguments: tuple[Any, ...]) -> None:
-    call = pushed_call(panda)
+    call = call_with_wrenches(panda)
     given = tuple(state(panda, ID) if x == "state" else x for x in arguments)
     assert call(*given) is None
     assert call(state(panda, ID), (None, None, True)) is None  # no wrenches: answered by the kernel without wrenches

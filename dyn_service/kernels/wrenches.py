@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Pushed:
+class WrenchConversion:
     """The data for the conversion of wrenches to bodies.
 
     poses: the code of the kernel of `link_poses`; `entry` is the name of its loop. links: index by name; must not
@@ -70,13 +70,13 @@ class Pushed:
         return head + b"".join(place.words for place in self.places)
 
 
-def emit_pushes(module: ir.Module, outside: Any) -> Any:
-    """Adds the function `pushes(plan, wrenches, bodies, count, q, stride)` to a module; it returns 1 if successful.
+def emit_conversion(module: ir.Module, outside: Any) -> Any:
+    """Adds the function `wrenches(plan, wrenches, bodies, count, q, stride)` to a module; it returns 1 if successful.
 
     bodies: (count, 6) doubles that it sets. q: the positions. stride: in bytes.
     """
     named, vector = _Name(module, outside).function, _Vector(module, outside).function
-    return _Pushes(module, outside, named, vector).function
+    return _Conversion(module, outside, named, vector).function
 
 
 _REFUSED, _TAKEN = short(0), short(1)
@@ -148,10 +148,10 @@ class _Vector(Writer):
                     self.put(self.numbers, k, self.call("PyFloat_AsDouble", item))
 
 
-class _Pushes(Writer):
+class _Conversion(Writer):
     def __init__(self, module: ir.Module, outside: Any, named: Any, vector: Any) -> None:
         kind = function(I32, POINTER, POINTER, POINTER, I64, POINTER, I64)
-        super().__init__(module, outside, "pushes", kind)
+        super().__init__(module, outside, "wrenches", kind)
         self.function.linkage = "internal"
         b = self.b
         self.plan, self.wrenches, self.bodies, count, self.q, self.stride = self.function.args

@@ -129,7 +129,7 @@ def test_rigid_contacts_are_felt_but_in_the_brakes(hopper: Robot, tmp_path: Path
     np.testing.assert_allclose(read(robot)[:3], [0.0, 0.0, -(TRUNK + SHANK) * G], atol=1e-9)
 
 
-def test_pushes_and_payloads_come_beside_contacts(hopper: Robot, tmp_path: Path) -> None:
+def test_wrenches_and_payloads_come_beside_contacts(hopper: Robot, tmp_path: Path) -> None:
     sensors = tmp_path / "sole.yaml"
     sensors.write_text(SENSOR)
     contact = {**TOUCHES, "stiffness": 5e4}
@@ -208,7 +208,7 @@ def test_mujocos_own_sensors_read_the_same(walker: tuple[Robot, Path], tmp_path:
         plant.write(np.zeros(robot.nv), brakes=False)
         data, began = engine.data, to_mujoco(at, q, v)
         a = from_mujoco(at, began.qpos, began.qvel, data.qacc[engine._in_v]).a
-        loads = robot.force_torque(q, v, a, joints=["left_hip", "right_hip"], wrenches=list(engine.felt()))
+        loads = robot.force_torque(q, v, a, joints=["left_hip", "right_hip"], wrenches=list(engine.contact_wrenches()))
         theirs = np.array([[data.sensor(f"{kind}.{leg}").data for kind in ("force", "torque")] for leg in LEGS])
         ours = np.stack([loads.force, loads.torque], axis=1)
         np.testing.assert_allclose(ours, theirs, atol=1e-9 * max(1.0, float(np.abs(theirs).max())))  # roundings
