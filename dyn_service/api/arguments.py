@@ -50,7 +50,8 @@ class _Immutable:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            object.__setattr__(self, name, _read_only(value))
+            if not (isinstance(value, list) and name in _NOT_LISTS):  # reported as it was given
+                object.__setattr__(self, name, _read_only(value))
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
@@ -64,6 +65,10 @@ class _Immutable:
             TypeError: There is none, because a value is of a type that may change.
         """
         return tuple(_key(getattr(self, each.name)) for each in fields(self))  # type: ignore[arg-type]
+
+
+_NOT_LISTS = frozenset({"link", "links", "joints"})
+"""Fields in which a list is an error."""
 
 
 def _read_only(value: Any) -> Any:

@@ -626,7 +626,7 @@ class Robot(RobotQueries):
             selection.apply(outputs)
         return outputs
 
-    def view(self, overlay: Overlay, path: str) -> Robot:
+    def known_view(self, overlay: Overlay, path: str) -> Robot:
         """Returns the robot that answers calls with this overlay. The last ones are kept, unlike those of `overlaid`.
 
         Args:
@@ -647,7 +647,7 @@ class Robot(RobotQueries):
         """Returns the robot that answers a call with an overlay, and removes the overlay from the inputs."""
         name = row.first("overlay") or ""
         overlay = inputs.pop(name)
-        view = self.view(overlay, path + name)
+        view = self.known_view(overlay, path + name)
         self._check_once(row, overlay, path + name, inputs, options.get(row.leaves_out or "", True))
         return view
 

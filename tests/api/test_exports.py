@@ -15,7 +15,6 @@ from tests.conftest import ROOT
 
 HERE = {
     "acting",
-    "bare",
     "bodies",
     "certificates",
     "asked",
@@ -39,6 +38,8 @@ HERE = {
     "sizes",
     "tree",
     "with_payload",
+    "known_view",
+    "without_passive",
 }
 """Attributes of robots in this process only: files, trees and kernels."""
 

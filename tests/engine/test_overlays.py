@@ -396,7 +396,7 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("", 3.0, "overlay must be an Overlay, found float 3.0"),
     (".links.hand", Overlay(links={"hand": Inertial(1.0)}), "robot 'panda' has no link 'hand'"),
     (".links.panda_hand", Overlay(links={"panda_hand": 2.0}), "must be an Inertial, found float 2.0"),  # type: ignore[dict-item]
-    (".links", Overlay(links=[1]), "must be a map from names to Inertial, found tuple (1,)"),  # type: ignore[arg-type]
+    (".links", Overlay(links=[1]), "must be a map from names to Inertial, found list [1]"),  # type: ignore[arg-type]
     (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial(0.0)}), "must be a positive mass in kg, found 0"),
     (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial([1.0, -2.0])}), "found -2"),
     (

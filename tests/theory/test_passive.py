@@ -177,7 +177,7 @@ def test_what_does_nothing_costs_nothing(row: Query, method: str) -> None:
     assert (0 <= more <= 15 * idle.nv + 0.25 * base) if row.passive[method] else more == 0
 
 
-def test_bare_kernels_are_made_when_asked_for_and_are_the_bare_robots(panda: Robot) -> None:
+def test_kernels_without_passive_forces_are_made_on_demand(panda: Robot) -> None:
     robot, idle = restless(URDF / "double_pendulum.urdf", 1), Robot.from_urdf(URDF / "double_pendulum.urdf")
     q, v, a = np.full((3, 2), 0.3)
     robot.inverse_dynamics(q, v, a)
@@ -185,10 +185,10 @@ def test_bare_kernels_are_made_when_asked_for_and_are_the_bare_robots(panda: Rob
     row = QUERIES["inverse_dynamics"]
     assert not robot.has_kernel(row, passive=False)
     assert np.array_equal(robot.inverse_dynamics(q, v, a, passive=False), idle.inverse_dynamics(q, v, a))
-    assert set(robot.certificates) == {"inverse_dynamics", "inverse_dynamics (bare)"}
+    assert set(robot.certificates) == {"inverse_dynamics", "inverse_dynamics (without passive forces)"}
     assert robot.has_kernel(row, passive=False)
     assert robot.load_kernel(row, passive=False)
-    assert "inverse_dynamics (bare)" in robot.receipt.certificates
+    assert "inverse_dynamics (without passive forces)" in robot.receipt.certificates
     assert not robot.has_kernel(QUERIES["mass_matrix"])
     # Damping alone: the mass matrix is the same without it, and so is its kernel.
     damped = restless(URDF / "double_pendulum.urdf", 1, {"damping"})

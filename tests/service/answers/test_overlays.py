@@ -135,13 +135,13 @@ def test_what_is_packed_is_unpacked() -> None:
         [Payload("a", rng.uniform(1, 2, 3), rng.normal(size=(2, 1, 3)))],
         {"b": Inertial(mass=1.0, inertia=np.eye(3)), "c": Inertial(com=[0, 0, 1])},
         {"j": JointNumbers(damping=1, rest=-0.5, friction_width=np.float64(0.1))},
-        ["k"],
+        ("k",),
         (0, 0, -1),
     )
     for overlay in (whole, Overlay()):
         sent = msgpack.unpackb(msgpack.packb(json_of(pack_overlay(overlay, "inputs.overlay"))))
         found = unpack_overlay(sent, "inputs.overlay")
-        assert found.locked == list(overlay.locked)
+        assert found.locked == overlay.locked
         assert set(found.links) == set(overlay.links)
         assert overlay_lead(found) == overlay_lead(overlay)
         again = pack_overlay(found, "inputs.overlay")

@@ -78,7 +78,9 @@ def test_fast_path_opens_when_the_kernel_is_loaded() -> None:
     "change",
     [
         {"options": {"method": "x"}},
-        {"inputs": {"q": array([0.5]), "gravity": array([0.0, 0.0, 1.0])}},
+        {"inputs": {"q": array([0.5]), "gravity": [0.0, 0.0, 1.0]}},
+        {"inputs": {"q": array([0.5]), "gravity": array([0.0, np.nan, 1.0])}},
+        {"inputs": {"q": array([0.5]), "gravity": array([1.0])}},
         {"inputs": {"q": [0.5]}},
         {"inputs": {"q": array([[0.5]])}},
         {"inputs": {"q": array([np.nan])}},

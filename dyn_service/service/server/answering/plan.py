@@ -106,9 +106,11 @@ class FastPath:
         self._decode = _decoder("Inputs", fields, called)
         self._decode_options = _decoder("Options", [(x.name, _option(x), UNSET) for x in row.options.values()], {})
         self._specs = [row.inputs[name] for name in vectors]
-        self._vectors = _getter([f"{name}.data" for name in vectors])
+        self._arrays = _getter([*(f"{name}.data" for name in vectors), *added])
+        self._count = len(vectors)
         self._numbers = _getter(numbers) if numbers else None
-        self._links, self._added, self._options = links, added, tuple(row.options)
+        self._links, self._options = links, tuple(row.options)
+        self._added = [(len(vectors) + k, name) for k, name in enumerate(added)]
         self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
         self._ask = getattr(robot, row.name)  # not `evaluate`, because the method has bound calls
         self._at = robot.configuration
@@ -132,12 +134,14 @@ class FastPath:
             Exception: The inputs or options have another form.
         """
         state: Any = self._decode(inputs)
-        vectors = self._vectors(state)
+        values = self._arrays(state)
+        vectors = values[: self._count]
         if may_be_infinite(b"".join(vectors)):
             return None
         keywords: dict[str, Any] = {name: getattr(state, name) for name in self._links} if self._links else {}
-        for name in self._added:
-            if (vector := getattr(state, name)) is not UNSET:
+        for k, name in self._added:
+            vector = values[k]
+            if vector is not UNSET:
                 if may_be_infinite(vector.data):
                     return None
                 keywords[name] = np.frombuffer(vector.data)
@@ -187,7 +191,7 @@ class FastPath:
             return None
         self._overlays[packed] = 0
         overlay: Overlay = unpack("overlay", msgspec.msgpack.decode(packed), "inputs.overlay")
-        if self._robot.view(overlay, "inputs.overlay").lead:
+        if self._robot.known_view(overlay, "inputs.overlay").lead:
             return None
         self._overlays[packed] = overlay
         return overlay
