@@ -14,6 +14,21 @@ INK, BLUE, ORANGE, GREEN, RED, GREY = "#222222", "#1f5fa8", "#d9741a", "#2e8b57"
 Point = tuple[float, float]
 
 
+_SYMBOLS = {
+    "theta": "\u03b8",
+    "alpha": "\u03b1",
+    "beta": "\u03b2",
+    "omega": "\u03c9",
+    "eta": "\u03b7",
+    "tau": "\u03c4",
+    "-ddot": "\u0308",  # combining diaeresis, dot and macron
+    "-dot": "\u0307",
+    "-bar": "\u0304",
+    " x ": " \u00d7 ",
+    "<=": "\u2264",
+}
+
+
 class Drawing:
     """Shapes on a white sheet, in pixels, y downwards."""
 
@@ -96,7 +111,9 @@ class Drawing:
             self.line((x + 12 * k + 12, y), (x + 12 * k + 4, y + 8), width=1)
 
     def text(self, at: Point, words: str, *, colour: str = INK, anchor: str = "middle", size: int = 15) -> None:
-        """Text; `_x` or `_{xy}` lowers letters."""
+        """Text; `_x` or `_{xy}` lowers letters, and Greek letters, `-dot` and `-bar` are written as symbols."""
+        for name, symbol in _SYMBOLS.items():
+            words = words.replace(name, symbol)
         parts, rest = [], words
         while "_" in rest:
             before, _, rest = rest.partition("_")

@@ -48,3 +48,18 @@ def test_the_built_site_has_pages_and_no_programs(tmp_path: Path) -> None:
     built = {path.suffix for path in (tmp_path / "build" / "site").rglob("*") if path.is_file()}
     assert ".html" in built
     assert ".py" not in built
+
+
+def test_formulas_of_the_theory_are_converted() -> None:
+    """All of them: a command that the converter does not know stays in the text with its backslash."""
+    convert = pytest.importorskip("latex2mathml.converter").convert
+    count = 0
+    for page in (ROOT / "docs" / "theory").glob("*.md"):
+        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        assert text.count("$") % 2 == 0, page.name
+        for formula in re.findall(r"\$\$\n(.*?)\n\$\$|\$([^$]+)\$", text, re.DOTALL):
+            made = re.sub("<[^>]*>", "", convert(formula[0] or formula[1]))
+            assert "\\" not in made, (page.name, formula)
+            assert "&" not in re.sub(r"&#?\w+;", "", made), (page.name, formula)
+            count += 1
+    assert count > 500
