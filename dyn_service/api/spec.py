@@ -348,6 +348,11 @@ class Query(Row):
         return tuple(self.options[n].default if n in self.options else None for n in self.others)
 
     @cached_property
+    def by_name(self) -> tuple[str, ...]:
+        """The optional inputs that are given by name."""
+        return tuple(name for name in self.others if name in self.optional and self.inputs[name].kind in BY_NAME)
+
+    @cached_property
     def others(self) -> tuple[str, ...]:
         """The optional inputs and the options, in the order in which the method passes them on."""
         return tuple(name for name in self.parameters if name not in self.required)

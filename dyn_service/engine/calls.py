@@ -176,12 +176,13 @@ class RowCalls:
 
 
 def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
-    """Returns the function from the optional arguments of a row to a key that is equal for equal options.
+    """Returns the function from the optional arguments of a row to a key that is equal for equal options and names.
 
     It contains the types, since True equals 1. It raises TypeError for values that no option has.
     """
-    places = [k for k, name in enumerate(row.others) if name in row.options]
-    lists = [k for k in places if row.options[row.others[k]].type == "names"]
+    by_name = {*row.by_name, *(name for name, option in row.options.items() if option.type == "names")}
+    places = [k for k, name in enumerate(row.others) if name in row.options or name in by_name]
+    lists = [k for k in places if row.others[k] in by_name]
     if not places:
         return lambda others: None
     if len(places) == 1 and not lists:

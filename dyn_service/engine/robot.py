@@ -446,11 +446,11 @@ class Robot(RobotQueries):
         """Answers calls that are not bound: accepts all arguments and reports errors. Binds their options."""
         inputs, options = row.arguments(given, others)
         if row.overlay is not None and inputs.get(row.overlay) is not None:
-            view = self._view(row, inputs, options)
+            view = self._view(row, inputs, checked_options(row, options))
             self._calls_of(row)
             return view._ask(row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.others))
         answer = row.result(self._evaluate(row, inputs, options))
-        self._bind(row, options)
+        self._bind(row, options | {name: inputs[name] for name in row.by_name if inputs.get(name) is not None})
         return answer
 
     def _bind(self, row: Query, options: Mapping[str, Any]) -> None:
@@ -458,7 +458,7 @@ class Robot(RobotQueries):
 
         Args:
             row: The row of the table.
-            options: Valid options; others have their defaults.
+            options: Valid options and inputs given by name; others have their defaults.
         """
         if row.constant:
             return
@@ -496,10 +496,18 @@ class Robot(RobotQueries):
             finish: See `BoundCall`.
         """
         plain, library, left_out = self.signature(row, method), self._library, self._left_out_of(row)
-        fixed = {name: array for name, array in left_out.items() if name not in row.others}
-        accepted = {name: left_out.get(name, value) for name, value in zip(row.others, others, strict=True)}
+        given = dict(zip(row.others, others, strict=True))
+        for name in row.by_name:
+            left_out[name] = self._argument(row, name, given[name])
+        fixed = {name: array for name, array in left_out.items() if name in row.by_name or name not in row.others}
+        # An input given by name is not an input of the kernel but chooses one, so it is read as an option.
+        accepted = {
+            f"{name} by name" if name in row.by_name else name: x if name in row.by_name else left_out.get(name, x)
+            for name, x in given.items()
+        }
         checked = Arguments(accepted, fixed)
-        unread = Arguments({name: ANY if name in row.options else x for name, x in accepted.items()}, fixed)
+        options = {*row.options, *(f"{name} by name" for name in row.by_name)}
+        unread = Arguments({name: ANY if name in options else x for name, x in accepted.items()}, fixed)
         kernel, (still, locked) = None, self._still(row)
         single = with_wrenches = first = first_with_wrenches = None
         if WITHOUT_WRENCHES in loaded:
@@ -513,7 +521,7 @@ class Robot(RobotQueries):
             if wrenches is not None:
                 with_wrenches = library.single_state(signature, unread, wrenches)
                 first_with_wrenches = None if still else library.single_state(signature, checked, wrenches)
-        place = {name: k for k, name in enumerate(row.others)}
+        place = {name: k for k, name in enumerate(row.others) if name not in row.by_name}
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import InvalidArgumentError, NotFoundError, Robot, Wrench
+from dyn_service import DynError, InvalidArgumentError, NotFoundError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, RobotQueries
 from dyn_service.engine.calls import MOST_COMBINATIONS, MOST_VIEWS
 from tests.conftest import URDF
@@ -203,7 +204,7 @@ def options_of(row: Query) -> dict[str, Any]:
 def parts(row: Query, result: Any) -> list[Any]:
     """Returns the outputs in bytes, and the labels."""
     found = [result] if row.result_type is None else [getattr(result, name) for name in row.answers]
-    return [x.tobytes() if isinstance(x, np.ndarray) else x for x in found]
+    return [x.tobytes() if isinstance(x, np.ndarray | np.floating) else x for x in found]
 
 
 @pytest.mark.parametrize("row", [row for row in QUERIES.values() if not row.constant], ids=lambda row: row.name)
@@ -257,6 +258,74 @@ def test_new_selections_do_not_fill_the_memory(arm: Robot) -> None:
         assert found.joints == tuple(names)
         assert (found.wrench[-1] == whole.wrench[1]).all()
     assert len(arm._row_calls["constraint_forces"]._bound) <= MOST_COMBINATIONS
+
+
+FORMS_OF_VECTORS: list[Any] = [
+    *[lambda x: x] * 8,
+    np.ndarray.tolist,
+    np.float32,
+    lambda x: np.flip(np.flip(x).copy()),
+    lambda x: np.broadcast_to(x, (2, *x.shape)),
+    lambda x: x[..., :-1],
+    lambda x: x.astype(int),
+    lambda x: x > 0,
+    lambda x: x * np.nan,
+    lambda x: None,
+    lambda x: "x",
+]
+VALUES: dict[str, list[Any]] = {
+    "flag": [True, False, 0, 1, None, np.True_],
+    "names": [["one"], ("two", "one"), None, ["no"], "one", [1], ["hand"]],
+    "gravity": [np.array([0.0, 0.0, -1.0]), (0.0, 0.0, -2.0), [0, 1, 0], np.zeros((3, 3)), np.zeros(2), "g", None],
+    "wrenches": [[], None, Wrench("hand", force=(1, 2, 3)), [Wrench("no")], "w", [Wrench("hand", np.ones((2, 3)))]],
+    "overlay": [LOAD, Overlay(gravity=(0, 0, -1.0)), Overlay(locked=["one"]), Overlay(Payload("hand", True)), None, {}],
+    "directions": [["x", "rz"], ("z",), None, ["no"], np.ones(6), [0.1] * 6],
+    "plain": [np.array([0.1, 0.2, 0.3]), [0.1, 0.2, 0.3], None, np.zeros(1)],
+}
+
+
+@pytest.mark.parametrize("row", [row for row in QUERIES.values() if not row.constant], ids=lambda row: row.name)
+def test_random_arguments(arm: Robot, row: Query) -> None:
+    """Valid or not, several calls return or raise the same as the evaluation, to the last bit and word."""
+    rng, draw = np.random.default_rng(0), random.Random(0)
+    robots = [arm, arm.overlaid(LOAD), arm.overlaid(Overlay(locked=["one"]))]
+    for _ in range(60):
+        robot, lead = draw.choice(robots), draw.choice([(), (), (2,)])
+        given: dict[str, Any] = {}
+        for name in row.required:
+            spec = row.inputs[name]
+            vector = rng.uniform(-0.5, 0.5, (*lead, *spec.dims(arm.sizes)))
+            if draw.random() < 0.5 and spec.kind in ("velocity", "acceleration"):
+                vector[..., 0] = 0.0  # the locked joint
+            given[name] = "hand" if spec.kind == "link" else draw.choice(FORMS_OF_VECTORS)(vector)
+            if spec.scalar and draw.random() < 0.7:
+                given[name] = draw.choice([0.5, np.float64(0.1), 2, np.array(0.3)])
+        chosen = {}
+        for name in row.others:
+            option = row.options.get(name)
+            if option is not None and option.choices:
+                values = [*option.choices, "bad", 1, None]
+            else:
+                values = VALUES[row.inputs[name].kind if option is None else option.type]
+            if draw.random() < 0.4:
+                chosen[name] = draw.choice(values)
+        inputs = {**given, **{name: value for name, value in chosen.items() if name in row.inputs}}
+        options = {name: value for name, value in chosen.items() if name in row.options}
+        expected = outcome(row, evaluated(robot, row), inputs, options)
+        for _ in range(3):
+            assert outcome(row, getattr(robot, row.name), **given, **chosen) == expected, (given, chosen)
+
+
+def evaluated(robot: Robot, row: Query) -> Any:
+    return lambda inputs, options: row.result(robot._evaluate(row, inputs, options))
+
+
+def outcome(row: Query, call: Any, *given: Any, **named: Any) -> Any:
+    """Returns the outputs of a call in bytes, or its error's type, path and text."""
+    try:
+        return parts(row, call(*given, **named))
+    except DynError as error:
+        return type(error), error.path, str(error)
 
 
 # Overlays given with calls.

@@ -94,7 +94,7 @@ class FastPath:
         links = [name for name in required if row.inputs[name].kind in BY_NAME]
         vectors = [name for name in required if not row.inputs[name].scalar and name not in links]
         numbers = [name for name in required if row.inputs[name].scalar]
-        optional = row.optional - {row.wrenches, row.overlay}
+        optional = row.optional - {row.wrenches, row.overlay, *row.by_name}
         added = [name for name in row.inputs if name in optional and len(row.inputs[name].shape) == 1]
         fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
         fields += [(name, float) for name in numbers] + [(name, str) for name in links]
