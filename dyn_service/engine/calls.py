@@ -208,7 +208,7 @@ class Views:
 
     def __init__(self) -> None:
         self._by_content: dict[Hashable, Any] = {}
-        self._by_id: dict[int, tuple[Overlay, Any]] = {}
+        self._by_id: dict[int, tuple[Overlay, Any]] = {}  # with the overlay, so that no other one has its number
 
     def find(self, overlay: Overlay) -> Any:
         """Returns the robot with an overlay of this content; None if there is none."""
@@ -242,4 +242,4 @@ class Views:
     def known(self, overlay: Overlay) -> Any:
         """Returns the robot with this overlay; None if it is not kept."""
         known = self._by_id.get(id(overlay))
-        return known[1] if known is not None and known[0] is overlay else None
+        return None if known is None else known[1]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import DynError, InvalidArgumentError, NotFoundError, Robot, Wrench
+from dyn_service import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, RobotQueries
 from dyn_service.engine.calls import MOST_COMBINATIONS, MOST_VIEWS
 from tests.conftest import URDF
@@ -121,7 +121,7 @@ def _options(others: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in others.items() if name in QUERIES["forward_dynamics"].options}
 
 
-@pytest.mark.parametrize("gravity", ["down", (0.0, 0.0), np.zeros(2), np.zeros((2, 2))], ids=repr)
+@pytest.mark.parametrize("gravity", ["down", (0.0, 0.0), np.zeros(2), np.zeros((2, 2)), np.ones(3, bool)], ids=repr)
 def test_invalid_gravity_is_refused_on_every_call(fresh: Robot, gravity: Any) -> None:
     q, v, a = state(fresh)
     for _ in range(3):
@@ -392,6 +392,7 @@ def test_an_overlay_that_contradicts_an_argument_is_refused_on_every_call(arm: R
         arm.inverse_dynamics(q, q, q, overlay=damped)
         with pytest.raises(InvalidArgumentError, match="gravity is given twice"):
             arm.inverse_dynamics(q, q, q, overlay=heavy, gravity=np.zeros(3))
+        arm.known_view(damped, "overlay").inverse_dynamics(q, q, q, passive=False)  # the robot itself has no conflict
         with pytest.raises(InvalidArgumentError, match="passive=False switches off"):
             arm.inverse_dynamics(q, q, q, overlay=damped, passive=False)
 
@@ -408,6 +409,9 @@ def test_motions_of_locked_joints_are_refused_on_every_call(arm: Robot, form: An
             for v, a in ((moving, still), (still, moving)):
                 with pytest.raises(InvalidArgumentError, match="joint 'one', which is locked"):
                     view.inverse_dynamics(form(q), form(v), form(a))
+        last = np.array([[0.0, 0.0], [0.0, 1.0], [5.0, 0.0]])
+        with pytest.raises(InvalidArgumentError, match="joint 'one', which is locked"):
+            view.inverse_dynamics(q, last, still)
 
 
 def test_robots_of_overlays_are_bounded(arm: Robot) -> None:
@@ -419,6 +423,19 @@ def test_robots_of_overlays_are_bounded(arm: Robot) -> None:
     arm.inverse_dynamics(q, q, q, overlay=many)
     assert 0 < len(arm._views._by_id) <= MOST_VIEWS
     assert arm._views.find(many) is None
+
+
+def test_an_overlay_without_inertia_is_refused_on_every_call() -> None:
+    """Although the kernel of its row is loaded."""
+    bare = Robot.from_text(
+        '<robot name="r"><link name="a"/><link name="b"/>'
+        '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    robot = bare.overlaid(Overlay(joints={"j": JointNumbers(armature=2.0)}))
+    for _ in range(3):
+        assert robot.forward_dynamics([0.1], [0.2], [3.0]).tolist() == [1.5]
+        with pytest.raises(FailedPreconditionError, match="no inertia along it"):
+            robot.forward_dynamics([0.1], [0.2], [3.0], overlay=Overlay(joints={"j": JointNumbers(armature=0.0)}))
 
 
 # Cost.

@@ -14,7 +14,7 @@ from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceE
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.metrics import Durations, Metrics
 from dyn_service.service.server.answering.jobs import Job
-from dyn_service.service.server.answering.plan import FREQUENT
+from dyn_service.service.server.answering.plan import FREQUENT, MOST_OVERLAY_BYTES, MOST_OVERLAYS
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
 from tests.service.conftest import array, request
@@ -229,12 +229,53 @@ def test_single_states_with_options_take_the_fast_path(pendulum: Robot, fields: 
         for more in ({}, {"passive": 0}, {"passives": False})
     )
     replies = [service.handle(payload, perf_counter_ns()) for _ in range(2)]
+    slow = 0
     for _ in range(FREQUENT + 1):
         if (reply := service.answer_single_state(payload, perf_counter_ns())) is None:
+            slow += 1
             reply = service.handle(payload, perf_counter_ns())
         replies.append(reply)
+    assert slow == (FREQUENT if "overlay" in inputs else 0)
     assert service.answer_single_state(payload, perf_counter_ns()) is not None
     assert len({str(msgpack.unpackb(reply)["outputs"]) for reply in replies}) == 1
     for refused in (wrong, unknown):
         assert service.answer_single_state(refused, perf_counter_ns()) is None
         assert msgpack.unpackb(service.handle(refused, perf_counter_ns()))["error"]["code"] == "INVALID_ARGUMENT"
+
+
+def with_overlay(overlay: dict[str, Any]) -> bytes:
+    one = array(np.ones(1))
+    return msgpack.packb(request("inverse_dynamics", inputs={"q": one, "v": one, "a": one, "overlay": overlay}))
+
+
+def test_few_overlays_are_kept_for_the_fast_path(pendulum: Robot) -> None:
+    """No long ones, and none of several robots, whose answers are no single states."""
+    service = Service([pendulum])
+    service.handle(with_overlay({}), perf_counter_ns())
+    joint = {"j": {"damping": array(np.array(0.1))}}
+    links = {"payloads": [{"link": "pendulum", "mass": 1.0}] * 100}
+    several = {"payloads": [{"link": "pendulum", "mass": array(np.array([1.0, 2.0]))}]}
+    assert len(msgpack.packb(links)) > MOST_OVERLAY_BYTES
+    for overlay in (links, several, {"joints": joint}):
+        for _ in range(2 * FREQUENT + 2):
+            assert service.answer_single_state(with_overlay(overlay), perf_counter_ns()) is None
+    fast = service.registry.plans["pendulum", "inverse_dynamics"].fast_path
+    assert fast is not None
+    for k in range(2 * MOST_OVERLAYS):
+        light = {"payloads": [{"link": "pendulum", "mass": 1.0 + k}]}
+        assert service.answer_single_state(with_overlay(light), perf_counter_ns()) is None
+        assert 0 < len(fast._overlays) <= MOST_OVERLAYS
+
+
+def test_slow_kernels_are_left_to_workers(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = array(np.ones(1))
+    for query, options in (("forward_dynamics", {"method": "mass_matrix"}), ("constraint_forces", {"frame": "world"})):
+        payload = msgpack.packb(request(query, inputs={"q": one, "v": one, "tau": one}, options=options))
+        service = Service([pendulum])
+        assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
+        if "frame" not in options:
+            assert service.answer_single_state(payload, perf_counter_ns()) is not None
+            monkeypatch.setattr("dyn_service.service.server.answering.plan.SLOW_WORK_S", 0.0)
+            service = Service([pendulum])
+            service.handle(payload, perf_counter_ns())
+        assert service.answer_single_state(payload, perf_counter_ns()) is None
