@@ -436,6 +436,10 @@ def test_an_overlay_without_inertia_is_refused_on_every_call() -> None:
         assert robot.forward_dynamics([0.1], [0.2], [3.0]).tolist() == [1.5]
         with pytest.raises(FailedPreconditionError, match="no inertia along it"):
             robot.forward_dynamics([0.1], [0.2], [3.0], overlay=Overlay(joints={"j": JointNumbers(armature=0.0)}))
+    view = robot.overlaid(Overlay(joints={"j": JointNumbers(armature=0.0)}))
+    assert view.load_kernel(QUERIES["forward_dynamics"], "articulated")  # as a server does
+    with pytest.raises(FailedPreconditionError, match="no inertia along it"):
+        view.forward_dynamics([0.1], [0.2], [3.0])
 
 
 # Cost.
