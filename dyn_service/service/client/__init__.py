@@ -6,5 +6,5 @@ connection     settings, epochs and errors of both clients
 core           requests and replies of all calls, without sockets
 decoding       fast decoding of replies with one array
 retries, timeouts   retry policy; time limits
-channels, handshake   transports; refusals by servers with keys
+channels   transports; refusals by servers with keys
 """
