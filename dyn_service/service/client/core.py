@@ -7,18 +7,19 @@ Clients only transport requests and replies, blocking or awaited.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from dyn_service.api.described import Described
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.named import lead_of
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Overlay, Query, Row, Spec
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Computation, Overlay, Query, Row, Spec
 from dyn_service.api.spec import BY_NAME, Kind
 from dyn_service.errors import (
     DynError,
@@ -32,7 +33,7 @@ from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.administration import ADMINISTRATION
-from dyn_service.service.protocol.arrays import ReplyArray, WireArray
+from dyn_service.service.protocol.arrays import ReplyArray, WireArray, may_be_infinite
 from dyn_service.service.protocol.inputs import pack, pack_overlay
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.service.protocol.messages import (
@@ -496,3 +497,46 @@ def _description(head: ReplyHead) -> RobotDescription:
 
 def _filled(values: list[float | None], absent: float) -> Any:
     return np.array([absent if value is None else value for value in values], dtype=np.float64)
+
+
+@cache
+def array_reader(query: str) -> Callable[[bytes], Any]:
+    """Returns a decoder of replies to a query with one output.
+
+    It returns an object with `id` and `outputs.array`, for `array_of`, or for other replies the result of
+    `core.read_head`.
+    """
+    (output,) = QUERIES[query].outputs
+    outputs = msgspec.defstruct("Outputs", [("array", ReplyArray)], rename={"array": output}, gc=False)
+    fields: list[Any] = [("v", Literal[VERSION]), ("id", int), ("ok", Literal[True]), ("outputs", outputs)]
+    fields += [("epoch", int | UnsetType, UNSET), ("late", UnsetType | None, UNSET)]  # late replies take the slow path
+    decode = msgspec.msgpack.Decoder(msgspec.defstruct("ArrayReply", fields, gc=False)).decode
+
+    def read(payload: bytes) -> Any:
+        try:
+            return decode(payload)
+        except msgspec.MsgspecError:
+            return read_head(payload)
+
+    return read
+
+
+def array_of(reply: Any, row: Query, shape: tuple[int, ...]) -> Array:
+    """Returns the array of a reply.
+
+    Args:
+        reply: A result of a decoder of `array_reader`.
+        row: The query's row of the table.
+        shape: The expected shape.
+
+    Raises:
+        InternalError: The array has another shape or number of bytes, or contains a number that is not finite.
+    """
+    packed: ReplyArray = reply.outputs.array
+    try:
+        array: Array = packed.value()
+    except ValueError as fault:
+        raise unreadable(fault) from None
+    if packed.shape != shape or may_be_infinite(packed.data):
+        check_array(row, str(row.output), array, shape)
+    return array

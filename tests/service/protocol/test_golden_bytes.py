@@ -14,13 +14,14 @@ from dyn_service import QUERIES, InternalError, InvalidArgumentError, Robot
 from dyn_service.api.queries import Query
 from dyn_service.service.client.core import (
     Ask,
+    array_of,
+    array_reader,
     pack_inputs,
     pack_request,
     read_answer,
     read_head,
     read_outputs,
 )
-from dyn_service.service.client.decoding import array_of, array_reader
 from dyn_service.service.protocol.arrays import pack_array
 from dyn_service.service.protocol.messages import (
     Reply,
