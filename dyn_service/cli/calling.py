@@ -31,8 +31,8 @@ from dyn_service.service.client.core import (
     read_plain,
     read_residuals,
 )
+from dyn_service.service.client.retries import OnWait
 from dyn_service.service.client.sync import Client
-from dyn_service.service.client.timeouts import OnWait
 from dyn_service.service.protocol.administration import ADMINISTRATION, Administration
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay, unpack_payload, unpack_wrenches
 from dyn_service.service.protocol.keys import KeySource

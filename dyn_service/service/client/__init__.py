@@ -4,6 +4,6 @@ sync, aio      `Client` and `AsyncClient`, with their robots
 async_queries  the awaited methods of robots
 connection     settings, epochs and errors of both clients
 core           requests and replies of all calls, without sockets
-retries, timeouts   retry policy; time limits
+retries   retry policy; time limits
 channels   transports; refusals by servers with keys
 """

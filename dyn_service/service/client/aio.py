@@ -24,8 +24,7 @@ from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobo
 from dyn_service.service.client.channels import AsyncChannel, Context, open_async_channel
 from dyn_service.service.client.connection import LEAST_S, Connection, check_timeout
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, read_head
-from dyn_service.service.client.retries import LOOK_S, Cause, RetryState, Step
-from dyn_service.service.client.timeouts import OnWait, TimeoutExtension
+from dyn_service.service.client.retries import LOOK_S, Cause, OnWait, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.defaults import (
     DEFAULT_COMPILE_WAIT_S,
     DEFAULT_RETRIES,

@@ -20,8 +20,16 @@ from msgspec import UNSET
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from dyn_service.service.client.channels import check_endpoint
 from dyn_service.service.client.core import Ask, is_repeatable, pack_request
-from dyn_service.service.client.retries import LONG_BYTES, PROBE_S, SILENT_S, Cause, RetryPolicy, RetryState
-from dyn_service.service.client.timeouts import OnWait, TimeoutExtension
+from dyn_service.service.client.retries import (
+    LONG_BYTES,
+    PROBE_S,
+    SILENT_S,
+    Cause,
+    OnWait,
+    RetryPolicy,
+    RetryState,
+    TimeoutExtension,
+)
 from dyn_service.service.protocol.keys import KeySource, client_keys
 from dyn_service.service.protocol.messages import Notice, ReplyHead, cancel
 

@@ -30,8 +30,7 @@ from dyn_service.service.client import core
 from dyn_service.service.client.channels import Channel, Context, forks, open_channel
 from dyn_service.service.client.connection import LEAST_S, Connection, check_timeout, first_id
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, array_of, array_reader, pack_request
-from dyn_service.service.client.retries import LOOK_S, Cause, RetryState, Step
-from dyn_service.service.client.timeouts import OnWait, TimeoutExtension
+from dyn_service.service.client.retries import LOOK_S, Cause, OnWait, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.defaults import (
     DEFAULT_COMPILE_WAIT_S,
     DEFAULT_RETRIES,

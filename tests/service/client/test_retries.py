@@ -30,8 +30,8 @@ from dyn_service.service.client.retries import (
     RetryPolicy,
     RetryState,
     Step,
+    TimeoutExtension,
 )
-from dyn_service.service.client.timeouts import TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, Progress, read_cancel
 from dyn_service.simulation import parts
 from tests.conftest import URDF
