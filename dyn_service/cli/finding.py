@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from typer import Context
 
 from dyn_service.errors import DynError, FailedPreconditionError
-from dyn_service.service.protocol.defaults import DEFAULT_ENDPOINT
+from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT
 
 if TYPE_CHECKING:
     from dyn_service.graph.middleware.discovery import Discovery

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from dyn_service.errors import DynError
-from dyn_service.service.protocol.defaults import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
+from dyn_service.service.protocol.limits import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
 from dyn_service.support.interrupts import raise_outside_of_imports
 from dyn_service.support.optional import missing
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from docs.pages import PAGES, ROOT, difference, examples, fenced, run, updated
 from dyn_service import Robot, Server
 from dyn_service.cli.main import app
-from dyn_service.service.protocol.defaults import DEFAULT_ENDPOINT
+from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT
 
 WITH_PYTHON = [page for page in PAGES if examples(page.read_text(encoding="utf-8"))]
 WITH_SHELL = [page for page in PAGES if fenced(page.read_text(encoding="utf-8"), "sh")]

@@ -31,13 +31,13 @@ from dyn_service.service.client.channels import Channel, Context, forks, open_ch
 from dyn_service.service.client.connection import LEAST_S, Connection, check_timeout, first_id
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, array_of, array_reader, pack_request
 from dyn_service.service.client.retries import LOOK_S, Cause, OnWait, RetryState, Step, TimeoutExtension
-from dyn_service.service.protocol.defaults import (
+from dyn_service.service.protocol.keys import KeySource
+from dyn_service.service.protocol.limits import (
     DEFAULT_COMPILE_WAIT_S,
     DEFAULT_RETRIES,
     DEFAULT_RETRY_AFTER_S,
     DEFAULT_TIMEOUT_S,
 )
-from dyn_service.service.protocol.keys import KeySource
 from dyn_service.service.protocol.messages import Notice, ReplyHead
 
 

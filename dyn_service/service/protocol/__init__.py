@@ -2,7 +2,7 @@
 
 - `administration.py`: queries about the server and its robots, with the role that each requires
 - `arrays.py`: arrays in a message
-- `defaults.py`: default endpoint, timeouts and retries
+- `limits.py`: default endpoint, timeouts and retries
 - `inputs.py`: inputs of queries: wrenches, contacts, payloads, overlays, names
 - `keys.py`: CURVE key files
 - `limits.py`: limits of messages and servers, bounded decoding

@@ -34,8 +34,7 @@ from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from dyn_service.kernels.making import making_none
 from dyn_service.parsing.joint_files import robot_of
-from dyn_service.service.protocol.defaults import DEFAULT_ENDPOINT
-from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT, RequestLimits
 from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.administration.audit import close_audit, open_audit
 from dyn_service.service.server.answering.jobs import Envelope

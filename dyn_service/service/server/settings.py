@@ -19,8 +19,7 @@ import msgspec
 from dyn_service.api.preparation import PURPOSES, chosen
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import RootType
-from dyn_service.service.protocol.defaults import DEFAULT_ENDPOINT
-from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT, RequestLimits
 from dyn_service.service.server.transport.endpoints import KeyPolicy, check_endpoint
 from dyn_service.support.documents import read_document
 from dyn_service.support.parameters import FilePath, InputFile, Parameters, RobotFile

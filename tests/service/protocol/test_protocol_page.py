@@ -10,8 +10,8 @@ import pytest
 
 from dyn_service import Robot, Server
 from dyn_service.service.protocol.arrays import DTYPES
-from dyn_service.service.protocol.defaults import DEFAULT_ENDPOINT
 from dyn_service.service.protocol.limits import (
+    DEFAULT_ENDPOINT,
     MAX_DIMENSIONS,
     MAX_ENTRIES,
     MAX_LIST,

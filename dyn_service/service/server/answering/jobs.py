@@ -16,7 +16,7 @@ import msgspec
 
 from dyn_service.errors import DeadlineExceededError
 from dyn_service.model.order import Order
-from dyn_service.service.protocol.defaults import NOTICE_PERIOD_MS
+from dyn_service.service.protocol.limits import NOTICE_PERIOD_MS
 from dyn_service.service.protocol.messages import VERSION, Notice, Progress, Request, RequestHead, encode
 from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.answering.finite import NotFinite
