@@ -52,8 +52,7 @@ from dyn_service.service.server.transport.endpoints import (
     is_local,
     needs_keys,
 )
-from dyn_service.service.server.transport.inproc import InprocTransport
-from dyn_service.service.server.transport.plain import PlainTransport
+from dyn_service.service.server.transport.plain import InprocTransport, PlainTransport
 from dyn_service.service.server.transport.quotas import ConnectionQuota, CountedConnection
 from dyn_service.service.server.transport.zmtp import Message
 from dyn_service.service.server.workers.pipes import AVAILABLE

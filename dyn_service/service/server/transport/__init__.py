@@ -4,6 +4,5 @@ endpoints    addresses, socket files, and the interface `Transport`
 plain        tcp and ipc without encryption
 zmtp         decoder of ZMTP 3, used by `plain`; no sockets
 encrypted    tcp and ipc with CURVE and a list of allowed keys
-inproc       endpoints within the process
 quotas       limits over all connections
 """
