@@ -18,7 +18,7 @@ from dyn_service.support.optional import require
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
-    from dyn_service.view.motions import Motion
+    from dyn_service.view.playing import Motion
     from dyn_service.view.scene import Ground
     from dyn_service.view.shapes import Looks
 
@@ -124,7 +124,7 @@ def _report(
     folder: Path, node: str | None, other: Path | None, root: str | None
 ) -> tuple[Robot, Looks, Motion, Ground | None]:
     """Returns a plant of a launch's report: robot, meshes, motion and ground."""
-    from dyn_service.view.motions import of_report
+    from dyn_service.view.playing import of_report
     from dyn_service.view.scene import Ground
 
     recorded = of_report(folder, node)
@@ -142,7 +142,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
     from dyn_service import Robot
     from dyn_service.graph.bags.reader import BagReader
     from dyn_service.parsing import files as reading
-    from dyn_service.view.motions import companion, description_in, of_joint_states, several, states_topic
+    from dyn_service.view.playing import companion, description_in, of_joint_states, several, states_topic
     from dyn_service.view.shapes import looks_of
 
     with BagReader(file) as bag:

@@ -1,7 +1,6 @@
 """The viewer: a robot and its motion in a browser.
 
 foxglove    topics for Foxglove
-motions     recorded motions
 playing     playback of recordings, and live joint states
 scene       poses, colours and arrows of a state; contact forces of recorded robots
 shapes      shapes of links, and their meshes

@@ -15,7 +15,7 @@ from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import Header, String
 from dyn_service.support.shipped import find_robot
-from dyn_service.view.motions import description_in
+from dyn_service.view.playing import description_in
 
 TEXT = find_robot("pendulum").read_text("utf-8")
 OTHER = TEXT.replace('robot name="pendulum"', 'robot name="other"')

@@ -19,7 +19,7 @@ from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, Twist, Vector3, Wrench
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
-from dyn_service.view.motions import companion, of_joint_states, of_report
+from dyn_service.view.playing import companion, of_joint_states, of_report
 from tests.graph.report.test_page import JOINTS, take_plant
 from tests.trees import configuration
 
