@@ -1,5 +1,4 @@
 """MuJoCo as the engine of a simulated plant (extra `mujoco`).
 
 engine    states and steps
-contacts  its contact forces as wrenches
 """
