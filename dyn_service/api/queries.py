@@ -1030,7 +1030,7 @@ class RobotQueries(Described, ABC):
 
     @computation(
         equation="Multi Body Dynamics, 5.2, 5.6",
-        run="simulation.rheonomic.sampled.simulate_rheonomic",
+        run="simulation.rheonomic.systems.simulate_rheonomic",
         cost="simulation.cost.simulate_rheonomic",
         parts="simulation.rheonomic.parts.simulate",
         part="simulation.rheonomic.parts.simulated",
@@ -1060,7 +1060,7 @@ class RobotQueries(Described, ABC):
         Args:
             prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the
                 grid of position, velocity, acceleration, or a function of time; see
-                `simulation/rheonomic/sampled.py`.
+                `simulation/rheonomic/systems.py`.
             q0: (..., nf) initial positions of the free joints, in the robot's order.
             v0: (..., nf) initial velocities.
             tau: Efforts of the free joints, held through each step: None (zero), (nf,) or (..., 1, nf) constant,

@@ -441,6 +441,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_rheonomic_loads.py",
         "tests/simulation/test_rheonomic_samples.py",
         "tests/theory/test_particles.py",
+        "tests/service/answers/test_rheonomic.py",
     ),
     "simulation/simulate.py": (
         "tests/simulation/test_simulation.py",
@@ -449,11 +450,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_midpoint.py",
     ),
     "simulation/parts.py": ("tests/simulation/test_parts.py", "tests/service/answers/test_remote_motion.py"),
-    "simulation/rheonomic/sampled.py": (
-        "tests/simulation/test_rheonomic_samples.py",
-        "tests/service/answers/test_rheonomic.py",
-        "tests/simulation/test_rheonomic_loads.py",
-    ),
     "simulation/rheonomic/parts.py": (
         "tests/service/answers/test_rheonomic.py",
         "tests/simulation/test_rheonomic_samples.py",

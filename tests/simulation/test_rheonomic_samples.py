@@ -12,8 +12,7 @@ from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.simulation.rheonomic.parts import simulate as simulate_in_parts
-from dyn_service.simulation.rheonomic.sampled import on_half_grid, sampled
-from dyn_service.simulation.rheonomic.systems import RheonomicRobot
+from dyn_service.simulation.rheonomic.systems import RheonomicRobot, on_half_grid, sampled
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting

@@ -1,6 +1,5 @@
 """Rheonomic systems: robots with prescribed joints.
 
 systems  equations, and simulation with functions of time
-sampled  simulation with sampled motions
 parts    simulation over a socket, in several requests
 """

@@ -18,8 +18,7 @@ from dyn_service.api.queries import EffortFunction, GivenMotion, Overlay, RobotQ
 from dyn_service.api.results import Array, RheonomicTrajectory
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
-from dyn_service.simulation.rheonomic.sampled import checked
-from dyn_service.simulation.rheonomic.systems import partition
+from dyn_service.simulation.rheonomic.systems import checked, partition
 from dyn_service.simulation.task import one_step
 
 PART_STEPS = 250
@@ -120,7 +119,7 @@ def simulated(
     Raises:
         DynError: As `RobotQueries.simulate_rheonomic`.
     """
-    from dyn_service.simulation.rheonomic.sampled import simulate_rheonomic  # not on the client
+    from dyn_service.simulation.rheonomic.systems import simulate_rheonomic  # not on the client
 
     given = dict(options)
     joints, samples, q = given.pop("joints"), inputs["prescribed"], inputs["q"]
