@@ -24,8 +24,21 @@ if TYPE_CHECKING:
     from dyn_service.hil.bench import Run
 
 
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+
 from dyn_service.control.joint_states import MULTI_DOF
+from dyn_service.control.plant.safety import ACTIVE
+from dyn_service.graph.launch.page import WITHOUT_SCRIPTS, card_html, document
+from dyn_service.graph.report.charts import Card, Chart, Line, Mark, Span, prefix, spans_of
+from dyn_service.graph.report.verdicts import sized
 from dyn_service.hil.bench import Run
+from dyn_service.hil.measures import Verdict
+from dyn_service.hil.signals import Array, Record, Signal
 from dyn_service.messages import Message
 from dyn_service.messages.builtin_interfaces import Time
 
@@ -107,7 +120,6 @@ class Reporting:
         """Writes the page."""
         if self._folder is None or self._is_worker:
             return
-        from dyn_service.hil.page import session_page
 
         files = sorted(self._folder.glob("tests/*.json"))
         results = [json.loads(path.read_text("utf-8")) for path in files]
@@ -127,7 +139,6 @@ class Reporting:
         requirements: list[str],
         runs: list[Run],
     ) -> None:
-        from dyn_service.hil.page import run_content
 
         assert self._folder is not None
         name = file_name(item.nodeid)
@@ -199,3 +210,255 @@ def keep(run: Run, folder: Path, name: str, test: str) -> list[Path]:
         for t, topic, message in sorted(messages, key=lambda one: one[0]):
             bag.write(topic, message, Time.from_seconds(t).nanoseconds())
     return [*kept, path]
+
+
+POINTS = 800
+"""Points of a line at most in a test that passed: a page has the runs of many tests."""
+POINTS_OF_FAILED = 20_000
+"""Points of a line at most in a test that failed: 20 s at 1 kHz without a loss."""
+_SHOWN = 3
+"""Of the signals that one assertion is about, so many are drawn: those that broke it, or came nearest."""
+_NEAR = 0.2
+"""A limit is drawn where a signal comes to this share of it: else it would flatten the line."""
+_JOIN_S = 0.01
+"""Spans that are no further apart are one on the page."""
+_OUTCOMES = {"passed": "good", "failed": "bad", "error": "bad", "skipped": ""}
+
+
+def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
+    """Returns the page's content of one run as plain values. recordings: files in the folder of the page."""
+    charts: list[str] = []
+    marks = _marks(run)
+    verdicts = sorted(run.check.verdicts, key=lambda one: one.passed)
+    failed = any(not verdict.passed for verdict in verdicts)
+    points = POINTS_OF_FAILED if failed else POINTS
+    stopped = spans_of(run.record.t, ~run.record.under(ACTIVE)) if len(run.record.t) else []
+    cards = [_verdict_card(verdict, marks, stopped) for verdict in verdicts if verdict.signals]
+    shown = "".join(card_html(card, charts, points) for card in cards if card is not None)
+    motion = "".join(card_html(card, charts, points) for card in _motion(run.record, marks, stopped)) if failed else ""
+    t = run.record.t
+    return {
+        "mode": run.mode,
+        "seed": run.seed,
+        "seconds": float(t[-1] - t[0]) if len(t) else 0.0,
+        "robot": run.record.title,
+        "faults": [_words(fault) for fault in run.faults],
+        "ended": run.ended,
+        "events": [f"{time:.4g} s: {text}" for time, text in sorted(_events(run.record))],
+        "verdicts": [{"passed": verdict.passed, "sentence": verdict.sentence} for verdict in verdicts],
+        "cards": shown,
+        "motion": motion,
+        "charts": charts,
+        "span": [float(t[0]), float(t[-1])] if len(t) else [0.0, 1.0],
+        "recordings": list(recordings),
+    }
+
+
+def session_page(results: Sequence[Mapping[str, Any]]) -> str:
+    """The page of all tests, in the order in which they ran."""
+    charts: list[str] = []
+    spans = [run["span"] for result in results for run in result["runs"]]
+    span = (min((one[0] for one in spans), default=0.0), max((one[1] for one in spans), default=1.0))
+    parts = "".join(_test(k, result, charts) for k, result in enumerate(results))
+    bad = sum(_class(result["outcome"]) == "bad" for result in results)
+    passed = sum(result["outcome"] == "passed" for result in results)
+    counted = f"{len(results)} tests, {bad} failed, {passed} passed"
+    colour, word = ("bad", "failed") if bad else ("good", "passed") if passed else ("warn", "nothing ran")
+    badge = f'<span class="badge {colour}">{word}</span>'
+    body = f"""<header id="top"><h1>Hardware in the loop</h1>
+<div class="status">{badge}<span>{counted}</span></div></header>
+<main>
+{_matrix(results)}
+{_tests(results)}
+{WITHOUT_SCRIPTS}
+{parts}
+</main>"""
+    links = '<a href="#top">Hardware in the loop</a><a href="#requirements">requirements</a><a href="#tests">tests</a>'
+    return document(f"hardware in the loop: {counted}", links, body, "", charts, span)
+
+
+def _matrix(results: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each requirement with its tests and their verdict."""
+    names = sorted({name for result in results for name in result["requirements"]}, key=_natural)
+    if not names:
+        return '<section id="requirements"></section>'
+    rows = []
+    for name in names:
+        about = [(k, result) for k, result in enumerate(results) if name in result["requirements"]]
+        good = all(result["outcome"] == "passed" for _, result in about)
+        tests = ", ".join(f'<a href="#test-{k}">{escape(_short(result["test"]))}</a>' for k, result in about)
+        word = "met" if good else "not met"
+        rows.append(f'<tr><td><b>{escape(name)}</b></td><td class="state{_red(good)}">{word}</td><td>{tests}</td></tr>')
+    head = "<tr><th>requirement</th><th>verdict</th><th>tests</th></tr>"
+    return f"""<section id="requirements"><h2>Requirements</h2>
+<div class="wide-table"><table>{head}{"".join(rows)}</table></div></section>"""
+
+
+def _tests(results: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for k, result in enumerate(results):
+        verdicts = [one for run in result["runs"] for one in run["verdicts"]]
+        kept = sum(one["passed"] for one in verdicts)
+        requirements = ", ".join(result["requirements"])
+        rows.append(
+            f'<tr><td><a href="#test-{k}">{escape(_short(result["test"]))}</a></td>'
+            f'<td class="state{_red(_class(result["outcome"]) != "bad")}">{escape(result["outcome"])}</td>'
+            f'<td data-label="requirements">{escape(requirements)}</td>'
+            f'<td class="number" data-label="held">{kept} of {len(verdicts)}</td>'
+            f'<td class="number" data-label="took">{result["duration_s"]:.2f} s</td>'
+            f'<td class="words" data-label="why">{escape(result["message"])}</td></tr>'
+        )
+    head = "".join(f"<th>{name}</th>" for name in ("test", "outcome", "requirements", "held", "took", "why"))
+    return f"""<section id="tests"><h2>Tests</h2>
+<div class="wide-table"><table class="nodes"><tr>{head}</tr>{"".join(rows)}</table></div></section>"""
+
+
+def _test(k: int, result: Mapping[str, Any], charts: list[str]) -> str:
+    good = _class(result["outcome"]) != "bad"
+    runs = "".join(_run(n, run, charts) for n, run in enumerate(result["runs"]))
+    badge = f'<span class="badge {"good" if good else "bad"}">{escape(result["outcome"])}</span>'
+    message = f'<ul class="look"><li class="grave">{escape(result["message"])}</li></ul>' if result["message"] else ""
+    return f"""<details class="part" id="test-{k}"{"" if good else " open"}>
+<summary><h2>{escape(_short(result["test"]))}</h2> {badge}<span class="soft">{escape(result["test"])}</span></summary>
+{message}{runs}</details>"""
+
+
+def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
+    offset = len(charts)
+    charts += run["charts"]
+    facts = [
+        ("robot", run["robot"]),
+        ("where", run["mode"]),
+        ("seed", run["seed"]),
+        ("plant's time", f"{run['seconds']:.3g} s"),
+    ]
+    shown = "".join(f"<span>{name} <b>{escape(str(value))}</b></span>" for name, value in facts)
+    lists = (("Faults injected", run["faults"]), ("Events", run["events"]))
+    causes = "".join(
+        f"<div><h4>{title}</h4><ul>{''.join(f'<li>{escape(one)}</li>' for one in entries)}</ul></div>"
+        for title, entries in lists
+        if entries
+    )
+    links = ", ".join(f'<a href="{escape(name, quote=True)}">{escape(name)}</a>' for name in run["recordings"])
+    said = "".join(
+        f'<tr><td class="state{_red(one["passed"])}">{"held" if one["passed"] else "broken"}</td>'
+        f"<td>{escape(one['sentence'])}</td></tr>"
+        for one in run["verdicts"]
+    )
+    motion = _shifted(run["motion"], offset)
+    more = f'<details class="more"><summary>the motion</summary><div class="cards">{motion}</div></details>'
+    return f"""<h3>Run {n + 1}</h3><div class="facts">{shown}</div>
+{f'<p class="soft">Recording: {links}</p>' if links else ""}
+<div class="halves">{causes}<div><h4>Assertions</h4><table>{said}</table></div></div>
+<div class="cards fill">{_shifted(run["cards"], offset)}</div>{more if motion else ""}"""
+
+
+def _events(record: Record) -> list[tuple[float, str]]:
+    """Events with their times: the plant's modes after the first, and the record's notes."""
+    changes = [(change.t, f"the plant is {change.words}") for change in record.changes[1:]]
+    return [*changes, *record.notes]
+
+
+def _verdict_card(verdict: Verdict, marks: Sequence[Mark], stopped: Sequence[Span]) -> Card | None:
+    """The signals of an assertion with what is allowed; those beyond it, or the one that came nearest."""
+    of_it = [one for one in verdict.signals if len(one.t)]
+    if verdict.passed:
+        of_it = [one for one in of_it if one.name == verdict.subject][:1] or of_it[:1]
+    of_it.sort(key=lambda one: one.name != verdict.subject)
+    if not of_it:
+        return None
+    found = [_chart(one, verdict, marks, stopped) for one in of_it[:_SHOWN]]
+    title = f"{verdict.what}: {'held' if verdict.passed else 'broken'}"
+    if verdict.shown != verdict.what:
+        title += f" (the curve is {verdict.shown})"
+    return Card(title, found, f"allowed {verdict.allowed}" if verdict.allowed else "")
+
+
+def _chart(signal: Signal, verdict: Verdict, marks: Sequence[Mark], stopped: Sequence[Span]) -> Chart:
+    """A signal in a unit that suits its size, the limits in the same. Red is outside the limits; grey is without
+    command, where a signal that compares with the reference has no value.
+    """
+    sizes = np.abs(signal.values[np.isfinite(signal.values)])
+    largest = float(sizes.max(initial=0.0))
+    factor, letter = prefix(largest) if signal.unit else (1.0, "")
+    limits = [limit for limit in (verdict.lower, verdict.upper) if math.isfinite(limit)]
+    near = [limit for limit in limits if largest >= _NEAR * abs(limit)]
+    spans: list[Span] = []
+    if limits:
+        outside = ~((signal.values >= verdict.lower) & (signal.values <= verdict.upper))
+        for begin, end in stopped:
+            outside &= ~(np.isnan(signal.values) & (signal.t >= begin) & (signal.t <= end))
+        spans = spans_of(signal.t, outside, join_s=_JOIN_S)
+    unit = f"{letter}{signal.unit}"
+    drawn = [Mark(factor * limit, sized(factor * limit, unit)) for limit in near]
+    name = signal.name or verdict.shown
+    label = f"{name} [{unit}]" if signal.unit else name
+    line = Line(verdict.shown, factor * signal.values, "error")
+    return Chart(signal.t, [line], label, marks=[*drawn, *marks], bands=stopped, alarms=spans)
+
+
+def _motion(record: Record, marks: Sequence[Mark], stopped: Sequence[Span]) -> list[Card]:
+    """Position with the reference, the error and the effort of each joint that has one of each."""
+    cards = []
+    for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
+        if error.name not in record.groups["position"].names:
+            continue
+        position, reference = (record.signal(kind, error.name) for kind in ("position", "reference"))
+        lines = [Line("reference", reference.values, "reference"), Line("position", position.values)]
+        if "measured" in record.groups:
+            measured = record.signal("measured", error.name)
+            if not np.array_equal(measured.values, position.values):
+                lines.append(Line("as the controller saw it", measured.values, "second"))
+        charts = [Chart(record.t, lines, f"position [{position.unit}]", marks=list(marks), bands=stopped)]
+        for signal, role in ((error, "error"), (effort, "effort")):
+            factor, letter = prefix(_largest(signal.values))
+            label = f"{role} [{letter}{signal.unit}]"
+            line = Line(role, factor * signal.values, "error" if role == "error" else "effort")
+            charts.append(Chart(record.t, [line], label, bands=stopped, height=110))
+        cards.append(Card(error.name, charts))
+    return cards
+
+
+def _marks(run: Run) -> list[Mark]:
+    """When faults begin and end."""
+    marks = []
+    for fault in run.faults:
+        name = type(fault).__name__
+        if fault.from_s > 0.0:
+            marks.append(Mark(fault.from_s, name, "x"))
+        if math.isfinite(fault.until_s):
+            marks.append(Mark(fault.until_s, f"end of {name}", "x"))
+    return marks
+
+
+def _words(fault: Any) -> str:
+    """A fault as source text, without arguments that have their defaults."""
+    fields = [(field.name, getattr(fault, field.name), field.default) for field in dataclasses.fields(fault)]
+    said = [f"{name}={value!r}" for name, value, default in fields if value != default]
+    return f"{type(fault).__name__}({', '.join(said)})"
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
+def _shifted(html: str, offset: int) -> str:
+    """The places of charts, whose numbers count from 0 in each run, as they count on the page."""
+    return re.sub(r'data-chart="(\d+)"', lambda found: f'data-chart="{int(found[1]) + offset}"', html)
+
+
+def _short(test: str) -> str:
+    return test.rpartition("::")[2]
+
+
+def _class(outcome: str) -> str:
+    return _OUTCOMES.get(outcome, "bad")
+
+
+def _red(good: bool) -> str:
+    return "" if good else " bad"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """REQ-2 before REQ-12."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
