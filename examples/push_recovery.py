@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from dyn_service import Robot, Wrench
-from dyn_service.control.closed_loop import ClosedLoop
+from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.graph.nodes.controllers.collision_stop import NODE, CollisionStopParameters
 from dyn_service.graph.nodes.controllers.law_spec import commander
 from dyn_service.graph.nodes.plant.factory import make_plant

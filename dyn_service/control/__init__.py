@@ -5,7 +5,7 @@
 - `trajectory.py`: reference trajectories: multi-sine, point to point, piecewise polynomials
 - `joint_goals.py`: plans `JointTrajectory` goals; their tolerances
 - `controller.py`: a controller without its process: due times, reference, arming, commands
-- `closed_loop.py`: a plant and its controller in lockstep
+- `dry_run.py`: a plant and its controller in lockstep
 - `dry_run.py`: a law against a simulated robot, without a plant's safety
 - `joint_states.py`: robot states to and from ROS messages
 - `gains.py`: checks of gains per joint; modal damping

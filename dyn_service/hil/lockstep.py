@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dyn_service.api.queries import RobotQueries, Wrench
-from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.controller import Commander
+from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.law_spec import commander

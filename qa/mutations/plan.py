@@ -36,7 +36,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/plant/plant.py",
         "control/plant/safety.py",
         "control/plant/simulated.py",
-        "control/closed_loop.py",
+        "control/dry_run.py",
         "control/command.py",
         "control/controller.py",
         "control/plant/drive.py",
@@ -72,7 +72,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/laws/gravity_compensation.py",
         "control/joint_goals.py",
         "control/laws/trajectory_following.py",
-        "control/dry_run.py",
         "control/trajectory.py",
         "control/laws/joint_impedance.py",
         "control/law.py",
@@ -313,7 +312,11 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/graph/nodes/test_plant_services.py",
         "tests/oracle/test_contact_wrenches.py",
     ),
-    "control/closed_loop.py": ("tests/control/test_closed_loop.py",),
+    "control/dry_run.py": (
+        "tests/control/test_closed_loop.py",
+        "tests/control/test_law.py",
+        "tests/control/test_laws.py",
+    ),
     "control/command.py": (
         "tests/control/test_command_interfaces.py",
         "tests/control/test_arming.py",
@@ -344,7 +347,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/control/test_joint_goals.py",
         "tests/control/test_goal_tolerances.py",
     ),
-    "control/dry_run.py": ("tests/control/test_law.py", "tests/control/test_laws.py"),
     "control/trajectory.py": ("tests/control/test_trajectory.py", "tests/control/test_joint_goals.py"),
     "control/laws/admittance.py": _LAWS,
     "control/laws/cartesian_impedance.py": (

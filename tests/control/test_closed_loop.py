@@ -7,8 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.dry_run import dry_run
+from dyn_service.control.dry_run import ClosedLoop, dry_run
 from dyn_service.control.laws.gravity_compensation import GravityCompensation
 from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot

@@ -12,9 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.command import INTERFACES, Command, SetPoint
-from dyn_service.control.dry_run import dry_run
+from dyn_service.control.dry_run import ClosedLoop, dry_run
 from dyn_service.control.law import Law
 from dyn_service.control.plant.drive import BRAKING, SHARE, Drive, SetPoints
 from dyn_service.control.plant.hardware import Driver, DriverError

@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.closed_loop import ClosedLoop
-from dyn_service.control.dry_run import dry_run
+from dyn_service.control.dry_run import ClosedLoop, dry_run
 from dyn_service.control.joint_goals import GoalError, GoalTolerances, JointTolerance, Tolerances
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import BPoly, CubicHermiteSpline, CubicSpline
 
-from dyn_service.control.closed_loop import ClosedLoop
+from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.control.joint_goals import (
     GoalError,
     GoalJointsError,

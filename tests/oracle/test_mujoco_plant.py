@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Wrench
-from dyn_service.control.closed_loop import ClosedLoop
+from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, UnimplementedError
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters

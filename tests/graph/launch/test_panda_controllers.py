@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.controller import Commander
+from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.control.laws.collision_stop import CollisionError
 from dyn_service.control.plant.plant import Plant
 from dyn_service.engine.robot import Robot

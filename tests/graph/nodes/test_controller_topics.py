@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.closed_loop import ClosedLoop
 from dyn_service.control.controller import ReferenceTracker, controller_state, hold_maker
+from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.control.law import Law
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.controllers import (
