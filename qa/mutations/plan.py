@@ -65,7 +65,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "bags": ("graph/bags", "graph/dds"),
     "laws": (
         "control/laws/admittance.py",
-        "control/laws/cartesian_impedance.py",
+        "control/laws/joint_impedance.py",
         "control/laws/collision_stop.py",
         "control/laws/computed_torque.py",
         "control/gains.py",
@@ -73,7 +73,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/joint_goals.py",
         "control/laws/trajectory_following.py",
         "control/trajectory.py",
-        "control/laws/joint_impedance.py",
         "control/law.py",
         "control/laws/momentum_observer.py",
     ),
@@ -349,9 +348,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "control/trajectory.py": ("tests/control/test_trajectory.py", "tests/control/test_joint_goals.py"),
     "control/laws/admittance.py": _LAWS,
-    "control/laws/cartesian_impedance.py": (
+    "control/laws/joint_impedance.py": (
         "tests/control/test_laws_in_numbers.py",
         "tests/control/test_cartesian_impedance.py",
+        "tests/control/test_laws.py",
+        "tests/graph/launch/test_panda_controllers.py",
     ),
     "control/laws/collision_stop.py": _LAWS,
     "control/laws/computed_torque.py": (
@@ -366,7 +367,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/control/test_joint_goals.py",
         "tests/control/test_timed_goals.py",
     ),
-    "control/laws/joint_impedance.py": _LAWS,
     "control/law.py": ("tests/control/test_law.py",),
     "control/laws/momentum_observer.py": _LAWS,
     "hil/": ("tests/hil/test_checks.py", "tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),

@@ -8,7 +8,7 @@ from scipy.spatial.transform import Rotation
 
 from dyn_service.control.dry_run import dry_run
 from dyn_service.control.law import RobotState
-from dyn_service.control.laws.cartesian_impedance import CartesianImpedance, turn
+from dyn_service.control.laws.joint_impedance import CartesianImpedance, turn
 from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError

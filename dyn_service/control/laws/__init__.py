@@ -3,7 +3,7 @@
 - `computed_torque.py`: inverse dynamics with linear error feedback
 - `gravity_compensation.py`: floats, with damping
 - `joint_impedance.py`: springs and dampers at the joints
-- `cartesian_impedance.py`: a spring at a point of a link
+- `joint_impedance.py`: a spring at a point of a link
 - `admittance.py`: external torques move the reference
 - `collision_stop.py`: reacts to external torques above a threshold
 - `momentum_observer.py`: estimates external torques from the momenta
