@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.dry_run import ClosedLoop, dry_run
-from dyn_service.control.laws.gravity_compensation import GravityCompensation
+from dyn_service.control.laws.computed_torque import GravityCompensation
 from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError

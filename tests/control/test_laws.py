@@ -13,8 +13,7 @@ from dyn_service.control.gains import modal_damping, per_joint
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.laws.admittance import Admittance
 from dyn_service.control.laws.collision_stop import CollisionError, CollisionStop, thresholds
-from dyn_service.control.laws.computed_torque import ComputedTorque, gains
-from dyn_service.control.laws.gravity_compensation import GravityCompensation
+from dyn_service.control.laws.computed_torque import ComputedTorque, GravityCompensation, gains
 from dyn_service.control.laws.joint_impedance import JointImpedance
 from dyn_service.control.laws.momentum_observer import MomentumObserver
 from dyn_service.control.trajectory import MultiSine, Reference

@@ -1,7 +1,7 @@
 """Control laws, one per file.
 
 - `computed_torque.py`: inverse dynamics with linear error feedback
-- `gravity_compensation.py`: floats, with damping
+- `computed_torque.py`: floats, with damping
 - `joint_impedance.py`: springs and dampers at the joints
 - `joint_impedance.py`: a spring at a point of a link
 - `admittance.py`: external torques move the reference

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.gains import per_joint
 from dyn_service.control.law import EffortLaw, RobotState
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
@@ -53,3 +54,22 @@ def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: i
         raise InvalidArgumentError(f"natural_frequency must be positive, one number or {n}, and damping_ratio positive")
     omega = np.broadcast_to(omega, (n,)).copy()
     return omega * omega, 2.0 * damping_ratio * omega
+
+
+class GravityCompensation(EffortLaw):
+    """Compensates the weight, with damping c, 1/s.
+
+    Raises:
+        InvalidArgumentError: The damping is negative or not finite.
+    """
+
+    name = "gravity_compensation"
+
+    def __init__(self, model: RobotQueries, damping: float) -> None:
+        self.model = model
+        self.damping = float(per_joint("damping", damping, 1)[0])
+        self._rest = np.zeros(model.configuration.nv)
+
+    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
+        """The efforts; the reference is not used. Query: `inverse_dynamics` at rest."""
+        return self.model.inverse_dynamics(state.q, self._rest, -self.damping * state.v)

@@ -7,8 +7,7 @@ import msgspec
 from dyn_service.api.queries import RobotQueries
 from dyn_service.control.law import EffortLaw
 from dyn_service.control.laws.collision_stop import Action, CollisionStop, thresholds
-from dyn_service.control.laws.computed_torque import ComputedTorque, gains
-from dyn_service.control.laws.gravity_compensation import GravityCompensation
+from dyn_service.control.laws.computed_torque import ComputedTorque, GravityCompensation, gains
 from dyn_service.control.laws.joint_impedance import JointImpedance
 from dyn_service.control.laws.momentum_observer import MomentumObserver
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind

@@ -1,11 +1,11 @@
-"""The gravity compensation controller: see `control/laws/gravity_compensation.py`."""
+"""The gravity compensation controller: see `control/laws/computed_torque.py`."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.control.laws.gravity_compensation import GravityCompensation
+from dyn_service.control.laws.computed_torque import GravityCompensation
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
 from dyn_service.support.parameter_descriptions import settable
