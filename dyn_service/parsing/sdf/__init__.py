@@ -2,6 +2,5 @@
 
 reader  models, links, inertias, includes
 frames  poses relative to named frames
-joints  joints
 values  values of elements
 """
