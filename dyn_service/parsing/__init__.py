@@ -14,7 +14,6 @@ shapes           visual and collision shapes
 solids           volumes and inertias of solid bodies
 structure        checks that links and joints form one tree
 transmissions    gear ratios and rotor inertias of URDF
-warnings         plausibility checks: units, inertias, limits
 writing/         writers by format
 xacro            xacro files
 xml_elements     XML text -> elements with line numbers

@@ -245,7 +245,7 @@ def mass(value: float, place: Place) -> float:
 
 
 def inertia_of_moments(moments: Sequence[float]) -> Matrix:
-    """Returns the inertia (3, 3) of ixx, ixy, ixz, iyy, iyz, izz. `warnings.py` checks whether it is physically
+    """Returns the inertia (3, 3) of ixx, ixy, ixz, iyy, iyz, izz. `structure.py` checks whether it is physically
     possible.
     """
     xx, xy, xz, yy, yz, zz = moments

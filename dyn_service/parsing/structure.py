@@ -17,14 +17,21 @@ tree, it is added as a link without mass, with a note.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TypeVar
 
+import numpy as np
+
 from dyn_service.errors import UrdfError
-from dyn_service.model.description import Description, Joint, Link, Note
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import FIXED_ROOT, Description, Inertial, Joint, Link, Mimic, Note, outward
+from dyn_service.model.inertia import principal_moments
+from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing.places import Faults, Place, counted, listed, named, quoted
-from dyn_service.parsing.warnings import doubts
 from dyn_service.support.suggestions import did_you_mean
 
 WORLD = "world"
@@ -204,3 +211,462 @@ def _cycle_path(names: list[str]) -> str:
     if len(names) > LONGEST_CYCLE:
         shown.append(f"({len(names) - LONGEST_CYCLE} more)")
     return " -> ".join([*shown, quoted(names[0])])
+
+
+MOMENTS = 1e-3
+"""Tolerance of the inertia conditions relative to the largest principal moment: files have moments with 3 digits."""
+LIGHTEST_KG = 1e-6
+HEAVIEST_LINK_KG = 1e5
+FARTHEST_COM_M = 10.0
+
+
+def doubts(description: Description) -> list[Note]:
+    """Returns the warnings: inertias by link, moving links without mass, fixed base, units, joints."""
+    sizes = measure(description)
+    units = unit_notes(description, sizes)
+    # One unit mistake is one note, not one per link.
+    links = [] if units else size_notes(description, sizes)
+    return [
+        *_inertials(description, plausible=not units),
+        *_massless(description),
+        *walking_notes(description),
+        *units,
+        *links,
+        *_joints(description),
+        *limit_notes(description, sizes),
+    ]
+
+
+def _link(description: Description, link: Link) -> Place:
+    return Place(description.source, named("link", link.name), link.line)
+
+
+def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
+    """Warns about inertias. plausible: the robot's units are plausible, so that single links can be checked."""
+    told = {note.line for note in description.notes if note.kind == "defaulted" and note.line}
+    for link in description.links:
+        by_default = link.line in told and link.inertial is not None and is_stand_in(link.inertial)
+        if link.inertial is not None and not by_default:  # the reader has a note on it
+            for text in _inertial(link.inertial, plausible=plausible):
+                yield _link(description, link).note("doubted", text)
+
+
+def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
+    mass, inertia = inertial.mass, inertial.inertia
+    scale = float(np.abs(inertia).max())
+    if is_stand_in(inertial):
+        yield (
+            "mass 1 kg and unit inertia at the link's origin is the default of urdfpy and urchin for links "
+            "without <inertial>; if this link has none, read the file itself"
+        )
+        return
+    if 0.0 < mass < LIGHTEST_KG:
+        yield f"mass {mass:g} kg is less than {LIGHTEST_KG:g} kg"
+    if plausible and mass > HEAVIEST_LINK_KG:
+        yield f"mass {mass:g} kg is more than {HEAVIEST_LINK_KG:g} kg"
+    distance = math.hypot(*inertial.com)
+    if plausible and mass > 0.0 and distance > FARTHEST_COM_M:
+        yield f"the centre of mass is {distance:g} m from the link's origin"
+    gyration = math.sqrt(scale) / math.sqrt(mass) if mass > 0.0 else math.inf
+    if mass > 0.0 and gyration < FAINT_GYRATION_M:
+        yield f"mass {mass:g} kg and no inertia: a point mass"
+    elif scale > 0.0:
+        yield from _moments(inertial, scale)
+        if mass == 0.0:
+            yield "inertia without mass"
+        elif plausible and gyration > WIDEST_GYRATION_M:
+            yield f"the radius of gyration is {gyration:.3g} m: too much inertia for {mass:g} kg"
+
+
+def _moments(inertial: Inertial, scale: float) -> Iterator[str]:
+    # Scaled, so that nothing overflows.
+    a, b, c = principal_moments(inertial.inertia / scale).tolist()
+    moments = ", ".join(f"{moment * scale:.4g}" for moment in (a, b, c))
+    if a < -MOMENTS * c:
+        yield f"no body has these principal moments: one of {moments} kg m^2 is negative"
+    elif a + b < c * (1.0 - MOMENTS):
+        yield f"no body has these principal moments: of {moments} kg m^2 the largest exceeds the others' sum"
+
+
+def _massless(description: Description) -> Iterator[Note]:
+    """Warns about movable joints whose body (the child link and links fixed to it) has no mass."""
+    inboard = {joint.child: joint for joint in description.joints}
+    order = outward(description)
+    welded = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
+    beyond = dict(welded)
+    for name in reversed(order):
+        if name in inboard:
+            joint = inboard[name]
+            beyond[joint.parent] += beyond[name]
+            if not joint.moves.nv:
+                welded[joint.parent] += welded[name]
+    links = {link.name: link for link in description.links}
+    for name in order:
+        if links[name].between and beyond[name]:
+            continue  # the importer added it
+        if name in inboard and inboard[name].moves.nv and welded[name] == 0.0:
+            mover = quoted(inboard[name].name)
+            if beyond[name] == 0.0:
+                text = f"joint {mover} moves no mass: forward dynamics is undefined"
+            else:
+                text = f"joint {mover} moves this link, and neither it nor the links welded to it have mass"
+            yield _link(description, links[name]).note("doubted", text)
+
+
+def _joints(description: Description) -> Iterator[Note]:
+    moves = {joint.name: joint.moves for joint in description.joints}
+    for joint in description.joints:
+        if joint.moves.nv:
+            place = Place(description.source, named("joint", joint.name), joint.line)
+            for text in _joint(joint):
+                yield place.note("doubted", text)
+            if joint.mimic is not None:
+                for text in _followed(joint.mimic, moves):
+                    yield place.note("doubted", text)
+
+
+def _followed(mimic: Mimic, moves: Mapping[str, Moves]) -> Iterator[str]:
+    leader = moves.get(mimic.joint)
+    if leader is None or not leader.nv:
+        why = "which the robot does not have" if leader is None else "which is fixed"
+        yield f"mimics joint {quoted(mimic.joint)}, {why}: the mimic is ignored"
+    elif mimic.multiplier == 0.0:
+        yield f"mimics joint {quoted(mimic.joint)} with multiplier 0: it does not move"
+
+
+def _joint(joint: Joint) -> Iterator[str]:
+    limit = joint.limit
+    if joint.damping < 0.0:
+        yield f"damping {joint.damping:g} is negative: it adds energy to the joint"
+    if joint.friction < 0.0:
+        yield f"friction {joint.friction:g} is negative: it adds energy to the joint"
+    if limit is None:
+        return
+    turns_on = joint.moves.nv == 1 and not joint.moves.ranged
+    if limit.lower is not None and limit.upper is not None and not turns_on:
+        if limit.lower > limit.upper:
+            yield f"lower limit {limit.lower:g} is above upper limit {limit.upper:g}"
+        elif limit.lower == limit.upper:
+            yield f"lower and upper limit are both {limit.lower:g}: the joint cannot move"
+    bounds = {"effort": limit.effort, "velocity": limit.velocity}
+    for what, value in bounds.items():
+        if value is not None and value < 0.0:
+            yield f"{what} limit {value:g} is negative"
+    zero = [what for what, value in bounds.items() if value == 0.0]
+    if zero and joint.mimic is None:  # limits of mimic joints are ignored
+        yield f"{' and '.join(zero)} limit 0: the joint cannot move; if it is unlimited, remove the limit"
+
+
+TWO_TURNS = 4.0 * math.pi
+"""rad; largest range of joints with stops: +-2 pi for wrists, twice that with a cable drum."""
+WHOLE_TURNS = 5e-3
+"""rad; a limit this close to a multiple of pi is in rad. Of whole degrees, only 355 is this close."""
+MOST_DEGREES = 720.0
+"""Beyond two turns in degrees, limits are placeholders for unlimited (1e3, 1e16)."""
+LONG_M = 10.0
+"""A distance that lengths in millimetres exceed in any machine, and lengths in metres in few."""
+FAR_TRAVEL = 10.0
+"""Plausible travel of a prismatic joint relative to the robot's longest distance; a unit mistake gives 1e3."""
+FARTHEST_TRAVEL_M = 1e4
+"""Travel from which a limit is a placeholder for unlimited."""
+THIN_KG_M3 = 1e-2
+"""kg/m^3, a hundredth of air. Real links have 1 to 1e4 in cubes of their length; in millimetres and kg 1e-9 of that, in
+millimetres and grams 1e-6. A crane boom of 40 m and 1 t has 0.016."""
+HEAVY_KG = 100.0
+HEAVIEST_ROBOT_KG = 1e8
+"""Range of total masses of robots of 0.1 kg to 100 t, if given in grams."""
+STEEL_KG_M3 = 7850.0
+OSMIUM_KG_M3 = 22590.0
+BALL = 1.6
+"""Radius of a ball relative to its radius of gyration, sqrt(5/2)."""
+WIDE = 5.0
+"""Threshold of radii of gyration relative to distances: geometric mean of 2.5 (plausible) and 10 (a third of 31)."""
+WIDEST_GYRATION_M = 10.0
+"""Above this, moments are not in kg m^2, independent of distances."""
+SMALLEST_SHARE = 0.1
+"""Relative to the robot's largest distance; smaller distances say nothing about a body's size."""
+FAINT_GYRATION_M = 1e-6
+"""Below this, moments are those of a point mass."""
+FAINT_SHARE = 1e-6
+"""Relative to the robot's mass; lighter links have placeholder masses."""
+
+
+@dataclass
+class _Body:
+    """Links connected by fixed joints: the distance to the parent body, joints and centres of mass in its frame."""
+
+    inboard: float
+    joints: list[Vector]
+    centres: list[Vector] = field(default_factory=list)
+
+    def apart(self) -> float:
+        """The longest distance between joints."""
+        return max(self.inboard, _spread(self.joints))
+
+    def extent(self) -> float:
+        """The longest distance between joints and centres of mass."""
+        return max(self.inboard, _spread([np.zeros(3), *self.joints, *self.centres]))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a robot estimated from distances, m.
+
+    own: per link with mass, the longest distance between its frame, its joints and its centre of mass. longest: the
+    longest of these. body: per link, the extent of its body. apart: the longest distance between two joints.
+    """
+
+    own: dict[str, float]
+    body: dict[str, float]
+    longest: float
+    apart: float
+
+
+def unit_notes(description: Description, sizes: Sizes) -> list[Note]:
+    """Warns about the units of lengths and masses."""
+    return [*_lengths(description, sizes), *_masses(description, sizes)]
+
+
+def size_notes(description: Description, sizes: Sizes) -> list[Note]:
+    """Warns about the moments of inertia of each link."""
+    return list(_gyrations(description, sizes))
+
+
+def limit_notes(description: Description, sizes: Sizes) -> list[Note]:
+    """Warns about the units of the limits of each joint."""
+    return list(_limits(description, sizes))
+
+
+def measure(description: Description) -> Sizes:
+    """Returns the sizes of a robot."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _measure(description)
+
+
+def _measure(description: Description) -> Sizes:
+    inboard = {joint.child: joint for joint in description.joints}
+    outboard: dict[str, list[Joint]] = {link.name: [] for link in description.links}
+    for joint in description.joints:
+        outboard[joint.parent].append(joint)
+    links = {link.name: link for link in description.links}
+    own: dict[str, float] = {}
+    placed: dict[str, tuple[_Body, Matrix, Vector]] = {}
+    for name in outward(description):
+        inbound = inboard.get(name)
+        if inbound is None:
+            body, rotation, origin = _Body(0.0, []), np.eye(3), np.zeros(3)
+        elif not inbound.moves.nv:
+            body, R, p = placed[inbound.parent]
+            rotation, origin = R @ inbound.rotation, p + R @ inbound.xyz
+        else:
+            # The distance from the world says nothing about a robot's size.
+            placing = inbound.parent not in inboard and inbound.parent not in own
+            distance = 0.0 if placing else _length(inbound.xyz)
+            body, rotation, origin = _Body(distance, [np.zeros(3)]), np.eye(3), np.zeros(3)
+        placed[name] = (body, rotation, origin)
+        points = [joint.xyz for joint in outboard[name]]
+        body.joints += [origin + rotation @ joint.xyz for joint in outboard[name] if joint.moves.nv]
+        inertial = links[name].inertial
+        if inertial is not None and inertial.mass > 0.0:
+            body.centres.append(origin + rotation @ inertial.com)
+            own[name] = max(map(_length, [*points, inertial.com]))
+    bodies = {name: body.extent() for name, (body, _, _) in placed.items()}
+    apart = max(body.apart() for body, _, _ in placed.values())
+    return Sizes(own, bodies, max(own.values(), default=0.0), apart)
+
+
+def _lengths(description: Description, sizes: Sizes) -> Iterator[Note]:
+    """Warns about lengths in millimetres."""
+    if not LONG_M < sizes.apart < math.inf:
+        return
+    massive = list(_massive(description))
+    total = sum(inertial.mass for _, inertial in massive)
+    thin = sum(inertial.mass for link, inertial in massive if inertial.mass < THIN_KG_M3 * _cube(link, inertial, sizes))
+    if thin > total / 2.0:
+        link, _ = max(massive, key=lambda one: sizes.own[one[0].name])
+        text = (
+            f"its joints or centre of mass are up to {sizes.own[link.name]:g} m away, probably given in millimetres: "
+            f"at such lengths most of the robot's {total:g} kg would be thinner than air"
+        )
+        yield _link(description, link).note("doubted", text)
+
+
+def _masses(description: Description, sizes: Sizes) -> Iterator[Note]:
+    """Warns about masses in grams."""
+    massive = list(_massive(description))
+    total = sum(inertial.mass for _, inertial in massive)
+    dense = sum(
+        inertial.mass for link, inertial in massive if inertial.mass > STEEL_KG_M3 * _cube(link, inertial, sizes)
+    )
+    if HEAVY_KG <= total <= HEAVIEST_ROBOT_KG and dense > total / 2.0:
+        link, inertial = max(massive, key=lambda one: one[1].mass)
+        text = (
+            f"mass {inertial.mass:g} kg is probably given in grams: most of the robot's {total:g} kg is in links that "
+            "would be denser than solid steel"
+        )
+        yield _link(description, link).note("doubted", text)
+
+
+def _gyrations(description: Description, sizes: Sizes) -> Iterator[Note]:
+    """Warns about moments of inertia that are impossible for the mass or the size."""
+    total = sum(inertial.mass for _, inertial in _massive(description))
+    for link, inertial in _massive(description):
+        k = _gyration(inertial)
+        size = max(sizes.body[link.name], SMALLEST_SHARE * (sizes.longest or sizes.apart))
+        # A centre of mass may be close to its link's frame: without distances between joints, the size is unknown.
+        known = sizes.apart > 0.0
+        if k < FAINT_GYRATION_M or inertial.mass < FAINT_SHARE * total or is_stand_in(inertial):
+            continue
+        if known and WIDE * size < k <= WIDEST_GYRATION_M:
+            text = (
+                f"the radius of gyration is {k:.3g} m, {k / size:.3g} times the {size:.3g} m between the joints and "
+                f"centres of mass about it: too much inertia for {inertial.mass:g} kg"
+            )
+            yield _link(description, link).note("doubted", text)
+        density = _least_density(inertial)
+        if density > OSMIUM_KG_M3:
+            text = (
+                f"too little inertia for {inertial.mass:g} kg: even a ball would need {density:.3g} kg/m^3, and the "
+                f"densest matter has {OSMIUM_KG_M3:g}"
+            )
+            yield _link(description, link).note("doubted", text)
+
+
+def _limits(description: Description, sizes: Sizes) -> Iterator[Note]:
+    carried = _carried(description)
+    total = sum(inertial.mass for _, inertial in _massive(description))
+    for joint in description.joints:
+        bounds = [] if joint.limit is None else [x for x in (joint.limit.lower, joint.limit.upper) if x is not None]
+        place = Place(description.source, named("joint", joint.name), joint.line)
+        stops = joint.moves.ranged
+        if stops and all(joint.moves.angles) and any(map(_reads_like_degrees, bounds)):
+            turns = max(map(abs, bounds)) / (2.0 * math.pi)
+            shown = " and ".join(f"{bound:g}" for bound in bounds)
+            text = f"limits {shown} rad are" if len(bounds) > 1 else f"limit {shown} rad is"
+            yield place.note("doubted", f"{text} probably in degrees: {turns:.3g} turns")
+        if stops and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
+            travel = max(map(abs, bounds))
+            # A sliding base carries most of the robot and may travel far; a link of an arm does not.
+            slides = carried[joint.child] < total / 2.0
+            if slides and LONG_M < travel < FARTHEST_TRAVEL_M and travel > FAR_TRAVEL * sizes.longest:
+                text = (
+                    f"travels up to {travel:g} m, probably given in millimetres: no distance within a link is more "
+                    f"than {sizes.longest:.3g} m"
+                )
+                yield place.note("doubted", text)
+
+
+def _reads_like_degrees(bound: float) -> bool:
+    size = abs(bound)
+    if not TWO_TURNS * 1.001 < size <= MOST_DEGREES:
+        return False
+    # 100 is a common placeholder for unlimited.
+    return size != 100.0 and abs(size - math.pi * round(size / math.pi)) > WHOLE_TURNS
+
+
+def _carried(description: Description) -> dict[str, float]:
+    """Returns the mass of each link with its branch, kg."""
+    inboard = {joint.child: joint for joint in description.joints}
+    mass = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
+    for name in reversed(outward(description)):
+        if name in inboard:
+            mass[inboard[name].parent] += mass[name]
+    return mass
+
+
+def _massive(description: Description) -> Iterator[tuple[Link, Inertial]]:
+    for link in description.links:
+        if link.inertial is not None and link.inertial.mass > 0.0:
+            yield link, link.inertial
+
+
+def _cube(link: Link, inertial: Inertial, sizes: Sizes) -> float:
+    """Returns the volume of a cube with the link's length, m^3."""
+    length = max(sizes.own[link.name], BALL * _gyration(inertial))
+    return length * length * length
+
+
+def is_stand_in(inertial: Inertial) -> bool:
+    """Returns whether the inertial is the default of urdfpy and urchin for a missing `<inertial>`."""
+    return (
+        inertial.mass == 1.0
+        and not inertial.com.any()
+        and np.array_equal(inertial.inertia, np.eye(3))
+        and np.array_equal(inertial.rotation, np.eye(3))
+    )
+
+
+def _gyration(inertial: Inertial) -> float:
+    """Returns the radius of gyration for the largest moment, m, within a factor of 3, from matrix entries."""
+    return math.sqrt(float(np.abs(inertial.inertia).max())) / math.sqrt(inertial.mass)
+
+
+def _least_density(inertial: Inertial) -> float:
+    """Returns the density of the ball with this mass and trace of inertia, kg/m^3, the least possible maximum
+    density.
+    """
+    trace = sum(np.diag(inertial.inertia).tolist())
+    if trace <= 0.0:
+        return 0.0
+    radius = math.sqrt(trace / 1.2) / math.sqrt(inertial.mass)
+    volume = 4.0 / 3.0 * math.pi * radius * radius * radius
+    return inertial.mass / volume if volume > 0.0 else math.inf
+
+
+def _spread(points: list[Vector]) -> float:
+    """Returns the diagonal of the bounding box of the points, m."""
+    return _length(np.ptp(np.array(points), axis=0)) if points else 0.0
+
+
+def _length(vector: Vector) -> float:
+    return math.hypot(*vector)
+
+
+FEWEST_LEGS = 2
+FEWEST_TURNS = 2
+"""Minimum number of revolute joints between trunk and foot: hip and knee."""
+# Whole words: `sole` is in TorsoLeft, `foot` in base_footprint. Not `leg`, which tables have, nor `hip`.
+_WORDS = frozenset(
+    {"foot", "feet", "ankle", "sole", "toe", "toes", "heel", "shank", "shin", "calf", "tibia", "paw", "hoof", "knee"}
+)
+_ENDINGS = ("foot", "ankle", "shank", "tibia", "knee", "lowerleg")
+_WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def walking_notes(description: Description) -> list[Note]:
+    """Warns if the robot has legs and its base is fixed; the place is the root link."""
+    inboard = {joint.child: joint for joint in description.joints}
+    order = outward(description)
+    # For each link, the last revolute joint on its path, by child link, and their number.
+    turned: dict[str, str] = {order[0]: ""}
+    turns: dict[str, float] = {order[0]: 0}
+    feet: dict[str, str] = {}
+    for name in order[1:]:
+        joint = inboard[name]
+        turning = joint.moves.angles == (True,)
+        turned[name] = name if turning else turned[joint.parent]
+        lets_go = any(joint.moves.shifts) and not turns[joint.parent]  # the trunk's own joint, in the file
+        turns[name] = -math.inf if lets_go else turns[joint.parent] + turning
+        if turns[name] >= FEWEST_TURNS and _is_of_a_leg(name):
+            feet.setdefault(turned[name], name)
+    # Knee, ankle and foot belong to one leg: only the outermost counts.
+    above: set[str] = set()
+    for name in reversed(order[1:]):
+        if name in feet or name in above:
+            above.add(inboard[name].parent)
+    legs = [link for link in feet if link not in above]
+    if len(legs) < FEWEST_LEGS:
+        return []
+    ends = listed([feet[link] for link in legs], 4)
+    text = (
+        f"the robot has {counted(len(legs), 'leg')} ({ends}), and this link, its root, {FIXED_ROOT}: "
+        'if the robot moves freely, read it with root="floating"'
+    )
+    line = next(link.line for link in description.links if link.name == order[0])
+    return [Place(description.source, named("link", order[0]), line).note("doubted", text)]
+
+
+def _is_of_a_leg(link: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(link)]
+    pairs = [one + other for one, other in pairwise(words)]
+    return any(word in _WORDS or word.endswith(_ENDINGS) for word in (*words, *pairs))

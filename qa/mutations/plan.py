@@ -230,13 +230,14 @@ STAGES: dict[str, tuple[str, ...]] = {
     "model/mimic.py": ("tests/model/test_mimic.py",),
     "parsing/joint_files.py": ("tests/parsing/test_joint_files.py",),
     "parsing/transmissions.py": ("tests/parsing/test_joint_files.py", *_READING),
-    "parsing/warnings.py": (
+    "parsing/structure.py": (
         "tests/parsing/urdf/test_warnings.py",
         "tests/parsing/urdf/test_units.py",
         "tests/parsing/urdf/test_reading.py",
         "tests/parsing/urdf/test_faults.py",
         "tests/parsing/urdf/test_habits.py",
         "tests/parsing/test_report.py",
+        "tests/parsing/urdf/test_loaded_objects.py",
     ),
     "model/inertia.py": (
         "tests/model/test_inertia.py",
@@ -401,7 +402,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     "graph/dds/": ("tests/graph/test_dds.py", "tests/graph/nodes/test_ros2_bridge.py"),
     "engine/overlay.py": _OVERLAYS,
     "engine/overlaid.py": _OVERLAYS,
-    "parsing/structure.py": (*_READING, "tests/parsing/urdf/test_loaded_objects.py"),
     "parsing/xml_elements.py": (
         "tests/parsing/urdf/test_habits.py",
         "tests/parsing/urdf/test_reading.py",

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyn_service.model.description import Description
+from dyn_service.parsing.structure import doubts
 from dyn_service.parsing.urdf.reader import read, read_text
-from dyn_service.parsing.warnings import doubts
 from tests.oracle.example_robots import SUPPORTED, path_of
 
 OURS = sorted(str(path) for path in Path("urdf").glob("*.urdf"))
