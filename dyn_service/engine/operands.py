@@ -12,7 +12,7 @@ from dyn_service.api.queries import Array
 from dyn_service.api.spec import Spec
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.kernels.signature import Signature
-from dyn_service.parsing.places import counted
+from dyn_service.parsing.quantities import counted
 
 
 def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: int) -> Array:

@@ -6,7 +6,6 @@ includes         XML that includes other files
 joint_chains     several joints of one body as links and joints
 joint_files      YAML files with passive parameters of joints
 mjcf/ sdf/ urdf/ readers by format
-places           locations in a source, for errors and notes
 pose             frames and their representations in files
 quantities       checked numbers
 report           the report of an import

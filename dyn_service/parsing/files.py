@@ -22,7 +22,7 @@ from dyn_service.model.mimic import unled
 from dyn_service.parsing import xacro
 from dyn_service.parsing.joint_files import with_joint_file
 from dyn_service.parsing.mjcf import reader as mjcf
-from dyn_service.parsing.places import shown_path
+from dyn_service.parsing.quantities import shown_path
 from dyn_service.parsing.sdf import reader as sdf
 from dyn_service.parsing.urdf import reader as urdf
 from dyn_service.parsing.xml_elements import BEFORE_XML, ReadLimits, decode, load

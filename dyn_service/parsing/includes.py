@@ -19,7 +19,7 @@ from dyn_service.errors import (
     UrdfError,
 )
 from dyn_service.model.description import Note
-from dyn_service.parsing.places import NoteKind, Place, quoted, shown_path
+from dyn_service.parsing.quantities import NoteKind, Place, quoted, shown_path
 from dyn_service.parsing.xml_elements import Element, ReadLimits, load, parse
 
 MOST_FILES = 100

@@ -14,9 +14,8 @@ import numpy as np
 
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Joint, Link
-from dyn_service.parsing.places import Place, named
 from dyn_service.parsing.pose import Pose, about
-from dyn_service.parsing.quantities import X_AXIS
+from dyn_service.parsing.quantities import X_AXIS, Place, named
 
 
 class Names:

@@ -14,8 +14,8 @@ import numpy as np
 
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.parsing.includes import Elsewhere
-from dyn_service.parsing.places import Place, quoted
 from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.quantities import Place, quoted
 from dyn_service.support.optional import load
 
 MAX_BYTES = 256 << 20  # of all mesh files of a robot

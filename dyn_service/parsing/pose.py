@@ -10,7 +10,7 @@ import numpy as np
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.building import snapped
 from dyn_service.parsing import quantities
-from dyn_service.parsing.places import Place
+from dyn_service.parsing.quantities import Place
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from dyn_service.model.description import ROOT_JOINT, Description, Note, RootTyp
 from dyn_service.model.joints import FIXED, JOINT_TYPES
 from dyn_service.model.mimic import by_leader, followers, kept, rule
 from dyn_service.model.passive import widths
-from dyn_service.parsing.places import counted, listed
+from dyn_service.parsing.quantities import counted, listed
 from dyn_service.support.logs import printable
 
 KINDS = {

@@ -16,8 +16,7 @@ import numpy as np
 
 from dyn_service.errors import DynError
 from dyn_service.model.description import Shape
-from dyn_service.parsing.places import Place, quoted
-from dyn_service.parsing.quantities import decimals, rotation_of_quaternion, rotation_of_rpy
+from dyn_service.parsing.quantities import Place, decimals, quoted, rotation_of_quaternion, rotation_of_rpy
 from dyn_service.parsing.xml_elements import Element
 
 MESHES = (".stl", ".dae", ".obj", ".ply", ".glb", ".gltf")

@@ -31,7 +31,7 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import FIXED_ROOT, Description, Inertial, Joint, Link, Mimic, Note, outward
 from dyn_service.model.inertia import principal_moments
 from dyn_service.model.joints import Joint as Moves
-from dyn_service.parsing.places import Faults, Place, counted, listed, named, quoted
+from dyn_service.parsing.quantities import Faults, Place, counted, listed, named, quoted
 from dyn_service.support.suggestions import did_you_mean
 
 WORLD = "world"

@@ -22,7 +22,7 @@ from dyn_service.errors import UrdfError
 from dyn_service.model.description import Joint, Note
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
-from dyn_service.parsing.places import Place, named, quoted, unused
+from dyn_service.parsing.quantities import Place, named, quoted, unused
 from dyn_service.parsing.xml_elements import Element
 
 TAG = "transmission"

@@ -28,7 +28,7 @@ from defusedxml.expatreader import create_parser  # type: ignore[import-untyped,
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError
 from dyn_service.model.description import Note
-from dyn_service.parsing.places import NoteKind, Place, quoted, shown_path, unused
+from dyn_service.parsing.quantities import NoteKind, Place, quoted, shown_path, unused
 from dyn_service.support.suggestions import LIKENESS, closest
 
 BEFORE_XML = "\ufeff \t\r\n"

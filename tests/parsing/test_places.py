@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dyn_service.model.description import Joint, Limit, Link, Mimic, Note
-from dyn_service.parsing.places import LONGEST_QUOTE, Place, counted, listed, quoted, shown_path, unused
+from dyn_service.parsing.quantities import LONGEST_QUOTE, Place, counted, listed, quoted, shown_path, unused
 
 
 def test_a_place_goes_inwards() -> None:

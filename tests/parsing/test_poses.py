@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyn_service.parsing.places import Place
 from dyn_service.parsing.pose import Pose, about, of_quaternion, quaternion_of, rpy_of
-from dyn_service.parsing.quantities import rotation_of_rpy
+from dyn_service.parsing.quantities import Place, rotation_of_rpy
 
 RPY = [*np.random.default_rng(0).uniform(-np.pi, np.pi, (200, 3)) * [1.0, 0.5, 1.0], *np.eye(3) * np.pi, np.zeros(3)]
 LOCKED = [np.array([roll, np.pi / 2 * side, yaw]) for roll in (0.0, 0.7) for yaw in (0.0, -1.9) for side in (1, -1)]

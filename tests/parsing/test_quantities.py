@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Note
 from dyn_service.parsing import quantities
-from dyn_service.parsing.places import Place
+from dyn_service.parsing.quantities import Place
 
 HERE = Place("robot.urdf", "joint 'j' axis", 7)
 EXACT = 4e-16

@@ -18,8 +18,8 @@ from dyn_service.model.description import Inertial, Note, Shape
 from dyn_service.parsing import quantities
 from dyn_service.parsing.meshes import Meshes
 from dyn_service.parsing.mjcf.values import Settings, Values
-from dyn_service.parsing.places import Place
 from dyn_service.parsing.pose import Pose, turning_z_to
+from dyn_service.parsing.quantities import Place
 from dyn_service.parsing.solids import FIRST_HIDDEN, SHELLS, SIZES, SOLIDS, stretched, together
 
 LEAST = 1e-15

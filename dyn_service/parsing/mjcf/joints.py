@@ -17,8 +17,8 @@ from dyn_service.parsing import quantities
 from dyn_service.parsing.includes import place_of
 from dyn_service.parsing.joint_chains import Roots
 from dyn_service.parsing.mjcf.values import Classes, Settings, Values
-from dyn_service.parsing.places import Place, named, quoted, unused
 from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.quantities import Place, named, quoted, unused
 from dyn_service.parsing.xml_elements import Element, Unread
 from dyn_service.support.suggestions import did_you_mean
 

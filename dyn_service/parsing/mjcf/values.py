@@ -16,8 +16,8 @@ import numpy as np
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.parsing import quantities
-from dyn_service.parsing.places import Place, quoted
 from dyn_service.parsing.pose import Pose, about, of_quaternion, turning_z_to
+from dyn_service.parsing.quantities import Place, quoted
 from dyn_service.parsing.xml_elements import Element
 from dyn_service.support.suggestions import did_you_mean
 

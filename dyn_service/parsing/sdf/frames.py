@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dyn_service.errors import ResourceExhaustedError
-from dyn_service.parsing.places import Place, quoted
 from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.quantities import Place, quoted
 from dyn_service.parsing.structure import WORLD
 from dyn_service.support.suggestions import did_you_mean
 

@@ -11,8 +11,8 @@ from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Note
 from dyn_service.parsing import quantities
 from dyn_service.parsing.includes import place_of
-from dyn_service.parsing.places import Place, quoted
 from dyn_service.parsing.pose import Pose
+from dyn_service.parsing.quantities import Place, quoted
 from dyn_service.parsing.xml_elements import LONGEST_TEXT, Element
 
 INFINITE = 1e16

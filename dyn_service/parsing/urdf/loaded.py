@@ -25,7 +25,7 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import UNUSED_SHAPES, Description, Inertial, Joint, Limit, Link, Mimic, Note
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing import quantities
-from dyn_service.parsing.places import Faults, Place, counted, named, unused
+from dyn_service.parsing.quantities import Faults, Place, counted, named, unused
 from dyn_service.parsing.structure import assemble
 from dyn_service.parsing.transmissions import not_used
 

@@ -35,7 +35,7 @@ from dyn_service.model.description import (
 )
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing import quantities
-from dyn_service.parsing.places import Faults, Place, counted, named, quoted, shown_path, unused
+from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted, shown_path, unused
 from dyn_service.parsing.shapes import rgba_of, shapes_of
 from dyn_service.parsing.structure import assemble
 from dyn_service.parsing.transmissions import TAG as TRANSMISSION

@@ -22,7 +22,7 @@ from dyn_service.errors import (
     from_wire,
 )
 from dyn_service.parsing import xml_elements as markup
-from dyn_service.parsing.places import MOST_FAULTS
+from dyn_service.parsing.quantities import MOST_FAULTS
 from dyn_service.parsing.urdf.reader import ReadLimits, read, read_file, read_text
 
 LINKS = '<link name="base"/>\n<link name="arm"/>'
