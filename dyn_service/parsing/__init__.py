@@ -10,7 +10,6 @@ pose             frames and their representations in files
 quantities       checked numbers
 report           the report of an import
 shapes           visual and collision shapes
-solids           volumes and inertias of solid bodies
 structure        checks that links and joints form one tree
 transmissions    gear ratios and rotor inertias of URDF
 writing/         writers by format

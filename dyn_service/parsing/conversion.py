@@ -10,9 +10,8 @@ from pathlib import Path
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.model.description import UNUSED_SHAPES, Description, Note, Shape
 from dyn_service.parsing.files import URDF_ROOT, completed, read_file, root_of, source_text
-from dyn_service.parsing.meshes import FORMATS
 from dyn_service.parsing.mjcf.joints import ASSETS
-from dyn_service.parsing.shapes import mesh_file, without_capsules
+from dyn_service.parsing.shapes import FORMATS, mesh_file, without_capsules
 from dyn_service.parsing.writing import mjcf, sdf, urdf
 
 Writer = Callable[[Description], tuple[str, list[Note]]]

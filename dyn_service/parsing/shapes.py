@@ -5,19 +5,27 @@ A shape that cannot be read is kept with the reason: no number of the dynamics d
 
 from __future__ import annotations
 
+import io
+import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 
 from dyn_service.errors import DynError
-from dyn_service.model.description import Shape
+from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.description import Inertial, Shape
+from dyn_service.parsing.includes import Elsewhere
+from dyn_service.parsing.pose import Pose
 from dyn_service.parsing.quantities import Place, decimals, quoted, rotation_of_quaternion, rotation_of_rpy
 from dyn_service.parsing.xml_elements import Element
+from dyn_service.support.optional import load
 
 MESHES = (".stl", ".dae", ".obj", ".ply", ".glb", ".gltf")
 
@@ -116,3 +124,237 @@ def _packages(name: str, folder: Path) -> Iterator[Path]:
     spec = find_spec(name) if name.isidentifier() else None
     for home in spec.submodule_search_locations or () if spec is not None else ():
         yield Path(home)
+
+
+MAX_BYTES = 256 << 20  # of all mesh files of a robot
+FORMATS = (".stl", ".obj")  # MuJoCo reads both, and trimesh opens no other file for them
+_POLYGON = re.compile(rb"^f(?:[ \t]+[0-9/-]+){5}", re.MULTILINE)
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """A mesh of a robot file; `mode`, `position` and `rotation` are MJCF's `inertia`, `refpos` and `refquat`.
+
+    file: "" for a mesh without a file. capped: whether the number of vertices of its convex hull is limited.
+    """
+
+    file: str
+    place: Place
+    mode: str
+    scale: Vector
+    position: Vector = field(default_factory=lambda: np.zeros(3))
+    rotation: Matrix = field(default_factory=lambda: np.eye(3))
+    capped: bool = False
+
+
+class Meshes:
+    """The meshes of a robot, by name.
+
+    folder: the folder of the robot's file; None: no file is opened. inside: the folder of the meshes, relative to it.
+    """
+
+    def __init__(self, assets: Mapping[str, Mesh], folder: Path | None, inside: str = "") -> None:
+        self._inside = inside
+        self._assets, self._folder, self._left = assets, folder, MAX_BYTES
+        self._found: dict[str, tuple[float, Pose, Vector]] = {}
+
+    def file(self, name: str, place: Place) -> tuple[str, Pose, tuple[float, ...]]:
+        """Returns the path of a mesh relative to the robot's file, the pose of its frame in the geom's, and its scales.
+
+        Raises:
+            UrdfError: The mesh has no file, or its reference pose cannot be combined with its scales.
+        """
+        asset = self._assets.get(name)
+        if asset is None or not asset.file:
+            raise place.fault(f"the mesh {quoted(name)} has no file in <asset>")
+        turn, scale = asset.rotation, asset.scale
+        if (scale != scale[0]).any() and not np.array_equal(turn, np.eye(3)):
+            raise asset.place.fault("a refquat with different scales along the axes is not supported")
+        at = Pose(turn.T, -turn.T @ asset.position * scale)
+        return self._relative(asset.file, asset.place), at, tuple(scale.tolist())
+
+    def _relative(self, file: str, place: Place) -> str:
+        """Returns the path from the robot's file. Last, MuJoCo looks in the folder of the file that has the asset."""
+        inside = os.path.join(self._inside, file)
+        if self._folder is None or not isinstance(place, Elsewhere) or (self._folder / inside).is_file():
+            return inside
+        return os.path.join(os.path.relpath(Path(place.file).parent, self._folder), file)
+
+    def weighed(self, name: str, place: Place) -> tuple[float, Pose, Vector]:
+        """Returns volume, m^3 (area, m^2, for a shell), the frame of the principal axes, and moments per kilogram.
+
+        Raises:
+            UrdfError: There is no such mesh or file, or it has no volume.
+            MissingLibraryError: trimesh is not installed.
+        """
+        if name not in self._assets:
+            raise place.fault(f"there is no mesh {quoted(name)} in <asset>")
+        if name in self._found:
+            return self._found[name]
+        asset = self._assets[name]
+        mode = asset.mode
+        if mode == "convex" and asset.capped:
+            raise asset.place.fault("maxhullvert is not supported: add an <inertial> to its body")
+        mesh = self._mesh(asset.file, asset.place, mode)
+        corners = ((mesh.vertices - asset.position) @ asset.rotation * asset.scale)[mesh.faces]
+        areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2.0
+        com, count = areas @ corners.mean(axis=1) / max(areas.sum(), 1e-300), 3.0 if mode == "shell" else 4.0
+        for again in (False, True):  # from the centre of mass again: volumes of the legacy way differ
+            sides = corners - com
+            sizes = areas if mode == "shell" else np.linalg.det(sides) / 6.0
+            sizes = np.abs(sizes) if mode == "legacy" else sizes * np.sign(sizes.sum())
+            size, sums = float(sizes.sum()), sides.sum(axis=1)
+            if not size > 0.0:
+                raise asset.place.fault(
+                    "the mesh has no volume: add an <inertial> to its body, or set the shape's mass to 0"
+                )
+            com = com if again else com + sizes @ sums / count / size
+        squares = np.einsum("n,nki,nkj->ij", sizes, sides, sides) + np.einsum("n,ni,nj->ij", sizes, sums, sums)
+        squares /= count * (count + 1.0) * size
+        moments, axes = np.linalg.eigh(np.trace(squares) * np.eye(3) - squares)
+        axes[:, 2] *= np.linalg.det(axes)
+        return self._found.setdefault(name, (size, Pose(axes, com), moments))
+
+    def _mesh(self, file: str, place: Place, mode: str) -> Any:
+        """The `trimesh.Trimesh` of a file."""
+        if self._folder is None or "://" in file or Path(file).suffix.lower() not in FORMATS:
+            known = "a .stl or .obj file and a robot read from a file (not from text), or an <inertial>"
+            raise place.fault(f"a mass depends on the mesh {quoted(file)}: expected {known}")
+        trimesh, path = load("the mass of a mesh", "trimesh"), self._folder / self._relative(file, place)
+        if not path.is_file() or path.stat().st_size > self._left:
+            raise place.fault(f"there is no file {quoted(file)} in the mesh folder, or it has over {self._left} bytes")
+        self._left -= path.stat().st_size
+        try:
+            data = path.read_bytes()
+            mesh = trimesh.load(io.BytesIO(data), file_type=path.suffix[1:].lower(), force="mesh", process=False)
+            mesh.vertices = np.asarray(mesh.vertices, dtype=np.float32).astype(np.float64)  # as MuJoCo keeps them
+            mesh = mesh.convex_hull if mode == "convex" else mesh
+        except Exception as fault:  # noqa: BLE001  files are not ours, and trimesh's readers raise what they like
+            raise place.fault(f"the mesh {quoted(file)} cannot be read: {quoted(str(fault))}") from None
+        if mode in ("legacy", "shell") and path.suffix.lower() == ".obj" and _POLYGON.search(data):
+            text = "has faces of more than four corners, which MuJoCo triangulates differently: save it with triangles"
+            raise place.fault(f"the mesh {quoted(file)} {text}")
+        return mesh
+
+
+class Solid(NamedTuple):
+    """size: m^3, or m^2 for a shell. moments: (3,) m^2, the moments of inertia per kilogram."""
+
+    size: float
+    moments: Vector
+
+
+def box(a: float, b: float, c: float) -> Solid:
+    """A box with half lengths a, b, c, m."""
+    return Solid(8.0 * a * b * c, np.array([b * b + c * c, a * a + c * c, a * a + b * b]) / 3.0)
+
+
+def ellipsoid(a: float, b: float, c: float) -> Solid:
+    """An ellipsoid with semi-axes a, b, c, m."""
+    return Solid(4.0 / 3.0 * math.pi * a * b * c, np.array([b * b + c * c, a * a + c * c, a * a + b * b]) / 5.0)
+
+
+def sphere(r: float) -> Solid:
+    """A sphere of radius r, m."""
+    return ellipsoid(r, r, r)
+
+
+def cylinder(r: float, h: float) -> Solid:
+    """A cylinder of radius r and half length h, m."""
+    across = r * r / 4.0 + h * h / 3.0
+    return Solid(2.0 * math.pi * r * r * h, np.array([across, across, r * r / 2.0]))
+
+
+def capsule(r: float, h: float) -> Solid:
+    """A cylinder of radius r and half length h, m, with two half balls."""
+    rod, ball = cylinder(r, h), sphere(r)
+    size = rod.size + ball.size
+    # The centre of mass of a half ball is 3 r / 8 from its flat side, which is h from the middle.
+    ends = np.array([1.0, 1.0, 0.0]) * (h * h + 3.0 / 4.0 * h * r)
+    return Solid(size, (rod.size * rod.moments + ball.size * (ball.moments + ends)) / size)
+
+
+def box_shell(a: float, b: float, c: float) -> Solid:
+    """Six plates."""
+    x, y, z = b * c, a * c, a * b  # areas of the three pairs, divided by 8
+    total = x + y + z
+    squares = np.array([x + (y + z) / 3.0, y + (x + z) / 3.0, z + (x + y) / 3.0]) * np.array([a * a, b * b, c * c])
+    return Solid(
+        8.0 * total, np.array([squares[1] + squares[2], squares[0] + squares[2], squares[0] + squares[1]]) / total
+    )
+
+
+def sphere_shell(r: float) -> Solid:
+    """A thin ball."""
+    return Solid(4.0 * math.pi * r * r, np.full(3, 2.0 / 3.0 * r * r))
+
+
+def cylinder_shell(r: float, h: float) -> Solid:
+    """A thin tube and its two lids."""
+    tube, lids = 4.0 * math.pi * r * h, 2.0 * math.pi * r * r
+    of_tube = np.array([r * r / 2.0 + h * h / 3.0] * 2 + [r * r])
+    of_lids = np.array([r * r / 4.0 + h * h] * 2 + [r * r / 2.0])
+    return Solid(tube + lids, (tube * of_tube + lids * of_lids) / (tube + lids))
+
+
+def capsule_shell(r: float, h: float) -> Solid:
+    """A thin tube between two thin half balls."""
+    tube, ball = 4.0 * math.pi * r * h, 4.0 * math.pi * r * r
+    of_tube = np.array([r * r / 2.0 + h * h / 3.0] * 2 + [r * r])
+    # The centre of mass of a thin half ball is r / 2 from its open side.
+    of_ball = np.full(3, 2.0 / 3.0 * r * r) + np.array([1.0, 1.0, 0.0]) * (h * h + h * r)
+    return Solid(tube + ball, (tube * of_tube + ball * of_ball) / (tube + ball))
+
+
+def ellipsoid_shell(a: float, b: float, c: float) -> Solid:
+    """A thin ellipsoid as MuJoCo has it: 1e-6 m thick along each axis, its area by Thomsen's formula."""
+    p, thick = 1.6075, 1e-6
+    area = 4.0 * math.pi * (((a * b) ** p + (a * c) ** p + (b * c) ** p) / 3.0) ** (1.0 / p)
+    outer, inner = ellipsoid(a + thick, b + thick, c + thick), ellipsoid(a, b, c)
+    return Solid(area, (outer.size * outer.moments - inner.size * inner.moments) / (outer.size - inner.size))
+
+
+SOLIDS: Mapping[str, Callable[..., Solid]] = {
+    "sphere": sphere,
+    "capsule": capsule,
+    "ellipsoid": ellipsoid,
+    "cylinder": cylinder,
+    "box": box,
+}
+"""Solids by the names of MuJoCo and SDFormat; `SIZES` is the number of sizes of each."""
+
+SHELLS: Mapping[str, Callable[..., Solid]] = {
+    "sphere": sphere_shell,
+    "capsule": capsule_shell,
+    "ellipsoid": ellipsoid_shell,
+    "cylinder": cylinder_shell,
+    "box": box_shell,
+}
+
+FIRST_HIDDEN = 3
+"""The first geom group that MuJoCo's viewer hides by default."""
+
+SIZES = {"sphere": 1, "capsule": 2, "ellipsoid": 3, "cylinder": 2, "box": 3}
+
+
+def stretched(kind: str, sizes: Sequence[float], by: float) -> tuple[float, ...]:
+    """Scales the lengths of boxes, cylinders and capsules: `by` = 2 converts half lengths to those of `Shape`."""
+    radii = {"box": 0, "cylinder": 1, "capsule": 1}.get(kind, 3)
+    return (*sizes[:radii], *(by * size for size in sizes[radii:]))
+
+
+def together(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:
+    """Combines bodies, each with mass, kg, pose and moments (3,) kg m^2; returns None for an empty list."""
+    if not parts:
+        return None
+    if len(parts) == 1:
+        mass, pose, moments = parts[0]
+        return Inertial(mass, pose.origin, pose.rotation, np.diag(moments))
+    total = sum(mass for mass, _, _ in parts)
+    com = np.sum([mass * pose.origin for mass, pose, _ in parts], axis=0) / total
+    about = np.zeros((3, 3))
+    for mass, pose, moments in parts:
+        away = pose.origin - com
+        about += pose.rotation @ np.diag(moments) @ pose.rotation.T
+        about += mass * (away @ away * np.eye(3) - np.outer(away, away))
+    return Inertial(total, com, np.eye(3), (about + about.T) / 2.0)

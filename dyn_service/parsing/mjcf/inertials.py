@@ -16,11 +16,10 @@ import numpy as np
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Inertial, Note, Shape
 from dyn_service.parsing import quantities
-from dyn_service.parsing.meshes import Meshes
 from dyn_service.parsing.mjcf.values import Settings, Values
 from dyn_service.parsing.pose import Pose, turning_z_to
 from dyn_service.parsing.quantities import Place
-from dyn_service.parsing.solids import FIRST_HIDDEN, SHELLS, SIZES, SOLIDS, stretched, together
+from dyn_service.parsing.shapes import FIRST_HIDDEN, SHELLS, SIZES, SOLIDS, Meshes, stretched, together
 
 LEAST = 1e-15
 """MuJoCo's mjMINVAL, kg: shapes with less mass are ignored."""

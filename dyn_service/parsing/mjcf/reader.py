@@ -26,12 +26,12 @@ from dyn_service.model.description import Description, Inertial, Joint, Link, No
 from dyn_service.parsing import quantities
 from dyn_service.parsing.includes import MOST_ELEMENTS, Files, place_of, spliced
 from dyn_service.parsing.joint_chains import Names, check_finite, hung
-from dyn_service.parsing.meshes import Mesh, Meshes
 from dyn_service.parsing.mjcf import inertials
 from dyn_service.parsing.mjcf.joints import Joints, Rest
 from dyn_service.parsing.mjcf.values import ORIENTATIONS, Classes, Settings, Values
 from dyn_service.parsing.pose import Pose
 from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted
+from dyn_service.parsing.shapes import Mesh, Meshes
 from dyn_service.parsing.structure import WORLD, assemble
 from dyn_service.parsing.writing.text import numbers
 from dyn_service.parsing.xml_elements import Element, ReadLimits, Unread

@@ -16,7 +16,7 @@ from dyn_service.errors import UnimplementedError
 from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note
 from dyn_service.parsing.joint_chains import Names
 from dyn_service.parsing.pose import Pose, quaternion_of
-from dyn_service.parsing.solids import FIRST_HIDDEN, stretched
+from dyn_service.parsing.shapes import FIRST_HIDDEN, stretched
 from dyn_service.parsing.structure import WORLD
 from dyn_service.parsing.writing.text import Tag, document, number, numbers
 
