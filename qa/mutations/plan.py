@@ -24,7 +24,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "frames": ("kernels/frames.py",),
     "formulations": ("formulations",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
-    "rows": ("engine/describing.py", "engine/operands.py", "engine/rows.py", "engine/wrenches.py"),
+    "rows": ("engine/describing.py", "engine/rows.py", "engine/rows.py", "engine/wrenches.py"),
     "ways": ("kernels/single.py", "kernels/outside.py", "kernels/wrenches.py", "kernels/hyperbolic.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
@@ -209,7 +209,11 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/support/test_suggestions.py",
     ),
     "engine/describing.py": ("tests/parsing/test_report.py", "tests/parsing/test_joint_files.py"),
-    "engine/operands.py": ("tests/engine/test_robot.py", "tests/service/server/test_bad_inputs.py"),
+    "engine/rows.py": (
+        "tests/engine/test_robot.py",
+        "tests/service/server/test_bad_inputs.py",
+        "tests/theory/test_operators.py",
+    ),
     "engine/fast_path.py": ("tests/engine/test_calls.py",),
     "model/composite.py": (
         "tests/theory/test_branch_inertias.py",
@@ -218,7 +222,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/model/test_mimic.py",
         "tests/parsing/test_report.py",
     ),
-    "engine/rows.py": ("tests/engine/test_robot.py", "tests/theory/test_operators.py"),
     "engine/wrenches.py": ("tests/kernels/test_wrenches.py", "tests/engine/test_robot.py"),
     "model/": (*_READING, "tests/model/test_tree.py", "tests/model/test_mimic.py"),
     "parsing/urdf/": _READING,
