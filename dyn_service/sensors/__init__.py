@@ -9,7 +9,6 @@ with a robot in this process and with a remote one alike.
 
 from __future__ import annotations
 
-from dyn_service.sensors.attached import Sensors
-from dyn_service.sensors.devices import Device, Reading, Record
+from dyn_service.sensors.devices import Device, Reading, Record, Sensors
 
 __all__ = ["Device", "Reading", "Record", "Sensors"]
