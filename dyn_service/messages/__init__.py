@@ -6,8 +6,7 @@
 A struct's annotations are the one source of its frames (MessagePack), its `.msg` definition and its place in bags.
 """
 
-from dyn_service.messages.catalogue import all_types, by_type
-from dyn_service.messages.codec import MAX_BYTES, decode, encode, from_builtins
+from dyn_service.messages.codec import MAX_BYTES, all_types, by_type, decode, encode, from_builtins
 from dyn_service.messages.fields import Message, definition, fields_of, ros_type, schema
 
 __all__ = [

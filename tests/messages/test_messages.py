@@ -32,7 +32,7 @@ from dyn_service.messages import (
     schema,
 )
 from dyn_service.messages.builtin_interfaces import Duration, Time
-from dyn_service.messages.catalogue import OURS
+from dyn_service.messages.codec import OURS
 from dyn_service.messages.diagnostic_msgs import DiagnosticArray, DiagnosticStatus
 from dyn_service.messages.dyn_service_msgs import GoalStatus, JointCommand, PlantState
 from dyn_service.messages.geometry_msgs import Wrench, WrenchStamped
