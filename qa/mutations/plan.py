@@ -141,7 +141,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_newton_euler.py",
     ),
     "dynamics/hamilton.py": (_NUMBERS, "tests/theory/test_hamilton.py", "tests/theory/test_momentum_rates.py"),
-    "formulations/influence.py": (
+    "formulations/verification.py": (
         "tests/theory/test_verification.py",
         "tests/theory/test_newton_euler.py",
         "tests/theory/test_hamilton.py",
@@ -462,7 +462,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/service/answers/test_rheonomic.py",
         "tests/simulation/test_rheonomic_samples.py",
     ),
-    "formulations/verification.py": ("tests/theory/test_verification.py",),
     "formulations/cost.py": ("tests/service/server/test_bounds.py",),
     "simulation/cost.py": ("tests/service/server/test_bounds.py",),
 }

@@ -16,8 +16,7 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Wrench
 from dyn_service.api.spec import DIRECTIONS, EVERY_PART
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.formulations.influence import WorldEquations
-from dyn_service.formulations.verification import survey
+from dyn_service.formulations.verification import WorldEquations, survey
 from dyn_service.model.description import RootType
 from dyn_service.parsing.urdf.reader import read
 from dyn_service.simulation.rheonomic import systems as rheonomic

@@ -10,7 +10,7 @@ from scipy import sparse
 from dyn_service.dynamics import articulated, newton_euler
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.formulations.influence import WorldEquations, nilpotency, phi, psi
+from dyn_service.formulations.verification import WorldEquations, nilpotency, phi, psi
 from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
 from dyn_service.model.welding import weld

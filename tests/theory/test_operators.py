@@ -13,7 +13,7 @@ from scipy import sparse
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, NotFoundError
-from dyn_service.formulations.influence import WorldEquations, nilpotency, phi, psi
+from dyn_service.formulations.verification import WorldEquations, nilpotency, phi, psi
 from tests.conftest import ROBOTS, URDF
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting

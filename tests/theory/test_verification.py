@@ -17,8 +17,7 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.formulations import verification
-from dyn_service.formulations.influence import WorldEquations
-from dyn_service.formulations.verification import residuals, survey
+from dyn_service.formulations.verification import WorldEquations, residuals, survey
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 from tests.terms.interpreting import interpreting
