@@ -20,8 +20,8 @@ from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.signature import signature_of
 from dyn_service.model.building import tree_of
+from dyn_service.model.composite import weld
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import weld
 from dyn_service.parsing.urdf.reader import read_text
 from dyn_service.simulation import simulate
 from tests.random_robots import random_urdf

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dyn_service.model.composite import weld
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import weld
 
 
 def pairs(tree: Tree) -> list[tuple[int, int]]:

@@ -18,10 +18,10 @@ from dyn_service.api.description import (
 from dyn_service.api.queries import DEFAULT_GRAVITY, Array
 from dyn_service.api.spec import EVERY_PART
 from dyn_service.model import composite
+from dyn_service.model.composite import Weld, welding_notes
 from dyn_service.model.description import Description, Mimic
 from dyn_service.model.inertia import combine
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import Weld, welding_notes
 from dyn_service.parsing.report import MassSummary, Receipt, build_receipt
 
 

@@ -16,10 +16,10 @@ from dyn_service.api.arrays import Array, broadcast, found, numbers
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.building import too_large
+from dyn_service.model.composite import Weld
 from dyn_service.model.inertia import BodyInertia, above, principal_moments
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import Weld
 from dyn_service.support.suggestions import did_you_mean
 
 MOMENTS = 1e-3

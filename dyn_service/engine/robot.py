@@ -51,11 +51,10 @@ from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.kernels.single import ANY, Arguments, SingleStateCall
 from dyn_service.model.building import tree_of
-from dyn_service.model.composite import massless_joint, singular_joint
+from dyn_service.model.composite import Weld, massless_joint, singular_joint, weld
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Description, RootType, without_passive
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import Weld, weld
 from dyn_service.parsing import files as reading
 from dyn_service.parsing import xacro
 from dyn_service.parsing.report import Receipt

@@ -10,8 +10,8 @@ from dyn_service.api.arrays import broadcast, found, vector
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.kernels.wrenches import Place
+from dyn_service.model.composite import Weld
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import Weld
 
 
 def link_wrenches(

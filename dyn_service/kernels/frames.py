@@ -35,10 +35,10 @@ import numpy as np
 from dyn_service.api.spec import Bodies
 from dyn_service.dynamics.spatial import Mat, RigidTransform, constant
 from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.composite import weld
 from dyn_service.model.description import Mimic
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import weld
 
 _DIGITS = 50
 """Digits of the decimals: three times those of doubles, so that the cancellation of two numbers loses no digit."""

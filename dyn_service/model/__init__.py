@@ -15,5 +15,4 @@ passive          damping, friction, armature, springs
 solvable         detection of singular mass matrices
 steps            integration steps
 tree             the tree
-welding          merging links that fixed joints connect
 """

@@ -87,7 +87,7 @@ SHAPING = (
     "model/joints/",
     "model/steps.py",
     "model/tree.py",
-    "model/welding.py",
+    "model/composite.py",
 )
 """Mutants of these make other kernels, of the same robots: each starts from an empty kernel cache of its own."""
 
@@ -221,6 +221,11 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/model/test_tree.py",
         "tests/model/test_mimic.py",
         "tests/parsing/test_report.py",
+        "tests/terms/test_in_numbers.py",
+        "tests/parsing/urdf/test_reading.py",
+        "tests/parsing/urdf/test_faults.py",
+        "tests/parsing/urdf/test_habits.py",
+        "tests/parsing/urdf/test_warnings.py",
     ),
     "engine/wrenches.py": ("tests/kernels/test_wrenches.py", "tests/engine/test_robot.py"),
     "model/": (*_READING, "tests/model/test_tree.py", "tests/model/test_mimic.py"),
@@ -302,7 +307,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     "parsing/report.py": ("tests/parsing/test_report.py",),
     "model/building.py": _TREE,
     "model/tree.py": _TREE,
-    "model/welding.py": _TREE,
     "parsing/urdf/reader.py": (
         *_READING,
         "tests/parsing/urdf/test_warnings.py",

@@ -13,9 +13,9 @@ from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.building import tree_of
+from dyn_service.model.composite import weld
 from dyn_service.model.description import Description, rooted
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import weld
 from dyn_service.parsing.urdf.reader import read_text
 
 

@@ -20,9 +20,9 @@ from dyn_service.errors import UrdfError
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.model import composite
 from dyn_service.model.building import tree_of
+from dyn_service.model.composite import weld
 from dyn_service.model.description import Note
 from dyn_service.model.mimic import Bounds, followers, kept, unled
-from dyn_service.model.welding import weld
 from dyn_service.parsing.urdf.reader import read, read_text
 from tests.conftest import URDF
 from tests.mimics import drawn, pair

@@ -12,12 +12,12 @@ from dyn_service.errors import UrdfError
 from dyn_service.formulations.verification import WorldEquations
 from dyn_service.model import composite
 from dyn_service.model.building import SNAP, snapped, tree_of
+from dyn_service.model.composite import weld, welding_notes
 from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
 from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.model.passive import SHIFTING_WIDTH, TURNING_WIDTH, Passive
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import weld, welding_notes
 from dyn_service.parsing.urdf.reader import read_file, read_text
 from tests.conftest import URDF
 from tests.random_robots import MANY_TYPES, random_urdf

@@ -15,7 +15,7 @@ import numpy as np
 import pinocchio as pin
 
 from dyn_service.model.building import tree_of
-from dyn_service.model.welding import weld
+from dyn_service.model.composite import weld
 from dyn_service.parsing.urdf.reader import read_text
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf

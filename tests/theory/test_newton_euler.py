@@ -12,8 +12,8 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.formulations.verification import WorldEquations, nilpotency, phi, psi
 from dyn_service.model.building import tree_of
+from dyn_service.model.composite import weld
 from dyn_service.model.tree import Tree
-from dyn_service.model.welding import weld
 from dyn_service.parsing.urdf.reader import read_file, read_text
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
