@@ -17,5 +17,5 @@ spatial.py         six-vectors and their transforms
 sweeps.py          outward and inward recursions over the tree
 symbolic.py        equations as readable text
 task_space.py      task-space inertia and dynamics
-topology.py        pairs of bodies on a common branch
+operators.py        pairs of bodies on a common branch
 """

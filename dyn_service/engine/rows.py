@@ -16,7 +16,7 @@ from dyn_service.api.arrays import broadcast, found, numbers
 from dyn_service.api.description import Sizes
 from dyn_service.api.queries import Array, Query
 from dyn_service.api.spec import Spec
-from dyn_service.dynamics.topology import pairs
+from dyn_service.dynamics.operators import pairs
 from dyn_service.engine.wrenches import turn
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.kernels.signature import Signature
