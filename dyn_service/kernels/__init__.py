@@ -5,7 +5,7 @@ frames       link frames of least cost without loss of accuracy
 graph        traces a query on a tree into an expression graph
 budget       predicts and limits the size of a kernel
 lower        expression graph -> LLVM IR, one state per SIMD lane
-trig, hyperbolic, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
+trig, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
 jit          LLVM IR -> machine code
 gufunc       machine code -> `numpy.ufunc`
 single, wrenches   the fast call of one state, and its external wrenches

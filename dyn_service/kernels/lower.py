@@ -27,9 +27,8 @@ from llvmlite import ir
 
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.hyperbolic import tanh
 from dyn_service.kernels.signature import Operand
-from dyn_service.kernels.trig import sincos, vector_intrinsic
+from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
 BLOCK_INSTRUCTIONS = 2000
 """Instructions per basic block. The code generator's time grows faster than a block's length."""

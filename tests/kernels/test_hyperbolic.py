@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels.hyperbolic import ERROR
+from dyn_service.kernels.trig import TANH_ERROR
 from dyn_service.parsing.urdf.reader import read
 from tests.conftest import URDF
 
@@ -49,7 +49,7 @@ def test_tanh_against_200_bits(pendulum: Robot, x: np.ndarray) -> None:
         for ours, given in zip(found.tolist(), x.tolist(), strict=True):
             exact = flint.arb(given).tanh() if np.isfinite(given) else flint.arb(np.sign(given))
             apart = abs(float((flint.arb(ours) - exact).mid()))
-            assert apart <= ERROR * np.spacing(abs(float(exact.mid()))), given
+            assert apart <= TANH_ERROR * np.spacing(abs(float(exact.mid()))), given
     assert np.all(np.abs(found) <= 1.0)
 
 
