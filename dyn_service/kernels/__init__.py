@@ -9,7 +9,7 @@ jit          LLVM IR -> machine code
 gufunc       machine code -> `numpy.ufunc`
 single, wrenches   the fast call of one state, and its external wrenches
 certify, certificate   comparison of a kernel with its equations, and the result
-provenance, store   the key of a kernel, and compiled kernels on disk
+store   the key of a kernel, and compiled kernels on disk
 library      the kernels of one robot: compiled on first use, certified, kept in memory and on disk
 making       notifications of compilations
 """

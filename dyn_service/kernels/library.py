@@ -17,9 +17,9 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.gufunc import make_gufunc
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.making import making
-from dyn_service.kernels.provenance import COMPILER, provenance
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.single import Arguments, SingleStateCall, single_state_call
+from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
 from dyn_service.model.tree import Tree
 

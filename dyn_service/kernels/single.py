@@ -64,8 +64,8 @@ from dyn_service.kernels.outside import (
     short,
     table,
 )
-from dyn_service.kernels.provenance import provenance
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.store import provenance
 from dyn_service.kernels.wrenches import MOST_LINKS, WrenchConversion, emit_conversion
 
 SingleStateCall = Callable[..., Any]

@@ -8,8 +8,8 @@ from importlib.metadata import version
 import pytest
 
 from dyn_service.api.queries import QUERIES, Query
-from dyn_service.kernels import provenance
-from dyn_service.kernels.provenance import digest_of
+from dyn_service.kernels import store
+from dyn_service.kernels.store import digest_of
 
 SOURCE = '''"""A module."""
 
@@ -95,11 +95,11 @@ def test_similar_code_has_different_digests(pair: tuple[str, str]) -> None:
 
 
 def test_versions_of_libraries_change_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = provenance.provenance.__wrapped__
+    made = store.provenance.__wrapped__
     before = made("dynamics.newton_euler")
     for library in ("casadi", "llvmlite", "numpy"):
         with monkeypatch.context() as patched:
-            patched.setattr(provenance, "version", lambda name, other=library: "0" if name == other else version(name))
+            patched.setattr(store, "version", lambda name, other=library: "0" if name == other else version(name))
             assert made("dynamics.newton_euler") != before
     with monkeypatch.context() as patched:
         patched.setattr(sys.implementation, "cache_tag", "cpython-0")
@@ -110,15 +110,15 @@ def test_versions_of_libraries_change_the_digest(monkeypatch: pytest.MonkeyPatch
 def modules(function: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Returns the modules that are read for the kernels of a function."""
     read: set[str] = set()
-    found = provenance._module
+    found = store._module
 
     def noted(name: str) -> tuple[bytes, tuple[str, ...]]:
         read.add(name.removeprefix("dyn_service."))
         return found(name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(provenance, "_module", noted)
-        provenance.provenance.__wrapped__(f"dynamics.{function.partition('.')[0]}", *provenance.COMPILER)
+        patched.setattr(store, "_module", noted)
+        store.provenance.__wrapped__(f"dynamics.{function.partition('.')[0]}", *store.COMPILER)
     return read
 
 
@@ -135,8 +135,8 @@ def test_modules_that_determine_a_kernel_are_read(monkeypatch: pytest.MonkeyPatc
 
 def test_a_package_is_followed_however_it_is_imported() -> None:
     """`description` imports the package, `free` modules in it."""
-    assert "dyn_service.model.joints" in provenance._module("dyn_service.model.description")[1]
-    assert "dyn_service.model.joints.rotations" in provenance._module("dyn_service.model.joints.free")[1]
+    assert "dyn_service.model.joints" in store._module("dyn_service.model.description")[1]
+    assert "dyn_service.model.joints.rotations" in store._module("dyn_service.model.joints.free")[1]
 
 
 @pytest.mark.parametrize("row", [row for row in QUERIES.values() if row.inputs], ids=lambda row: row.name)
@@ -151,4 +151,4 @@ def test_no_other_modules_are_read(row: Query, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_modules_have_different_digests() -> None:
-    assert provenance.provenance("dynamics.newton_euler") != provenance.provenance("dynamics.hamilton")
+    assert store.provenance("dynamics.newton_euler") != store.provenance("dynamics.hamilton")

@@ -36,7 +36,7 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import certify
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.library import KernelLibrary
-from dyn_service.kernels.provenance import COMPILER, provenance
+from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.model.tree import Tree
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import SUPPORTED, path_of
