@@ -1,7 +1,6 @@
 """The server: requests in, replies out.
 
 app             `Server`: sockets and event loop; `open_server`: a server from its settings
-dispatcher      answers a request at once, queues it for a worker, or refuses it
 settings        the parameters of a server; loads no engine
 process         limits and statistics of the server's process
 transport/      tcp, ipc and inproc endpoints, encrypted or not

@@ -32,7 +32,7 @@ from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.registry import Registry, Served
 from dyn_service.service.server.answering.service import Service
-from dyn_service.service.server.dispatcher import Dispatcher
+from dyn_service.service.server.app import Dispatcher
 from dyn_service.service.server.workers.pool import ThreadWorker
 from tests.conftest import URDF
 from tests.overlays import State, drawn, numbers

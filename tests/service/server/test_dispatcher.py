@@ -24,7 +24,7 @@ from dyn_service.service.protocol.messages import RequestHead
 from dyn_service.service.server.answering.jobs import Task
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from dyn_service.service.server.answering.service import Service
-from dyn_service.service.server.dispatcher import Dispatcher
+from dyn_service.service.server.app import Dispatcher
 from dyn_service.service.server.workers.pool import ThreadWorker
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS, array, request
