@@ -51,7 +51,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "hil/faults.py",
         "hil/channel.py",
         "hil/lockstep.py",
-        "hil/proxy.py",
+        "hil/real_time.py",
         "hil/message_log.py",
     ),
     "topics": (
@@ -389,7 +389,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "hil/channel.py": ("tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),
     "hil/lockstep.py": ("tests/hil/test_lockstep.py",),
-    "hil/proxy.py": ("tests/hil/test_proxy.py",),
+    "hil/real_time.py": ("tests/hil/test_proxy.py",),
     "hil/message_log.py": ("tests/hil/test_message_log.py", "tests/hil/test_lockstep.py"),
     "hil/measures.py": ("tests/hil/test_measures.py", "tests/hil/test_checks.py"),
     "hil/checks.py": ("tests/hil/test_checks.py", "tests/hil/test_measures.py"),
