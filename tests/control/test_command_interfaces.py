@@ -22,7 +22,7 @@ from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.telemetry import Recording
-from dyn_service.graph.nodes.controllers.law_spec import commander
+from dyn_service.graph.nodes.controllers.control_loop import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import NODE, TrajectoryFollowingParameters
 from dyn_service.graph.nodes.plant.factory import approach, interfaces_of, make_plant
 from dyn_service.graph.nodes.plant.parameters import DriveParameters, PlantParameters

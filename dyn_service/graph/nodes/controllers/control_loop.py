@@ -18,16 +18,25 @@ import logging
 import math
 import secrets
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.control.controller import Moment, controller_state
-from dyn_service.control.law import RobotState
+from dyn_service.control.controller import (
+    Arming,
+    Commander,
+    Moment,
+    ReferenceTracker,
+    TrajectoryMaker,
+    controller_state,
+    hold_maker,
+)
+from dyn_service.control.law import Law, RobotState
 from dyn_service.control.plant.safety import ACTIVE
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError
@@ -35,8 +44,7 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.pacing import precise_sleep, readable
 from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.graph.middleware.telemetry import Recorder
-from dyn_service.graph.nodes.controllers.law_spec import Input, L, LawSpec, Service, commander
-from dyn_service.graph.nodes.controllers.parameters import own_parameters
+from dyn_service.graph.nodes.controllers.parameters import LoopParameters, own_parameters
 from dyn_service.graph.nodes.controllers.report import (
     LOADS,
     REQUEST_COLUMNS,
@@ -48,8 +56,84 @@ from dyn_service.graph.nodes.controllers.report import (
 from dyn_service.messages import Message
 from dyn_service.messages.control_msgs import DynamicJointState, JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.sockets import is_readable
+from dyn_service.support.parameters import in_range
+
+
+@dataclass(frozen=True)
+class Input:
+    """A topic that a law subscribes to, in the node's namespace. take: called with the law and each message; a
+    `DynError` that it raises is logged, and the law goes on.
+    """
+
+    topic: str
+    type: type[Message]
+    take: Callable[[Any, Any], object]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A topic that a law publishes, in the node's namespace, or below the node's name with `~/`. take: called with the
+    law after each update; returns the messages to publish.
+    """
+
+    topic: str
+    type: type[Message]
+    take: Callable[[Any], Sequence[Message]]
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service of a law. request: the struct of its requests. answer: called with the law and each request."""
+
+    name: str
+    request: type[msgspec.Struct]
+    answer: Callable[[Any, Any], msgspec.Struct | None]
+
+
+L = TypeVar("L", bound=LoopParameters)
+MakeLaw = Callable[[L, RobotQueries], Law]
+"""(parameters, model) -> the law."""
+MakeMotion = Callable[[L, Configuration, Limits], TrajectoryMaker]
+"""(parameters, joints, limits) -> function that begins the reference motion at a state."""
+
+
+@dataclass(frozen=True)
+class LawSpec(Generic[L]):
+    """Specification of a law. name: of its kind. make_motion: None if the law follows no reference."""
+
+    name: str
+    make_law: MakeLaw[L]
+    make_motion: MakeMotion[L] | None
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    services: tuple[Service, ...] = ()
+
+
+def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, restarted: bool) -> Commander:
+    """Makes the controller of a law, without its process.
+
+    Args:
+        spec: Of the law: `ControllerKind.spec`.
+        p: Its parameters.
+        model: The robot whose queries the law uses.
+        number: Unique to this run of the controller.
+        restarted: Whether a launcher has restarted it.
+
+    Raises:
+        InvalidArgumentError: A parameter is out of range, or does not fit the robot.
+    """
+    p = in_range(p)
+    at, fingerprint = model.configuration, model.description.fingerprint
+    make = hold_maker(at) if spec.make_motion is None else spec.make_motion(p, at, model.limits)
+    following = ReferenceTracker(at, fingerprint, make, p.rate_hz, p.delay_compensation)
+    law = spec.make_law(p, model)
+    names = at.velocity_names
+    arming = Arming(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
+    return Commander(following, law, arming)
+
 
 _LOG = logging.getLogger(__name__)
 STATS_PERIOD_S = 0.5

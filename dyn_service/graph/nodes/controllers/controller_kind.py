@@ -10,8 +10,16 @@ from dataclasses import dataclass, field
 
 from dyn_service.graph.middleware.node_kind import Column, NodeKind, Panel
 from dyn_service.graph.nodes.controllers import report as controller_report
-from dyn_service.graph.nodes.controllers.control_loop import run_controller
-from dyn_service.graph.nodes.controllers.law_spec import Input, L, LawSpec, MakeLaw, MakeMotion, Output, Service
+from dyn_service.graph.nodes.controllers.control_loop import (
+    Input,
+    L,
+    LawSpec,
+    MakeLaw,
+    MakeMotion,
+    Output,
+    Service,
+    run_controller,
+)
 from dyn_service.graph.nodes.controllers.parameters import MotionParameters, trajectory_maker
 
 
