@@ -15,7 +15,7 @@ from dyn_service.control.trajectory import PointToPoint
 from dyn_service.graph.launch import page as launching_page
 from dyn_service.graph.launch.page import Shown, make_page
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.report import write_report
+from dyn_service.graph.launch.run import write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
 from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats, TelemetryStore
