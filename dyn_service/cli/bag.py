@@ -22,8 +22,8 @@ from dyn_service.graph.bags.pinocchio_engine import WITHIN, pinocchio
 from dyn_service.graph.bags.playing import Player
 from dyn_service.graph.bags.reader import BagReader, size_text
 from dyn_service.graph.bags.recording import TopicRecorder
-from dyn_service.graph.bags.verify import Answer, replay, report, robots_of
-from dyn_service.graph.bags.verify import verify as compare_all
+from dyn_service.graph.bags.requests import Answer, replay, report, robots_of
+from dyn_service.graph.bags.requests import verify as compare_all
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.graph import runtime_folders
 from dyn_service.graph.middleware.stop import Stop, stopping

@@ -405,12 +405,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     "graph/middleware/pubsub.py": (*_NODE,),
     "graph/middleware/services.py": _NODE,
     "graph/bags/": _BAG,
-    "graph/bags/verify.py": (
+    "graph/bags/requests.py": (
         "tests/graph/bags/test_requests.py",
         "tests/graph/bags/test_engines.py",
     ),
     "graph/bags/pinocchio_engine.py": ("tests/graph/bags/test_engines.py",),
-    "graph/bags/requests.py": _REQUESTS,
     "graph/dds/": ("tests/graph/test_dds.py", "tests/graph/nodes/test_ros2_bridge.py"),
     "engine/overlay.py": _OVERLAYS,
     "engine/overlaid.py": _OVERLAYS,

@@ -8,5 +8,4 @@ reader, writer     reading bags, also for `dyn bag info`; writing bags
 recording          recording topics
 repair             `dyn bag mend`
 requests           recording requests to a server
-verify             replays requests and compares the replies
 """

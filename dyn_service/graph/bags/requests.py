@@ -6,22 +6,34 @@ forwarded without recording, because a robot may depend on them.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
+import numpy as np
 import zmq
+from numpy.typing import NDArray
 
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.graph.bags.reader import Attached, BagReader
 from dyn_service.graph.bags.recording import WallClock
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.topics import listen
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from dyn_service.parsing import xacro
 from dyn_service.service.client.sync import Client
+from dyn_service.service.protocol.arrays import unpack_array
 from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import decode_reply_head, peek, read_cancel
 from dyn_service.service.protocol.sockets import check_port, receive_checked
+from dyn_service.service.server.answering.service import Service
 
 REQUESTS, REPLIES = "/server/requests", "/server/replies"
 ABOUT = "dyn_service requests"
@@ -192,3 +204,381 @@ def describe(writer: BagWriter, fingerprints: Mapping[str, str], files: list[Pat
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgumentError(f"robot {str(file)!r} cannot be read: {error}") from None
         writer.attach(file.name, "application/xml", text.encode(), time.time_ns())
+
+
+Answer = Callable[[bytes], bytes | None]
+"""Returns the reply to a request, or None if the engine does not support the query."""
+
+NOT_COMPARED = frozenset({"health", "stats", "list_robots", "describe_robot"})
+"""Queries about the server, whose answers depend on the time."""
+CHANGES = frozenset({"load_robot", "overlay_robot", "unload_robot"})
+ROOTS: tuple[Literal["fixed", "floating", "planar"], ...] = ("fixed", "floating", "planar")
+MAX_PENDING = 100_000
+"""Maximum number of requests without a reply in the recording."""
+_ITS_OWN = ("deadline_ms", "compile_wait_ms", "retry", "model")
+
+
+@dataclass(frozen=True)
+class First:
+    """The first request whose reply differs: its number in the bag, from 0, s since the bag's start, and where."""
+
+    number: int
+    time_s: float
+    robot: str
+    difference: Difference
+
+
+@dataclass
+class QueryResult:
+    """The results of one query. worst: the largest difference."""
+
+    query: str
+    count: int = 0
+    same: int = 0
+    worst: First | None = None
+    first: First | None = None
+
+    def add(self, comparison: Comparison, number: int, time_s: float, robot: str) -> None:
+        """Counts a comparison."""
+        self.count += 1
+        if comparison.same or comparison.first is None or comparison.largest is None:
+            self.same += 1
+            return
+        if self.first is None:
+            self.first = First(number, time_s, robot, comparison.first)
+        if self.worst is None or comparison.largest.relative > self.worst.difference.relative:
+            self.worst = First(number, time_s, robot, comparison.largest)
+
+
+@dataclass
+class Verification:
+    """The result. left_out: number of requests not compared, by cause. remarks: notes for the user."""
+
+    results: dict[str, QueryResult] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def compared(self) -> int:
+        """Number of compared requests."""
+        return sum(result.count for result in self.results.values())
+
+    @property
+    def largest(self) -> float:
+        """The largest relative difference."""
+        worst = [result.worst.difference.relative for result in self.results.values() if result.worst]
+        return max(worst, default=0.0)
+
+    @property
+    def first(self) -> First | None:
+        """The first request whose reply differs."""
+        return min((r.first for r in self.results.values() if r.first), key=lambda f: f.number, default=None)
+
+    def leave_out(self, cause: str) -> None:
+        """Counts a request that is not compared."""
+        self.left_out[cause] = self.left_out.get(cause, 0) + 1
+
+
+def verify(bag: BagReader, answer: Answer) -> Verification:
+    """Replays the bag's requests in the order of their replies.
+
+    Args:
+        bag: A recording with requests.
+        answer: See `replay` and `pinocchio_engine`.
+
+    Raises:
+        NotFoundError: The bag has no requests.
+        InvalidArgumentError: It is damaged.
+    """
+    found = Verification()
+    for request, reply, number, time_s in pairs(bag, found):
+        head = peek(request)
+        if head.query in NOT_COMPARED:
+            found.leave_out("about the server")
+            continue
+        if refused_for(reply) in _ITS_OWN:
+            found.leave_out("error for a time limit or another model")
+            continue
+        asked = timeless(request)
+        again = answer(asked)
+        if again is None:
+            found.leave_out("not supported by this engine")
+            continue
+        if head.query in CHANGES:
+            found.leave_out("loading and unloading, repeated")
+            continue
+        comparison = compare(reply, again)
+        if comparison is None:
+            found.leave_out("error that does not depend on the request")
+            continue
+        result = found.results.setdefault(head.query, QueryResult(head.query))
+        if not comparison.same and found.first is None:
+            found.remarks += _unsteady(number, again, answer(asked))
+        result.add(comparison, number, time_s, head.robot if isinstance(head.robot, str) else "")
+    return found
+
+
+def _unsteady(number: int, once: bytes, twice: bytes | None) -> list[str]:
+    """Returns a remark if the engine itself gives two different answers to a request."""
+    comparison = None if twice is None else compare(once, twice)
+    if comparison is None or comparison.same:
+        return []
+    return [f"request {number}: asked twice now, it has two answers; a question has one, so report this as a defect"]
+
+
+def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, int, float]]:
+    """Yields (request, reply, the request's number, s since the bag's start), in the order of the replies."""
+    waiting: dict[tuple[int, int], tuple[bytes, int, float]] = {}
+    begin, _ = bag.span_ns
+    number = 0
+    for recorded in bag.messages([REQUESTS, REPLIES] if REPLIES in bag.names() else [REQUESTS]):
+        message = recorded.message
+        if isinstance(message, ServerRequest):
+            request_id = peek(message.frame).id
+            if read_cancel(message.frame) is None and request_id is not None and len(waiting) < MAX_PENDING:
+                waiting.setdefault(
+                    (message.client, request_id), (message.frame, number, 1e-9 * (recorded.log_time_ns - begin))
+                )
+            number += 1
+        elif isinstance(message, ServerReply):
+            request_id = _reply_to(message.frame)
+            asked = None if request_id is None else waiting.pop((message.client, request_id), None)
+            if asked is not None:
+                yield asked[0], message.frame, asked[1], asked[2]
+    for _ in waiting:
+        into.leave_out("without a reply in the bag")
+
+
+def timeless(request: bytes) -> bytes:
+    """Returns the request without time limits, retries and fingerprint."""
+    try:
+        message = msgspec.msgpack.decode(request)
+    except UNREADABLE:
+        return request
+    if not isinstance(message, dict):
+        return request
+    return msgspec.msgpack.encode({name: value for name, value in message.items() if name not in _ITS_OWN})
+
+
+def replay(robots: list[Robot]) -> Answer:
+    """Returns an `Answer` of this version, in this process; loading and unloading robots is allowed."""
+    service = Service(robots, allow_load=True)
+    return lambda request: service.handle(request, time.perf_counter_ns())
+
+
+def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> tuple[list[Robot], list[str]]:
+    """Returns the robots of the descriptions in the bag and of further files, and remarks.
+
+    A description does not contain the kind of root and the option `mimic`: those that give the recorded fingerprint are
+    used.
+
+    Raises:
+        InvalidArgumentError: A description is invalid.
+    """
+    known = bag.notes.get(ABOUT, {})
+    robots, remarks = list(more), list[str]()
+    names = {robot.name for robot in more}
+    for attached in bag.attached:
+        robot = _robot_of(attached, known, joints)
+        if robot.name not in names:
+            robots.append(robot)
+            names.add(robot.name)
+    remarks += [
+        f"robot {robot.name!r}: the recorded fingerprint is {known[robot.name]}, this one's {robot.fingerprint}"
+        for robot in robots
+        if known.get(robot.name, robot.fingerprint) != robot.fingerprint
+    ]
+    missing = sorted(set(known) - names)
+    if missing:
+        remarks.append(f"robots without a description: {', '.join(missing)}; name their files with --robot")
+    return robots, remarks
+
+
+def _robot_of(attached: Attached, known: Mapping[str, str], joints: str | None) -> Robot:
+    """Returns the robot of a description, read with the options that give the recorded fingerprint."""
+    first: Robot | None = None
+    fault: DynError | None = None
+    for root, mimic in product(ROOTS, (True, False)):
+        try:
+            robot = Robot.from_text(attached.data, root=root, mimic=mimic, joints=joints)
+        except DynError as error:
+            fault = fault or error
+            continue
+        if known.get(robot.name) == robot.fingerprint:
+            return robot
+        first = first or robot
+    if first is None:
+        raise InvalidArgumentError(f"file {attached.name!r} in the bag: {fault}")
+    return first
+
+
+def report(found: Verification) -> list[str]:
+    """Returns the result as lines of text."""
+    shown = [*found.remarks, f"{'query':<28}{'requests':>9}{'same bits':>11}  largest difference"]
+    for query, result in sorted(found.results.items()):
+        worst = "" if result.worst is None else _size(result.worst)
+        shown.append(f"{query:<28}{result.count:>9}{result.same:>11}  {worst}".rstrip())
+    shown += [f"not compared: {count} {cause}" for cause, count in sorted(found.left_out.items())]
+    first = found.first
+    if first is None:
+        shown.append(f"all {found.compared} replies are the same to the bit")
+    else:
+        difference = first.difference
+        shown.append(
+            f"first difference: request {first.number}, at {first.time_s:.6f} s, robot {first.robot!r}: "
+            f"{difference.place} was {difference.recorded}, is {difference.found}"
+        )
+    return shown
+
+
+def _size(of: First) -> str:
+    difference = of.difference
+    if difference.relative == float("inf"):
+        return f"{difference.place} was {difference.recorded}, is {difference.found} (request {of.number})"
+    return f"{difference.relative:.1e} of {difference.place}, {difference.digits:.1f} digits (request {of.number})"
+
+
+def refused_for(reply: bytes) -> str | None:
+    """Returns the path in the request that an error reply names, or None."""
+    try:
+        error = decode_reply_head(reply).error
+    except UNREADABLE:
+        return None
+    path = error.get("path") if isinstance(error, dict) else None
+    return path if isinstance(path, str) else None
+
+
+def _reply_to(frame: bytes) -> int | None:
+    """Returns the request id of a reply; None for notices and invalid messages."""
+    try:
+        found: Any = msgspec.msgpack.decode(frame, type=_Head)
+    except UNREADABLE:
+        return None
+    return None if found.notice is not msgspec.UNSET else found.id
+
+
+class _Head(msgspec.Struct):
+    id: int | None = None
+    notice: Any = msgspec.UNSET
+
+
+UNRELATED_CODES = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"})
+"""Error codes that do not depend on the request: server busy, key not allowed."""
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Exceptions for invalid MessagePack; invalid UTF-8 is a ValueError."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of two replies. place: `torques[2]`, or `reply` if one is an error. recorded, found: its values.
+    relative: the difference as a share of the output's largest number; infinite if they are not numbers.
+    """
+
+    place: str
+    recorded: str
+    found: str
+    relative: float
+
+    @property
+    def digits(self) -> float:
+        """Number of equal digits."""
+        return math.inf if self.relative == 0.0 else max(0.0, -math.log10(self.relative))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of two replies. same: equal to the bit. largest: the largest difference, None if they are equal.
+    first: the first difference in the order of the outputs.
+    """
+
+    same: bool
+    largest: Difference | None = None
+    first: Difference | None = None
+
+
+def compare(recorded: bytes, found: bytes) -> Comparison | None:
+    """Compares two replies; returns None if the recorded one does not depend on the request.
+
+    Outputs and error codes are compared, not timing and error texts.
+    """
+    try:
+        old, new = decode_reply_head(recorded), decode_reply_head(found)
+    except UNREADABLE:
+        return _other("reply", "a reply" if _readable(recorded) else "bytes that are no reply", "")
+    old_code, new_code = _code(old), _code(new)
+    if old_code in UNRELATED_CODES:
+        return None
+    if old_code or new_code:
+        same = old_code == new_code
+        return Comparison(True) if same else _other("reply", old_code or "an answer", new_code or "an answer")
+    if bytes(old.outputs) == bytes(new.outputs):
+        return Comparison(True)
+    try:
+        return outputs_compared(msgspec.msgpack.decode(old.outputs), msgspec.msgpack.decode(new.outputs))
+    except UNREADABLE:
+        return _other("reply", "outputs that cannot be read", "")
+
+
+def outputs_compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
+    """Compares outputs by name, arrays as on the wire or plain values; new names are ignored."""
+    found = [difference for name, value in old.items() for difference in _differences(name, value, new.get(name))]
+    if not found:
+        return Comparison(True)
+    return Comparison(False, max(found, key=lambda difference: difference.relative), found[0])
+
+
+def _differences(name: str, old: Any, new: Any) -> Iterator[Difference]:
+    """Returns where an output first differs, and where most."""
+    one, other = _array(old), _array(new)
+    if one is None or other is None:
+        if old != new:
+            yield Difference(name, _short(old), _short(new), math.inf)
+        return
+    if one.shape != other.shape:
+        yield Difference(name, f"shape {one.shape}", f"shape {other.shape}", math.inf)
+        return
+    apart = np.ascontiguousarray(one).view(np.uint64) != np.ascontiguousarray(other).view(np.uint64)
+    if not apart.any():
+        return
+    scale = max(float(np.abs(one).max()), float(np.abs(other).max()))
+    size = np.abs(one - other) / (scale or 1.0)
+    places = {int(np.argmax(apart)), int(np.argmax(np.where(apart, size, -1.0)))}
+    for flat in sorted(places):
+        index = np.unravel_index(flat, one.shape)
+        where = name + (f"[{', '.join(map(str, index))}]" if one.ndim else "")
+        yield Difference(where, repr(float(one[index])), repr(float(other[index])), float(size[index]))
+
+
+def _array(value: Any) -> NDArray[np.float64] | None:
+    if isinstance(value, np.ndarray | float | int) and not isinstance(value, bool):
+        return np.asarray(value, np.float64)
+    if not (isinstance(value, dict) and value.keys() >= {"dtype", "shape", "data"}):
+        return None
+    try:
+        return unpack_array(value, "outputs")
+    except DynError:
+        return None
+
+
+def _code(reply: Any) -> str:
+    """Returns the error code of a reply; empty if it is an answer."""
+    return "" if reply.ok else str((reply.error or {}).get("code", "a refusal"))
+
+
+def _readable(frame: bytes) -> bool:
+    try:
+        decode_reply_head(frame)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _other(place: str, old: str, new: str) -> Comparison:
+    difference = Difference(place, old, new, math.inf)
+    return Comparison(False, difference, difference)
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -18,8 +18,20 @@ from dyn_service import Client, Robot, Server
 from dyn_service.cli.bag import app
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader
-from dyn_service.graph.bags.requests import REPLIES, REQUESTS, RequestRecorder, describe, fingerprints
-from dyn_service.graph.bags.verify import compare, outputs_compared, replay, report, robots_of, timeless, verify
+from dyn_service.graph.bags.requests import (
+    REPLIES,
+    REQUESTS,
+    RequestRecorder,
+    compare,
+    describe,
+    fingerprints,
+    outputs_compared,
+    replay,
+    report,
+    robots_of,
+    timeless,
+    verify,
+)
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from tests.conftest import URDF
