@@ -2,5 +2,4 @@
 
 reader  models, links, inertias, includes
 frames  poses relative to named frames
-values  values of elements
 """

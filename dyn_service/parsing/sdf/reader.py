@@ -41,8 +41,20 @@ from dyn_service.parsing.includes import Files, place_of, spliced
 from dyn_service.parsing.joint_chains import Names, Roots, check_finite, hung
 from dyn_service.parsing.pose import Pose, turning_z_to
 from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted
-from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames
-from dyn_service.parsing.sdf.values import bound, flag, number, numbers, one, pose, said_in, word
+from dyn_service.parsing.sdf.frames import (
+    MODEL,
+    SCOPE,
+    Frame,
+    Frames,
+    bound,
+    flag,
+    number,
+    numbers,
+    one,
+    pose,
+    said_in,
+    word,
+)
 from dyn_service.parsing.shapes import SOLIDS, Mesh, Meshes, Solid, stretched, together
 from dyn_service.parsing.structure import WORLD, assemble
 from dyn_service.parsing.transmissions import RATIO, ROTOR
