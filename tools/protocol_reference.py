@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Row, Spec
-from dyn_service.service.protocol.administration import ADMINISTRATION, Administration
+from dyn_service.service.protocol.messages import ADMINISTRATION, Administration
 
 _WIDTH = 120
 

@@ -33,9 +33,9 @@ from dyn_service.service.client.core import (
 )
 from dyn_service.service.client.retries import OnWait
 from dyn_service.service.client.sync import Client
-from dyn_service.service.protocol.administration import ADMINISTRATION, Administration
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay, unpack_payload, unpack_wrenches
 from dyn_service.service.protocol.keys import KeySource
+from dyn_service.service.protocol.messages import ADMINISTRATION, Administration
 from dyn_service.support.suggestions import did_you_mean
 
 _UNPACKED: Mapping[str, Callable[[Any, str], Any]] = {

@@ -10,7 +10,7 @@ import pytest
 
 import dyn_service
 from dyn_service import AsyncClient, Client, RemoteRobot, Robot, RobotQueries, errors
-from dyn_service.service.protocol.administration import ADMINISTRATION
+from dyn_service.service.protocol.messages import ADMINISTRATION
 from tests.conftest import ROOT
 
 HERE = {

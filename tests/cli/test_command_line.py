@@ -22,7 +22,7 @@ from dyn_service.cli import main as cli
 from dyn_service.cli.calling import read_values
 from dyn_service.cli.yaml_text import parsed
 from dyn_service.messages import Message
-from dyn_service.service.protocol.administration import ADMINISTRATION
+from dyn_service.service.protocol.messages import ADMINISTRATION
 from dyn_service.service.server.settings import ServerSettings, read_settings
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import assert_same, moving, sample

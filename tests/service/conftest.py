@@ -14,7 +14,7 @@ import zmq
 
 from dyn_service import QUERIES, Robot, Server, Wrench
 from dyn_service.api.spec import DIRECTIONS
-from dyn_service.service.protocol.administration import ADMINISTRATION
+from dyn_service.service.protocol.messages import ADMINISTRATION
 
 TRANSPORTS = ("tcp", "ipc", "inproc")
 WAIT_MS = 240_000

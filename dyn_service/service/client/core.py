@@ -32,11 +32,11 @@ from dyn_service.errors import (
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.model.order import NAMES, Order
-from dyn_service.service.protocol.administration import ADMINISTRATION
 from dyn_service.service.protocol.arrays import ReplyArray, WireArray, may_be_infinite
 from dyn_service.service.protocol.inputs import pack, pack_overlay
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.service.protocol.messages import (
+    ADMINISTRATION,
     VERSION,
     Notice,
     ReplyHead,

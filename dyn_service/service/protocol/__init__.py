@@ -1,6 +1,6 @@
 """The wire protocol, version 1: requests and replies as bytes. `docs/protocol.md` specifies it.
 
-- `administration.py`: queries about the server and its robots, with the role that each requires
+- `messages.py`: queries about the server and its robots, with the role that each requires
 - `arrays.py`: arrays in a message
 - `limits.py`: default endpoint, timeouts and retries
 - `inputs.py`: inputs of queries: wrenches, contacts, payloads, overlays, names

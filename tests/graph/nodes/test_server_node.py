@@ -23,8 +23,8 @@ from dyn_service.graph.middleware import telemetry
 from dyn_service.graph.middleware.graph import Graph
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.graph.nodes.server import NODE
-from dyn_service.service.protocol.administration import Role
 from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import Role
 from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.settings import ServerSettings, read_settings
 from dyn_service.support.arguments import parse_arguments

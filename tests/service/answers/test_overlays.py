@@ -437,7 +437,7 @@ def test_limits_and_rights(robot: Robot) -> None:
     assert ask(service, overlaying({}, "a"))["ok"]
     assert ask(service, overlaying({}, "b"))["error"]["code"] == ResourceExhaustedError.code
     assert ask(Service([robot]), overlaying({}))["error"]["code"] == PermissionDeniedError.code
-    from dyn_service.service.protocol.administration import Role
+    from dyn_service.service.protocol.messages import Role
 
     reply = service.handle(overlaying({}, "c"), perf_counter_ns(), Caller("key reader", Role.QUERY))
     assert msgpack.unpackb(reply)["error"]["code"] == PermissionDeniedError.code

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dyn_service import QUERIES, Robot, Server, errors
-from dyn_service.service.protocol.administration import ADMINISTRATION
 from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import ADMINISTRATION
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from dyn_service.service.server.answering.service import Service
 from tests.service.conftest import Bare, array, request

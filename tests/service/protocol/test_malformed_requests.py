@@ -607,7 +607,7 @@ def service(panda: Robot, pendulum: Robot) -> Service:
 
 def expected_message(message: str, pendulum: Robot) -> str:
     from dyn_service.api.queries import COMPUTATIONS, QUERIES
-    from dyn_service.service.protocol.administration import ADMINISTRATION
+    from dyn_service.service.protocol.messages import ADMINISTRATION
 
     fill = {
         QUERIES_TEXT: ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION)),

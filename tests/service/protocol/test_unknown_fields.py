@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Robot, Server
-from dyn_service.service.protocol.administration import ADMINISTRATION
-from dyn_service.service.protocol.messages import RequestLimits
+from dyn_service.service.protocol.messages import ADMINISTRATION, RequestLimits
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from tests.conftest import URDF
 from tests.service.conftest import Bare, array, request, sample

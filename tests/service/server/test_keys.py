@@ -26,8 +26,8 @@ from dyn_service.errors import (
     PermissionDeniedError,
 )
 from dyn_service.graph.middleware import topics
-from dyn_service.service.protocol.administration import ADMINISTRATION, Role, required_role
 from dyn_service.service.protocol.keys import client_keys, make_keys, read_keys, write_keys
+from dyn_service.service.protocol.messages import ADMINISTRATION, Role, required_role
 from dyn_service.service.server.administration.access import Caller, KeyFolder, default_folder, local_caller
 from dyn_service.service.server.settings import ServerSettings, read_settings
 from dyn_service.service.server.transport.endpoints import bind, check_endpoint, needs_keys, peer_is_owner

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dyn_service import Client, InvalidArgumentError, Robot, Server
 from dyn_service.cli.metrics import ServerCollector
-from dyn_service.service.protocol.administration import Role
 from dyn_service.service.protocol.keys import make_keys, read_keys
 from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import Role
 from dyn_service.service.server.administration.access import KeyFolder
 from tests.conftest import ROOT
 from tests.service.conftest import WAIT_MS

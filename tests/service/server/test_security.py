@@ -31,9 +31,9 @@ from dyn_service.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from dyn_service.service.protocol.administration import Role
 from dyn_service.service.protocol.keys import Keys, make_keys, read_keys, use_keys
 from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.messages import Role
 from dyn_service.service.server.administration.access import AccessList, Caller, KeyFolder
 from dyn_service.service.server.administration.metrics import Traffic
 from dyn_service.service.server.transport.encrypted import (

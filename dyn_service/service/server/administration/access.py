@@ -35,7 +35,6 @@ from dyn_service.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from dyn_service.service.protocol.administration import Role, required_role
 from dyn_service.service.protocol.keys import (
     NAME,
     Keys,
@@ -46,6 +45,7 @@ from dyn_service.service.protocol.keys import (
     read_protected,
     write_keys,
 )
+from dyn_service.service.protocol.messages import Role, required_role
 from dyn_service.support.suggestions import did_you_mean
 
 _LOG = logging.getLogger(__name__)

@@ -27,11 +27,10 @@ from dyn_service.errors import (
 )
 from dyn_service.model.order import Orders
 from dyn_service.parsing.quantities import LONGEST_NAME
-from dyn_service.service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.service.protocol.arrays import describe_value, show_value
 from dyn_service.service.protocol.inputs import unpack_overlay
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.protocol.messages import VERSION, Request, encode
+from dyn_service.service.protocol.messages import ADMINISTRATION, VERSION, Request, Role, encode
 from dyn_service.service.server.administration.access import AccessList, Caller, local_caller
 from dyn_service.service.server.administration.audit import record_done, record_refused
 from dyn_service.service.server.administration.metrics import Metrics

@@ -32,16 +32,17 @@ from dyn_service.errors import (
 )
 from dyn_service.kernels.making import KernelMissingError
 from dyn_service.model.order import NAMES, Order
-from dyn_service.service.protocol.administration import ADMINISTRATION, Role
 from dyn_service.service.protocol.arrays import describe_value, pack_output
 from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import (
+    ADMINISTRATION,
     VERSION,
     Reply,
     Request,
     RequestHead,
     RequestRefusedError,
+    Role,
     Timing,
     encode,
     error_reply,
