@@ -22,9 +22,8 @@ from dyn_service.errors import UnavailableError
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.process import is_stopped, starved_ns
-from dyn_service.service.server.workers.fork_server import ForkServer
 from dyn_service.service.server.workers.pipes import ORDER, pair
-from dyn_service.service.server.workers.pool import Pool
+from dyn_service.service.server.workers.pool import ForkServer, Pool
 from tests.conftest import ROOT
 from tests.service.conftest import WAIT_MS, Bare, array, request
 from tests.service.server.test_pool import eventually, serving, simulate, unread, workers_of
@@ -209,7 +208,7 @@ def test_a_server_stops_although_its_fork_server_is_stopped() -> None:
 @pytest.fixture
 def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     """A fork server that never lacks a CPU."""
-    monkeypatch.setattr("dyn_service.service.server.workers.fork_server.starved_ns", lambda process: 0)
+    monkeypatch.setattr("dyn_service.service.server.workers.pool.starved_ns", lambda process: 0)
     fork_server = ForkServer()
     fork_server.start()
     yield fork_server
@@ -258,7 +257,7 @@ def test_a_suspended_machine_kills_no_fork_server(fork_server: ForkServer) -> No
 def test_time_without_a_processor_does_not_count(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had a CPU for a tenth of the time, so that it gets ten times as long; so does the first worker."""
     starved = [0]
-    monkeypatch.setattr("dyn_service.service.server.workers.fork_server.starved_ns", lambda process: starved[0])
+    monkeypatch.setattr("dyn_service.service.server.workers.pool.starved_ns", lambda process: starved[0])
 
     def look(at_s: float) -> bool:
         starved[0] = int(0.9 * at_s * S)

@@ -388,7 +388,7 @@ def test_a_server_that_listens_and_is_never_run_leaves_no_processes() -> None:
 
 
 def test_workers_that_cannot_start_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.service.server.workers.fork_server.sys.executable", "/bin/false")
+    monkeypatch.setattr("dyn_service.service.server.workers.pool.sys.executable", "/bin/false")
     with pytest.raises(UnavailableError, match="the server's worker processes do not start"):
         serving().start()
 

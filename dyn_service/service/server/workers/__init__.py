@@ -1,7 +1,6 @@
 """Where slow requests are computed: worker processes that can be killed, or one thread.
 
 pool           `Pool` of processes, `ThreadWorker`; deadlines, retries, loading of results into the server's process
-fork_server    server's side of the process that forks workers
 process        entry point of that process and of the workers
 pipes          messages and shared memory between server and workers
 """
