@@ -106,7 +106,6 @@ from dyn_service.api.arguments import (
     Wrenches,
     WrenchFunction,
 )
-from dyn_service.api.declaring import COMPUTATIONS, QUERIES, computation, query
 from dyn_service.api.described import Described
 from dyn_service.api.results import (
     Array,
@@ -141,7 +140,18 @@ from dyn_service.api.results import (
     Topology,
     Trajectory,
 )
-from dyn_service.api.spec import EVERY_PART, Computation, Option, Query, Row, Spec
+from dyn_service.api.spec import (
+    COMPUTATIONS,
+    EVERY_PART,
+    QUERIES,
+    Computation,
+    Option,
+    Query,
+    Row,
+    Spec,
+    computation,
+    query,
+)
 
 __all__ = [
     "DEFAULT_FRICTION",

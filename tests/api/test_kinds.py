@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Client, Server
-from dyn_service.api import declaring, queries, spec
+from dyn_service.api import queries, spec
 from dyn_service.api.arguments import (
     Acceleration,
     EffortResult,
@@ -38,7 +38,7 @@ def other_names(tree: Any, q_goal: Any, rate: Any, speeding_up: Any, weight: Any
 def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[spec.Query]:
     """A row whose inputs have unusual names; its position is `q_goal`."""
     monkeypatch.setattr(newton_euler, "other_names", other_names, raising=False)
-    before = dict(declaring._QUERIES)
+    before = dict(spec._QUERIES)
 
     @queries.query(equation="-", kernel="newton_euler.other_names")
     def under_other_names(
@@ -55,8 +55,8 @@ def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[spec.Query]:
 
     monkeypatch.setattr(queries.RobotQueries, "under_other_names", under_other_names, raising=False)
     yield queries.QUERIES["under_other_names"]
-    declaring._QUERIES.clear()
-    declaring._QUERIES.update(before)
+    spec._QUERIES.clear()
+    spec._QUERIES.update(before)
 
 
 def test_answers_are_those_of_the_row_with_the_usual_names(row: spec.Query) -> None:
@@ -156,5 +156,5 @@ def renamed(self: Any, q0: FirstPosition) -> EffortResult:
 )
 def test_a_row_that_could_not_be_answered_is_refused(method: Any, kernel: Any, rule: str) -> None:
     with pytest.raises(TypeError, match=f"the row {method.__name__}: .*{rule}"):
-        declaring.query(equation="-", kernel=kernel)(method)
+        spec.query(equation="-", kernel=kernel)(method)
     assert method.__name__ not in queries.QUERIES
