@@ -4,7 +4,6 @@ queries       the rows, declared as methods of `RobotQueries` and `GaitQueries`
 arguments     inputs and options: wrenches, payloads, overlays, contacts, kinds of arrays
 results       results of queries with several outputs
 spec          the types of rows, inputs, outputs and options
-described     properties of any robot, local or remote
 description   the description of a robot that servers send
 inputs        checks of arguments against the table
 arrays        conversion of numbers to arrays

@@ -106,7 +106,7 @@ from dyn_service.api.arguments import (
     Wrenches,
     WrenchFunction,
 )
-from dyn_service.api.described import Described
+from dyn_service.api.description import Described
 from dyn_service.api.results import (
     Array,
     BiasAccelerations,

@@ -5,7 +5,7 @@ Editors and type checkers read their signatures in `async_queries.pyi`, which `p
 
 from abc import ABC
 
-from dyn_service.api.described import Described
+from dyn_service.api.description import Described
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, RobotQueries
 
 

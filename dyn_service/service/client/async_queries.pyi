@@ -83,7 +83,7 @@ from dyn_service.api.arguments import (
     VelocityResult,
     Wrenches,
 )
-from dyn_service.api.described import (
+from dyn_service.api.description import (
     Described,
 )
 from dyn_service.api.results import (

@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from dyn_service.api.described import Described
-from dyn_service.api.description import RobotDescription
+from dyn_service.api.description import Described, RobotDescription
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.named import lead_of
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Computation, Overlay, Query, Row, Spec
