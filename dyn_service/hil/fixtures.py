@@ -151,7 +151,7 @@ class PlantHandle:
     """The plant of a test's own run."""
 
     def __init__(self, bench: Bench) -> None:
-        from dyn_service.hil.measures import Notes
+        from dyn_service.hil.checks import Notes
 
         self._bench = bench
         self._notes = Notes()

@@ -37,7 +37,7 @@ from dyn_service.graph.launch.page import WITHOUT_SCRIPTS, card_html, document
 from dyn_service.graph.report.charts import Card, Chart, Line, Mark, Span, prefix, spans_of
 from dyn_service.graph.report.verdicts import sized
 from dyn_service.hil.bench import Run
-from dyn_service.hil.measures import Verdict
+from dyn_service.hil.checks import Verdict
 from dyn_service.hil.signals import Array, Record, Signal
 from dyn_service.messages import Message
 from dyn_service.messages.builtin_interfaces import Time

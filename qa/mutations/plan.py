@@ -45,7 +45,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "simulation/mujoco/engine.py",
     ),
     "hil": (
-        "hil/measures.py",
         "hil/checks.py",
         "hil/signals.py",
         "hil/faults.py",
@@ -391,8 +390,10 @@ STAGES: dict[str, tuple[str, ...]] = {
     "hil/lockstep.py": ("tests/hil/test_lockstep.py",),
     "hil/real_time.py": ("tests/hil/test_proxy.py",),
     "hil/message_log.py": ("tests/hil/test_message_log.py", "tests/hil/test_lockstep.py"),
-    "hil/measures.py": ("tests/hil/test_measures.py", "tests/hil/test_checks.py"),
-    "hil/checks.py": ("tests/hil/test_checks.py", "tests/hil/test_measures.py"),
+    "hil/checks.py": (
+        "tests/hil/test_measures.py",
+        "tests/hil/test_checks.py",
+    ),
     "hil/signals.py": ("tests/hil/test_checks.py", "tests/hil/test_lockstep.py"),
     "messages/": ("tests/messages/test_messages.py", "tests/graph/bags/test_bags.py"),
     "graph/middleware/graph.py": ("tests/graph/middleware/test_graph.py", "tests/graph/middleware/test_node.py"),

@@ -11,8 +11,7 @@ import pytest
 from dyn_service.api import arrays
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import PlantBounds
-from dyn_service.hil.checks import Check
-from dyn_service.hil.measures import Notes, said
+from dyn_service.hil.checks import Check, Notes, said
 from dyn_service.hil.signals import Change, Record, Signal
 from tests.hil.records import BEGUN, record
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.checks import Check
-from dyn_service.hil.measures import Notes, Numbers, OverTime, Value, Verdict, said
+from dyn_service.hil.checks import Check, Notes, Numbers, OverTime, Value, Verdict, said
 from dyn_service.hil.signals import Bounds, Signal
 from tests.hil.records import record
 
