@@ -8,7 +8,7 @@
 - `dry_run.py`: a plant and its controller in lockstep
 - `dry_run.py`: a law against a simulated robot, without a plant's safety
 - `joint_states.py`: robot states to and from ROS messages
-- `gains.py`: checks of gains per joint; modal damping
+- `law.py`: checks of gains per joint; modal damping
 - `laws/`: the control laws
 - `plant/`: a simulated or real robot behind its safety supervisor
 """

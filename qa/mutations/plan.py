@@ -67,11 +67,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/laws/joint_impedance.py",
         "control/laws/collision_stop.py",
         "control/laws/computed_torque.py",
-        "control/gains.py",
+        "control/law.py",
         "control/joint_goals.py",
         "control/laws/trajectory_following.py",
         "control/trajectory.py",
-        "control/law.py",
         "control/laws/momentum_observer.py",
     ),
 }
@@ -373,13 +372,17 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/control/test_laws.py",
         "tests/graph/launch/test_panda_controllers.py",
     ),
-    "control/gains.py": _LAWS,
+    "control/law.py": (
+        "tests/control/test_laws_in_numbers.py",
+        "tests/control/test_laws.py",
+        "tests/graph/launch/test_panda_controllers.py",
+        "tests/control/test_law.py",
+    ),
     "control/joint_goals.py": (
         "tests/control/test_goal_tolerances.py",
         "tests/control/test_joint_goals.py",
         "tests/control/test_timed_goals.py",
     ),
-    "control/law.py": ("tests/control/test_law.py",),
     "control/laws/momentum_observer.py": _LAWS,
     "hil/": ("tests/hil/test_checks.py", "tests/hil/test_faults.py", "tests/hil/test_lockstep.py"),
     "hil/faults.py": (

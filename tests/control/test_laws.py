@@ -9,8 +9,7 @@ import pytest
 
 from dyn_service.api.queries import Payload
 from dyn_service.control.dry_run import dry_run
-from dyn_service.control.gains import modal_damping, per_joint
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.law import Law, RobotState, modal_damping, per_joint
 from dyn_service.control.laws.admittance import Admittance
 from dyn_service.control.laws.collision_stop import CollisionError, CollisionStop, thresholds
 from dyn_service.control.laws.computed_torque import ComputedTorque, GravityCompensation, gains

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 
-from dyn_service.control.gains import modal_damping, per_joint
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.law import Law, RobotState, modal_damping, per_joint
 from dyn_service.control.laws.admittance import Admittance
 from dyn_service.control.laws.collision_stop import CollisionError, CollisionStop, thresholds
 from dyn_service.control.laws.computed_torque import ComputedTorque, GravityCompensation, gains

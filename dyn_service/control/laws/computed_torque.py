@@ -16,8 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.gains import per_joint
-from dyn_service.control.law import EffortLaw, RobotState
+from dyn_service.control.law import EffortLaw, RobotState, per_joint
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
 

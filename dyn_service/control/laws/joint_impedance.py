@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.gains import modal_damping, per_joint
-from dyn_service.control.law import EffortLaw, Law, RobotState
+from dyn_service.control.law import EffortLaw, Law, RobotState, modal_damping, per_joint
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.support.suggestions import did_you_mean

@@ -15,8 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.gains import per_joint
-from dyn_service.control.law import RobotState
+from dyn_service.control.law import RobotState, per_joint
 
 
 class MomentumObserver:

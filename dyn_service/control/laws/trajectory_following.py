@@ -36,7 +36,6 @@ import numpy as np
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.command import Command, Interface
 from dyn_service.control.controller import State, goal_status, hold_maker
-from dyn_service.control.gains import per_joint
 from dyn_service.control.joint_goals import (
     NO_TOLERANCES,
     GoalError,
@@ -48,7 +47,7 @@ from dyn_service.control.joint_goals import (
     plan,
     read,
 )
-from dyn_service.control.law import Law, RobotState
+from dyn_service.control.law import Law, RobotState, per_joint
 from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import GoalStatus

@@ -34,7 +34,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Interface, SetPoint
-from dyn_service.control.gains import per_joint
+from dyn_service.control.law import per_joint
 from dyn_service.errors import InvalidArgumentError
 
 InverseDynamics = Callable[[Array, Array, Array], Array]

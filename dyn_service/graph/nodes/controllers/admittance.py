@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dyn_service.api.queries import RobotQueries
-from dyn_service.control.gains import per_joint
+from dyn_service.control.law import per_joint
 from dyn_service.control.laws.admittance import Admittance
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.laws.momentum_observer import MomentumObserver

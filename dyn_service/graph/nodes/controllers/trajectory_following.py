@@ -11,7 +11,6 @@ import numpy as np
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.command import Interface
 from dyn_service.control.controller import TrajectoryMaker, hold_maker
-from dyn_service.control.gains import per_joint
 from dyn_service.control.joint_goals import (
     GoalTolerances,
     JointTolerance,
@@ -21,7 +20,7 @@ from dyn_service.control.joint_goals import (
     motion_limits,
     read,
 )
-from dyn_service.control.law import Law
+from dyn_service.control.law import Law, per_joint
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.laws.trajectory_following import FeedForward, ReferenceCommand, TrajectoryFollowing
 from dyn_service.errors import InvalidArgumentError

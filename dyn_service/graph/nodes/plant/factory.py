@@ -21,7 +21,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
-from dyn_service.control.gains import per_joint
+from dyn_service.control.law import per_joint
 from dyn_service.control.plant.drive import Drive
 from dyn_service.control.plant.hardware import Driver, Hardware, TakesSetPoints
 from dyn_service.control.plant.plant import Plant
