@@ -1,4 +1,4 @@
-"""A robot behind UDP, and its driver: `control/plant/hardware.py` in a hundred lines. Pattern for a driver of one's
+"""A robot behind UDP, and its driver: `control/plant/plant.py` in a hundred lines. Pattern for a driver of one's
 own.
 
     python examples/udp_robot/udp_robot.py urdf/pendulum.urdf --port 5800    # the robot: its own process, its own 1 kHz
@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.control.command import INTERFACES, SetPoint
-from dyn_service.control.plant.hardware import Reading
+from dyn_service.control.plant.plant import Reading
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.model.configuration import Configuration, Limits
 

@@ -40,7 +40,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/command.py",
         "control/controller.py",
         "control/plant/drive.py",
-        "control/plant/hardware.py",
         "control/joint_states.py",
         "simulation/mujoco/engine.py",
     ),
@@ -312,7 +311,12 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/parsing/urdf/test_warnings.py",
         "tests/parsing/urdf/test_mutilated.py",
     ),
-    "control/plant/plant.py": (*_PLANT, "tests/graph/nodes/test_hardware.py"),
+    "control/plant/plant.py": (
+        "tests/control/test_plant_core.py",
+        "tests/control/test_plant_truth.py",
+        "tests/graph/nodes/test_hardware.py",
+        "tests/control/test_driver.py",
+    ),
     "control/plant/safety.py": ("tests/control/test_safety.py", *_PLANT, "tests/graph/nodes/test_hardware.py"),
     "control/plant/simulated.py": (
         "tests/control/test_plant_truth.py",
@@ -342,10 +346,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/control/test_computed_torque.py",
     ),
     "control/plant/drive.py": ("tests/control/test_command_interfaces.py",),
-    "control/plant/hardware.py": (
-        "tests/control/test_driver.py",
-        "tests/graph/nodes/test_hardware.py",
-    ),
     "control/joint_states.py": (
         "tests/control/test_joint_states.py",
         "tests/graph/nodes/test_robot_state_publisher.py",

@@ -7,8 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from dyn_service.control.plant.hardware import Driver, DriverError, Motion, Reading
-from dyn_service.control.plant.plant import Plant
+from dyn_service.control.plant.plant import Driver, DriverError, Motion, Plant, Reading
 from dyn_service.control.plant.safety import RUNNING, SafetySupervisor
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.plant.parameters import PlantParameters, safety_settings

@@ -6,15 +6,19 @@ and reads the `hardware.Hardware`, and time advances by `dt_s`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.plant.hardware import Hardware, Motion, Reading, TakesSetPoints
+from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
 from dyn_service.control.plant.safety import STOPPED, SafetySupervisor
+from dyn_service.errors import DynError, FailedPreconditionError, failure
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.model.configuration import Limits
+from dyn_service.model.configuration import Configuration, Limits
 
 
 @dataclass
@@ -147,3 +151,211 @@ class Plant:
         if outside.any():
             counters.out_of_range_steps += 1
             self.out_of_range += outside
+
+
+Fault = Literal["", "velocity", "driver"]
+
+
+class Motion(NamedTuple):
+    """q (nq,) rad | m, v (nv,) rad/s | m/s."""
+
+    q: Array
+    v: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """The latest measurement of a robot.
+
+    q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N that acted until then; None if it is not measured,
+    then the written effort counts. fresh: whether it was measured since the last `read`. fault: empty, or why the drive
+    does not follow: `velocity`, a joint is at its velocity limit, or `driver`, anything else. truth: true motion of a
+    simulated robot with sensors.
+    """
+
+    q: Array
+    v: Array
+    effort: Array | None = None
+    fresh: bool = True
+    fault: Fault = ""
+    truth: Motion | None = None
+
+    @property
+    def motion(self) -> Motion:
+        """The true motion if known, else the measured one; used for recordings."""
+        return Motion(self.q, self.v) if self.truth is None else self.truth
+
+
+class Hardware(Protocol):
+    """One robot."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The joints, in the order of all arrays."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether time advances by writes alone. After an overrun of k periods a simulated robot gets k writes, a real
+        one gets one.
+        """
+
+    def open(self) -> Reading:
+        """Connects with shut brakes and no efforts, and returns the first reading.
+
+        Raises:
+            DynError: The robot is unreachable or not ready.
+        """
+
+    def write(self, effort: Array, *, brakes: bool) -> None:
+        """Sets the efforts (nv,) until the next write, and whether the brakes are shut.
+
+        Raises:
+            DynError: A permanent failure.
+        """
+
+    def read(self) -> Reading:
+        """Returns the latest measurement.
+
+        Raises:
+            DynError: A permanent failure.
+        """
+
+    def close(self) -> None:
+        """Shuts the brakes and disconnects; raises nothing."""
+
+
+@runtime_checkable
+class TakesSetPoints(Protocol):
+    """Further members of hardware whose drives accept positions or velocities."""
+
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        """Accepted interfaces, including `effort` if efforts are accepted."""
+
+    def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
+        """Sets the set point until the next write; called instead of `write` while positions or velocities are
+        commanded. The set point is within the limits of position and velocity and never jumps; the drive limits the
+        efforts. In a stop `write` is called.
+
+        Raises:
+            DynError: A permanent failure.
+        """
+
+
+T = TypeVar("T")
+_FAULTS: tuple[str, ...] = get_args(Fault)
+_LOG = logging.getLogger(__name__)
+
+
+class DriverError(FailedPreconditionError):
+    """Raised if a driver fails or returns an invalid reading; names the method and the value."""
+
+
+@dataclass
+class Driver:
+    """A `Hardware` that checks another one. of: the driver. not_finite: readings with numbers that are not finite."""
+
+    of: Hardware
+    not_finite: int = 0
+    _last: Reading | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.configuration: Configuration = self.of.configuration
+        self.simulated = bool(self.of.simulated)
+        self.interfaces: tuple[Interface, ...] = EFFORT_ONLY
+        if isinstance(self.of, TakesSetPoints):
+            self.interfaces = tuple(kind for kind in INTERFACES if kind in self.of.interfaces)
+
+    def open(self) -> Reading:
+        """As `Hardware.open`.
+
+        Raises:
+            DriverError: The driver failed, or its first reading is invalid.
+            DynError: What it raises.
+        """
+        reading = self._sized("open", self._guarded("open", self.of.open))
+        if not _finite(reading):
+            raise DriverError("the driver's first reading has numbers that are not finite")
+        self._last = reading
+        return reading
+
+    def write(self, effort: Array, *, brakes: bool) -> None:
+        """As `Hardware.write`.
+
+        Raises:
+            DriverError: The driver failed.
+            DynError: What it raises.
+        """
+        self._guarded("write", lambda: self.of.write(effort, brakes=brakes))
+
+    def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
+        """As `TakesSetPoints.write_set_point`.
+
+        Raises:
+            DriverError: The driver failed, or does not accept set points.
+            DynError: What it raises.
+        """
+        of = self.of
+        if not isinstance(of, TakesSetPoints):
+            raise DriverError(f"the driver accepts efforts only, found a set point of {to.interface}")
+        self._guarded("write_set_point", lambda: of.write_set_point(to, brakes=brakes))
+
+    def read(self) -> Reading:
+        """As `Hardware.read`.
+
+        Raises:
+            DriverError: The driver failed, or returned a reading of another size.
+            DynError: What it raises.
+        """
+        reading = self._sized("read", self._guarded("read", self.of.read))
+        if not _finite(reading):
+            self.not_finite += 1
+            if self.not_finite == 1:
+                _LOG.warning("the driver read numbers that are not finite: the robot stops")
+            assert self._last is not None  # `open` comes first
+            return replace(self._last, fresh=False, fault=reading.fault or "driver")
+        self._last = reading
+        return reading
+
+    def close(self) -> None:
+        """As `Hardware.close`; errors of the driver are logged."""
+        try:
+            self.of.close()
+        except Exception:  # noqa: BLE001  the loop is ending, and its own error counts
+            _LOG.exception("the driver failed in its close")
+
+    def _guarded(self, what: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except DynError:
+            raise
+        except Exception as error:
+            raise DriverError(f"the driver failed in its {what}: {failure(error)}") from error
+
+    def _sized(self, what: str, found: object) -> Reading:
+        """Returns the reading as arrays of the joints' sizes."""
+        if not isinstance(found, Reading):
+            raise DriverError(f"the driver's {what} gave {type(found).__name__}: expected a Reading")
+        fault = found.fault or ""
+        if fault not in _FAULTS:
+            raise DriverError(f"the driver's {what} gave the fault {fault!r}: expected 'velocity' or 'driver'")
+        at = self.configuration
+        q, v = (_numbers(what, name, getattr(found, name), n) for name, n in (("q", at.nq), ("v", at.nv)))
+        effort = None if found.effort is None else _numbers(what, "effort", found.effort, at.nv)
+        return replace(found, q=q, v=v, effort=effort, fault=fault)
+
+
+def _numbers(what: str, name: str, given: object, n: int) -> Array:
+    """Returns a copy, because a driver may reuse its arrays."""
+    try:
+        values: Array = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DriverError(f"the driver's {what} gave no numbers as {name}: expected {n}") from None
+    if values.shape != (n,):
+        raise DriverError(f"the driver's {what} gave {name} of shape {values.shape}: expected {n} numbers")
+    return values
+
+
+def _finite(reading: Reading) -> bool:
+    numbers = [reading.q, reading.v] if reading.effort is None else [reading.q, reading.v, reading.effort]
+    return all(bool(np.isfinite(one).all()) for one in numbers)

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, Wrench
-from dyn_service.control.plant.hardware import Fault, Motion, Reading
+from dyn_service.control.plant.plant import Fault, Motion, Reading
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.sensors import Reading as SensorReading

@@ -5,7 +5,7 @@ specifies how the simulated robot differs from the model; controllers do not rec
 robot and an unknown payload. The report shows it.
 
 A real robot's driver is a Python file whose function `connect` returns an object with the interface of
-`control/plant/hardware.py`.
+`control/plant/plant.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
 from dyn_service.control.law import per_joint
 from dyn_service.control.plant.drive import Drive
-from dyn_service.control.plant.hardware import Driver, Hardware, TakesSetPoints
-from dyn_service.control.plant.plant import Plant
+from dyn_service.control.plant.plant import Driver, Hardware, Plant, TakesSetPoints
 from dyn_service.control.plant.safety import SafetySettings, SafetySupervisor
 from dyn_service.control.plant.simulated import Actuators, RobotSensors, SimulatedRobot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -176,7 +175,7 @@ def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hard
     if missing:
         raise InvalidArgumentError(
             f"driver {p.driver!r}: 'connect' gave {type(robot).__name__} without {', '.join(missing)}: expected the "
-            "interface of control/plant/hardware.py",
+            "interface of control/plant/plant.py",
             path="driver",
         )
     theirs = robot.configuration

@@ -97,7 +97,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     engine: of the simulation: our own, or MuJoCo with a model of the same file. mjcf: an MJCF file with the same joints
     instead, whose contacts then act.
 
-    driver: path of a Python file whose `connect` returns a real robot, see `control/plant/hardware.py`.
+    driver: path of a Python file whose `connect` returns a real robot, see `control/plant/plant.py`.
     driver_settings: passed to `connect`. stale_cycles: cycles in a row without a new reading after which one more stops
     the robot.
 
