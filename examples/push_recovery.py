@@ -14,8 +14,7 @@ from dyn_service import Robot, Wrench
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.graph.nodes.controllers.collision_stop import NODE, CollisionStopParameters
 from dyn_service.graph.nodes.controllers.control_loop import commander
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.support.shipped import find_robot
 
 PERIOD_S, PUSH_S = 0.002, 0.1

@@ -16,7 +16,7 @@ from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.middleware.node_kind import typed
 from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.service.server.settings import ServerSettings
 from dyn_service.support.documents import parse_document
 from dyn_service.support.parameters import Parameters

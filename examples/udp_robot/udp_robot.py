@@ -200,8 +200,7 @@ def main() -> None:
     said = parser.parse_args()
 
     from dyn_service import Robot
-    from dyn_service.graph.nodes.plant.factory import make_plant
-    from dyn_service.graph.nodes.plant.parameters import PlantParameters
+    from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 
     inside = make_plant(Robot.from_file(said.robot), PlantParameters(robot=said.robot), session=1)
     robot = UdpRobot(inside.robot, inside.safety.servo, inside.limits.effort, port=said.port)

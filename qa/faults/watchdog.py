@@ -32,7 +32,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.middleware import telemetry
 from dyn_service.graph.middleware.pubsub import split_trailer
 from dyn_service.graph.middleware.telemetry import TelemetryStore
-from dyn_service.graph.nodes.plant.parameters import PlantParameters, initial_position, safety_settings
+from dyn_service.graph.nodes.plant.factory import PlantParameters, initial_position, safety_settings
 from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
 from qa.faults.scripted_controller import WRONG

@@ -23,8 +23,7 @@ from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumen
 from dyn_service.graph.middleware.telemetry import Recording
 from dyn_service.graph.nodes.controllers.control_loop import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import NODE, TrajectoryFollowingParameters
-from dyn_service.graph.nodes.plant.factory import approach, interfaces_of, make_plant
-from dyn_service.graph.nodes.plant.parameters import DriveParameters, PlantParameters
+from dyn_service.graph.nodes.plant.factory import DriveParameters, PlantParameters, approach, interfaces_of, make_plant
 from dyn_service.graph.nodes.plant.report import commanded_at
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from tests.conftest import ROOT, URDF

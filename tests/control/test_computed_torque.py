@@ -14,8 +14,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters, gains
 from dyn_service.graph.nodes.controllers.parameters import PointToPointParameters, trajectory_maker
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import PlantParameters, initial_position
+from dyn_service.graph.nodes.plant.factory import PlantParameters, initial_position, make_plant
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from tests.conftest import URDF
 from tests.graph.many_ways import MANY_WAYS

@@ -10,7 +10,7 @@ import pytest
 from dyn_service.control.plant.plant import Driver, DriverError, Motion, Plant, Reading
 from dyn_service.control.plant.safety import RUNNING, SafetySupervisor
 from dyn_service.engine.robot import Robot
-from dyn_service.graph.nodes.plant.parameters import PlantParameters, safety_settings
+from dyn_service.graph.nodes.plant.factory import PlantParameters, safety_settings
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import URDF
 

@@ -20,8 +20,7 @@ from dyn_service.graph.nodes.controllers.trajectory_following import (
     follow,
     make_law,
 )
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.support.parameter_descriptions import described

@@ -12,8 +12,7 @@ import pytest
 from dyn_service.control.plant.plant import Plant
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import PlantParameters, integrator_of
+from dyn_service.graph.nodes.plant.factory import PlantParameters, integrator_of, make_plant
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import URDF
 from tests.counting import calls_of

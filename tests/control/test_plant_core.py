@@ -10,11 +10,11 @@ from dyn_service.control.plant.safety import SafetySettings, SafetySupervisor
 from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import (
+from dyn_service.graph.nodes.plant.factory import (
     ActuatorParameters,
     PlantParameters,
     initial_position,
+    make_plant,
     safety_settings,
 )
 from dyn_service.messages import decode, encode

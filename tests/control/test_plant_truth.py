@@ -14,8 +14,7 @@ from dyn_service.control.plant.simulated import Actuators, RobotSensors, Simulat
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, Telemetry, TelemetryStore, decode
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import ActuatorParameters, PlantParameters
+from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.report import PlantRecording
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.sensors import Sensors

@@ -20,8 +20,7 @@ from dyn_service.control.joint_goals import (
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.controllers.control_loop import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import NODE, TrajectoryFollowingParameters
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from tests.conftest import URDF
 from tests.control.test_joint_goals import (
     ACCELERATIONS,

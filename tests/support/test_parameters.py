@@ -6,7 +6,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.support import documents
 from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.documents import ConfigurationError, parse_document

@@ -16,7 +16,7 @@ from dyn_service.api.results import ConstraintForces
 from dyn_service.cli.calling import ask
 from dyn_service.control.trajectory import from_wire
 from dyn_service.errors import DynError
-from dyn_service.graph.nodes.plant.parameters import initial_position
+from dyn_service.graph.nodes.plant.factory import initial_position
 from dyn_service.model.configuration import Limits
 from dyn_service.service.protocol.inputs import unpack_wrenches
 from dyn_service.service.protocol.limits import RequestLimits

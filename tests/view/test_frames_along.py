@@ -9,7 +9,7 @@ import pytest
 
 from dyn_service.cli.foxglove import NAME, FallbackFrames
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String

@@ -17,8 +17,7 @@ from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.nodes.controllers.control_loop import commander
 from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from tests.conftest import ROOT, URDF
 
 LAUNCH = ROOT / "launch" / "panda.launch.yaml"

@@ -24,8 +24,7 @@ from dyn_service.graph.nodes.controllers import (
 from dyn_service.graph.nodes.controllers.control_loop import ControlLoop
 from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
 from dyn_service.graph.nodes.controllers.report import LawSignals
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.messages.control_msgs import DynamicJointState, InterfaceValue, JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from tests.conftest import URDF

@@ -17,8 +17,7 @@ import pytest
 from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, UnavailableError
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import ActuatorParameters, DriveParameters, PlantParameters
+from dyn_service.graph.nodes.plant.factory import ActuatorParameters, DriveParameters, PlantParameters, make_plant
 from dyn_service.graph.nodes.registry import run_file
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import ROOT

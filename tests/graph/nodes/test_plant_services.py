@@ -11,9 +11,8 @@ from dyn_service.api.queries import Overlay, Payload, Wrench
 from dyn_service.control.joint_states import JointStates
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from dyn_service.graph.nodes.plant.factory import make_plant
+from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.loop import PlantLoop, PlantTopics
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.graph.nodes.plant.services import MAX_PUSHES, PlantChanges, PlantServices
 from dyn_service.graph.nodes.plant.srvs import PlantTimeResponse
 from dyn_service.messages.geometry_msgs import WrenchStamped

@@ -7,8 +7,8 @@ import pytest
 from dyn_service import Robot
 from dyn_service.control.joint_states import JointStates
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.graph.nodes.plant.loop import PlantTopics
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
 from dyn_service.graph.nodes.robot_state_publisher import (
     Frames,
     RobotStatePublisher,

@@ -15,8 +15,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
 from dyn_service.graph.nodes.controllers.control_loop import ControlLoop
-from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from tests.graph.in_process import nodes_in
 
 At = tuple[Node[ControllerParameters], ControlLoop]

@@ -22,7 +22,7 @@ from dyn_service.graph.launch.run import _summary, write_report
 from dyn_service.graph.launch.supervisor import BUSY, NOT_CLEAN, Outcome, waiting_per_core
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel
 from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats, TelemetryStore
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.graph.nodes.registry import Registry
 from dyn_service.graph.report.verdicts import PlantBounds, Verdict
 from tests.graph.launches import Launched, pendulum

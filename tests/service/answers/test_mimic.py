@@ -11,7 +11,7 @@ import pytest
 
 from dyn_service import QUERIES, AsyncClient, Client, Robot, Server, connect
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UrdfError
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.parsing.urdf.reader import read
 from dyn_service.service.server.app import open_server
 from dyn_service.service.server.settings import ServerSettings

@@ -1,7 +1,7 @@
 """The plant node: a simulated or real robot that accepts commands and publishes its state.
 
 - `node.py`: the node's declaration and start
-- `parameters.py`: its parameters, and the safety settings and first position made from them
+- `factory.py`: its parameters, and the safety settings and first position made from them
 - `factory.py`: makes the plant: drives, driver, engine, motors, sensors
 - `loop.py`: its loop, paced or in lockstep; its topics: states, clock, commands and sensor readings
 - `services.py`: set_state, reset, push, set_payload, step

@@ -27,7 +27,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.pacing import Lateness, Pacer, precise_sleep
 from dyn_service.graph.middleware.pubsub import Publisher
-from dyn_service.graph.nodes.plant.parameters import PlantParameters
+from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.graph.nodes.plant.report import PlantRecording, counts
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState

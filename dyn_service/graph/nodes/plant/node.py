@@ -10,9 +10,8 @@ from dyn_service.control.joint_states import JointStates
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import NodeKind
 from dyn_service.graph.nodes.plant import report as plant_report
-from dyn_service.graph.nodes.plant.factory import differences, make_plant, prepare
+from dyn_service.graph.nodes.plant.factory import PlantParameters, differences, integrator_of, make_plant, prepare
 from dyn_service.graph.nodes.plant.loop import PlantLoop, PlantTopics
-from dyn_service.graph.nodes.plant.parameters import PlantParameters, integrator_of
 from dyn_service.support.optional import require
 from dyn_service.support.shipped import find_robot
 

@@ -21,9 +21,8 @@ from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.graph.middleware.node import Node
-from dyn_service.graph.nodes.plant.factory import make_engine
+from dyn_service.graph.nodes.plant.factory import PlantParameters, initial_position, make_engine, values_by_joint
 from dyn_service.graph.nodes.plant.loop import PlantLoop
-from dyn_service.graph.nodes.plant.parameters import PlantParameters, initial_position, values_by_joint
 from dyn_service.graph.nodes.plant.srvs import (
     MAX_PUSH_S,
     PlantTimeResponse,
