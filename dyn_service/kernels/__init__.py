@@ -6,7 +6,6 @@ graph        traces a query on a tree into an expression graph
 lower        expression graph -> LLVM IR, one state per SIMD lane
 trig, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
 jit          LLVM IR -> machine code
-gufunc       machine code -> `numpy.ufunc`
 single, wrenches   the fast call of one state, and its external wrenches
 certify, certificate   comparison of a kernel with its equations, and the result
 store   the key of a kernel, and compiled kernels on disk

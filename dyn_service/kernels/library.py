@@ -14,8 +14,7 @@ import numpy as np
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
-from dyn_service.kernels.gufunc import make_gufunc
-from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.jit import LoadedCode, compile_ir, host, make_gufunc
 from dyn_service.kernels.making import making
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.single import Arguments, SingleStateCall, single_state_call

@@ -21,7 +21,7 @@ from llvmlite import ir
 
 from dyn_service.api.arguments import Wrench
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.gufunc import numpy_function
+from dyn_service.kernels.jit import numpy_function
 
 I32 = ir.IntType(32)
 

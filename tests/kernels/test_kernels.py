@@ -18,8 +18,7 @@ from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.kernels import store
 from dyn_service.kernels.frames import KernelTree, kernel_tree, simplest
 from dyn_service.kernels.graph import trace
-from dyn_service.kernels.gufunc import make_gufunc
-from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.jit import LoadedCode, compile_ir, host, make_gufunc
 from dyn_service.kernels.lower import lower
 from dyn_service.kernels.trig import ERROR, LIMIT
 from tests.conftest import URDF

@@ -21,7 +21,7 @@ import pytest
 from dyn_service import Payload
 from dyn_service.api.queries import QUERIES
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels import gufunc, jit, single
+from dyn_service.kernels import jit, single
 from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.jit import LoadedCode
@@ -123,19 +123,19 @@ def test_a_call_keeps_its_compiled_function() -> None:
 
 def test_a_ufunc_owns_its_code_in_the_slot_of_frompyfunc() -> None:
     """In the slot of `numpy.frompyfunc`, which is reference-counted and visible to the garbage collector."""
-    assert gufunc._slot_is_known()
+    assert jit._slot_is_known()
     kernel = loaded()._kernel(loaded().signature(INVERSE_DYNAMICS, ""))
     (owned,) = [held for held in gc.get_referents(kernel) if isinstance(held, tuple)]
     assert any(isinstance(part, LoadedCode) for part in owned)
     assert sys.getrefcount(owned) == 3  # references of the ufunc, this test and the argument
-    assert not gufunc._KEPT
+    assert not jit._KEPT
 
 
 def test_code_is_kept_if_the_layout_of_ufuncs_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then memory is leaked, and results are correct."""
-    monkeypatch.setattr(gufunc, "_slot_is_known", lambda: False)
+    monkeypatch.setattr(jit, "_slot_is_known", lambda: False)
     kept: list[object] = []
-    monkeypatch.setattr(gufunc, "_KEPT", kept)
+    monkeypatch.setattr(jit, "_KEPT", kept)
     robot = loaded()
     assert len(kept) == 2
     assert np.isfinite(robot.inverse_dynamics(*np.zeros((3, robot.nv)))).all()
@@ -260,7 +260,7 @@ def test_pickled_robots_include_computed_properties() -> None:
 
 
 def test_the_head_of_a_ufunc_has_the_layout_of_the_abi() -> None:
-    head = gufunc._UFuncHead.from_address(id(np.add))
+    head = jit._UFuncHead.from_address(id(np.add))
     assert (head.nin, head.nout, head.nargs, head.ntypes) == (2, 1, 3, np.add.ntypes)
     assert ctypes.string_at(head.name) == b"add"
 
