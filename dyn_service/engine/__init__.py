@@ -5,5 +5,4 @@ calls        calls resolved once for each combination of options
 wrenches, overlay   arguments of calls -> inputs of kernels
 rows         names and axes of the rows of results
 overlaid     a robot with an overlay: kernels of the original, changed numbers
-describing   the description that clients receive, and the receipt of an import
 """

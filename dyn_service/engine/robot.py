@@ -41,9 +41,8 @@ from dyn_service.api.queries import (
 )
 from dyn_service.api.spec import BY_NAME, WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
-from dyn_service.engine.describing import described, import_receipt
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
-from dyn_service.engine.rows import Rows, operand, operands
+from dyn_service.engine.rows import Rows, described, import_receipt, operand, operands
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.kernels.certificate import Certificate

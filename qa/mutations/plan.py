@@ -24,7 +24,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "frames": ("kernels/frames.py",),
     "formulations": ("formulations",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
-    "rows": ("engine/describing.py", "engine/rows.py", "engine/rows.py", "engine/wrenches.py"),
+    "rows": ("engine/rows.py", "engine/rows.py", "engine/rows.py", "engine/wrenches.py"),
     "ways": ("kernels/single.py", "kernels/outside.py", "kernels/wrenches.py", "kernels/trig.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
@@ -207,8 +207,9 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/service/answers/test_wrenches.py",
         "tests/support/test_suggestions.py",
     ),
-    "engine/describing.py": ("tests/parsing/test_report.py", "tests/parsing/test_joint_files.py"),
     "engine/rows.py": (
+        "tests/parsing/test_report.py",
+        "tests/parsing/test_joint_files.py",
         "tests/engine/test_robot.py",
         "tests/service/server/test_bad_inputs.py",
         "tests/theory/test_operators.py",
