@@ -19,8 +19,7 @@ from dyn_service.support.optional import require
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
     from dyn_service.view.playing import Motion
-    from dyn_service.view.scene import Ground
-    from dyn_service.view.shapes import Looks
+    from dyn_service.view.scene import Ground, Looks
 
 LIVE = "/joint_states"
 
@@ -111,7 +110,7 @@ def view(
 def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tuple[Robot, Looks]:
     from dyn_service import Robot
     from dyn_service.parsing import files as reading
-    from dyn_service.view.shapes import looks_of
+    from dyn_service.view.scene import looks_of
 
     description = reading.read_file(file, arguments=arguments or None)
     whole = reading.completed(
@@ -143,7 +142,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
     from dyn_service.graph.bags.reader import BagReader
     from dyn_service.parsing import files as reading
     from dyn_service.view.playing import companion, description_in, of_joint_states, several, states_topic
-    from dyn_service.view.shapes import looks_of
+    from dyn_service.view.scene import looks_of
 
     with BagReader(file) as bag:
         chosen = states_topic(bag, topic)

@@ -3,7 +3,6 @@
 foxglove    topics for Foxglove
 playing     playback of recordings, and live joint states
 scene       poses, colours and arrows of a state; contact forces of recorded robots
-shapes      shapes of links, and their meshes
 viewer      the web viewer (viser)
 web_proxy   checks the origin of browser connections
 """

@@ -19,8 +19,7 @@ import rich
 import viser
 
 from dyn_service.api.queries import Array
-from dyn_service.view.scene import Scene, Snapshot, colours, quaternions
-from dyn_service.view.shapes import Looks, Shape, meshes_of
+from dyn_service.view.scene import Looks, Scene, Shape, Snapshot, colours, meshes_of, quaternions
 from dyn_service.view.web_proxy import WebProxy
 
 FRAME_S = 1.0 / 30.0

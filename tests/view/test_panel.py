@@ -14,8 +14,7 @@ from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.view import playing
 from dyn_service.view.playing import live
-from dyn_service.view.scene import Scene
-from dyn_service.view.shapes import Looks
+from dyn_service.view.scene import Looks, Scene
 from dyn_service.view.viewer import Viewer
 from tests.view.test_scene import ARM
 

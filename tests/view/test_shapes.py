@@ -9,7 +9,7 @@ from dyn_service.model.description import Inertial
 from dyn_service.parsing.files import read_file, read_text
 from dyn_service.parsing.shapes import mesh_file
 from dyn_service.support.shipped import find_robot
-from dyn_service.view.shapes import PLAIN, ellipsoid, looks_of, meshes_of, rod, stand_ins
+from dyn_service.view.scene import PLAIN, ellipsoid, looks_of, meshes_of, rod, stand_ins
 
 STL = """solid one
 facet normal 0 0 1

@@ -15,8 +15,7 @@ from websockets.sync.client import connect
 
 from dyn_service import Robot
 from dyn_service.view.foxglove import FoxgloveServer
-from dyn_service.view.scene import Scene
-from dyn_service.view.shapes import Looks
+from dyn_service.view.scene import Looks, Scene
 from dyn_service.view.viewer import Viewer
 from dyn_service.view.web_proxy import refused_origin
 from tests.conftest import URDF
