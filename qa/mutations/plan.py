@@ -289,7 +289,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_ground_reactions.py",
         "tests/service/server/test_bounds.py",
     ),
-    "simulation/contact/cone_program.py": ("tests/simulation/test_ground_reactions.py",),
     "simulation/stepping.py": (
         "tests/simulation/test_stability.py",
         "tests/control/test_plant_core.py",

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from dyn_service import AsyncClient, Client, Contact, DynError, Robot, Server, Wrench
 from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.cli.main import app
-from dyn_service.simulation.contact import cone_program, ground_reactions
+from dyn_service.simulation.contact import ground_reactions
 from tests.passive import restless
 
 WALKER = """<robot name="walker"><link name="trunk">{body}</link>{legs}</robot>"""
@@ -289,7 +289,7 @@ def test_the_foretold_reply_holds_the_answer(robot: Robot, count: int) -> None:
     ],
 )
 def test_how_far_a_force_is_out_of_its_cone(friction: float, force: Any, outside: float) -> None:
-    found = cone_program.Cone(0, friction).outside(np.array(force), np.array([0.0, 0.0, 1.0]))
+    found = ground_reactions.Cone(0, friction).outside(np.array(force), np.array([0.0, 0.0, 1.0]))
     assert found == pytest.approx(outside, abs=1e-15)
 
 
@@ -298,8 +298,8 @@ def test_efforts_of_any_size_above_rounding_are_least(size: float, share: float)
     """The effort of the second foot counts nine times. An effort below 1e-9 of the forces is rounding: equal shares."""
     A, b, normals = np.hstack([np.eye(3), np.eye(3)]), np.array([1.0, 0.0, 20.0]), np.tile([0.0, 0.0, 1.0], (2, 1))
     B = size * np.diag([1.0, 1.0, 1.0, 3.0, 3.0, 3.0])
-    cones = [cone_program.Cone(0, 0.5), cone_program.Cone(1, 0.2)]
-    found = cone_program.least_in_cones(A, b, normals, cones, (B, np.zeros(6)))
+    cones = [ground_reactions.Cone(0, 0.5), ground_reactions.Cone(1, 0.2)]
+    found = ground_reactions.least_in_cones(A, b, normals, cones, (B, np.zeros(6)))
     # The solver stops at 1e-12 to 1e-9 of the sum of squares, which is flat: the root of it in the forces, of 20 N.
     np.testing.assert_allclose(found, np.concatenate([share * b, (1.0 - share) * b]), rtol=0, atol=1e-3)
 
@@ -562,7 +562,7 @@ def test_without_the_solver(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_solver_that_finds_nothing(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cone_program, "_solved", lambda *_: None)
+    monkeypatch.setattr(ground_reactions, "_solved", lambda *_: None)
     q, v, a = standing(robot)
     with pytest.raises(DynError, match="finds no forces"):
         robot.ground_reactions(q, v, a, feet(friction=0.001))
