@@ -11,7 +11,7 @@ One datagram each way in every cycle, little-endian:
     from the robot   "DYNS", number u32 of the last command it took, fault u8, q nq f64, v nv f64, efforts nv f64
 
 The second is where the joints are to be, how fast, and which efforts are given beside what the robot's own drives make
-of that: where positions are commanded, or velocities, whose integral the positions are (`control/plant/drive.py`).
+of that: where positions are commanded, or velocities, whose integral the positions are (`control/plant/safety.py`).
 
 Nobody sends a datagram again: the next one is newer. So either side has to bear that one is lost, and neither may go on
 without any. The robot shuts its brakes by itself when no command has come for `PATIENCE` of its cycles; it has to, for

@@ -39,7 +39,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/dry_run.py",
         "control/command.py",
         "control/controller.py",
-        "control/plant/drive.py",
         "control/joint_states.py",
         "simulation/mujoco/engine.py",
     ),
@@ -322,7 +321,13 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/graph/nodes/test_hardware.py",
         "tests/control/test_driver.py",
     ),
-    "control/plant/safety.py": ("tests/control/test_safety.py", *_PLANT, "tests/graph/nodes/test_hardware.py"),
+    "control/plant/safety.py": (
+        "tests/control/test_safety.py",
+        "tests/control/test_plant_core.py",
+        "tests/control/test_plant_truth.py",
+        "tests/graph/nodes/test_hardware.py",
+        "tests/control/test_command_interfaces.py",
+    ),
     "control/plant/simulated.py": (
         "tests/control/test_plant_truth.py",
         "tests/oracle/test_sensors.py",
@@ -350,7 +355,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/control/test_law.py",
         "tests/control/test_computed_torque.py",
     ),
-    "control/plant/drive.py": ("tests/control/test_command_interfaces.py",),
     "control/joint_states.py": (
         "tests/control/test_joint_states.py",
         "tests/graph/nodes/test_robot_state_publisher.py",

@@ -15,9 +15,8 @@ import pytest
 from dyn_service.control.command import INTERFACES, Command, SetPoint
 from dyn_service.control.dry_run import ClosedLoop, dry_run
 from dyn_service.control.law import Law
-from dyn_service.control.plant.drive import BRAKING, SHARE, Drive, SetPoints
 from dyn_service.control.plant.plant import Driver, DriverError, Plant
-from dyn_service.control.plant.safety import RUNNING
+from dyn_service.control.plant.safety import BRAKING, RUNNING, SHARE, Drive, SetPoints
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.telemetry import Recording

@@ -1,6 +1,6 @@
 """Laws that follow a reference with positions or velocities, and that follow trajectory goals with any of them.
 
-`ReferenceCommand` is for a robot whose drives close the loop (`control/plant/drive.py`):
+`ReferenceCommand` is for a robot whose drives close the loop (`control/plant/safety.py`):
 
 | interface | command | tracking error e |
 |---|---|---|

@@ -19,7 +19,7 @@
   `hold_s`. A refused command is counted by its reason and has no other effect: it does not feed the watchdog.
 - The effort never exceeds its limit or rate, also in stops and while arming. The brakes open when the effort has
   reached the command; until then the mode is `arming`.
-- Commanded positions or velocities move a set point within limits (`drive.py`). Servos turn it into efforts, to which
+- Commanded positions or velocities move a set point within limits (`safety.py`). Servos turn it into efforts, to which
   all of this applies, or a driver with its own drives receives it.
 - A joint that would exceed its velocity limit within the next cycle stops the robot and shuts the brakes in any mode.
 """
@@ -44,7 +44,7 @@ from dyn_service.control.command import (
     size_summary,
     sizes_fit,
 )
-from dyn_service.control.plant.drive import SetPoints
+from dyn_service.control.law import per_joint
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand
 
@@ -437,3 +437,170 @@ class SafetySupervisor:
 
 def _of(reason: str, sentence: str) -> Refusal:
     return Refusal(reason, f"a command was refused: {sentence}")
+
+
+InverseDynamics = Callable[[Array, Array, Array], Array]
+"""(q, v, a) -> (nv,) N m | N."""
+MAX_PHASE = 0.25
+"""Largest d w T of a drive with a model: its poles are then within a third of the specified ones."""
+VELOCITY_WEIGHT = 0.5
+"""b for commanded velocities."""
+
+
+class Drive:
+    """Servos of one robot. stiffness: K, damping: D, (nv,). inverse_dynamics: of the model, or None without a model."""
+
+    def __init__(self, stiffness: Array, damping: Array, inverse_dynamics: InverseDynamics | None = None) -> None:
+        self.stiffness, self.damping, self._inverse_dynamics = stiffness, damping, inverse_dynamics
+
+    @classmethod
+    def of_model(
+        cls, inverse_dynamics: InverseDynamics, natural_frequency: float, damping_ratio: float, n: int, cycle_s: float
+    ) -> Drive:
+        """Returns servos with the robot's model. natural_frequency: w, rad/s. damping_ratio: d. n: entries of v.
+
+        Raises:
+            InvalidArgumentError: A number is not positive, or their product is too large for the cycle.
+        """
+        w, d = natural_frequency, damping_ratio
+        if not (w > 0.0 and d > 0.0 and w * d * cycle_s <= MAX_PHASE):
+            raise InvalidArgumentError(
+                f"drive.natural_frequency is {w:g} and drive.damping_ratio {d:g}: expected positive numbers, their "
+                f"product at most {MAX_PHASE / cycle_s:g} rad/s, a quarter of rate_hz",
+                path="drive.natural_frequency",
+            )
+        return cls(np.full(n, w * w), np.full(n, 2.0 * d * w), inverse_dynamics)
+
+    @classmethod
+    def of_gains(cls, stiffness: float | list[float], damping: float | list[float], n: int) -> Drive:
+        """Returns servos without a model. stiffness: N m/rad | N/m, damping: N m s/rad | N s/m, one number or n each.
+
+        Raises:
+            InvalidArgumentError: There are neither one nor n numbers, or one is not positive and finite.
+        """
+        return cls(
+            per_joint("drive.stiffness", stiffness, n, positive=True),
+            per_joint("drive.damping", damping, n, positive=True),
+        )
+
+    def effort(self, to: SetPoint, q: Array, v: Array) -> Array:
+        """Returns the efforts (nv,) N m | N at q, v (nv,), before limits."""
+        weight = VELOCITY_WEIGHT if to.interface == "velocity" else 1.0
+        u = self.stiffness * (to.position - q) + self.damping * (weight * to.velocity - v)
+        return (u if self._inverse_dynamics is None else self._inverse_dynamics(q, v, u)) + to.effort
+
+
+SHARE = 0.9
+"""Share of a velocity limit that set points use; near the limit itself the robot is stopped."""
+STREAM_S = 0.01
+"""Largest time between commands that counts when testing whether a position is far."""
+BRAKING = 0.8
+"""Share of the acceleration used to brake towards a far position."""
+
+
+@dataclass
+class SetPoints:
+    """Set points of one robot. cycle_s: s. lower, upper: (nv,) rad | m. velocity_limit: (nv,) rad/s | m/s. Limits may
+    be infinite. held_back: (nv,), joints that have not reached the last commanded position, because it was far.
+    """
+
+    cycle_s: float
+    lower: Array
+    upper: Array
+    velocity_limit: Array
+
+    def __post_init__(self) -> None:
+        n = self.lower.size
+        self._fastest = SHARE * self.velocity_limit
+        self._interface: Interface = "position"
+        self._at = self._target = self._rate = self._speed = self._effort = np.zeros(n)
+        self.approach_by(np.full(n, np.inf))
+        self._far: Flags = np.zeros(n, dtype=np.bool_)
+        self.held_back: Flags = np.zeros(n, dtype=np.bool_)
+        self._cycles = 0
+        self._newly = False
+
+    def approach_by(self, acceleration: Array) -> None:
+        """Sets the acceleration (nv,) rad/s^2 | m/s^2 towards far positions; by default infinite."""
+        # without a velocity limit no position is far
+        at_once = np.where(np.isfinite(self._fastest), self._fastest / self.cycle_s, 1.0)
+        self._acceleration = np.minimum(acceleration, at_once)
+
+    def begin(self, q: Array) -> None:
+        """Begins at the robot's position q (nv,), at rest."""
+        self._at = self._target = q
+        self._rate = self._speed = np.zeros_like(q)
+        self._far = self.held_back = np.zeros(q.size, dtype=np.bool_)
+        self._cycles = 0
+        self._newly = False
+
+    def within(self, interface: Interface, value: Array) -> Array:
+        """Returns the command (nv,) clipped to the limits of position or velocity."""
+        if interface == "position":
+            return np.minimum(np.maximum(value, self.lower), self.upper)
+        return np.minimum(np.maximum(value, -self._fastest), self._fastest)
+
+    def too_far(self, value: Array, elapsed_s: float) -> bool:
+        """Whether a commanded position (nv,) is out of reach of the set point within `elapsed_s`."""
+        return bool((np.abs(value - self._at) > self.velocity_limit * elapsed_s).any())
+
+    def take(self, interface: Interface, value: Array, velocity: Array, effort: Array) -> None:
+        """Accepts a command for the next cycle. value: (nv,) within the limits. velocity: that of positions."""
+        self._interface, self._effort = interface, effort
+        if interface == "position":
+            since_s = self.cycle_s * min(max(1, self._cycles), max(1, round(STREAM_S / self.cycle_s)))
+            self._far = self._far | (np.abs(value - self._target) > since_s * self._fastest)
+            self._target, self._rate, self._cycles = value, self.within("velocity", velocity), 0
+        else:
+            self._rate = value
+        self._newly = True
+
+    def advance(self, q: Array, saturated: Flags, *, moves: bool) -> SetPoint:
+        """Returns the set point of the cycle that begins now.
+
+        Args:
+            q: (nv,) position of the robot.
+            saturated: (nv,) motors at their effort limits; commanded velocities are not integrated there.
+            moves: Whether the brakes are open; before that the set point is at q.
+        """
+        step = self.cycle_s
+        self._cycles += 1
+        by_velocity = self._interface == "velocity"
+        if by_velocity:  # a set point beyond a limit moves no further out, and is not moved back
+            target = self._at + np.where(saturated, 0.0, step * self._rate)
+            target = self._no_further(target, self._at)
+        else:
+            target = self.within("position", self._target if self._newly else self._target + step * self._rate)
+        self._newly = False
+        self._target = target
+        if not moves:
+            self._at = q
+            return SetPoint(self._interface, q, np.zeros_like(q), self._effort)
+        rate = np.where((target <= self.lower) & (self._rate < 0.0), 0.0, self._rate)
+        rate = np.where((target >= self.upper) & (self._rate > 0.0), 0.0, rate)
+        if by_velocity:
+            self._at = target
+        else:
+            self._approach(target)
+            rate = np.where(self.held_back, 0.0, rate)
+        return SetPoint(self._interface, self._at, rate, self._effort)
+
+    def _approach(self, target: Array) -> None:
+        """Moves one cycle towards the target, at full speed or, if it was far, with limited acceleration."""
+        step, before = self.cycle_s, self._at
+        most = step * self._fastest
+        self._at = np.minimum(np.maximum(target, before - most), before + most)
+        if self._far.any():
+            gap, change = target - before, step * self._acceleration
+            # the speed from which the set point can still brake, with a reserve for the cycle
+            wanted = np.minimum(self._fastest, np.sqrt(2.0 * BRAKING * self._acceleration * np.abs(gap)))
+            speed = np.minimum(np.maximum(np.sign(gap) * wanted, self._speed - change), self._speed + change)
+            on_the_way = self._no_further(before + step * speed, before)
+            self._far = self._far & ((np.abs(gap) > most) | (np.abs(gap) > step * (np.abs(speed) + change)))
+            self._at = np.where(self._far, on_the_way, self._at)
+        self.held_back = self._at != target
+        self._speed = (self._at - before) / step
+
+    def _no_further(self, to: Array, before: Array) -> Array:
+        """Clips `to` to the position limits, or to `before` where that is already beyond a limit."""
+        return np.minimum(np.maximum(to, np.minimum(self.lower, before)), np.maximum(self.upper, before))

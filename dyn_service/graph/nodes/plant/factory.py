@@ -22,9 +22,8 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
 from dyn_service.control.law import per_joint
-from dyn_service.control.plant.drive import Drive
 from dyn_service.control.plant.plant import Driver, Hardware, Plant, TakesSetPoints
-from dyn_service.control.plant.safety import SafetySettings, SafetySupervisor
+from dyn_service.control.plant.safety import Drive, SafetySettings, SafetySupervisor
 from dyn_service.control.plant.simulated import Actuators, RobotSensors, SimulatedRobot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.nodes.registry import run_file
@@ -468,7 +467,7 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 
 
 class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Servos that track commanded positions and velocities; see `control/plant/drive.py`.
+    """Servos that track commanded positions and velocities; see `control/plant/safety.py`.
 
     natural_frequency: rad/s of a joint's error, for servos with the robot's model; 0 is 60, or a fifth of rate_hz if
     that is less. damping_ratio: of that error; 1 is critical. stiffness: N m/rad | N/m, one number or one per effort,
