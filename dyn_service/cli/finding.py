@@ -84,7 +84,7 @@ def types(incomplete: str) -> list[str]:
 
 def transitions(incomplete: str) -> list[str]:
     """Transitions of a lifecycle."""
-    from dyn_service.graph.middleware.standard_services import TRANSITIONS
+    from dyn_service.graph.middleware.node import TRANSITIONS
 
     return [name for name in TRANSITIONS if name.startswith(incomplete)]
 

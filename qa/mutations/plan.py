@@ -54,7 +54,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "topics": (
         "messages",
         "graph/middleware/graph.py",
-        "graph/middleware/standard_services.py",
+        "graph/middleware/node.py",
         "graph/middleware/pacing.py",
         "graph/middleware/pubsub.py",
         "graph/middleware/services.py",
@@ -409,7 +409,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "hil/signals.py": ("tests/hil/test_checks.py", "tests/hil/test_lockstep.py"),
     "messages/": ("tests/messages/test_messages.py", "tests/graph/bags/test_bags.py"),
     "graph/middleware/graph.py": ("tests/graph/middleware/test_graph.py", "tests/graph/middleware/test_node.py"),
-    "graph/middleware/standard_services.py": _NODE,
+    "graph/middleware/node.py": _NODE,
     "graph/middleware/pacing.py": (
         "tests/graph/middleware/test_pacing.py",
         "tests/support/test_realtime.py",

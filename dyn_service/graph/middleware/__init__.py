@@ -7,7 +7,7 @@
 - `pubsub.py`: publishers and subscriptions
 - `topic_tools.py`: publishing and subscribing without a node, for `dyn topic`
 - `services.py`: services and their clients
-- `standard_services.py`: the services of every node: parameters, lifecycle with its transitions, log level
+- `node.py`: the services of every node: parameters, lifecycle with its transitions, log level
 - `dyn_service_srvs.py`: their requests and responses
 - `graph.py`: which nodes exist, by files in a runtime folder
 - `discovery.py`: all nodes of a user, for commands and recorders

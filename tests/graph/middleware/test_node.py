@@ -35,9 +35,8 @@ from dyn_service.graph.middleware.dyn_service_srvs import (
     SetParametersRequest,
 )
 from dyn_service.graph.middleware.graph import End, NodeEntry, Registration, new_token
-from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.node import Node, flat
 from dyn_service.graph.middleware.services import Empty
-from dyn_service.graph.middleware.standard_services import flat
 from dyn_service.messages.diagnostic_msgs import DiagnosticArray, DiagnosticStatus
 from dyn_service.messages.std_msgs import String
 from dyn_service.support.parameter_descriptions import described, settable
