@@ -10,7 +10,7 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.simulation.integrators import implicit_midpoint as midpoint
+from dyn_service.simulation.integrators import implicit_midpoint
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from tests.conftest import URDF
 from tests.trees import configuration
@@ -174,13 +174,13 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
     four = configuration(list("abcd"), ["revolute"] * 4)
     asked = []
-    measured = midpoint._rounding
+    measured = implicit_midpoint._rounding
 
     def counted(*arguments: Any) -> Any:
         asked.append(measured(*arguments))
         return asked[-1]
 
-    monkeypatch.setattr(midpoint, "_rounding", counted)
+    monkeypatch.setattr(implicit_midpoint, "_rounding", counted)
     p = M @ np.ones(4)
     found = midpoint_step(flow, four, np.zeros(4), p, 1e-3, 1.0)
     assert found is not None
@@ -206,7 +206,7 @@ def test_rounding_is_measured_entry_by_entry_beside_one() -> None:
     flow = linear(A)
     q, p = np.array([[0.0, -4.0], [0.5, 0.0]]), np.array([[0.0, 0.0], [2.0, -1.0]])
     q_size, p_size = np.array([1.0, 8.0]), np.array([0.5, 2.0])
-    found = midpoint._rounding(flow, q, p, flow(q, p), q_size, p_size)
+    found = implicit_midpoint._rounding(flow, q, p, flow(q, p), q_size, p_size)
     of_q = (8.0 * np.array([1.0, 1.0]) + 16.0 * np.array([4.0, 1.0])) / p_size
     of_p = (2.0 * np.array([0.0, 2.0]) + 4.0 * np.array([0.0, 1.0])) / q_size
     np.testing.assert_allclose(found, ROUNDING * (of_q + of_p), rtol=1e-15)
