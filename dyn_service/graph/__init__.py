@@ -7,7 +7,7 @@
 - `launch/`: launch files and their runs
 - `bags/`: recording, playing and repairing MCAP files
 - `report/`: charts and verdicts of a run's page
-- `dds/`: ROS 2's middleware, for the bridge
+- `dds`: ROS 2's middleware, for the bridge
 
 A node has ROS 2's node arguments, communicates over topics, and reports to a launcher if there is one. Write your own
 nodes with `Node` and declare them as a `NodeKind`: docs/nodes.md.

@@ -40,7 +40,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/command.py",
         "control/controller.py",
         "control/joint_states.py",
-        "simulation/mujoco/engine.py",
+        "simulation/mujoco.py",
     ),
     "hil": (
         "hil/checks.py",
@@ -449,7 +449,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_simulate_loads.py",
         "tests/simulation/test_midpoint.py",
     ),
-    "simulation/mujoco/engine.py": ("tests/oracle/test_mujoco_plant.py",),
+    "simulation/mujoco.py": ("tests/oracle/test_mujoco_plant.py",),
     "simulation/integrators/explicit.py": ("tests/simulation/test_integrators.py", "tests/control/test_plant_core.py"),
     "simulation/task.py": (
         "tests/simulation/test_task.py",

@@ -15,7 +15,7 @@ pytest.importorskip("cyclonedds", reason="extra ros2")
 
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from dyn_service.graph.dds.participant import Participant, dds_topic, dds_type
+from dyn_service.graph.dds import Participant, dds_topic, dds_type
 from dyn_service.messages import Message, all_types, fields_of, ros_type, schema
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.sensor_msgs import JointState

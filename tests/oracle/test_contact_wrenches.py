@@ -16,7 +16,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.services import PlantChanges
 from dyn_service.model.conventions import from_mujoco, to_mujoco
-from dyn_service.simulation.mujoco.engine import MujocoEngine
+from dyn_service.simulation.mujoco import MujocoEngine
 
 G = 9.81
 DT = 1e-3

@@ -12,7 +12,7 @@ from rclpy.exceptions import InvalidTopicNameException
 from rclpy.validate_full_topic_name import validate_full_topic_name
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.dds.participant import dds_topic
+from dyn_service.graph.dds import dds_topic
 
 
 def _ros(name: str) -> bool:

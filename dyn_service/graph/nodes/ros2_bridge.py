@@ -19,7 +19,7 @@ from dyn_service.messages import Message, by_type, ros_type
 from dyn_service.support.optional import require
 
 if TYPE_CHECKING:
-    from dyn_service.graph.dds.participant import Participant, Reader, Writer
+    from dyn_service.graph.dds import Participant, Reader, Writer
     from dyn_service.graph.middleware.pubsub import Publisher
 
 TO_ROS = (
@@ -133,7 +133,7 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
 
 
 def _participant(p: Ros2BridgeParameters) -> Participant:
-    from dyn_service.graph.dds.participant import Participant, domain_number
+    from dyn_service.graph.dds import Participant, domain_number
 
     return Participant(domain_number(p.domain), p.reach)
 

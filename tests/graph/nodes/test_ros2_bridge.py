@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("cyclonedds", reason="extra ros2")
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.graph.dds.participant import Participant, domain_number
+from dyn_service.graph.dds import Participant, domain_number
 from dyn_service.graph.middleware.graph import End, NodeEntry
 from dyn_service.graph.nodes.ros2_bridge import Incoming, Ros2Bridge, Ros2BridgeParameters
 from dyn_service.messages import MAX_BYTES

@@ -366,7 +366,7 @@ def _warn_of_chatter(robot: Robot, p: PlantParameters, q: Array) -> None:
 
 def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
     """Makes MuJoCo's engine from the robot's description or from the MJCF file."""
-    from dyn_service.simulation.mujoco.engine import MujocoEngine
+    from dyn_service.simulation.mujoco import MujocoEngine
 
     if p.contacts:
         raise InvalidArgumentError(

@@ -1,4 +1,0 @@
-"""MuJoCo as the engine of a simulated plant (extra `mujoco`).
-
-engine    states and steps
-"""
