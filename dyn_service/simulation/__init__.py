@@ -5,7 +5,7 @@ contact/         constraint solvers for contacts, joint limits and friction
 cost             predicted cost of a simulation request
 divergence       detection of motions that diverge
 integrators/     integration steps
-mujoco/          MuJoCo as the engine
+mujoco           MuJoCo as the engine
 parts            long simulations as a series of requests
 rheonomic/       systems with prescribed joints
 simulate         the loop of `simulate`
