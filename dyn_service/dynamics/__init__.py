@@ -2,7 +2,7 @@
 
 articulated.py     forward dynamics in O(N), the factored inverse of the mass matrix
 body_frame.py      inverse dynamics in body frames, with intermediate results
-integration.py  neutral and random positions
+configurations.py  neutral and random positions
 constraint.py      joint wrenches and their constraint parts
 hamilton.py        Hamilton's equations in (q, p)
 integration.py     time steps

@@ -7,10 +7,8 @@ Source: Newton-Euler document, Order(N) solution of the equation of motion, Step
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import casadi as ca
-import numpy as np
 
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.kinematics import integrate, normalised, position_rates
@@ -70,14 +68,3 @@ def _stepped(
 
     q_next, v_next = step(rate, q, v, dt, on=_On(tree))
     return {"q": q_next, "v": v_next}
-
-
-def neutral(tree: Tree) -> dict[str, Any]:
-    """Returns the neutral `q`: every body coincides with its joint's frame."""
-    return {"q": tree.configuration.neutral.copy()}
-
-
-def random_configuration(tree: Tree, seed: int = 0) -> dict[str, Any]:
-    """Returns a random `q` within the limits."""
-    limits = tree.limits
-    return {"q": tree.configuration.random(np.random.default_rng(seed), limits.lower, limits.upper)}

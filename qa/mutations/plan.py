@@ -129,13 +129,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_newton_euler.py",
     ),
     "dynamics/body_frame.py": (_NUMBERS, "tests/theory/test_body_frame.py"),
-    "dynamics/integration.py": (
-        "tests/model/test_joints.py",
-        "tests/oracle/test_many_types.py",
-        "tests/terms/test_in_numbers.py",
-        "tests/simulation/test_integrators.py",
-        "tests/simulation/test_simulate.py",
-    ),
+    "dynamics/configurations.py": ("tests/model/test_joints.py", "tests/oracle/test_many_types.py"),
     "dynamics/constraint.py": (
         _NUMBERS,
         "tests/theory/test_branch_inertias.py",
@@ -148,6 +142,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_newton_euler.py",
         "tests/theory/test_hamilton.py",
     ),
+    "dynamics/integration.py": (_NUMBERS, "tests/simulation/test_integrators.py", "tests/simulation/test_simulate.py"),
     "formulations/bodies.py": ("tests/theory/test_bodies.py", "tests/theory/test_projected.py"),
     "formulations/lagrangian.py": ("tests/theory/test_problems.py",),
     "dynamics/mass_matrix.py": (_NUMBERS, "tests/engine/test_robot.py", "tests/theory/test_newton_euler.py"),
