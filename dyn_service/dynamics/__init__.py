@@ -17,5 +17,5 @@ spatial.py         six-vectors and their transforms
 sweeps.py          outward and inward recursions over the tree
 symbolic.py        equations as readable text
 task_space.py      task-space inertia and dynamics
-operators.py        pairs of bodies on a common branch
+topology.py        pairs of bodies on a common branch
 """

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import casadi as ca
-import numpy as np
 
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import branches
@@ -30,7 +29,6 @@ from dyn_service.dynamics.newton_euler import (
 )
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, skew
 from dyn_service.dynamics.sweeps import PerBody, outward
-from dyn_service.model.composite import weld
 from dyn_service.model.tree import Tree
 
 _SIX = ca.DM.eye(6)
@@ -115,33 +113,3 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerB
 
 def _stacked(blocks: Any) -> Mat:
     return ca.vertcat(*map(ca.densify, blocks))
-
-
-def pairs(tree: Tree) -> list[tuple[int, int]]:
-    """The places of the blocks of Psi: (i, j) with j <= i, row by row, each from its root outward."""
-    return [(i, j) for i in range(len(tree)) for j in reversed(tree.ancestors(i))]
-
-
-def nilpotency(tree: Tree) -> int:
-    """The m with Phi_A^m = 0 and Phi_A^(m-1) not: the number of bodies on the longest chain from a root."""
-    return max((len(tree.ancestors(i)) for i in range(len(tree))), default=0)
-
-
-def topology(tree: Tree, bodies: str = "moving") -> dict[str, Any]:
-    """The relations among the bodies of a tree of links; `bodies`: as they are, "links", or welded, "moving"."""
-    tree = weld(tree).tree if bodies == "moving" else tree
-    size = len(tree)
-    ancestors, children = np.zeros((size, size)), np.zeros((size, size))
-    for i, j in pairs(tree):
-        ancestors[i, j] = 1.0
-    for i, parent in enumerate(tree.parent):
-        if parent >= 0:
-            children[parent, i] = 1.0
-    return {
-        "links": tree.links,
-        "joints": tree.joints,
-        "parent": np.array(tree.parent, dtype=np.float64),
-        "ancestors": ancestors,
-        "children": children,
-        "nilpotency": np.float64(nilpotency(tree)),
-    }

@@ -51,7 +51,7 @@ from functools import cached_property
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dyn_service.dynamics.operators import nilpotency
+from dyn_service.dynamics.topology import nilpotency
 from dyn_service.model import composite
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import skew

@@ -162,10 +162,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_mimic.py",
     ),
     "api/named.py": ("tests/engine/test_task_space.py", "tests/service/answers/test_same_answers.py"),
-    "dynamics/operators.py": (
-        "tests/terms/test_in_numbers.py",
-        "tests/theory/test_operators.py",
-    ),
+    "dynamics/operators.py": (_NUMBERS, "tests/theory/test_operators.py"),
     "sensors/": (
         "tests/sensors/test_sensor_devices.py",
         "tests/sensors/test_sensor_files.py",
@@ -173,6 +170,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "formulations/segments.py": ("tests/theory/test_matrix_formalism.py",),
     "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
+    "dynamics/topology.py": ("tests/theory/test_operators.py",),
     "kernels/graph.py": _OVERLAYS,
     "model/parameters.py": _OVERLAYS,
     "kernels/frames.py": (
