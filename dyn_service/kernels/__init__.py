@@ -3,6 +3,7 @@
 signature    inputs and outputs of a kernel
 frames       link frames of least cost without loss of accuracy
 graph        traces a query on a tree into an expression graph
+budget       predicts and limits the size of a kernel
 lower        expression graph -> LLVM IR, one state per SIMD lane
 trig, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
 jit          LLVM IR -> machine code

@@ -15,7 +15,7 @@ from dyn_service import ResourceExhaustedError
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels import certify, frames, graph, library, lower, store
+from dyn_service.kernels import budget, certify, frames, graph, library, lower, store
 from tests.conftest import URDF
 from tests.passive import restless
 from tests.random_robots import random_urdf
@@ -165,7 +165,7 @@ def test_loading_needs_no_tracer(own_store: Path) -> None:
 
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "MOST_OPERATIONS", 20_000)
+    monkeypatch.setattr(budget, "MOST_OPERATIONS", 20_000)
 
 
 def chain(joints: int) -> Robot:
@@ -186,7 +186,7 @@ class Traced:
             self.operations += made.operations
             return made
 
-        monkeypatch.setattr(library, "trace", noted)
+        monkeypatch.setattr(budget, "trace", noted)
         monkeypatch.setattr(certify, "trace", noted)
 
 
@@ -219,8 +219,8 @@ def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
     row = QUERIES[query]
     signature = robot.signature(row, next(iter(row.kernels)))
     model = frames.kernel_tree(robot.tree, signature.bodies)
-    counts = [library._operations(model, signature, bodies) for bodies in range(4, len(model.tree) + 1, 4)]
-    counts.append(library._operations(model, signature, len(model.tree)))
+    counts = [budget._operations(model, signature, bodies) for bodies in range(4, len(model.tree) + 1, 4)]
+    counts.append(budget._operations(model, signature, len(model.tree)))
     assert counts == sorted(counts)
     whole = graph.trace(model, signature, shared=False).operations
     assert whole <= counts[-1] <= 1.2 * whole + 100  # includes constants
@@ -236,7 +236,7 @@ def test_prediction_covers_all_variants_and_floating_roots() -> None:
             for variant in (WITHOUT_WRENCHES, WITH_WRENCHES, Variant(overlay=True)):
                 signature = robot.signature(row, method, variant)
                 model = frames.kernel_tree(robot.tree, signature.bodies)
-                assert 0 < library._operations(model, signature, 4) <= library._operations(model, signature, 8)
+                assert 0 < budget._operations(model, signature, 4) <= budget._operations(model, signature, 8)
 
 
 def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: p
 
 def test_the_size_of_the_compiled_graph_is_limited_too(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size is not predicted for few bodies, nor for the form in link frames that replaces an inexact kernel."""
-    monkeypatch.setattr(library, "MOST_OPERATIONS", 500)
+    monkeypatch.setattr(budget, "MOST_OPERATIONS", 500)
     monkeypatch.setattr(lower, "lower", None)
     robot = Robot.from_urdf(URDF / "panda.urdf")
     with pytest.raises(ResourceExhaustedError, match="its 9 bodies are too many"):

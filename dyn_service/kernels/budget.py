@@ -1,0 +1,97 @@
+"""Predicts the size of a kernel, so that one beyond the limit is refused within seconds.
+
+The number of operations is known after tracing, which takes some microseconds per operation: minutes and gigabytes for
+hundreds of joints and a result that grows with their cube. Parents precede children, so the first bodies of a tree are
+a tree themselves, and its operations are part of the whole robot's. A few bodies are traced first, then as many as
+are needed to exceed the limit, or all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from dyn_service.errors import ResourceExhaustedError
+from dyn_service.kernels.frames import KernelTree
+from dyn_service.kernels.graph import Graph, trace
+from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.model.tree import Tree
+
+MOST_OPERATIONS = 200_000
+"""Operations of one kernel as traced, before common subexpressions are shared: some 40 s of compiling, in 0.9 GB."""
+
+_FEW, _MORE = 16, 24
+"""Numbers of bodies traced to measure the growth of the operations."""
+
+_STEEPEST = 4.0
+"""Operations grow at most with this power of the number of bodies; the largest measured power is 3."""
+
+
+def refuse_if_large(model: KernelTree, signature: Signature) -> None:
+    """Refuses a kernel that is too large, after tracing only slightly more operations than are allowed.
+
+    Args:
+        model: The tree of the kernel.
+        signature: The signature of the kernel.
+
+    Raises:
+        ResourceExhaustedError: The kernel is too large.
+    """
+    whole = len(model.tree)
+    if whole <= _FEW:
+        return  # no query on so few bodies comes near the limit
+    counts: list[tuple[int, int]] = []
+    bodies = _FEW
+    while True:
+        operations = _operations(model, signature, bodies)
+        if operations > MOST_OPERATIONS:
+            raise too_large(model.tree, signature)
+        counts.append((bodies, operations))
+        if len(counts) == 1:
+            bodies = min(_MORE, whole)
+            continue
+        growth = _growth(counts)
+        if bodies == whole or operations * (whole / bodies) ** growth < MOST_OPERATIONS / 2:
+            return
+        # The number of bodies that exceeds the limit if the growth continues.
+        enough = math.ceil(bodies * (1.1 * MOST_OPERATIONS / operations) ** (1.0 / growth))
+        bodies = min(max(enough, bodies + 1), whole)
+
+
+def refuse_large(graph: Graph, tree: Tree) -> None:
+    """Refuses a kernel by the number of operations of its graph.
+
+    For kernels of the tree as given, whose size is not predicted.
+
+    Raises:
+        ResourceExhaustedError: The kernel is too large.
+    """
+    if graph.operations > MOST_OPERATIONS:
+        raise too_large(tree, graph.signature)
+
+
+def too_large(tree: Tree, signature: Signature) -> ResourceExhaustedError:
+    """Returns the error of a kernel that is too large."""
+    return ResourceExhaustedError(
+        f"{signature.name} of robot '{tree.name}' takes more than the {MOST_OPERATIONS} operations that are compiled: "
+        f"its {len(tree)} bodies are too many for this query"
+    )
+
+
+def _operations(model: KernelTree, signature: Signature, bodies: int) -> int:
+    first = model.first(bodies)
+    sizes = {"nq": first.tree.nq, "nv": first.tree.nv, "nr": first.tree.nr, "nb": bodies, "nl": bodies}
+
+    def resized(operand: Operand) -> Operand:
+        return replace(operand, shape=tuple(size if isinstance(size, int) else sizes[size] for size in operand.dims))
+
+    inputs = tuple(map(resized, signature.inputs))
+    function = trace(first, replace(signature, inputs=inputs), shared=False).function
+    return int(function.n_instructions() - function.nnz_in() - function.nnz_out())  # includes some constants
+
+
+def _growth(counts: list[tuple[int, int]]) -> float:
+    """Returns the power of the number of bodies with which the operations grow, from the last two counts."""
+    (fewer, before), (bodies, now) = counts[-2:]
+    power = math.log(max(now, 1) / max(before, 1)) / math.log(bodies / fewer)
+    return min(max(power, 1.0), _STEEPEST)
