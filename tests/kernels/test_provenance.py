@@ -127,7 +127,7 @@ def test_modules_that_determine_a_kernel_are_read(monkeypatch: pytest.MonkeyPatc
     shaping = {"dynamics.newton_euler", "dynamics.sweeps", "dynamics.spatial", "dynamics.kinematics"}
     shaping |= {"kernels.frames", "kernels.graph", "kernels.lower", "kernels.trig", "kernels.certify", "kernels.jit"}
     shaping |= {"kernels.budget"}  # a stored refusal is invalid if the limit changes
-    shaping |= {"model.tree", "model.welding", "model.composite", "model.joints", "model.inertia"}
+    shaping |= {"model.tree", "model.composite", "model.joints", "model.inertia"}
     shaping |= {f"model.joints.{name}" for name in ("base", "axial", "free", "rotations")}  # a package of the package
     assert shaping <= read
     assert "model.building" not in read  # its results are in the tree's fingerprint
