@@ -1,6 +1,7 @@
 """Launching: launch files -> supervised processes -> a report.
 
 display          the terminal output and the log files of a launch
+orphan_cleanup   ends the processes of a launcher that was killed
 page             the HTML page of a report
 planner          from a launch file to the processes to start
 run              runs a launch file

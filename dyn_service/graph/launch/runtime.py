@@ -6,81 +6,18 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from dyn_service.errors import DynError, UnavailableError
-from dyn_service.graph.launch import runtime
+from dyn_service.graph.launch import orphan_cleanup
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.graph import announce_launch
 from dyn_service.graph.middleware.stop import LAUNCHER
-
-GRACE_S = 2.0
-
-
-def main() -> int:
-    """Reads until the pipe ends, then ends the remaining processes; returns the exit status."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # these signals are for the launcher
-    groups: set[int] = set()
-    folder = ""
-    for line in sys.stdin:
-        text = line.rstrip("\n")
-        if text.startswith("dir "):
-            folder = text[4:]
-        elif text.startswith("+"):
-            groups.add(int(text[1:]))
-        elif text.startswith("-"):
-            groups.discard(int(text[1:]))
-    end_groups(groups | started_but_untold(folder), GRACE_S)
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0
-
-
-def started_but_untold(folder: str) -> set[int]:
-    """Returns process groups with the launcher's folder in their environment, for a process that was started just
-    before the launcher was killed. Empty if the system does not show environments.
-    """
-    if not folder:
-        return set()
-    mark = f"DYN_RUNTIME_DIR={folder}".encode()
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-            if mark in entry.read_bytes().split(b"\0"):
-                found.add(os.getpgid(int(entry.parent.name)))
-    return found - {os.getpgid(0)}
-
-
-def end_groups(groups: Iterable[int], grace_s: float) -> None:
-    """Sends SIGTERM to the process groups, and SIGKILL after `grace_s` to those that remain."""
-    left = {group for group in groups if send(group, signal.SIGTERM)}
-    deadline = time.monotonic() + grace_s
-    while left and time.monotonic() < deadline:
-        time.sleep(0.02)
-        left = {group for group in left if send(group, 0)}
-    for group in left:
-        send(group, signal.SIGKILL)
-
-
-def send(group: int, number: int) -> bool:
-    """Sends a signal to a process group; returns whether the group exists."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-        return True
-    return False
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
-
 
 _ROOM = 48
 """Minimum number of bytes for a socket's name in the folder; longer names are shortened (see `topics`)."""
@@ -105,7 +42,7 @@ class Runtime:
         self._ends = os.fdopen(self.pipe, "rb"), os.fdopen(held, "wb")
         self._link = announce_launch(self.folder)
         self._cleanup = subprocess.Popen(
-            [sys.executable, "-I", "-S", runtime.__file__],
+            [sys.executable, "-I", "-S", orphan_cleanup.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -123,7 +60,7 @@ class Runtime:
         """Environment variables with the folder and the pipe."""
         return {
             topics.RUNTIME_DIR: str(self.folder),
-            LAUNCHER: f"{self.pipe}:{os.fstat(self.pipe).st_ino}:{runtime.__file__}",
+            LAUNCHER: f"{self.pipe}:{os.fstat(self.pipe).st_ino}:{orphan_cleanup.__file__}",
         }
 
     def close(self) -> None:

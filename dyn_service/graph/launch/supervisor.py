@@ -10,7 +10,7 @@ One process (`ManagedProcess`):
 
 A node reports that it is ready; an executable is ready when it runs. A node without heartbeats, or not ready in time,
 is killed, and then handled like any other process that died. Each process leads its own process group: signals reach
-its children, and a terminal's Ctrl-C reaches the launcher only. `runtime.py` ends the processes of a launcher
+its children, and a terminal's Ctrl-C reaches the launcher only. `orphan_cleanup.py` ends the processes of a launcher
 that was killed.
 
 The order is reversed, also when a process failed, so that the plant outlives its controllers: a controller's last
@@ -36,8 +36,9 @@ import zmq
 import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.launch.orphan_cleanup import send
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.runtime import Runtime, send
+from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.middleware import telemetry, topics
 from dyn_service.graph.middleware.telemetry import ENDPOINT, RESTARTS, Beat, Ready, TelemetryStore
 from dyn_service.graph.report.verdicts import Verdict

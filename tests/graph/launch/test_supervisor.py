@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.launch import launch_file, runtime
+from dyn_service.graph.launch import launch_file, orphan_cleanup
 from dyn_service.graph.launch.runtime import private_runtime
 
 REPOSITORY = Path(__file__).parents[3]
@@ -270,7 +270,7 @@ def test_a_process_the_launcher_could_not_tell_of_ends_too(tmp_path: Path) -> No
     """The launcher was killed after starting the process and before reporting it."""
     environment = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path / "private")}
     other = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path / "private of another")}
-    told = subprocess.Popen([sys.executable, "-I", "-S", runtime.__file__], stdin=subprocess.PIPE, text=True)
+    told = subprocess.Popen([sys.executable, "-I", "-S", orphan_cleanup.__file__], stdin=subprocess.PIPE, text=True)
     untold, stranger = (
         subprocess.Popen(["sleep", "60"], env=env, start_new_session=True) for env in (environment, other)
     )
