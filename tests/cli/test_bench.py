@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.cli import robots
+from dyn_service.cli import bench
 from tests.conftest import URDF
 
 
 def test_a_batch_is_held_against_the_peers_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(robots, "ROUNDS", 2)
-    monkeypatch.setattr(robots, "SINGLE_CALLS", 2)
-    assert robots.run([URDF / "scara.urdf"], batch=8, json_output=True) == 0
+    monkeypatch.setattr(bench, "ROUNDS", 2)
+    monkeypatch.setattr(bench, "SINGLE_CALLS", 2)
+    assert bench.run([URDF / "scara.urdf"], batch=8, json_output=True) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["query"], row["states"], row["against"]) for row in rows] == [
         ("inverse_dynamics", 1, "rnea"),
@@ -30,7 +30,7 @@ def test_a_batch_is_held_against_the_peers_own(
         ("mass_matrix", 8, "crba, loop"),
     ]
     assert all(row["ours_us"] > 0.0 and row["theirs_us"] > 0.0 for row in rows)
-    assert robots.run([URDF / "scara.urdf"], batch=8, json_output=False) == 0
+    assert bench.run([URDF / "scara.urdf"], batch=8, json_output=False) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) < 110
 
 
@@ -39,7 +39,7 @@ def test_the_peers_batch_answers_the_same_question() -> None:
     robot = Robot.from_file(URDF / "ur5e.urdf")
     q, v, a = np.random.default_rng(3).uniform(-1.0, 1.0, (3, 16, robot.nv))
     model = peer.buildModelFromUrdf(str(URDF / "ur5e.urdf"))
-    in_parallel = robots._in_parallel(peer, model, 16)
+    in_parallel = bench._in_parallel(peer, model, 16)
     tau = robot.inverse_dynamics(q, v, a)
     columns = [np.asfortranarray(x.T) for x in (q, v, a, tau)]
     # rounding of two engines; for `aba`, times the condition number of the arm's mass matrix
