@@ -18,13 +18,13 @@ PARTS: dict[str, tuple[str, ...]] = {
         "simulation",
         "simulation/contact",
         "simulation/integrators",
-        "simulation/mujoco",
+        "simulation/mujoco.py",
         "simulation/rheonomic",
     ),
     "frames": ("kernels/frames.py",),
     "formulations": ("formulations",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
-    "rows": ("engine/rows.py", "engine/rows.py", "engine/rows.py", "engine/wrenches.py"),
+    "rows": ("engine/rows.py", "engine/wrenches.py"),
     "ways": ("kernels/single.py", "kernels/outside.py", "kernels/wrenches.py", "kernels/trig.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
@@ -40,7 +40,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "control/command.py",
         "control/controller.py",
         "control/joint_states.py",
-        "simulation/mujoco.py",
     ),
     "hil": (
         "hil/checks.py",
@@ -59,7 +58,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "graph/middleware/pubsub.py",
         "graph/middleware/services.py",
     ),
-    "bags": ("graph/bags", "graph/dds"),
+    "bags": ("graph/bags", "graph/dds.py"),
     "laws": (
         "control/laws/admittance.py",
         "control/laws/joint_impedance.py",
@@ -416,7 +415,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/graph/bags/test_engines.py",
     ),
     "graph/bags/pinocchio_engine.py": ("tests/graph/bags/test_engines.py",),
-    "graph/dds/": ("tests/graph/test_dds.py", "tests/graph/nodes/test_ros2_bridge.py"),
+    "graph/dds.py": ("tests/graph/test_dds.py", "tests/graph/nodes/test_ros2_bridge.py"),
     "engine/overlay.py": _OVERLAYS,
     "engine/overlaid.py": _OVERLAYS,
     "parsing/xml_elements.py": (
