@@ -1,8 +1,8 @@
 """Calls of rows, resolved once for each combination of options.
 
 The first call of a combination is evaluated and checked step by step (`Robot._evaluate`). Later ones run the kernel
-directly: one compiled call for one state, a gufunc for a batch and for numbers that NumPy converts. They return None
-for arguments that need the evaluation, such as invalid ones, which only the evaluation reports.
+directly: by its direct call, and by its gufunc for several leading axes. They return None for arguments that need the
+evaluation, such as invalid ones, which only the evaluation reports.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ MOST_VIEWS, MOST_ROBOTS = 64, 64
 class BoundCall:
     """A row with chosen options: its kernels, and the conversion of arguments to their inputs.
 
-    kernel: the gufunc without external wrenches; None if it is not loaded. single, with_wrenches: the calls for one
-    state without and with external wrenches. operands: the inputs of `kernel` after the required ones: index among the
+    kernel: the gufunc without external wrenches; None if it is not loaded. direct, with_wrenches: its direct calls
+    without and with external wrenches (`kernels.direct`). operands: the inputs of `kernel` after the required ones:
+    index among the
     optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by index of a required
     argument that may be one number, the shape of its vector. still: indices of the required arguments that must be 0
     for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the output is the
@@ -45,7 +46,7 @@ class BoundCall:
     """
 
     kernel: np.ufunc | None
-    single: Call | None
+    direct: Call | None
     with_wrenches: Call | None
     operands: Sequence[tuple[int, Array]]
     vectors: Mapping[int, tuple[int, ...]]
@@ -66,7 +67,7 @@ class BoundCall:
         return False
 
     def convert(self, given: tuple[Any, ...], others: tuple[Any, ...], *, has_wrenches: bool) -> Any:
-        """Returns the outputs of the kernel for arguments that are not all arrays of one state; None if it cannot.
+        """Returns the outputs of the kernel for arguments that the direct call does not accept; None if it cannot.
 
         Args:
             given: The required arguments.
@@ -80,8 +81,8 @@ class BoundCall:
         for k, _ in self.operands:
             if k >= 0 and others[k] is not None:
                 added[k] = kernel_input(others[k])
-        single = self.with_wrenches if has_wrenches else self.single
-        answer = None if single is None else single(inputs, tuple(added))
+        direct = self.with_wrenches if has_wrenches else self.direct
+        answer = None if direct is None else direct(inputs, tuple(added))
         if answer is not None or has_wrenches or self.kernel is None:
             return answer
         rest = [default if k < 0 or added[k] is None else added[k] for k, default in self.operands]
@@ -113,15 +114,15 @@ class RowCalls:
         return self._bound.get(self._key(others))
 
     def bind(
-        self, others: tuple[Any, ...], bound: BoundCall, single: Call | None = None, with_wrenches: Call | None = None
+        self, others: tuple[Any, ...], bound: BoundCall, direct: Call | None = None, with_wrenches: Call | None = None
     ) -> None:
         """Binds the options among these optional arguments.
 
         Args:
             others: The optional arguments.
             bound: The call with these options.
-            single: Its call for one state, which returns None for other options. With default options it is tried
-                first, because it is faster than finding the combination.
+            direct: Its direct call, which returns None for other options. With default options it is tried first,
+                because it is faster than finding the combination.
             with_wrenches: The same with external wrenches.
         """
         if len(self._bound) >= MOST_COMBINATIONS:
@@ -129,10 +130,10 @@ class RowCalls:
         key = self._key(others)
         self._bound[key] = bound
         if key == self._defaults:
-            self._prefer(single, with_wrenches, bound.finish)
+            self._prefer(direct, with_wrenches, bound.finish)
 
-    def _prefer(self, single: Call | None, with_wrenches: Call | None, finish: Finish | None) -> None:
-        """Sets `call`, which tries these calls for one state with default options first."""
+    def _prefer(self, direct: Call | None, with_wrenches: Call | None, finish: Finish | None) -> None:
+        """Sets `call`, which tries these direct calls with default options first."""
         names, bound, key, view_with = self._names, self._bound, self._key, self._views.known
         row, place = self._row.name, {name: k for k, name in enumerate(self._row.others)}
         special = (self._row.overlay, self._row.wrenches, self._row.first("gravity"), self._row.leaves_out)
@@ -143,7 +144,7 @@ class RowCalls:
                 if names:
                     given = tuple(names[k][x] if k in names else x for k, x in enumerate(given))
                 has_wrenches = wrenches >= 0 and others[wrenches] is not None
-                first = with_wrenches if has_wrenches else single
+                first = with_wrenches if has_wrenches else direct
                 if first is not None:
                     answer = first(given, others)
                     if answer is not None:
@@ -162,7 +163,7 @@ class RowCalls:
                 chosen = bound.get(key(others))
                 if chosen is None or (chosen.still and chosen.moves(given)):
                     return None
-                first = chosen.with_wrenches if has_wrenches else chosen.single
+                first = chosen.with_wrenches if has_wrenches else chosen.direct
                 answer = None if first is None else first(given, others)
                 if answer is None:
                     answer = chosen.convert(given, others, has_wrenches=has_wrenches)

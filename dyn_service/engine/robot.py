@@ -46,9 +46,9 @@ from dyn_service.engine.rows import Rows, described, import_receipt, operand, op
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.direct import ANY, Arguments, DirectCall
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
-from dyn_service.kernels.single import ANY, Arguments, SingleStateCall
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import Weld, massless_joint, singular_joint, weld
 from dyn_service.model.configuration import Configuration
@@ -482,7 +482,7 @@ class Robot(RobotQueries):
 
     def _bound_call(
         self, row: Query, method: str, loaded: Sequence[Variant], others: tuple[Any, ...], finish: Finish | None
-    ) -> tuple[BoundCall, SingleStateCall | None, SingleStateCall | None]:
+    ) -> tuple[BoundCall, DirectCall | None, DirectCall | None]:
         """Returns the call of a row with chosen options, and the arguments of `RowCalls.bind` that follow it.
 
         Args:
@@ -506,23 +506,23 @@ class Robot(RobotQueries):
         options = {*row.options, *(f"{name} by name" for name in row.by_name)}
         unread = Arguments({name: ANY if name in options else x for name, x in accepted.items()}, fixed)
         kernel, (still, locked) = None, self._still(row)
-        single = with_wrenches = first = first_with_wrenches = None
+        direct = with_wrenches = first = first_with_wrenches = None
         if WITHOUT_WRENCHES in loaded:
-            kernel, single = library.kernel(plain), library.single_state(plain, unread)
-            first = None if still else library.single_state(plain, checked)
+            kernel, direct = library.kernel(plain), library.direct_call(plain, unread)
+            first = None if still else library.direct_call(plain, checked)
         if WITH_WRENCHES in loaded:
             signature, poses = self._signatures_of(row, method, WITH_WRENCHES)
             wrenches = library.wrench_conversion(
                 poses, self._link_index, places(self._tree, self._weld, links=row.links)
             )
             if wrenches is not None:
-                with_wrenches = library.single_state(signature, unread, wrenches)
-                first_with_wrenches = None if still else library.single_state(signature, checked, wrenches)
+                with_wrenches = library.direct_call(signature, unread, wrenches)
+                first_with_wrenches = None if still else library.direct_call(signature, checked, wrenches)
         place = {name: k for k, name in enumerate(row.others) if name not in row.by_name}
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
-        bound = BoundCall(kernel, single, with_wrenches, operands, vectors, still, locked, finish, loaded)
+        bound = BoundCall(kernel, direct, with_wrenches, operands, vectors, still, locked, finish, loaded)
         return bound, first, first_with_wrenches
 
     def _still(self, row: Query) -> tuple[list[int], list[int]]:

@@ -101,13 +101,15 @@ class Rows:
 
     def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
         """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
-        R = np.concatenate([R, np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))], axis=-3)  # index -1 is the world
         for name, spec in row.outputs.items():
             core = len(spec.shape)
             whose = ("",) * (core - 2) + ("row",) if spec.turned is True else spec.turned or ()
             for axis, of in enumerate(whose, start=1 - core):
                 if of:
-                    of_rows = R[..., self._link(str(spec.shape[0]), of), :, :]
+                    links = self._link(str(spec.shape[0]), of)
+                    of_rows = R.take(links, -3)
+                    if of == "parent":
+                        of_rows[..., [k for k, link in enumerate(links) if link < 0], :, :] = np.eye(3)
                     outputs[name] = _turned(outputs[name], axis, of_rows, core)
 
     def selection(self, row: Query, chosen: Mapping[str, Any], robot: str) -> Selection | None:
@@ -151,10 +153,9 @@ class Selection(NamedTuple):
 def _turned(array: Array, axis: int, R: Array, core: int) -> Array:
     """Returns an array with the vectors along one of its `core` axes rotated row by row; rows are core axis 0."""
     vectors = np.moveaxis(array, axis, -1)
-    for _ in range(core - 2):
-        R = np.expand_dims(R, -3)
-    parts = np.split(vectors, range(3, vectors.shape[-1], 3), axis=-1)
-    return np.moveaxis(np.concatenate([turn(R, part) for part in parts], axis=-1), -1, axis)
+    R = R.reshape(*R.shape[:-2], *(1,) * (core - 1), 3, 3)
+    parts = turn(R, vectors.reshape(*vectors.shape[:-1], -1, 3))
+    return np.moveaxis(parts.reshape(vectors.shape), -1, axis)
 
 
 def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: int) -> Array:

@@ -7,7 +7,7 @@ budget       predicts and limits the size of a kernel
 lower        expression graph -> LLVM IR, one state per SIMD lane
 trig, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
 jit          LLVM IR -> machine code
-single, wrenches   the fast call of one state, and its external wrenches
+direct, wrenches   calls of kernels without NumPy's machinery, and their external wrenches
 certify, certificate   comparison of a kernel with its equations, and the result
 store   the key of a kernel, and compiled kernels on disk
 library      the kernels of one robot: compiled on first use, certified, kept in memory and on disk

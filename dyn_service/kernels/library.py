@@ -14,10 +14,10 @@ import numpy as np
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host, make_gufunc
 from dyn_service.kernels.making import making
 from dyn_service.kernels.signature import Signature
-from dyn_service.kernels.single import Arguments, SingleStateCall, single_state_call
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
 from dyn_service.model.tree import Tree
@@ -53,7 +53,7 @@ class KernelLibrary:
     """The kernels of one robot. Safe to use from several threads.
 
     links: the tree with one body per link. A kernel's code lives as long as this library, the kernel or its
-    single-state call.
+    direct call.
     """
 
     links: Tree
@@ -92,12 +92,12 @@ class KernelLibrary:
             self._made.setdefault(signature.name, made)
         return True
 
-    def single_state(
+    def direct_call(
         self, signature: Signature, arguments: Arguments, conversion: WrenchConversion | None = None
-    ) -> SingleStateCall | None:
-        """Returns the fast call of a kernel for one state, or None if it has no such call; see `kernels.single`.
+    ) -> DirectCall | None:
+        """Returns the direct call of a kernel, or None if it has none; see `kernels.direct`.
 
-        The fast call returns None for arguments that need the gufunc. Each call of this method creates another, so
+        It returns None for arguments that need the gufunc. Each call of this method creates another, so
         callers should keep it.
 
         Args:
@@ -106,7 +106,7 @@ class KernelLibrary:
             conversion: For a kernel with wrenches, their conversion.
         """
         code = None if signature.empty else self._get(signature).code
-        return None if code is None else single_state_call(signature, code, ENTRY, arguments, conversion)
+        return None if code is None else direct_call(signature, code, ENTRY, arguments, conversion)
 
     def wrench_conversion(
         self, poses: Signature, links: dict[str, int], places: Sequence[Place]

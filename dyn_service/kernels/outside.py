@@ -216,24 +216,38 @@ class Writer:
         self.b.cbranch(condition, following, otherwise)
         self.b.position_at_end(following)
 
-    def check_array(self, array: Any, axes: Any, size: Callable[[Any], Any], *, otherwise: ir.Block) -> None:
+    def check_array(
+        self, array: Any, axes: int | Any, size: Callable[[Any], Any], states: Any, *, otherwise: ir.Block
+    ) -> Any:
         """Branches to `otherwise` unless an array contains native aligned doubles and has this shape.
 
         Args:
             array: An `ndarray`, not of a subclass.
-            axes: The number of its axes.
+            axes: The number of its axes, without that of the states.
             size: Returns the size of an axis.
+            states: The address of the number of states, -1 as long as no array has an axis of states. The array may
+                have this axis, first: it then sets the number, or must agree with it.
             otherwise: The block for all other arrays.
+
+        Returns:
+            1 if the array has the axis of states, else 0.
         """
         b = self.b
         aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(_ALIGNED)), short(0))
-        as_many = b.icmp_signed("==", self.field(array, ND, I32), b.trunc(axes, I32))
-        self.go_on_if(b.and_(aligned, as_many), otherwise=otherwise)
+        lead = b.sub(b.sext(self.field(array, ND, I32), I64), axes)
+        self.go_on_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), otherwise=otherwise)
         kind, double = self.field(array, DESCR), self.known("float64")
         with b.if_then(b.icmp_unsigned("!=", kind, double)):
             # Unpickled arrays, and arrays computed from them, have their own dtype object.
             alike = self.call("PyArray_EquivTypes", kind, double)
             self.go_on_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
         shape = self.field(array, DIMENSIONS)
+        with b.if_then(b.icmp_signed("==", lead, integer(1))):
+            length, known = self.word(shape, 0), self.word(states, 0)
+            first = b.icmp_signed("==", known, integer(-1))
+            self.go_on_if(b.or_(first, b.icmp_signed("==", length, known)), otherwise=otherwise)
+            self.put(states, 0, length)
         with loop_over(b, axes) as axis:
-            self.go_on_if(b.icmp_signed("==", self.word(shape, axis), size(axis)), otherwise=otherwise)
+            length = self.word(shape, b.add(axis, lead))
+            self.go_on_if(b.icmp_signed("==", length, size(axis)), otherwise=otherwise)
+        return lead

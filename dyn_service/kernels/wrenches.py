@@ -1,12 +1,12 @@
-"""Compiled conversion of the external wrenches of one state to the bodies of a kernel; a part of `kernels.single`.
+"""Compiled conversion of external wrenches to the bodies of a kernel, for one or several states; see `kernels.direct`.
 
 The same operations in the same order as in `engine.wrenches`, so the result is the same to the last bit: torque and
 force are rotated from the axes of their frame to those of their link, with rotations from the kernel of `link_poses`;
 the torque is moved to the link's origin; both are moved to the body of the link.
 
-Accepts a `Wrench` itself, or a list or tuple of them, whose vectors are arrays of 3 doubles, or tuples or lists of 3
-numbers of Python or NumPy. For all other arguments, for errors, and if the status flags show an overflow,
-`kernels.single` returns `None`, and the caller takes the slow path.
+Accepts a `Wrench` itself, or a list or tuple of them, whose vectors are arrays of 3 doubles or of 3 for each state, or
+tuples or lists of 3 numbers of Python or NumPy. For all other arguments, for errors, and if the status flags show an
+overflow, `kernels.direct` returns `None`, and the caller takes the slow path.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ words.
 
 MOST_LINKS = 1024
 """Most links whose rotations and positions are kept on the stack."""
+
+_STACK_BYTES = 1 << 17
+"""Approximate memory on the stack for the wrenches on bodies, and the poses of links, of several states."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ class WrenchConversion:
     links: dict[str, int]
     places: Sequence[Place]
 
+    def states(self, bodies: int) -> int:
+        """Returns the number of states to convert at a time: whole vectors of the kernels' loops where it fits."""
+        fitting = _STACK_BYTES // (8 * (6 * bodies + 12 * len(self.places)))
+        return max(fitting // 8 * 8, min(fitting, 8), 1)
+
     @property
     def plan(self) -> bytes:
         """Packed, with the addresses of what this holds."""
@@ -71,9 +79,11 @@ class WrenchConversion:
 
 
 def emit_conversion(module: ir.Module, outside: Any) -> Any:
-    """Adds the function `wrenches(plan, wrenches, bodies, count, q, stride)` to a module; it returns 1 if successful.
+    """Adds the function `wrenches(plan, wrenches, bodies, count, q, q_step, q_stride, states, first, number)`.
 
-    bodies: (count, 6) doubles that it sets. q: the positions. stride: in bytes.
+    It sets `bodies`, (states, count, 6) doubles, and returns 1 if successful. q: the positions of the first of these
+    states. q_step, q_stride: bytes from state to state and from entry to entry. first: the index of the first state.
+    number: the number of all states of the call, -1 for one state without an axis.
     """
     named, vector = _Name(module, outside).function, _Vector(module, outside).function
     return _Conversion(module, outside, named, vector).function
@@ -103,17 +113,30 @@ class _Name(Writer):
         b.ret(integer(-2))
 
 
+_ADDRESS, _STEP, _STRIDE, _NUMBERS, _VECTOR_WORDS = 0, 1, 2, 3, 6
+"""The words of a vector: the address of its first number, bytes from state to state and from number to number, and
+three numbers for a vector that is no array.
+"""
+
+
 class _Vector(Writer):
-    """vector(value, numbers): sets the three numbers and returns 1, or returns 0 if the value is not accepted."""
+    """vector(value, words, number): sets the words and returns 1, or returns 0 if the value is not accepted."""
 
     def __init__(self, module: ir.Module, outside: Any) -> None:
-        super().__init__(module, outside, "vector", function(I32, POINTER, POINTER))
+        super().__init__(module, outside, "vector", function(I32, POINTER, POINTER, I64))
         self.function.linkage = "internal"
-        b, (self.value, self.numbers) = self.b, self.function.args
+        b, (self.value, self.words, number) = self.b, self.function.args
         self.refused = self.function.append_basic_block()
+        states = b.alloca(I64)
+        # Wrenches do not determine the number of states: no array has -2 of them.
+        b.store(b.select(b.icmp_signed("==", number, integer(-1)), integer(-2), number), states)
         with b.if_then(self.is_a(self.value, "ndarray")):
-            self.take_array()
+            self.take_array(states)
             b.ret(_TAKEN)
+        self.numbers = self.word_at(self.words, _NUMBERS)
+        self.put(self.words, _ADDRESS, self.numbers)
+        self.put(self.words, _STEP, integer(0))
+        self.put(self.words, _STRIDE, integer(8))
         for kind in ("tuple", "list"):
             with b.if_then(self.is_a(self.value, kind)):
                 self.take_items(f"Py{kind.capitalize()}")
@@ -122,12 +145,13 @@ class _Vector(Writer):
         b.position_at_end(self.refused)
         b.ret(_REFUSED)
 
-    def take_array(self) -> None:
+    def take_array(self, states: Any) -> None:
         b = self.b
-        self.check_array(self.value, integer(1), lambda _: integer(3), otherwise=self.refused)
-        data, stride = self.field(self.value, DATA), self.word(self.field(self.value, STRIDES), 0)
-        for k in range(3):
-            self.put(self.numbers, k, b.load(at(b, data, b.mul(stride, integer(k))), typ=DOUBLE))
+        lead = self.check_array(self.value, integer(1), lambda _: integer(3), states, otherwise=self.refused)
+        strides = self.field(self.value, STRIDES)
+        self.put(self.words, _ADDRESS, self.field(self.value, DATA))
+        self.put(self.words, _STEP, b.select(b.icmp_signed("==", lead, integer(0)), integer(0), self.word(strides, 0)))
+        self.put(self.words, _STRIDE, self.word(strides, lead))
 
     def take_items(self, kind: str) -> None:
         b = self.b
@@ -150,23 +174,26 @@ class _Vector(Writer):
 
 class _Conversion(Writer):
     def __init__(self, module: ir.Module, outside: Any, named: Any, vector: Any) -> None:
-        kind = function(I32, POINTER, POINTER, POINTER, I64, POINTER, I64)
+        kind = function(I32, POINTER, POINTER, POINTER, I64, POINTER, I64, I64, I64, I64, I64)
         super().__init__(module, outside, "wrenches", kind)
         self.function.linkage = "internal"
         b = self.b
-        self.plan, self.wrenches, self.bodies, count, self.q, self.stride = self.function.args
+        self.plan, self.wrenches, self.bodies, count, self.q, self.q_step, self.q_stride, *rest = self.function.args
+        self.states, self.first, self.total = rest
         self.named, self.vector = named, vector
         self.refused = self.function.append_basic_block()
-        links = self.word(self.plan, _COUNT)
-        self.rotations = b.alloca(DOUBLE, size=b.mul(links, integer(9)))
-        self.origins = b.alloca(DOUBLE, size=b.mul(links, integer(3)))
-        self.torque, self.force, self.point = (b.alloca(DOUBLE, size=integer(3)) for _ in range(3))
+        self.links = self.word(self.plan, _COUNT)
+        posed = b.mul(self.states, self.links)
+        self.rotations = b.alloca(DOUBLE, size=b.mul(posed, integer(9)))
+        self.origins = b.alloca(DOUBLE, size=b.mul(posed, integer(3)))
+        self.vectors = [b.alloca(I64, size=integer(_VECTOR_WORDS)) for _ in range(3)]
         self.bases, self.steps = b.alloca(POINTER, size=integer(3)), b.alloca(I64, size=integer(9))
+        self.torque, self.force = (b.alloca(DOUBLE, size=integer(3)) for _ in range(2))
         self.posed = b.alloca(I64)
         b.store(integer(0), self.posed)
-        with loop_over(b, b.mul(count, integer(6))) as k:
+        self.numbers_of_state = b.mul(count, integer(6))
+        with loop_over(b, b.mul(self.states, self.numbers_of_state)) as k:
             self.put(self.bodies, k, ir.Constant(DOUBLE, 0.0))
-        self.call("PyUFunc_getfperr")  # cleared here; read when the kernel has run too
         one, listed = (self.is_a(self.wrenches, kind) for kind in ("Wrench", "list"))
         known = b.or_(b.or_(one, listed), self.is_a(self.wrenches, "tuple"))
         self.go_on_if(known, otherwise=self.refused)
@@ -192,6 +219,7 @@ class _Conversion(Writer):
         b.ret(_REFUSED)
 
     def push(self, wrench: Any) -> None:
+        """Adds a wrench to its body in all states."""
         b = self.b
         self.go_on_if(self.is_a(wrench, "Wrench"), otherwise=self.refused)
         names = self.word(self.plan, _LINKS, POINTER)
@@ -199,49 +227,64 @@ class _Conversion(Writer):
         of_world = b.trunc(frame, ir.IntType(1))
         link, frame = b.ashr(link, integer(1)), b.ashr(frame, integer(1))
         self.go_on_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
-        for part, place in (("torque", self.torque), ("force", self.force), ("point", self.point)):
-            taken = b.call(self.vector, (self.part(wrench, part), place))
+        for part, words in zip(("torque", "force", "point"), self.vectors, strict=True):
+            taken = b.call(self.vector, (self.part(wrench, part), words, self.total))
             self.go_on_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
-        with b.if_then(b.icmp_signed("!=", frame, link)):
+        turned = b.icmp_signed("!=", frame, link)
+        with b.if_then(turned):
             self.go_on_if(b.or_(of_world, b.icmp_signed(">=", frame, integer(0))), otherwise=self.refused)
             with b.if_then(b.icmp_signed("==", b.load(self.posed, typ=I64), integer(0))):
                 self.ask_poses()
-            with b.if_then(b.not_(of_world)):
-                self.turn(self.rotation(frame), self.torque)
-                self.turn(self.rotation(frame), self.force)
-            self.turn(self.rotation(link), self.torque, back=True)
-            self.turn(self.rotation(link), self.force, back=True)
-        self.add_cross(self.torque, self.point, self.force)
-        words = b.add(integer(_PLACES), b.mul(link, integer(PLACE_WORDS)))
-        place = self.word_at(self.plan, words)
-        body = self.word(place, _BODY)
-        with b.if_then(b.icmp_signed(">=", body, integer(0))):
-            with b.if_then(b.icmp_signed("!=", self.word(place, _TURNED), integer(0))):
+        place = self.word_at(self.plan, b.add(integer(_PLACES), b.mul(link, integer(PLACE_WORDS))))
+        body, welded = self.word(place, _BODY), b.icmp_signed("!=", self.word(place, _TURNED), integer(0))
+        torque, force = self.torque, self.force
+        with b.if_then(b.icmp_signed(">=", body, integer(0))), loop_over(b, self.states) as s:
+            point = None
+            for words, to in zip(self.vectors, (torque, force, None), strict=True):
+                step = b.mul(self.word(words, _STEP), b.add(self.first, s))
+                base = at(b, self.word(words, _ADDRESS, POINTER), step)
+                numbers = [
+                    b.load(at(b, base, b.mul(self.word(words, _STRIDE), integer(k))), typ=DOUBLE) for k in range(3)
+                ]
+                if to is None:
+                    point = numbers
+                else:
+                    for k, number in enumerate(numbers):
+                        self.put(to, k, number)
+            with b.if_then(turned):
+                with b.if_then(b.not_(of_world)):
+                    self.turn(self.rotation(s, frame), torque)
+                    self.turn(self.rotation(s, frame), force)
+                self.turn(self.rotation(s, link), torque, back=True)
+                self.turn(self.rotation(s, link), force, back=True)
+            self.add_cross(torque, point, force)
+            with b.if_then(welded):
                 R, p = self.word_at(place, _ROTATION), self.word_at(place, _ORIGIN)
-                self.turn(R, self.force)
-                self.turn(R, self.torque)
-                self.add_cross(self.torque, p, self.force)
-            total = self.word_at(self.bodies, b.mul(body, integer(6)))
+                self.turn(R, force)
+                self.turn(R, torque)
+                self.add_cross(torque, [self.number(p, k) for k in range(3)], force)
+            sum_ = self.word_at(self.bodies, b.add(b.mul(s, self.numbers_of_state), b.mul(body, integer(6))))
             for k in range(3):
-                self.add(total, k, self.number(self.torque, k))
-                self.add(total, 3 + k, self.number(self.force, k))
+                self.add(sum_, k, self.number(torque, k))
+                self.add(sum_, 3 + k, self.number(force, k))
 
     def ask_poses(self) -> None:
-        """Runs the kernel of the links' poses for the state."""
+        """Runs the kernel of the links' poses for the states."""
         b = self.b
         b.store(integer(1), self.posed)
         for k, base in enumerate((self.q, self.rotations, self.origins)):
             self.put(self.bases, k, base)
-        steps = [0, 0, 0, self.stride, 72, 24, 8, 24, 8]  # from state to state (only one); then core strides
-        for k, step in enumerate(steps):
-            self.put(self.steps, k, integer(step) if isinstance(step, int) else step)
-        one = b.alloca(I64)
-        b.store(integer(1), one)
+        of_state = [self.q_step, b.mul(self.links, integer(72)), b.mul(self.links, integer(24))]
+        for k, step in enumerate([*of_state, self.q_stride, *map(integer, (72, 24, 8, 24, 8))]):
+            self.put(self.steps, k, step)
+        states = b.alloca(I64)
+        b.store(self.states, states)
         loop = self.word(self.plan, _POSES, LOOP.as_pointer())
-        b.call(loop, [self.bases, one, self.steps, ir.Constant(POINTER, None)])
+        b.call(loop, [self.bases, states, self.steps, ir.Constant(POINTER, None)])
 
-    def rotation(self, link: Any) -> Any:
-        return self.word_at(self.rotations, self.b.mul(link, integer(9)))
+    def rotation(self, state: Any, link: Any) -> Any:
+        index = self.b.add(self.b.mul(state, self.links), link)
+        return self.word_at(self.rotations, self.b.mul(index, integer(9)))
 
     def turn(self, R: Any, x: Any, *, back: bool = False) -> None:
         """Replaces x by R x, or by R^T x, as `engine.wrenches.turn`."""
@@ -252,10 +295,10 @@ class _Conversion(Writer):
             parts = [b.fmul(r, y) for r, y in zip(row, old, strict=True)]
             self.put(x, i, b.fadd(b.fadd(parts[0], parts[1]), parts[2]))
 
-    def add_cross(self, torque: Any, point: Any, force: Any) -> None:
-        """Adds point x force, as `numpy.cross` computes it."""
+    def add_cross(self, torque: Any, p: Any, force: Any) -> None:
+        """Adds p x force, as `numpy.cross` computes it. p: three values."""
         b = self.b
-        p, f = ([self.number(x, k) for k in range(3)] for x in (point, force))
+        f = [self.number(force, k) for k in range(3)]
         for i, (j, k) in enumerate(((1, 2), (2, 0), (0, 1))):
             self.add(torque, i, b.fsub(b.fmul(p[j], f[k]), b.fmul(p[k], f[j])))
 

@@ -25,7 +25,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "formulations": ("formulations",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
     "rows": ("engine/rows.py", "engine/wrenches.py"),
-    "ways": ("kernels/single.py", "kernels/outside.py", "kernels/wrenches.py", "kernels/trig.py"),
+    "ways": ("kernels/direct.py", "kernels/outside.py", "kernels/wrenches.py", "kernels/trig.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
         "service/protocol/inputs.py",
@@ -179,8 +179,8 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/kernels/test_certificates.py",
     ),
     "kernels/trig.py": ("tests/kernels/test_hyperbolic.py",),
-    "kernels/single.py": ("tests/kernels/test_single.py", "tests/kernels/test_wrenches.py"),
-    "kernels/outside.py": ("tests/kernels/test_single.py", "tests/kernels/test_wrenches.py"),
+    "kernels/direct.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
+    "kernels/outside.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
     "kernels/wrenches.py": ("tests/kernels/test_wrenches.py",),
     "api/arguments.py": (
         "tests/api/test_table.py",

@@ -21,13 +21,13 @@ import pytest
 from dyn_service import Payload
 from dyn_service.api.queries import QUERIES
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels import jit, single
+from dyn_service.kernels import direct, jit
+from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.jit import LoadedCode
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.lower import lower
-from dyn_service.kernels.single import Arguments
 from qa.soak import kernels as soak
 from tests.conftest import ROOT, URDF
 from tests.wide import wide
@@ -87,14 +87,14 @@ def test_memory_of_freed_code_is_unmapped() -> None:
     assert soak.Held.now().maps <= maps - 20
 
 
-@pytest.mark.parametrize("holder", ["ufunc", "single call"])
+@pytest.mark.parametrize("holder", ["ufunc", "direct call"])
 def test_everything_that_can_call_code_keeps_it(holder: str) -> None:
     robot = loaded()
     signature = robot.signature(INVERSE_DYNAMICS, "")
     library = KernelLibrary(robot.tree)
     state = [*np.random.default_rng(0).normal(size=(3, robot.nv)), np.array([0.0, 0.0, -9.81])]
     expected = robot.inverse_dynamics(*state[:3])
-    held: Any = library.kernel(signature) if holder == "ufunc" else library.single_state(signature, Arguments())
+    held: Any = library.kernel(signature) if holder == "ufunc" else library.direct_call(signature, Arguments())
     arguments = state if holder == "ufunc" else (tuple(state), ())
     code = weakref.ref(library._made[signature.name].code)
     del robot, library
@@ -112,8 +112,8 @@ def test_a_call_keeps_its_compiled_function() -> None:
     calls = []
     for k in range(15):
         robot = loaded("pendulum")
-        calls.append(robot._library.single_state(robot.signature(INVERSE_DYNAMICS, ""), Arguments()))
-        single._method.cache_clear()
+        calls.append(robot._library.direct_call(robot.signature(INVERSE_DYNAMICS, ""), Arguments()))
+        direct._method.cache_clear()
         if k % 3 == 0:
             calls.pop(k % len(calls))
         gc.collect()

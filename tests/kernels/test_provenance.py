@@ -145,7 +145,7 @@ def test_no_other_modules_are_read(row: Query, monkeypatch: pytest.MonkeyPatch) 
     for function in row.kernels.values():
         read = modules(function, monkeypatch)
         assert {name.partition(".")[0] for name in read} == {"dynamics", "kernels", "model"}
-        assert not read & {"dynamics.symbolic", "dynamics.configurations", "kernels.single", "kernels.library"}
+        assert not read & {"dynamics.symbolic", "dynamics.configurations", "kernels.direct", "kernels.library"}
         if function.partition(".")[0] in ("newton_euler", "mass_matrix"):
             assert not read & {"dynamics.hamilton", "dynamics.projected", "dynamics.body_frame", "dynamics.operators"}
 

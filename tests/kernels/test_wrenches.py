@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from dyn_service import DynError, Robot, Wrench
+from dyn_service import DynError, InvalidArgumentError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import WITH_WRENCHES
 from dyn_service.engine.wrenches import places
-from dyn_service.kernels import single
-from dyn_service.kernels.single import Arguments
+from dyn_service.kernels import direct
+from dyn_service.kernels.direct import Arguments
 from tests.conftest import URDF
 from tests.counting import calls_of
 
@@ -116,6 +116,42 @@ def test_every_row_equals_the_slow_path(name: str, root: str, row: Query, monkey
         named = dict(zip(row.required, given, strict=True))
         assert bits(row, ask(**named, wrenches=wrenches)) == general(robot, row, given, wrenches)
     assert counted.general == 0
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(("name", "states"), [("panda", 3), ("panda", 200), ("solo12", 64)])
+def test_a_batch_equals_the_slow_path(name: str, states: int, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 200 states of the Panda are converted in several parts."""
+    robot, rng = robot_of(name), np.random.default_rng(states)
+    ask = getattr(robot, row.name)
+    ask(**dict(zip(row.required, state(robot, row), strict=True)), wrenches=wrenches_of(robot, 1))
+    given = tuple(
+        x if isinstance(x, str) else np.stack([x + 0.01 * k for k in range(states)]) for x in state(robot, row)
+    )
+    constant, each = wrenches_of(robot, 3), rng.normal(size=(3, states, 3))
+    of_each = replace(wrenches_of(robot, 1, seed=7)[0], torque=each[0], force=each[1], point=each[2])
+    strided = replace(wrenches_of(robot, 1, seed=9)[0], force=np.asfortranarray(each[0])[::-1])
+    counted = Counted(robot, monkeypatch)
+    named = dict(zip(row.required, given, strict=True))
+    for wrenches in ([], constant, of_each, [of_each, *constant, strided]):
+        assert bits(row, ask(**named, wrenches=wrenches)) == general(robot, row, given, wrenches)
+    assert counted.general == 0
+
+
+def test_a_wrench_with_another_number_of_states_takes_the_slow_path(panda: Robot) -> None:
+    """Its vectors determine the result's axis if the state has none; another number than the state's is refused."""
+    one = state(panda, ID)
+    push = Wrench("panda_hand", force=np.ones((4, 3)))
+    assert panda.inverse_dynamics(*one, wrenches=push).shape == (4, panda.nv)
+    five = tuple(np.repeat(x[None], 5, axis=0) for x in one)
+    with pytest.raises(InvalidArgumentError, match=r"wrenches\[0\]"):
+        panda.inverse_dynamics(*five, wrenches=push)
+    for empty in (np.empty((0, 3)), np.ones((1, 3)), np.ones((2, 5, 3))):
+        if empty.shape[0] == 0:
+            assert panda.inverse_dynamics(*one, wrenches=Wrench("panda_hand", force=empty)).shape == (0, panda.nv)
+            continue
+        answer = panda.inverse_dynamics(*five, wrenches=Wrench("panda_hand", force=empty))
+        assert answer.shape == (*empty.shape[:-2], 5, panda.nv)
 
 
 @pytest.mark.parametrize("name", ["ur5e", "upper_body", "cart_pendulum", "double_pendulum"])
@@ -260,7 +296,7 @@ def test_errors_are_raised_on_every_call(panda: Robot, wrenches: Any, path: str,
 
 def test_unknown_layouts_take_the_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """On interpreters with another layout of objects."""
-    monkeypatch.setattr(single, "layout_is_known", lambda: False)
+    monkeypatch.setattr(direct, "layout_is_known", lambda: False)
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
     given, push = state(robot, ID), wrenches_of(robot, 2)
     expected = general(robot, ID, given, push)
@@ -322,7 +358,7 @@ def call_with_wrenches(robot: Robot) -> Any:
     conversion = library.wrench_conversion(poses, robot._link_index, places(robot.tree, robot.bodies, links=False))
     assert conversion is not None
     arguments = Arguments({"gravity": robot.gravity, "wrenches": None, "passive": True})
-    call = library.single_state(signature, arguments, conversion)
+    call = library.direct_call(signature, arguments, conversion)
     assert call is not None
     return call
 

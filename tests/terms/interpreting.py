@@ -15,11 +15,11 @@ import numpy as np
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.certify import certified
+from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary, Made
 from dyn_service.kernels.signature import Signature
-from dyn_service.kernels.single import Arguments
 from dyn_service.kernels.wrenches import WrenchConversion
 from dyn_service.model.description import RootType
 
@@ -50,7 +50,7 @@ class _Library(KernelLibrary):
     def _load(self, signature: Signature) -> None:
         return None
 
-    def single_state(
+    def direct_call(
         self, signature: Signature, arguments: Arguments, conversion: WrenchConversion | None = None
     ) -> None:
         return None  # there is no machine code to go into

@@ -1,20 +1,21 @@
-"""The fast call for one state: a builtin function that reads arrays directly and runs a kernel's loop once.
+"""The direct call of a kernel: a builtin function that reads arrays itself and runs the kernel's loop once.
 
 For any operands, NumPy's generalised ufuncs determine types, shapes, casts and an iterator; for one state of a control
-loop this takes most of the time. This call accepts only arguments that need none of it, and returns `None` for all
-others, so that the caller then calls the gufunc:
+loop this takes most of the time, and for a horizon of 64 states half of it. This call accepts only arguments that need
+none of it, and returns `None` for all others, so that the caller then calls the gufunc:
 
-    call = single_state_call(signature, code, "loop", Arguments({"gravity": standard}))
+    call = direct_call(signature, code, "loop", Arguments({"gravity": standard}))
     tau = call((q, v, a), (gravity,))
     if tau is None:
         tau = ufunc(q, v, a, standard if gravity is None else gravity)
 
 It takes two tuples, the required and the optional arguments of the method as the caller gave them; `Arguments` maps
-them to the inputs of the kernel. An input is a `numpy.ndarray` itself, of native aligned doubles, of the operand's
-core shape, with any strides. An operand that accepts one number for a vector of equal numbers (`Operand.scalar`) may
-also be a `float`. External wrenches are converted as `kernels.wrenches` describes. The result is the gufunc's to the
-last bit: a new array, or a NumPy number if the output has no axes, or a tuple of these. The call raises only genuine
-errors, such as a lack of memory.
+them to the inputs of the kernel. An input is a `numpy.ndarray` itself, of native aligned doubles, with any strides, of
+the operand's core shape; one axis of states may precede it. All inputs with this axis have the same number of states;
+those without it are the same in all states. An operand that accepts one number for a vector of equal numbers
+(`Operand.scalar`) may also be a `float`. External wrenches are converted as `kernels.wrenches` describes. The result is
+the gufunc's to the last bit: a new array, or a NumPy number if the output has no axes, or a tuple of these. The call
+raises only genuine errors, such as a lack of memory.
 
 **Floating-point errors.** `numpy.errstate` determines whether the gufunc raises, warns or ignores. So if the status
 flags show overflow, underflow, division by zero or an invalid operation, this call drops its result and returns `None`;
@@ -24,20 +25,21 @@ the gufunc computes it again and treats the flags by `numpy.errstate`.
 in the store. The differences are in a packed plan, the builtin's `self`: see `_plan`.
 
 **Memory layout.** `kernels.outside` describes the objects that it reads. If their layout may differ (not CPython, no
-GIL, tracing of references, 32 bits), or a check finds that it does, `single_state_call` returns None.
+GIL, tracing of references, 32 bits), or a check finds that it does, `direct_call` returns None.
 
-**The GIL** is held while a kernel with less than `HELD_BYTES` of code runs, 1 % of the 5 ms for which a thread may hold
-it. A call that releases it while another thread is busy may wait for that thread's whole turn: some calls of 0.08 ms
-then took 2 to 12 ms, and none that held it did. A control loop would miss its deadline. Larger kernels release it.
+**The GIL** is held while less than `HELD_BYTES` of code run, 1 % of the 5 ms for which a thread may hold it. A call
+that releases it while another thread is busy may wait for that thread's whole turn: some calls of 0.08 ms then took 2
+to 12 ms, and none that held it did. A control loop would miss its deadline.
 
 Measured medians of a call, gufunc and this call: inverse dynamics of the Panda 1.05 and 0.35 us, of TALOS (50 joints)
 2.5 and 1.8 us; forward dynamics 1.22 and 0.52 us, 4.9 and 4.3 us; a pendulum, whose kernel takes almost no time, 0.86
-and 0.15 us. The call saves some 0.7 us for every robot.
+and 0.15 us. The call saves some 0.7 us for every robot, and 1.5 us for 64 states of the Panda.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import threading
 from collections.abc import Callable, Mapping
@@ -68,16 +70,18 @@ from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.kernels.store import provenance
 from dyn_service.kernels.wrenches import MOST_LINKS, WrenchConversion, emit_conversion
 
-SingleStateCall = Callable[..., Any]
+DirectCall = Callable[..., Any]
 
 HELD_BYTES = 1 << 20
-"""Kernels with at least this size of machine code release the GIL: some 50 us. The Panda's largest has a tenth."""
+"""Bytes of machine code that run, once for each vector of states, from which the GIL is released: some 50 us. The
+Panda's largest kernel has a tenth.
+"""
 
 MOST_OPERANDS = 32
 MOST_AXES = 4
 """Bounds of the stack's arrays. The table of queries has at most 11 operands of 3 axes."""
 
-_ENTRY, _TABLE = "single", "table"
+_ENTRY, _TABLE = "direct", "table"
 
 ANY = object()
 """An entry of `Arguments.others`: the call does not read this argument."""
@@ -96,10 +100,29 @@ class Arguments:
 
 
 # The plan: 64-bit integers, first those of the kernel, then those of each operand, which end with its shape.
-_LOOP, _INPUTS, _OUTPUTS, _RELEASE, _CONVERSION, _WRENCHES, _POSE, _REQUIRED, _OTHERS, _FIXED, _OPERANDS = range(11)
+(
+    _LOOP,
+    _INPUTS,
+    _OUTPUTS,
+    _RELEASED_FROM,
+    _CONVERSION,
+    _AT_A_TIME,
+    _WRENCHES,
+    _POSE,
+    _REQUIRED,
+    _OTHERS,
+    _FIXED,
+    _OPERANDS,
+) = range(12)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
+
+
+def _released_from(size: int) -> int:
+    """Returns the number of states from which the GIL is released. size: bytes of the kernel's code."""
+    passes = math.ceil(HELD_BYTES / size)
+    return host().lanes * (passes - 1) + 1
 
 
 class _Plan(bytes):
@@ -113,22 +136,24 @@ def _plan(
 ) -> _Plan:
     """Returns the plan of a kernel for the compiled function.
 
-    The address of the kernel's loop, the numbers of inputs and outputs, and whether to release the GIL. With wrenches:
-    the address of their plan, and the indices of the wrenches and of the configuration among the inputs. The numbers of
+    The address of the kernel's loop, the numbers of inputs and outputs, and the number of states from which the GIL is
+    released. With wrenches: the address of their plan, the number of states to convert at a time, and the indices of
+    the wrenches and of the configuration among the inputs. The numbers of
     required, optional and fixed arguments. Then for each operand: the number of its axes, whether it may be one number,
     the index of its core strides in the loop's `steps`, its shape. Last, for each optional and each fixed argument: the
     index of its input, or `_ACCEPTED` or `_IGNORED`, and the address of its default.
     """
     operands = (*signature.inputs, *signature.outputs)
-    release = code.size >= HELD_BYTES
     plan_of_wrenches = ctypes.create_string_buffer(b"" if conversion is None else conversion.plan)
-    words = [code.address(entry), len(signature.inputs), len(signature.outputs), release]
+    words = [code.address(entry), len(signature.inputs), len(signature.outputs), _released_from(code.size)]
     names = [operand.name for operand in signature.inputs]
     if conversion is None:
-        words += [0, -1, 0]
+        words += [0, 0, -1, 0]
     else:
         kinds = [operand.kind for operand in signature.inputs]
-        words += [ctypes.addressof(plan_of_wrenches), kinds.index("wrenches"), kinds.index("position")]
+        bodies = signature.inputs[kinds.index("wrenches")].shape[0]
+        words += [ctypes.addressof(plan_of_wrenches), conversion.states(bodies)]
+        words += [kinds.index("wrenches"), kinds.index("position")]
     named = {*arguments.others, *arguments.fixed}
     words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
     first_step = len(operands)  # after the operands' strides from state to state
@@ -144,10 +169,10 @@ def _plan(
     return plan
 
 
-def single_state_call(
+def direct_call(
     signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, conversion: WrenchConversion | None = None
-) -> SingleStateCall | None:
-    """Returns the call of a kernel for one state, or None if it has no such call; see the module's docstring.
+) -> DirectCall | None:
+    """Returns the direct call of a kernel, or None if it has none; see the module's docstring.
 
     Args:
         signature: The signature of the kernel. One with padded inputs, or outputs without entries, has no such call.
@@ -166,7 +191,7 @@ def single_state_call(
         return None  # the slow path releases the GIL
     plan = _plan(signature, code, entry, arguments, conversion)
     plan.owned += (method, made)
-    call: SingleStateCall = _builtin()(ctypes.addressof(method), plan, None)
+    call: DirectCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
 
 
@@ -198,7 +223,7 @@ _METH_FASTCALL = 0x0080
 def _method() -> tuple[_MethodDef, LoadedCode]:
     """Returns the compiled function, loaded into this process, and its code."""
     machine = host()
-    key = store.key("single state", provenance("kernels.single"), machine.triple, machine.cpu, machine.features)
+    key = store.key("direct call", provenance("kernels.direct"), machine.triple, machine.cpu, machine.features)
     kept = store.load(key)
     if kept is None:
         kept = compile_ir(_emit())
@@ -207,22 +232,22 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
     outside = addresses()
     filled = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
     (ctypes.c_void_p * len(outside)).from_address(filled)[:] = [*outside]
-    doc = b"One state through a kernel; None: ask the gufunc."
-    method = _MethodDef(b"single_state", code.address(_ENTRY), _METH_FASTCALL, doc)
+    doc = b"A kernel for one state or a batch; None: ask the gufunc."
+    method = _MethodDef(b"direct_call", code.address(_ENTRY), _METH_FASTCALL, doc)
     return method, code
 
 
 def _emit() -> str:
-    """Returns the LLVM module: single(self, args, nargs) of METH_FASTCALL, and table(), the address of its table."""
+    """Returns the LLVM module: direct(self, args, nargs) of METH_FASTCALL, and table(), the address of its table."""
     module = ir.Module(name=_ENTRY)
     outside = table(module)
     where = ir.Function(module, function(POINTER), _TABLE)
     ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(outside, POINTER))
-    _Single(module, outside, emit_conversion(module, outside)).emit()
+    _Direct(module, outside, emit_conversion(module, outside)).emit()
     return str(module)
 
 
-class _Single(Writer):
+class _Direct(Writer):
     """Writes the function: reads the inputs, creates the outputs, runs the loop, returns the outputs."""
 
     def __init__(self, module: ir.Module, outside: Any, convert: Any) -> None:
@@ -234,8 +259,10 @@ class _Single(Writer):
             self.b.alloca(POINTER, size=integer(words))
             for words in (MOST_OPERANDS, MOST_OPERANDS * (1 + MOST_AXES), MOST_OPERANDS, MOST_OPERANDS)
         )
-        self.one = self.b.alloca(POINTER)
-        self.b.store(integer(1), self.one)
+        self.shape = self.b.alloca(I64, size=integer(1 + MOST_AXES))  # of an output, first the axis of the states
+        self.states = self.b.alloca(I64)  # their number; -1 for one state without an axis
+        self.b.store(integer(-1), self.states)
+        self.at_a_time = self.b.alloca(I64)  # the number of states of a call of the loop
         ends = ("none", "null", "drop")
         self.refused, self.failed, self.dropped = map(self.function.append_basic_block, ends)
 
@@ -266,7 +293,7 @@ class _Single(Writer):
             operand = self.operand(k)
             with b.if_else(b.icmp_signed("==", k, self.word(self.plan, _WRENCHES))) as (wrenches, other):
                 with wrenches:
-                    self.take_wrenches(given, k, operand)
+                    self.put(self.bases, k, given)  # converted when all arrays are known
                 with other, b.if_else(self.is_a(given, "ndarray")) as (array, number):
                     with array:
                         self.take_array(given, k, operand)
@@ -311,29 +338,17 @@ class _Single(Writer):
         return objects
 
     def take_array(self, given: Any, k: Any, operand: Any) -> None:
-        axes = self.word(operand, _AXES)
-        shape = self.word_at(operand, _SHAPE)
-        self.check_array(given, axes, lambda axis: self.word(shape, axis), otherwise=self.refused)
-        self.place_array(given, k, operand)
+        shape, axes = self.word_at(operand, _SHAPE), self.word(operand, _AXES)
+        lead = self.check_array(given, axes, lambda axis: self.word(shape, axis), self.states, otherwise=self.refused)
+        self.place_array(given, k, operand, lead)
 
-    def take_wrenches(self, given: Any, k: Any, operand: Any) -> None:
-        """Converts wrenches to the bodies, on the stack. The positions are an earlier operand."""
-        b = self.b
-        count = self.word(operand, _SHAPE)
-        bodies = b.alloca(DOUBLE, size=b.mul(count, integer(6)))
-        pose = self.word(self.plan, _POSE)
-        q = self.word(self.bases, pose, POINTER)
-        stride = self.word(self.steps, self.word(self.operand(pose), _FIRST_STEP))
-        plan = self.word(self.plan, _CONVERSION, POINTER)
-        taken = b.call(self.convert, [plan, given, bodies, count, q, stride])
-        self.go_on_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
-        strides = [integer(48), integer(8)]
-        self.place(k, bodies, operand, lambda axis: b.select(b.icmp_signed("==", axis, integer(0)), *strides))
-
-    def place_array(self, array: Any, k: Any, operand: Any) -> None:
-        """Sets an array as operand k of the loop."""
-        strides = self.field(array, STRIDES)
-        self.place(k, self.field(array, DATA), operand, lambda axis: self.word(strides, axis))
+    def place_array(self, array: Any, k: Any, operand: Any, lead: Any) -> None:
+        """Sets an array as operand k of the loop. lead: 1 if it has the axis of states, else 0."""
+        b, strides = self.b, self.field(array, STRIDES)
+        alone = b.icmp_signed("==", lead, integer(0))
+        self.place(k, self.field(array, DATA), operand, lambda axis: self.word(strides, b.add(axis, lead)))
+        with b.if_then(b.not_(alone)):
+            self.put(self.steps, k, self.word(strides, 0))
 
     def take_number(self, given: Any, k: Any, operand: Any) -> None:
         """Sets a vector of equal numbers as operand k: one number with stride 0."""
@@ -356,18 +371,22 @@ class _Single(Writer):
         nothing = ir.Constant(POINTER, None)
         with loop_over(b, self.outputs) as k:
             self.put(self.made, k, nothing)
+        number = self.word(self.states, 0)
+        self.go_on_if(b.icmp_signed("!=", number, integer(0)), otherwise=self.refused)
+        lead = b.zext(b.icmp_signed("!=", number, integer(-1)), I64)
+        self.put(self.shape, 0, number)
         with loop_over(b, self.outputs) as k:
             place = b.add(self.inputs, k)
             operand = self.operand(place)
-            axes = b.trunc(self.word(operand, _AXES), I32)
-            shape = self.word_at(operand, _SHAPE)
-            double = short(np.dtype(np.float64).num)
+            axes = self.word(operand, _AXES)
+            with loop_over(b, axes) as axis:
+                self.put(self.shape, b.add(axis, integer(1)), self.word(self.word_at(operand, _SHAPE), axis))
             new = self.call(
                 "PyArray_New",
                 self.known("ndarray"),
-                axes,
-                shape,
-                double,
+                b.trunc(b.add(axes, lead), I32),
+                self.word_at(self.shape, b.sub(integer(1), lead)),
+                short(np.dtype(np.float64).num),
                 nothing,
                 nothing,
                 short(0),
@@ -376,32 +395,74 @@ class _Single(Writer):
             )
             self.put(self.made, k, new)
             self.go_on_if(b.icmp_unsigned("!=", new, nothing), otherwise=self.failed)
-            self.place_array(new, place, operand)
+            self.place_array(new, place, operand, lead)
 
     def run(self) -> None:
+        """Runs the loop: once for all states, or for some at a time if they have wrenches."""
         b = self.b
-        loop = self.word(self.plan, _LOOP, LOOP.as_pointer())
-
-        def status() -> Any:
-            with b.if_then(b.icmp_signed("==", self.word(self.plan, _CONVERSION), integer(0))):
-                self.call("PyUFunc_getfperr")  # with wrenches, the flags of their conversion count too
-            # The loop reads only the first dimension, the number of states.
-            b.call(loop, [self.bases, self.one, self.steps, ir.Constant(POINTER, None)])
-            return self.call("PyUFunc_getfperr")
-
-        with b.if_else(b.icmp_signed("!=", self.word(self.plan, _RELEASE), integer(0))) as (freely, held):
+        number, conversion = self.word(self.states, 0), self.word(self.plan, _CONVERSION)
+        states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)
+        pushed = b.icmp_signed("!=", conversion, integer(0))
+        some = self.word(self.plan, _AT_A_TIME)
+        some = b.select(b.and_(pushed, b.icmp_signed("<", some, states)), some, states)
+        wrenches = self.word(self.plan, _WRENCHES)
+        objects, bodies, done = b.alloca(POINTER), b.alloca(POINTER), b.alloca(I64)
+        self.put(done, 0, integer(0))
+        with b.if_then(pushed):
+            operand = self.operand(wrenches)
+            size = b.mul(self.word(operand, _SHAPE), integer(6))
+            self.put(objects, 0, self.word(self.bases, wrenches, POINTER))
+            self.put(bodies, 0, b.alloca(DOUBLE, size=b.mul(size, some)))
+            strides = [integer(48), integer(8)]
+            self.place(
+                wrenches,
+                self.word(bodies, 0, POINTER),
+                operand,
+                lambda axis: b.select(b.icmp_signed("==", axis, integer(0)), *strides),
+            )
+            self.put(self.steps, wrenches, b.mul(size, integer(8)))
+        release = b.icmp_signed(">=", states, self.word(self.plan, _RELEASED_FROM))
+        self.call("PyUFunc_getfperr")  # cleared; the flags of the wrenches' conversion count too
+        again, after = (b.append_basic_block(name) for name in ("states", "after"))
+        b.branch(again)
+        b.position_at_end(again)
+        first = self.word(done, 0)
+        left = b.sub(states, first)
+        count = b.select(b.icmp_signed("<", left, some), left, some)
+        self.put(self.at_a_time, 0, count)
+        with b.if_then(pushed):
+            self.convert_wrenches(self.word(objects, 0, POINTER), self.word(bodies, 0, POINTER), wrenches, count, first)
+        with b.if_else(release) as (freely, held):
             with freely:
                 thread = self.call("PyEval_SaveThread")
-                of_free = status()
+                self.call_loop()
                 self.call("PyEval_RestoreThread", thread)
-                free = b.block
             with held:
-                of_held = status()
-                holding = b.block
-        found = b.phi(I32)
-        found.add_incoming(of_free, free)
-        found.add_incoming(of_held, holding)
-        self.go_on_if(b.icmp_signed("==", found, short(0)), otherwise=self.dropped)
+                self.call_loop()
+        with loop_over(b, b.add(self.inputs, self.outputs)) as k:
+            step = b.mul(self.word(self.steps, k), count)
+            self.put(self.bases, k, at(b, self.word(self.bases, k, POINTER), step))
+        self.put(done, 0, b.add(first, count))
+        b.cbranch(b.icmp_signed("<", self.word(done, 0), states), again, after)
+        b.position_at_end(after)
+        self.go_on_if(b.icmp_signed("==", self.call("PyUFunc_getfperr"), short(0)), otherwise=self.dropped)
+
+    def call_loop(self) -> None:
+        # The loop reads only the first dimension, the number of states.
+        loop = self.word(self.plan, _LOOP, LOOP.as_pointer())
+        self.b.call(loop, [self.bases, self.at_a_time, self.steps, ir.Constant(POINTER, None)])
+
+    def convert_wrenches(self, given: Any, bodies: Any, k: Any, count: Any, first: Any) -> None:
+        """Converts wrenches to the bodies, on the stack, for `count` states from `first` on."""
+        b = self.b
+        self.put(self.bases, k, bodies)
+        pose = self.word(self.plan, _POSE)
+        q, step = self.word(self.bases, pose, POINTER), self.word(self.steps, pose)
+        stride = self.word(self.steps, self.word(self.operand(pose), _FIRST_STEP))
+        plan = self.word(self.plan, _CONVERSION, POINTER)
+        sizes = [self.word(self.operand(k), _SHAPE), q, step, stride, count, first, self.word(self.states, 0)]
+        taken = b.call(self.convert, [plan, given, bodies, *sizes])
+        self.go_on_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.dropped)
 
     def give_outputs(self) -> None:
         b = self.b

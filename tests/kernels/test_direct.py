@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import pickle
 import struct
@@ -23,28 +24,28 @@ from hypothesis import strategies as st
 from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import Variant
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels import outside, single
+from dyn_service.kernels import direct, jit, outside
+from dyn_service.kernels.direct import ANY, Arguments
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
-from dyn_service.kernels.single import ANY, Arguments
 from tests.conftest import ROBOTS, URDF
 
 ROWS = [row for row in QUERIES.values() if not row.constant]
 
 
 class Pair:
-    """The gufunc and the single-state call of a kernel, and inputs of one state."""
+    """The gufunc and the direct call of a kernel, and inputs of one state."""
 
     def __init__(self, library: KernelLibrary, signature: Signature) -> None:
         self.signature = signature
         self.ufunc = library.kernel(signature)
-        found = library.single_state(signature, Arguments())
+        found = library.direct_call(signature, Arguments())
         assert found is not None
-        self.single = found
+        self.direct = found
 
     def call(self, *inputs: Any) -> Any:
         """Calls it with all inputs as required arguments."""
-        return self.single(inputs, ())
+        return self.direct(inputs, ())
 
     def state(self, seed: int = 0) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
@@ -86,12 +87,12 @@ def several() -> Pair:
 @pytest.fixture
 def letting_go(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pair], Any]:
     """Returns the call of a kernel that counts as large, so that it releases the GIL."""
-    monkeypatch.setattr(single, "HELD_BYTES", 0)
+    monkeypatch.setattr(direct, "HELD_BYTES", 0)
 
     def made(of: Pair) -> Any:
-        single = _LIBRARIES["panda"][1].single_state(of.signature, Arguments())
-        assert single is not None
-        return lambda *inputs: single(inputs, ())
+        call = _LIBRARIES["panda"][1].direct_call(of.signature, Arguments())
+        assert call is not None
+        return lambda *inputs: call(inputs, ())
 
     return made
 
@@ -259,8 +260,8 @@ OTHERS: dict[str, Callable[[np.ndarray], Any]] = {
     "NumPy number": lambda x: np.float64(1.0),
     "buffer": lambda x: memoryview(x),
     "0-d": lambda x: np.array(1.0),
-    "batch of one": lambda x: x[None],
-    "batch": lambda x: np.stack([x, x]),
+    "no states": lambda x: np.empty((0, *x.shape)),
+    "two axes of states": lambda x: np.stack([x, x])[None],
     "longer": lambda x: np.append(x, 1.0),
     "shorter": lambda x: x[:-1],
     "empty": lambda x: x[:0],
@@ -314,9 +315,9 @@ def test_another_number_of_arguments_gives_none(panda: Pair, count: int) -> None
 def test_arguments_are_two_tuples(panda: Pair) -> None:
     state = tuple(panda.state())
     with pytest.raises(TypeError, match="keyword"):
-        panda.single(state[:3], (), gravity=np.zeros(3))
+        panda.direct(state[:3], (), gravity=np.zeros(3))
     for arguments in ((), (state,), (state, (), ()), (list(state), ()), (state, []), (state, None), (None, ())):
-        assert panda.single(*arguments) is None
+        assert panda.direct(*arguments) is None
 
 
 def test_optional_and_fixed_arguments(panda: Pair) -> None:
@@ -324,14 +325,14 @@ def test_optional_and_fixed_arguments(panda: Pair) -> None:
     q, v, a, gravity = panda.state()
     library, option, fixed = _LIBRARIES["panda"][1], object(), np.zeros(9)
     expected, still = panda.ufunc(q, v, a, gravity), panda.ufunc(q, v, fixed, gravity)
-    call = library.single_state(panda.signature, Arguments({"gravity": gravity, "method": option, "frame": ANY}))
+    call = library.direct_call(panda.signature, Arguments({"gravity": gravity, "method": option, "frame": ANY}))
     assert call is not None
     for chosen in (None, gravity):
         assert_same(call((q, v, a), (chosen, option, "any")), expected)
     assert call((q, v, a), (np.zeros(3), option, "any")).tobytes() != expected.tobytes()
     for others in ((None, None, 1), (None, object(), 1), (None, option), (gravity[:2], option, 1), (1.0, option, 1)):
         assert call((q, v, a), others) is None
-    call = library.single_state(panda.signature, Arguments({"gravity": gravity}, {"a": fixed}))
+    call = library.direct_call(panda.signature, Arguments({"gravity": gravity}, {"a": fixed}))
     assert call is not None
     assert_same(call((q, v), (None,)), still)
     assert call((q, v, a), (None,)) is None
@@ -393,6 +394,55 @@ def test_earlier_floating_point_flags_are_ignored(panda: Pair) -> None:
     assert panda.call(*state) is not None
 
 
+# Several states.
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("states", [1, 7, 64])
+def test_a_batch_equals_its_gufunc_to_the_last_bit(row: Query, states: int) -> None:
+    of, rng = pair("panda", row), np.random.default_rng(0)
+    state = [rng.normal(size=(states, *operand.shape)) for operand in of.signature.inputs]
+    assert_same(of.call(*state), of.ufunc(*state))
+
+
+def test_inputs_without_the_axis_are_the_same_in_all_states(panda: Pair) -> None:
+    rng = np.random.default_rng(0)
+    for batched in itertools.product((False, True), repeat=len(panda.signature.inputs)):
+        shapes = [(5, *x.shape) if many else x.shape for x, many in zip(panda.signature.inputs, batched, strict=True)]
+        state = [rng.normal(size=shape) for shape in shapes]
+        assert_same(panda.call(*state), panda.ufunc(*state))
+
+
+def test_any_strides_of_the_states(panda: Pair) -> None:
+    state = [np.random.default_rng(0).normal(size=(8, *x.shape)) for x in panda.signature.inputs]
+    forms: list[Callable[[np.ndarray], np.ndarray]] = [
+        lambda x: x[::-1],
+        lambda x: x[::3],
+        lambda x: np.asfortranarray(x),
+        lambda x: np.broadcast_to(x[0], x.shape),
+    ]
+    for form in forms:
+        formed = [form(x) for x in state]
+        assert_same(panda.call(*formed), panda.ufunc(*formed))
+
+
+def test_other_numbers_of_states_give_none(panda: Pair) -> None:
+    """Also one state beside five, which NumPy repeats."""
+    state = panda.state()
+    for k in range(len(state)):
+        for count in (1, 4, 6):
+            batch = [np.repeat(x[None], 5, axis=0) for x in state]
+            batch[k] = np.repeat(state[k][None], count, axis=0)
+            assert panda.call(*batch) is None
+    assert panda.call(*(np.repeat(x[None], 5, axis=0) for x in state)) is not None
+
+
+def test_an_overflow_in_any_state_gives_none(panda: Pair) -> None:
+    state = [np.repeat(x[None], 20, axis=0) for x in panda.state()]
+    state[1][17, 3] = 1e200
+    assert panda.call(*state) is None
+
+
 # The GIL.
 
 
@@ -401,10 +451,11 @@ def test_large_kernels_release_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPa
     code = library._made[panda.signature.name].code
     assert code is not None
     size = code.size
-    for bound, expected in ((size + 1, 0), (size, 1)):
-        monkeypatch.setattr(single, "HELD_BYTES", bound)
-        call: Any = library.single_state(panda.signature, Arguments())
-        assert struct.unpack_from("=4q", call.__self__)[3] == expected
+    lanes = jit.host().lanes
+    for bound, states in ((size, 1), (size + 1, lanes + 1), (2 * size, lanes + 1), (2 * size + 1, 2 * lanes + 1)):
+        monkeypatch.setattr(direct, "HELD_BYTES", bound)
+        call: Any = library.direct_call(panda.signature, Arguments())
+        assert struct.unpack_from("=4q", call.__self__)[3] == states
 
 
 # Interpreters and kernels without a call.
@@ -428,10 +479,10 @@ def test_unknown_layouts_have_no_call(
     try:
         with monkeypatch.context() as changed:
             change(changed)
-            assert _LIBRARIES["panda"][1].single_state(panda.signature, Arguments()) is None
+            assert _LIBRARIES["panda"][1].direct_call(panda.signature, Arguments()) is None
     finally:
         outside.layout_is_known.cache_clear()
-    assert _LIBRARIES["panda"][1].single_state(panda.signature, Arguments()) is not None
+    assert _LIBRARIES["panda"][1].direct_call(panda.signature, Arguments()) is not None
 
 
 def test_robot_without_joints_has_no_call() -> None:
@@ -439,7 +490,7 @@ def test_robot_without_joints_has_no_call() -> None:
     library = KernelLibrary(robot.tree)
     for row in ROWS:
         for method in row.kernels:
-            assert library.single_state(signature_of(row, method, robot.sizes), Arguments()) is None
+            assert library.direct_call(signature_of(row, method, robot.sizes), Arguments()) is None
 
 
 # Memory, threads, processes.
@@ -448,7 +499,7 @@ def test_robot_without_joints_has_no_call() -> None:
 def references(of: Pair, arguments: list[Any]) -> list[int]:
     """Returns the reference counts of all objects that a call uses."""
     gc.collect()
-    things = [*arguments, of.single, None, float, np.ndarray, np.dtype(np.float64), of.single.__self__]
+    things = [*arguments, of.direct, None, float, np.ndarray, np.dtype(np.float64), of.direct.__self__]
     return [sys.getrefcount(thing) for thing in things]
 
 
@@ -469,15 +520,15 @@ def test_no_reference_is_leaked_or_dropped(query: str, case: str) -> None:
     scalars = [operand.scalar for operand in of.signature.inputs]
     arguments = CASES[case]([2.5 if scalar else x for scalar, x in zip(scalars, of.state(), strict=True)])
     given = tuple(arguments)
-    assert (of.single(given, ()) is None) == case.startswith("refused")
+    assert (of.direct(given, ()) is None) == case.startswith("refused")
     before = references(of, arguments)
     tracemalloc.start()
     try:
         for _ in range(1000):
-            of.single(given, ())
+            of.direct(given, ())
         kept, _ = tracemalloc.get_traced_memory()
         for _ in range(20_000):
-            of.single(given, ())
+            of.direct(given, ())
         # A leaked object takes at least 16 bytes a call; other threads of the test run may allocate some kB meanwhile.
         assert tracemalloc.get_traced_memory()[0] - kept < 20_000
     finally:
@@ -500,7 +551,7 @@ def test_failed_allocations_raise_memory_error(query: str) -> None:
     of = pair("panda", QUERIES[query])
     state = of.state()
     given = tuple(state)
-    of.single(given, ())
+    of.direct(given, ())
     before = references(of, state)
     failed = 0
     for _ in range(200):
@@ -508,7 +559,7 @@ def test_failed_allocations_raise_memory_error(query: str) -> None:
             error = None
             testcapi.set_nomemory(start, start + 1)
             try:
-                of.single(given, ())
+                of.direct(given, ())
             except MemoryError as raised:
                 error = raised
             finally:
@@ -538,9 +589,9 @@ def test_first_calls_from_many_threads(panda: Pair) -> None:
     library = _LIBRARIES["panda"][1]
     state = panda.state()
     expected = panda.ufunc(*state)
-    single._method.cache_clear()
+    direct._method.cache_clear()
     with ThreadPoolExecutor(8) as pool:
-        calls = list(pool.map(lambda _: library.single_state(panda.signature, Arguments()), range(8)))
+        calls = list(pool.map(lambda _: library.direct_call(panda.signature, Arguments()), range(8)))
     for call in calls:
         assert call is not None
         assert_same(call(tuple(state), ()), expected)
@@ -563,10 +614,10 @@ def test_a_forked_child_can_call(panda: Pair) -> None:
 def test_function_is_compiled_once_and_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path / "kernels"))
     compiled = []
-    plain = single.compile_ir
-    monkeypatch.setattr(single, "compile_ir", lambda text: compiled.append(text) or plain(text))
+    plain = direct.compile_ir
+    monkeypatch.setattr(direct, "compile_ir", lambda text: compiled.append(text) or plain(text))
     for _ in range(3):
-        single._method.cache_clear()
+        direct._method.cache_clear()
         robot = Robot.from_urdf(URDF / "pendulum.urdf")
         of = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
         assert_same(of.call(*of.state()), of.ufunc(*of.state()))
@@ -576,9 +627,9 @@ def test_function_is_compiled_once_and_stored(tmp_path: Path, monkeypatch: pytes
 
 def test_code_holds_no_address_of_its_process() -> None:
     """The code is stored on disk."""
-    assert single._emit() == single._emit()
+    assert direct._emit() == direct._emit()
     addresses = {str(address) for address in outside.addresses() if address > 4096}
-    assert not any(address in single._emit() for address in addresses)
+    assert not any(address in direct._emit() for address in addresses)
 
 
 def test_call_outlives_its_library() -> None:
