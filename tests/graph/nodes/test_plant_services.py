@@ -13,7 +13,8 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.loop import PlantLoop, PlantTopics
-from dyn_service.graph.nodes.plant.services import MAX_PUSHES, PlantChanges, PlantServices, PlantTimeResponse
+from dyn_service.graph.nodes.plant.services import MAX_PUSHES, PlantChanges, PlantServices
+from dyn_service.graph.nodes.plant.srvs import PlantTimeResponse
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import Imu
 from tests.control.test_plant_truth import driven, made

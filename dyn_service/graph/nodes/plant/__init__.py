@@ -5,6 +5,6 @@
 - `factory.py`: makes the plant: drives, driver, engine, motors, sensors
 - `loop.py`: its loop, paced or in lockstep; its topics: states, clock, commands and sensor readings
 - `services.py`: set_state, reset, push, set_payload, step
-- `services.py`: their requests and responses
+- `srvs.py`: their requests and responses
 - `report.py`: recordings and counters, and its part of the report, with charts and verdicts
 """
