@@ -1,4 +1,7 @@
-"""The description of a robot: one struct, made by the robot, sent by `describe_robot`, read by every client."""
+"""The description of a robot: one struct, made by the robot, sent by `describe_robot`, read by every client.
+
+`Described` has the properties of any robot, local or remote, blocking or awaited.
+"""
 
 from __future__ import annotations
 

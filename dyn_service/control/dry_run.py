@@ -6,6 +6,17 @@ limit: the law's efforts act unchanged.
 
 It does not use `ClosedLoop`, whose plant begins at rest behind brakes and must be armed. Here the law's efforts act
 from the first state on, the robot may be moving then, and pushes are functions of the state.
+
+**With a plant.** A plant and its controller in one process, step by step in simulated time: no sockets, no clock, no
+waiting.
+
+    loop = ClosedLoop(plant, answer)                 # answer: a state -> its command, or None
+    loop.run(4.0)
+
+It is the lockstep of the plant node: the plant publishes a state, receives the command, then advances. The result does
+not depend on the machine's speed, so equal runs give equal bits. A state without a command is a missed cycle: the plant
+holds its last effort until its watchdog stops it. `dry_run.dry_run` runs a law without a plant's safety, brakes and
+limits.
 """
 
 from __future__ import annotations

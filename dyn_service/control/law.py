@@ -10,6 +10,8 @@
 reference, calls the law and does everything else a controller needs. A law is made once, with the `model`: the robot's
 queries, answered by a server or in this process. `reset` is called before the first `update`, and again each time the
 plant was not under command.
+
+Also gains per joint from parameters, and the damping that belongs to a stiffness.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 It is a `Robot`, so computations and servers do not handle overlays. Its kernels are the parametric ones of the original
 robot (`kernels/graph.py`), shared by all robots overlaid on it. Numbers with leading axes represent several robots,
 also in `tree` and `bodies`.
+
+`renumbered` converts a tree with changed numbers back to a description.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 A row may belong to a link, a URDF joint, a moving body, or a pair of moving bodies: a body and itself or one that
 carries it. A pair is a block of an influence operator, which maps the axes of its column to those of its row.
+
+Also the conversion of arguments to the inputs of kernels.
+
+Also the description of a robot for clients, and the receipt of its import.
 """
 
 from __future__ import annotations

@@ -26,6 +26,23 @@ entry of each joint is therefore compared at the size of the efforts plus that s
 
 Passive efforts act in all of them; with `Robot.without_passive`, in none.
 Where a massless branch moves, forward dynamics has no solution, and the residuals that need one are omitted.
+
+**The document's equations.** The influence operators as explicit matrices, and the Newton-Euler document's equations
+written with them.
+
+    Phi_A   block (i, j) is A_i if j is the parent of i, else 0                 Def. 1; Phi_A^T is Def. 2
+    Psi_A = (e - Phi_A)^-1 = e + Phi_A + ... + Phi_A^(m-1),  Phi_A^m = 0        (P3), (P4)
+
+`WorldEquations` is the document itself, numbers in world axes, gravity as a force at each centre of mass:
+
+    v-bar = S Psi_D G v                     (V.5)        v-dot = Psi_D (G a + A)                        (7)
+    F = Psi_D^T M Psi_D G a + Psi_D^T (M Psi_D A + B - Y^T F-bar)                                       (15)
+    M = G^T Psi_D^T M Psi_D G + A           (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
+    a = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] (tau - C)                        (19b)
+
+Where joints follow others G is that of all joints times S, `model/tree.py`.
+A and p are what joints do by themselves: `dynamics/passive.py` says how, and here it is written once more. It is for
+looking into and for checking the compiled kernels, which share none of its code; it costs O(N^2).
 """
 
 from __future__ import annotations

@@ -6,6 +6,13 @@
     12 % of the run)
 
 Every assertion, passed or not, is noted as a `Verdict`, for reports.
+
+**Measures.** Measures of a run, their bounds, and messages that name the time and the excess.
+
+A measure is either one value per time (`OverTime`) or one per joint or run (`Numbers`); its methods hold it against
+what is allowed. What is not a number fails, and so does what is empty: nothing was seen then, which is no good news.
+
+Every assertion, passed or not, is noted as a `Verdict`, for reports.
 """
 
 from __future__ import annotations

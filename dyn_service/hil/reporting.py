@@ -6,6 +6,12 @@
     DIR/recordings/NAME.npz      the same run's signals, for `Record.load`
 
 No engine and no drawing is imported before a test has run.
+
+**The page.** The page of a session of hardware-in-the-loop tests: requirements, tests, and each test's runs with their
+signals.
+
+What is one test's is made where the test ran (`run_content`), as plain values; the page (`session_page`) puts it
+together. Its frame and charts are those of a launch's report.
 """
 
 from __future__ import annotations

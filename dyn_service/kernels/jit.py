@@ -1,4 +1,7 @@
-"""LLVM IR to machine code for this processor."""
+"""LLVM IR to machine code for this processor.
+
+`make_gufunc` makes a `numpy.ufunc` of it: NumPy broadcasts, casts, fills `out=`, checks shapes, releases the GIL.
+"""
 
 from __future__ import annotations
 

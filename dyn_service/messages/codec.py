@@ -1,4 +1,13 @@
-"""Messages as frames of topics: one MessagePack map each, whose keys are the names of the fields."""
+"""Messages as frames of topics: one MessagePack map each, whose keys are the names of the fields.
+
+**Types by name.** Message types by their names in ROS. Other packages declare theirs in the entry points
+`dyn_service.messages`:
+
+    [project.entry-points."dyn_service.messages"]
+    my_robot_msgs = "my_robot.my_robot_msgs"
+
+The module is named like the ROS package and holds its messages, each a `Message`.
+"""
 
 from __future__ import annotations
 

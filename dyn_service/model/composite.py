@@ -1,6 +1,9 @@
 """Poses, total inertia and mass matrix of a tree, computed with NumPy.
 
 Used where no kernel is compiled: certificates, import reports, detection of singular mass matrices.
+
+`weld` makes one body of links that fixed joints hold together: the tree that queries about moving bodies are answered
+on.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ fixed axes x, then y, then z:
     R = Rz(yaw) Ry(pitch) Rx(roll)
 
 All returned arrays are finite, float64, of the stated shape, and without -0.0.
+
+A `Place` is a location for errors and notes: a file or other source, an element such as `joint 'elbow' axis`, a line.
 """
 
 from __future__ import annotations

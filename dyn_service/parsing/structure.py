@@ -13,6 +13,35 @@ They are checked in this order, so that the first fault is the cause of others. 
 
 Many files use a parent called `world` without declaring it, and other engines accept that. If it makes the links one
 tree, it is added as a link without mass, with a note.
+
+**Warnings.** Plausibility warnings: content of a robot description that is probably a mistake. It is kept as written.
+
+Warnings never refuse a robot: half of the robots of example-robot-data have links without mass, a quarter have inertias
+that no rigid body can have, and they are simulated every day.
+
+Inertias. Principal moments a <= b <= c about the centre of mass satisfy a >= 0 and a + b >= c.
+
+Units. URDF uses m, kg and rad; CAD programs often do not. A unit mistake is a factor of 57 (degrees), 1e3 (millimetres,
+grams) or 1e3 to 1e9 (moments), which is larger than the variety of real robots:
+
+    density      A body of mass m has at least the trace of inertia of a ball of osmium, the densest matter:
+                 tr I = 6/5 m r^2 with m = rho 4/3 pi r^3.
+    lengths      A link with joints or centres of mass d apart is about d long. If most of a robot's mass is in links
+    with a
+                 hundredth of the density of air in cubes of that size, d is in millimetres; if most is in links denser
+                 than solid steel, masses are in grams.
+    gyration     A link's radius of gyration k = sqrt(largest moment / mass) is at most about half its length. For the
+    robots
+                 of example-robot-data it is up to 3 times the largest distance between joints and centres of mass of
+                 its body; a unit mistake in the moments makes k at least 31 times as large.
+
+The thresholds separate those robots from the same robots with each mistake applied.
+
+Fixed base. URDF files of humanoids and quadrupeds mostly start with the trunk and leave it to the simulator to free it.
+Read as written, the trunk is fixed in the world. Such robots are recognised by link names (foot, ankle, shank, ..) at
+the ends of two or more chains of two or more revolute joints.
+
+Cost: linear in links.
 """
 
 from __future__ import annotations

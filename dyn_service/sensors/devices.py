@@ -5,6 +5,8 @@
 The filter precedes the converter, so a reading, before it is tared, is within the range and a whole number of
 counts. Samples are taken at multiples of 1 / rate; an offered value is used for the sample that was due last. The
 same seed gives the same bits, with the same NumPy, whatever other sensors there are.
+
+`Sensors` are those of a robot, local or remote: it computes the true values, the devices the readings.
 """
 
 from __future__ import annotations

@@ -6,6 +6,15 @@ joint limits act if requested; actuators do not act, because the plant supplies 
 MuJoCo's soft equality constraints; q contains their leaders only.
 
 MuJoCo is imported only here, when an engine is made.
+
+**Contact forces.** MuJoCo's contact forces as wrenches on the robot's links.
+
+A contact at p exerts f (force and torque, in its frame) from its first body on the second:
+
+    force on a link  sum +-R f_force        torque about its origin o  sum +-(R f_torque + (p - o) x R f_force)
+
+A MuJoCo body that is not a link of the robot belongs to the link that its nearest inboard joint moves; bodies without
+such a joint (the world, loose objects) are not part of the robot.
 """
 
 from __future__ import annotations

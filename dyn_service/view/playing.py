@@ -1,4 +1,7 @@
-"""Motion in the viewer: playback of a recording, or the live state of a plant."""
+"""Motion in the viewer: playback of a recording, or the live state of a plant.
+
+Recorded motions come from the report of a launch or from a bag, in the order of the robot's joints.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,13 @@ X_WL        robot.link_poses
 c           robot.system_momentum, the row of the first link, which is that of the whole robot
 F_j         robot.constraint_forces in world axes: the force that a joint carries, without its effort
 tau_j       the effort; |tau_j| / limit_j is the colour
+
+**Shapes.** Shapes of links for display: visual shapes, else collision shapes, else placeholders from joints and
+inertias.
+
+A shape that cannot be shown has a note, and its link gets a placeholder: rods from its origin to its joints, and the
+ellipsoid of uniform density with its mass and inertia, m/5 (b^2 + c^2) about the first axis. Meshes are read by
+trimesh, with vertices, triangles and plain colours, without textures.
 """
 
 from __future__ import annotations

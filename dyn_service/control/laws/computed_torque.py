@@ -7,6 +7,13 @@ degrees of freedom q_ref - q is `Configuration.error`, and the velocities of ref
 body axes: the error then obeys the same equation up to terms of order v e, which vanish with e.
 
 Source: Newton-Euler (18) of the notes; Luh, Walker, Paul, IEEE Trans. Automatic Control 25 (1980).
+
+**Gravity compensation.** Gravity compensation with damping: the robot floats, can be guided by hand, and comes to rest.
+
+    tau = g(q) - c M(q) v
+
+g contains the weight and joint springs. Kinetic energy K = v^T M v / 2 obeys K-dot = -2 c K + v^T tau_ext, because
+M-dot - 2 C is skew: any motion decays as exp(-c t). M(q) a + g(q) is inverse dynamics at rest with a = -c v.
 """
 
 from __future__ import annotations

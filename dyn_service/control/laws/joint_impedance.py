@@ -8,6 +8,22 @@ stable in contact with any passive environment. The inertia is not shaped. A tor
 K^-1 tau_ext. A moving reference is tracked without error if the model matches the plant.
 
 Source: Hogan, Impedance Control, J. Dyn. Sys. Meas. Control 107 (1985); D as in Albu-Schaeffer and others (2003).
+
+**Cartesian impedance.** Cartesian impedance: a point of a link behaves as a spring in the world; a weaker spring holds
+the posture.
+
+    e = [log(R_ref R^T); p_ref - p],    F = K e + D (V_ref - V)
+    tau = M a_ref + C(q, v_ref) v_ref + g + J^T F + N^T M (w^2 (q_ref - q) + 2 w (v_ref - v))
+    Lambda = (J M^-1 J^T)^-1,    D = A (2 d S^1/2) A^T with Lambda = A A^T, K = A S A^T,    N^T = 1 - J^T Lambda J M^-1
+
+e is a rotation vector and a translation in world axes; R_ref, p_ref, V_ref are those of the joints' reference. N^T
+projects the posture's spring so that it does not accelerate the point. About a reference at rest, without the posture
+spring, the arm is passive. A wrench W at the point moves it by K^-1 W. Near a singularity the directions in which the
+point cannot move are excluded: eigenvalues of J M^-1 J^T below `FLOOR` of the largest are raised to it, with rotations
+and translations each scaled by their mean mobility.
+
+Source: Khatib, A unified approach for motion and force control, IEEE J. Robotics and Automation 3 (1987); D as in
+Albu-Schaeffer and others, ICRA 2003.
 """
 
 from __future__ import annotations

@@ -2,6 +2,30 @@
 
 Commands go to `safety.SafetySupervisor`. In each cycle of the drive the supervisor returns the effort, the plant writes
 and reads the `hardware.Hardware`, and time advances by `dt_s`.
+
+**Drivers.** The interface of a robot's driver, shared by real and simulated robots, and the checks of what a driver
+returns.
+
+    reading = hardware.open()                      # connected; brakes shut, no efforts
+    each period of the loop:
+        hardware.write(effort, brakes=...)         # acts until the next write
+        reading = hardware.read()                  # measured since the last read
+    hardware.close()                               # brakes shut, however the loop ended
+
+Efforts are N m | N, one per entry of v, in the order of `configuration`; positions rad | m, velocities rad/s | m/s.
+Efforts passed to `write` have passed the safety supervisor: they are finite, and within the limits and their rates.
+`brakes` requests shut brakes, whatever the efforts. Hardware whose drives accept positions or velocities implements
+`TakesSetPoints` and receives set points instead of efforts while these are commanded. `write` and `read` are called
+once every period, `1 / rate_hz` of the plant; neither may wait longer than a small part of it.
+
+Errors. Transient conditions are no errors: `read` reports that nothing new was measured (`fresh`) or that the drive has
+a fault (`fault`). Both lead to a safe stop, after which a controller may arm the robot again. A permanent failure is
+raised as an error of this package and ends the loop after `close`. A driver whose computer hangs calls nothing: the
+drive itself must shut its brakes when writes stop.
+
+`Driver` wraps a driver for the plant's loop. A reading with a number that is not finite counts as a drive fault: the
+last valid reading is used and the robot stops safely. A reading of another size, or an unexpected exception, ends the
+loop with a `DriverError`.
 """
 
 from __future__ import annotations

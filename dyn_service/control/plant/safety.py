@@ -22,6 +22,32 @@
 - Commanded positions or velocities move a set point within limits (`safety.py`). Servos turn it into efforts, to which
   all of this applies, or a driver with its own drives receives it.
 - A joint that would exceed its velocity limit within the next cycle stops the robot and shuts the brakes in any mode.
+
+**Set points and servos.** Set points of commanded positions and velocities, and the servos that turn them into efforts.
+No clock.
+
+Servos, once per cycle of the plant:
+
+    u = K e + D (b v_d - v),    e = q_d - q,    K = w^2, D = 2 d w
+
+    tau = M(q) u + C(q, v) v + g(q) + tau_ff          with a model: K 1/s^2, D 1/s
+    tau = u + tau_ff                                  without a model: K N m/rad, D N m s/rad, as given
+
+q_d is the set point, v_d its velocity. b = 1 for commanded positions. For commanded velocities q_d is their integral
+and b = 1/2: for d = 1 the velocity then follows as w / (s + w), without overshoot and without steady-state error. It
+lags by e = v_d / w; at a limit of the set point the joint approaches as e exp(-w t) and never passes it.
+
+A model decouples the errors of all joints in any posture. An external torque tau_x displaces the joints by
+M^-1 tau_x / w^2, a reference acceleration a by a / w^2. Without a model the error is K^-1 times the missing efforts,
+including the weight. Efforts are held for a cycle T: stable while D T < 2 - w^2 T^2 / 2, damped as specified while w T
+is small.
+
+Set points. A set point begins at the robot's position when the plant is armed, and never jumps. It moves with the
+velocity given with a position, or with the commanded velocity, and stops at the position limits.
+
+A commanded position is far if a joint cannot reach it, at `SHARE` of its velocity limit, in the time since the previous
+command. The set point then approaches it with a limited acceleration, and without a velocity for the drive: a drive
+with two real poles then neither exceeds the set point's speed nor overshoots its end. Streamed positions are never far.
 """
 
 from __future__ import annotations

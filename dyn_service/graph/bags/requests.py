@@ -2,6 +2,8 @@
 
 Clients connect to the proxy. Messages are forwarded first and recorded afterwards; if the disk is full they are
 forwarded without recording, because a robot may depend on them.
+
+`replay` sends recorded requests to this version or another engine, and `verify` compares the replies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,15 @@
-"""Runs a launch file from beginning to end."""
+"""Runs a launch file from beginning to end.
+
+**The report.** The report of a launch.
+
+    index.html         the page: see `page.py`
+    report.json        what ran, how it ended, what was measured; see docs/launch.md for every field
+    recording.npz      the recordings as arrays, `<node>.<channel>` with `<node>.<channel>.columns`
+    logs/              what the processes wrote
+
+Nodes declare their panels: see `graph/middleware/node_kind.py`. All numbers in `report.json` were sent by nodes;
+infinities and NaN are null.
+"""
 
 from __future__ import annotations
 

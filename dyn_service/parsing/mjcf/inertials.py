@@ -4,7 +4,7 @@
     shapes            those whose group is in `inertiagrouprange`; each has its mass, or volume times density
     afterwards        boundmass, boundinertia, balanceinertia body by body, settotalmass over all of them
 
-Mesh files are opened only for a body that moves and has no other mass: meshes.py.
+Mesh files are opened only for a body that moves and has no other mass (`parsing/shapes.py`).
 """
 
 from __future__ import annotations

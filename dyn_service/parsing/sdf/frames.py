@@ -3,6 +3,8 @@
 The pose of a frame is relative to the frame of `relative_to`. The defaults are: the model for links and models, the
 child for joints, the attached frame for frames. The pose between two frames is computed through their nearest common
 frame, so that a link placed relative to its parent keeps the numbers in the file.
+
+Also the values of elements, which have text where URDF has attributes.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@
     root             fixed at its pose in the world, unless the robot is read with root="floating"
 
 Missing values are the format's defaults: 1 kg and unit inertia for links, no limits.
+
+Joints are converted to the axes of their child links.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@
     channel.close()
 
 Channels do not know the contents of messages, match replies to requests, or set time limits.
+
+A monitor of the socket detects that a server with keys refuses this client: ZeroMQ reports only an event, and the
+connection is never made.
 """
 
 from __future__ import annotations

@@ -11,6 +11,12 @@ A waiting call checks `RetryState.look` every `LOOK_S`:
   counts as gone, and the connection is replaced.
 
 Requests that change the server are never repeated: if their reply cannot arrive, the call fails.
+
+**Time limit.** How long a call waits for its reply: its time limit, extended while the server reports that it compiles.
+
+The time limit covers all requests of a call. Each notice from the server restarts it, with at least ten times the
+announced period of notices, because a compiling server may be late. In total, a call waits no longer than its time
+limit plus `compile_wait_s`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A few bytes of MessagePack can announce millions of entries (a mebibyte of empty maps becomes 76 MB of Python objects),
 so each count is checked before memory is allocated. Large arrays are binary data, to which these limits do not apply;
 nested lists are for small messages written by hand.
+
+Also the defaults that clients, servers and commands share.
 """
 
 from __future__ import annotations

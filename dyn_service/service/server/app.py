@@ -1,12 +1,25 @@
 """The server: its sockets and event loop, and how it is made from settings.
 
-The loop waits for sockets, takes received messages, one per peer in turn, and answers them. `dispatcher` decides what
+The loop waits for sockets, takes received messages, one per peer in turn, and answers them. `Dispatcher` decides what
 is answered here, in microseconds, and what by a worker. So a request never waits for another client's large batch, only
 for the few requests that arrived before it.
 
     Server([robot], endpoints=["tcp://127.0.0.1:0"])        as a context manager: runs in a thread of this process
     Server([robot]).serve_forever()                         runs in this thread until SIGINT or SIGTERM
     open_server(settings, print)                            loads robots and compiles kernels by `ServerSettings`
+
+**`Dispatcher`.** Decides what happens to a request: an answer at once, a queue for the workers, or a refusal; sends
+compile notices.
+
+No socket and no thread of its own: `Server` passes in events and sends what is returned.
+
+    answer(envelope, payload, received_ns)    a request arrived: returns its reply, or None if it waits for a worker
+    finished()                                the executor has results: yields replies
+    notices(now_ns)                           periodically: yields notices for clients that wait for a kernel
+    gone(peer)                                a connection closed: drops or stops its requests
+    shut_down()                               returns refusals of requests not started; later ones are refused
+
+Each request gets one reply, from `answer`, `finished` or `shut_down`; its notices come before the reply.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ norm, or of least efforts, within the friction cones of contacts that are not ri
 Without cones, and with cones that contain it, f = A^+ b with A = U J^T (by singular values). Otherwise Clarabel, an
 interior-point solver with second-order cones, solves a cone program; cones are round, not pyramids. If the contacts
 cannot produce the motion (a foot would have to pull), f minimises the residual, which is an output.
+
+Clarabel comes with the extra `contacts`: a Rust library with wheels and no dependencies beyond NumPy and SciPy.
 """
 
 from __future__ import annotations

@@ -14,6 +14,21 @@ prescribed motion as samples instead, and a server computes the whole motion.
 
 Cost: O(N^2) for M, O(F^3) for F free joints; any leading axes. Source: Multi Body Dynamics document, 5.2, 5.5, 5.6.
 Checked by tests/theory/test_particles.py.
+
+**Sampled motions.** Rheonomic simulations with the prescribed motion as samples, with the same bits locally and on a
+server.
+
+Equations: `systems.py`. RK4 evaluates the prescribed motion at t, twice at t + dt/2, and at t + dt. Samples are on the
+half grid, row 2k at t0 + k dt and row 2k + 1 half a step later, or on the grid, row k at t0 + k dt. In the latter case
+the sample between is that of the quintic through position x, velocity v and acceleration a at both ends, h = dt:
+
+    x_m = (x_0 + x_1)/2 + 5h/32 (v_0 - v_1) + h^2/64 (a_0 + a_1)
+    v_m = 15/(8h) (x_1 - x_0) - 7/16 (v_0 + v_1) + h/32 (a_1 - a_0)
+    a_m = 3/(2h) (v_1 - v_0) - (a_0 + a_1)/4
+
+of order h^6, h^6 and h^4, not less than the step itself. Efforts are held through a step. Only NumPy is needed.
+
+Source: Multi Body Dynamics document, 5.2, 5.6. Checked by tests/simulation/test_rheonomic_samples.py.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ state; a restarted server is simply queried again. If it has another model under
 requests and the controller ends.
 
 Arming: see `control/controller.py`. The controller releases the plant when it ends, also if the law fails.
+
+`LawSpec` specifies a controller's law: how it is made, its topics and its services.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ robot and an unknown payload. The report shows it.
 
 A real robot's driver is a Python file whose function `connect` returns an object with the interface of
 `control/plant/plant.py`.
+
+Also the parameters of the plant, and the safety settings and first position made from them.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 
 
 class Administrator:
-    """Answers the queries of `protocol.administration`.
+    """Answers the queries of `protocol.messages`.
 
     Args:
         registry: The robots.
@@ -260,7 +260,7 @@ class Administrator:
         """These return the robot loaded or unloaded as well."""
 
     def answer(self, request: Request, caller: Caller | None = None) -> dict[str, Any]:
-        """Returns the outputs of a query in `protocol.administration`.
+        """Returns the outputs of a query in `protocol.messages`.
 
         Args:
             request: The query.

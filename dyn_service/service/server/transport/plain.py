@@ -2,6 +2,8 @@
 
 Everything that a peer can make grow is counted and bounded: unfinished messages and unread replies. `quotas` bounds the
 sums. No thread and no blocking call: a selector signals ready sockets and calls the function registered with each.
+
+`inproc` endpoints, within this process, are a ROUTER socket of libzmq.
 """
 
 from __future__ import annotations
