@@ -14,7 +14,7 @@ if sys.argv[:1] == ["-m"] and any(word.partition(".")[0] == __name__ for word in
 
     _interrupts.end_at_once()
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Robot": "dyn_service.engine.robot",

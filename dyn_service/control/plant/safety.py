@@ -19,7 +19,7 @@
   `hold_s`. A refused command is counted by its reason and has no other effect: it does not feed the watchdog.
 - The effort never exceeds its limit or rate, also in stops and while arming. The brakes open when the effort has
   reached the command; until then the mode is `arming`.
-- Commanded positions or velocities move a set point within limits (`safety.py`). Servos turn it into efforts, to which
+- Commanded positions or velocities move a set point within limits (`Drive`). Servos turn it into efforts, to which
   all of this applies, or a driver with its own drives receives it.
 - A joint that would exceed its velocity limit within the next cycle stops the robot and shuts the brakes in any mode.
 
