@@ -11,6 +11,7 @@ inputs with an error that gives the reason.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -552,6 +553,37 @@ class Robot(RobotQueries):
         """Returns the signatures of the kernels of a call: with external wrenches also that of the links' poses."""
         kernel = self.signature(row, method, variant)
         return (kernel, self.signature(QUERIES["link_poses"], "")) if variant.wrenches else (kernel,)
+
+    def repeat_steps(self, integrator: str, q: Array, v: Array, tau: Array, dt: float, gravity: Array | None) -> bool:
+        """Computes states one after the other, as calls of `step` do, to the last bit; returns whether it could.
+
+        It cannot if the kernel is not loaded, which a call of `step` ensures, or if there is nothing to compute.
+
+        Args:
+            integrator: The option of `step`.
+            q: (K + 1, ..., nq) positions, contiguous; q[0] is given, the others are set.
+            v: (K + 1, ..., nv) velocities, likewise.
+            tau: (K, ..., nv) efforts of each step; (1, ..., nv) if they are the same in all.
+            dt: s.
+            gravity: (..., 3); None: the robot's own.
+        """
+        row = QUERIES["step"]
+        signature = self.signature(row, integrator)
+        call = None if signature not in self._library else self._library.repeated_call(signature)
+        if call is None:
+            return False
+        given = self._left_out_of(row) | {"dt": np.array([dt])} | ({} if gravity is None else {"gravity": gravity})
+        lead, calls = q.shape[1:-1], len(q) - 1
+        states = math.prod(lead)
+        cores = {operand.name: operand.shape for operand in signature.inputs}
+        efforts = tau.reshape(len(tau), *(1,) * (q.ndim - tau.ndim), *tau.shape[1:])
+        others = {"tau": np.broadcast_to(efforts, (len(tau), *lead, tau.shape[-1])).reshape(len(tau), states, -1)}
+        for name, x in given.items():
+            same = x.ndim == len(cores[name])
+            others[name] = x if same else np.broadcast_to(x, (*lead, *cores[name])).reshape(states, *cores[name])
+        carried = {name: x.reshape(len(x), states, -1) for name, x in (("q", q), ("v", v))}
+        call(carried, {name: np.broadcast_to(x, (calls, states, *cores[name])) for name, x in others.items()})
+        return True
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]

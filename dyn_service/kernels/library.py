@@ -14,7 +14,7 @@ import numpy as np
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
-from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
+from dyn_service.kernels.direct import Arguments, DirectCall, RepeatedCall, direct_call
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host, make_gufunc
 from dyn_service.kernels.making import making
 from dyn_service.kernels.signature import Signature
@@ -107,6 +107,11 @@ class KernelLibrary:
         """
         code = None if signature.empty else self._get(signature).code
         return None if code is None else direct_call(signature, code, ENTRY, arguments, conversion)
+
+    def repeated_call(self, signature: Signature) -> RepeatedCall | None:
+        """Returns the repeated call of a kernel, or None if it has padded inputs or nothing to compute."""
+        code = None if signature.empty or signature.padded else self._get(signature).code
+        return None if code is None else RepeatedCall(signature, code, ENTRY)
 
     def wrench_conversion(
         self, poses: Signature, links: dict[str, int], places: Sequence[Place]

@@ -107,6 +107,24 @@ class Watch:
         if self._progress is not None:
             self._progress(k / self._last)
 
+    def look_at(self, k: int, q: Array, x: Array) -> None:
+        """Records consecutive states (steps + 1, ..., n) and checks them.
+
+        Args:
+            k: The step of this part, counted from 1, after which the last of them is.
+            q: Positions; the first are those recorded last.
+            x: Velocities or momenta, likewise.
+
+        Raises:
+            FailedPreconditionError: As `look`.
+        """
+        if not (np.isfinite(q[-1]).all() and np.isfinite(x[-1]).all()):
+            self._kept += zip(q[1:], x[1:], strict=True)
+            self._tell(k)
+        self._kept = [(q[-1], x[-1])]
+        if self._progress is not None:
+            self._progress(k / self._last)
+
     def _tell(self, k: int) -> None:
         finite = [self._at.finite(q, x) for q, x in self._kept]
         index = next(i for i, each in enumerate(finite) if not each.all())

@@ -72,6 +72,10 @@ def simulate(
 _TELL_EVERY = 64
 """Evaluations of adaptive steps between calls of `progress`: there may be thousands between two times of the grid."""
 
+_MOST_STEPS, _MOST_NUMBERS = 1024, 1 << 16
+"""Steps computed at a time, and the numbers of their positions: progress and Ctrl-C wait for them, some
+milliseconds."""
+
 _Acting = tuple[Array, list[Wrench] | None]
 """Efforts and external wrenches."""
 
@@ -131,7 +135,20 @@ class _Run:
         acted = self._acted = self._acting(0, q, v)
         if supported is not None:
             supported.begin(q, v, *acted)
-        for k in range(task.last):
+        several = self._several() if supported is None else None
+        k = 0
+        while k < task.last:
+            states = several(k, q, v) if k and several is not None else None
+            if states is not None:
+                watch.look_at(k + len(states[0]) - 1, *states)
+                first = -k % task.every or task.every
+                for record, x in zip(records, states, strict=True):
+                    chosen = x[first :: task.every]
+                    start = (k + first) // task.every
+                    record[..., start : start + len(chosen), :] = np.moveaxis(chosen, 0, -2)
+                k += len(states[0]) - 1
+                q, v = (x[-1] for x in states)
+                continue
             if k and not task.steady:
                 acted = self._acted = self._acting(k, q, v)
             q, v = step(k, q, v, *acted)
@@ -141,6 +158,7 @@ class _Run:
                     record[..., (k + 1) // task.every, :] = x
                 if supported is not None:
                     supported.record(k, q, v)
+            k += 1
         return Trajectory(task.times(), *records, **({} if supported is None else supported.account()))
 
     def _step(self) -> Callable[..., tuple[Array, Array]]:
@@ -162,6 +180,35 @@ class _Run:
             return formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, task.dt, on=task.at)
 
         return by_formula
+
+    def _several(self) -> Callable[[int, Array, Array], tuple[Array, Array] | None] | None:
+        """Returns a function (k, q, v) -> the states from the given one, before step k, to that some steps later, or
+        None if the kernel cannot be called so.
+
+        None: each step is computed alone, because its loads depend on the state, or it takes long anyway.
+        """
+        robot, task = self.robot, self.task
+        lead, size = task.q.shape[:-1], max(task.q.size, task.v.size)
+        most = min(_MOST_STEPS, _MOST_NUMBERS // max(size, 1))
+        repeat = getattr(robot, "repeat_steps", None)
+        if (
+            repeat is None
+            or most < 2
+            or task.by_function
+            or not task.wrenches.none
+            or task.method != "articulated"
+            or task.integrator not in INTEGRATORS
+        ):
+            return None
+
+        def several(k: int, q: Array, v: Array) -> tuple[Array, Array] | None:
+            count = min(most, task.last - k)
+            q_all, v_all = (np.empty((count + 1, *lead, x.shape[-1])) for x in (q, v))
+            q_all[0], v_all[0] = q, v
+            tau = np.stack([task.efforts.at(k + i, 0, 0.0, q, v) for i in range(1 if task.steady else count)])
+            return (q_all, v_all) if repeat(task.integrator, q_all, v_all, tau, task.dt, task.gravity) else None
+
+        return several
 
     def implicit_midpoint(self) -> Trajectory:
         """Integrates (q, p) with fixed steps x' = x + dt f((x + x') / 2), solved by iteration to rounding."""

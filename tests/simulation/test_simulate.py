@@ -97,7 +97,7 @@ def test_grid_of_output(arm: Robot) -> None:
 
 def test_progress_goes_from_nothing_to_all(arm: Robot) -> None:
     seen: list[float] = []
-    arm.simulate(*start(arm), dt=1e-3, steps=100, progress=seen.append)
+    arm.simulate(*start(arm), dt=1e-3, steps=5000, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     assert len(seen) > 2
