@@ -577,11 +577,13 @@ class Robot(RobotQueries):
         states = math.prod(lead)
         cores = {operand.name: operand.shape for operand in signature.inputs}
         efforts = tau.reshape(len(tau), *(1,) * (q.ndim - tau.ndim), *tau.shape[1:])
-        others = {"tau": np.broadcast_to(efforts, (len(tau), *lead, tau.shape[-1])).reshape(len(tau), states, -1)}
+        others = {
+            "tau": np.broadcast_to(efforts, (len(tau), *lead, tau.shape[-1])).reshape(len(tau), states, tau.shape[-1])
+        }
         for name, x in given.items():
             same = x.ndim == len(cores[name])
             others[name] = x if same else np.broadcast_to(x, (*lead, *cores[name])).reshape(states, *cores[name])
-        carried = {name: x.reshape(len(x), states, -1) for name, x in (("q", q), ("v", v))}
+        carried = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in (("q", q), ("v", v))}
         call(carried, {name: np.broadcast_to(x, (calls, states, *cores[name])) for name, x in others.items()})
         return True
 

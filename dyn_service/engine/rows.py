@@ -158,7 +158,7 @@ def _turned(array: Array, axis: int, R: Array, core: int) -> Array:
     """Returns an array with the vectors along one of its `core` axes rotated row by row; rows are core axis 0."""
     vectors = np.moveaxis(array, axis, -1)
     R = R.reshape(*R.shape[:-2], *(1,) * (core - 1), 3, 3)
-    parts = turn(R, vectors.reshape(*vectors.shape[:-1], -1, 3))
+    parts = turn(R, vectors.reshape(*vectors.shape[:-1], vectors.shape[-1] // 3, 3))
     return np.moveaxis(parts.reshape(vectors.shape), -1, axis)
 
 

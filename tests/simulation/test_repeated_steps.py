@@ -38,7 +38,7 @@ def one_by_one(robot: Robot, q: Any, v: Any, tau: Any, steps: int, every: int, *
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize(("name", "root"), [("panda", "fixed"), ("solo12", "floating")])
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("lead", [(), (0,), (3,), (2, 3)])
 @pytest.mark.parametrize("every", [1, 7])
 def test_the_bits_of_single_steps(name: str, root: str, integrator: Any, lead: tuple[int, ...], every: int) -> None:
     robot, rng = robot_of(name, root), np.random.default_rng(0)
