@@ -33,6 +33,7 @@ HERE = {
     "massless_joint",
     "prepare",
     "receipt",
+    "repeat_steps",
     "signature",
     "singular_joint",
     "sizes",

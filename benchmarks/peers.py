@@ -1,0 +1,512 @@
+"""Time per state of this project and of its peers: the same robots, the same states, one core.
+
+    python benchmarks/peers.py [--quick] [--json FILE] [--page docs/peers.md]
+
+Each peer's results are compared with this project's before it is timed. Calls of all peers alternate in rounds; a
+figure is the median over the rounds, the spread their quartiles. A peer that is not installed, or does not accept a
+robot, is listed with the reason. Peers: `pip install pin mujoco drake`; Pinocchio's C++ also needs `g++`, and
+one to two minutes for its compilation, which --quick omits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dyn_service import Robot
+
+ROOT = Path(__file__).parents[1]
+ROBOTS = ("ur5e", "panda", "ten_body_tree", "solo12", "upper_body")
+CHAINS = (4, 16, 48)
+QUERIES = ("inverse_dynamics", "forward_dynamics", "mass_matrix")
+BATCHES = (1, 64, 4096, 262_144)
+GRAVITY = 9.81
+WITHIN = 1e-8
+"""Largest difference relative to the largest entry: rounding in double precision, where masses differ by 1e3."""
+PATIENCE_S = 1.0
+"""A peer is not timed with a batch for which one call would take longer."""
+
+Array = np.ndarray
+Call = Callable[[], Any]
+
+
+class Peer(ABC):
+    """A library with one robot. To add a peer: a subclass, in `PEERS`."""
+
+    name: ClassVar[str]
+    package: ClassVar[str]
+    within: ClassVar[float] = WITHIN
+
+    @abstractmethod
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        """Loads a robot of revolute and prismatic joints; `joints` is the order of the entries of its arrays."""
+
+    @abstractmethod
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        """Returns a function without arguments that answers a query for all states; x: accelerations or efforts.
+
+        Raises:
+            NotImplementedError: The peer has no such query.
+        """
+
+    def result(self, answer: Any) -> Array:
+        """Returns an answer as an array in the order of `joints`."""
+        return np.asarray(answer)
+
+
+class DynService(Peer):
+    """This project."""
+
+    name, package = "dyn_service", "dyn_service"
+
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        self.robot = Robot.from_text(urdf)
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        ask = getattr(self.robot, query)
+        if query == "mass_matrix":
+            return lambda: ask(q)
+        return lambda: ask(q, v, x)
+
+
+class Pinocchio(Peer):
+    """Its Python bindings, in a loop over the states."""
+
+    name, package = "Pinocchio, Python", "pin"
+
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        import pinocchio
+
+        self.pin = pinocchio
+        self.model = pinocchio.buildModelFromXML(urdf)
+        self.model.gravity.linear = np.array([0.0, 0.0, -GRAVITY])
+        self.data = self.model.createData()
+        self.order = [self.model.idx_vs[self.model.getJointId(name)] for name in joints]
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        q, v, x = (self.given(a) for a in (q, v, x))
+        pin, model, data = self.pin, self.model, self.data
+        if query == "mass_matrix":
+            return lambda: np.array([pin.crba(model, data, each) for each in q])
+        ask = pin.rnea if query == "inverse_dynamics" else pin.aba
+        return lambda: np.array([ask(model, data, *each) for each in zip(q, v, x, strict=True)])
+
+    def given(self, array: Array) -> Array:
+        found = np.empty_like(array)
+        found[:, self.order] = array
+        return found
+
+    def result(self, answer: Any) -> Array:
+        if answer.ndim == 3:
+            whole = np.triu(answer) + np.swapaxes(np.triu(answer, 1), 1, 2)
+            return whole[:, self.order][:, :, self.order]
+        return answer[:, self.order]
+
+
+class PinocchioParallel(Pinocchio):
+    """Its calls for batches, with one thread."""
+
+    name, package = "Pinocchio, InParallel", "pin"
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        if query == "mass_matrix":
+            raise NotImplementedError("has no call for batches")
+        pool = self.pin.ModelPool(self.model, 1)
+        ask = self.pin.rneaInParallel if query == "inverse_dynamics" else self.pin.abaInParallel
+        given = [np.asfortranarray(self.given(a).T) for a in (q, v, x)]
+        return lambda: ask(1, pool, *given)
+
+    def result(self, answer: Any) -> Array:
+        return super().result(np.asarray(answer).T.reshape(-1, self.model.nv))
+
+
+class PinocchioCpp(Pinocchio):
+    """Its C++, compiled for this processor: a loop over the states without Python."""
+
+    name, package = "Pinocchio, C++", "pin"
+    _library: ClassVar[ctypes.CDLL | None] = None
+
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        super().__init__(urdf, joints)
+        self.library = PinocchioCpp._library = PinocchioCpp._library or self.compiled()
+        self.library.load.restype = ctypes.c_void_p
+        with tempfile.NamedTemporaryFile() as file:  # the wheel has no headers of the URDF parser
+            self.model.saveToBinary(file.name)
+            self.handle = ctypes.c_void_p(self.library.load(file.name.encode()))
+
+    def compiled(self) -> ctypes.CDLL:
+        if shutil.which("g++") is None:
+            raise ImportError("g++ is not installed")
+        import casadi
+
+        prefix = Path(self.pin.__file__).parents[4]
+        eigen = Path(casadi.__file__).parent / "include" / "eigen3"
+        folder = Path(tempfile.mkdtemp(prefix="peers-"))
+        command = ["g++", "-O3", "-march=native", "-DNDEBUG", "-std=c++17", "-shared", "-fPIC"]
+        command += ["-DBOOST_MPL_LIMIT_LIST_SIZE=30", "-DBOOST_MPL_CFG_NO_PREPROCESSED_HEADERS"]  # as its CMake files
+        command += ["-DBOOST_FUSION_INVOKE_MAX_ARITY=10"]
+        command += [str(Path(__file__).with_suffix(".cpp")), "-o", str(folder / "peers.so")]
+        command += [f"-I{prefix}/include", f"-I{eigen}", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib"]
+        done = subprocess.run(
+            [*command, "-lpinocchio_default", "-lboost_serialization"], capture_output=True, text=True
+        )
+        if done.returncode:
+            shutil.rmtree(folder)
+            fault = next((line for line in done.stderr.splitlines() if "error" in line), "unknown")
+            raise ImportError(f"g++ fails: {fault}")
+        library = ctypes.CDLL(str(folder / "peers.so"))
+        shutil.rmtree(folder)
+        return library
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        arrays = [np.ascontiguousarray(self.given(a)) for a in (q, v, x)]
+        n = q.shape[1]
+        out = np.empty((len(q), n, n) if query == "mass_matrix" else q.shape)
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, out)]
+        index, states = ctypes.c_int(QUERIES.index(query)), ctypes.c_long(len(q))
+
+        def run() -> Array:
+            self.library.run(self.handle, index, states, *pointers)
+            return out
+
+        run.kept = arrays  # type: ignore[attr-defined]
+        return run
+
+
+class MuJoCo(Peer):
+    """`mj_inverse` and `mj_forward` in a loop over the states, constraints and damping off."""
+
+    name, package = "MuJoCo, Python", "mujoco"
+
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        import mujoco
+
+        self.mujoco = mujoco
+        settings = '<mujoco><compiler discardvisual="true" balanceinertia="false" fusestatic="false"/></mujoco>'
+        self.model = model = mujoco.MjModel.from_xml_string(urdf.replace("</robot>", settings + "</robot>"))
+        model.opt.gravity = (0.0, 0.0, -GRAVITY)
+        model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+        self.data = mujoco.MjData(model)
+        self.order = [model.joint(name).dofadr[0] for name in joints]
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        mujoco, model, data = self.mujoco, self.model, self.data
+        given = [np.empty_like(a) for a in (q, v, x)]
+        for found, a in zip(given, (q, v, x), strict=True):
+            found[:, self.order] = a
+        out = np.empty((len(q), model.nv, model.nv) if query == "mass_matrix" else q.shape)
+
+        def run() -> Array:
+            for k, (qk, vk, xk) in enumerate(zip(*given, strict=True)):
+                data.qpos[:], data.qvel[:] = qk, vk
+                if query == "inverse_dynamics":
+                    data.qacc[:] = xk
+                    mujoco.mj_inverse(model, data)
+                    out[k] = data.qfrc_inverse
+                elif query == "forward_dynamics":
+                    data.qfrc_applied[:] = xk
+                    mujoco.mj_forward(model, data)
+                    out[k] = data.qacc
+                else:
+                    mujoco.mj_kinematics(model, data)
+                    mujoco.mj_comPos(model, data)
+                    mujoco.mj_crb(model, data)
+                    mujoco.mj_fullM(model, data, out[k])
+            return out
+
+        return run
+
+    def result(self, answer: Any) -> Array:
+        return answer[:, self.order] if answer.ndim == 2 else answer[:, self.order][:, :, self.order]
+
+
+class Drake(Peer):
+    """`MultibodyPlant` in a loop over the states."""
+
+    name, package = "Drake, Python", "drake"
+
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        from pydrake.multibody.parsing import Parser
+        from pydrake.multibody.plant import MultibodyPlant
+        from pydrake.multibody.tree import MultibodyForces
+
+        plant = self.plant = MultibodyPlant(0.0)
+        Parser(plant).AddModelsFromString(urdf, "urdf")
+        root = re.search(r'<link\s+name="([^"]+)"', urdf)
+        assert root is not None
+        plant.WeldFrames(plant.world_frame(), plant.GetFrameByName(root[1]))
+        plant.mutable_gravity_field().set_gravity_vector(np.array([0.0, 0.0, -GRAVITY]))
+        plant.Finalize()
+        self.context = plant.CreateDefaultContext()
+        self.forces = MultibodyForces(plant)
+        self.order = [plant.GetJointByName(name).velocity_start() for name in joints]
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        plant, context, forces = self.plant, self.context, self.forces
+        given = [np.empty_like(a) for a in (q, v, x)]
+        for found, a in zip(given, (q, v, x), strict=True):
+            found[:, self.order] = a
+        out = np.empty((len(q), q.shape[1], q.shape[1]) if query == "mass_matrix" else q.shape)
+        port = plant.get_applied_generalized_force_input_port()
+
+        def run() -> Array:
+            for k, (qk, vk, xk) in enumerate(zip(*given, strict=True)):
+                plant.SetPositions(context, qk)
+                plant.SetVelocities(context, vk)
+                if query == "inverse_dynamics":
+                    plant.CalcForceElementsContribution(context, forces)
+                    out[k] = plant.CalcInverseDynamics(context, xk, forces)
+                elif query == "forward_dynamics":
+                    port.FixValue(context, xk)
+                    out[k] = plant.EvalTimeDerivatives(context).CopyToVector()[len(qk) :]
+                else:
+                    out[k] = plant.CalcMassMatrix(context)
+            return out
+
+        return run
+
+    result = MuJoCo.result
+
+
+PEERS: tuple[type[Peer], ...] = (DynService, PinocchioCpp, PinocchioParallel, Pinocchio, MuJoCo, Drake)
+
+
+def main() -> None:
+    """Runs the benchmark, prints its table, and writes JSON and the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one robot, small batches, few rounds: about a minute")
+    parser.add_argument("--rounds", type=int, default=15, help="of calls of all peers in turn")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--page", type=Path, help="write a page with plots beside it")
+    arguments = parser.parse_args()
+    names = ["panda"] if arguments.quick else [*ROBOTS, *(f"chain of {n}" for n in CHAINS)]
+    batches = BATCHES[:2] if arguments.quick else BATCHES
+    peers = [kind for kind in PEERS if not (arguments.quick and kind is PinocchioCpp)]
+    found = measure(peers, names, batches, 5 if arguments.quick else arguments.rounds)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    print(table(found))
+    if arguments.page is not None:
+        write_page(found, arguments.page)
+
+
+def measure(kinds: Sequence[type[Peer]], names: Sequence[str], batches: Sequence[int], rounds: int) -> dict[str, Any]:
+    """Returns the machine, versions, what is missing, and the figures: us per state by robot, query, batch, peer."""
+    figures: list[dict[str, Any]] = []
+    missing: dict[str, str] = {}
+    rng = np.random.default_rng(0)
+    for name in names:
+        urdf = chain(int(name.split()[-1])) if name.startswith("chain") else bare(ROOT / "urdf" / f"{name}.urdf")
+        joints = Robot.from_text(urdf).joint_names
+        peers: list[Peer] = []
+        for kind in kinds:
+            try:
+                peers.append(kind(urdf, joints))
+            except Exception as error:  # noqa: BLE001  # a peer's own errors are of any type
+                missing[f"{kind.name}, {name}"] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
+        for query in QUERIES:
+            for batch in batches:
+                if query == "mass_matrix" and batch > 4096:  # gigabytes
+                    continue
+                print(f"{name}, {query}, {batch}", file=sys.stderr, flush=True)
+                states = rng.uniform(-1.0, 1.0, (3, batch, len(joints)))
+                timed = times(peers, query, states, rounds, missing, name)
+                figures += [
+                    {"robot": name, "joints": len(joints), "query": query, "batch": batch, "peer": peer, "us": us}
+                    for peer, us in timed.items()
+                ]
+    return {"machine": machine(), "versions": versions(), "missing": missing, "figures": figures}
+
+
+def times(
+    peers: Sequence[Peer], query: str, states: Array, rounds: int, missing: dict[str, str], robot: str
+) -> dict[str, list[float]]:
+    """Returns the us per state of each peer, by round. A peer that is slow with this batch is left out.
+
+    Raises:
+        ValueError: A peer's results differ from this project's.
+    """
+    calls: dict[str, tuple[Call, int]] = {}
+    expected: Array | None = None
+    few = states[:, :8]
+    for peer in peers:
+        try:
+            answer = peer.result(peer.call(query, *few)())
+        except NotImplementedError:
+            continue
+        except Exception as error:  # noqa: BLE001
+            missing[f"{peer.name}, {robot}, {query}"] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
+            continue
+        expected = answer if expected is None else expected
+        check_equal(peer, query, robot, answer, expected)
+        call = peer.call(query, *few)
+        call()
+        begun = perf_counter()
+        call()
+        if (perf_counter() - begun) / few.shape[1] * states.shape[1] > PATIENCE_S and states.shape[1] > 1:
+            continue
+        call = peer.call(query, *states)
+        call()
+        begun = perf_counter()
+        call()
+        calls[peer.name] = call, max(1, int(0.02 / max(perf_counter() - begun, 1e-7)))
+    timed: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, (call, count) in calls.items():
+            begun = perf_counter()
+            for _ in range(count):
+                call()
+            timed[name].append((perf_counter() - begun) / count / states.shape[1] * 1e6)
+    return timed
+
+
+def check_equal(peer: Peer, query: str, robot: str, answer: Array, expected: Array) -> None:
+    """Raises ValueError if a peer's results differ from the expected ones by more than rounding."""
+    error = float(np.abs(answer - expected).max() / np.abs(expected).max())
+    if answer.shape != expected.shape or not error <= peer.within:
+        raise ValueError(
+            f"{peer.name}: {query} of {robot} differs by {error:.1e} of the largest entry: nothing is timed"
+        )
+
+
+def bare(path: Path) -> str:
+    """Returns a robot's URDF with what all peers treat alike: no passive forces, mimic joints, shapes or turns."""
+    text = path.read_text()
+    for pattern in (r"<dynamics[^>]*/>", r"<mimic[^>]*/>", r"(?s)<(visual|collision)\b.*?</\1>", r"(?s)<!--.*?-->"):
+        text = re.sub(pattern, "", text)
+    text = text.replace('type="continuous"', 'type="revolute"')
+    return re.sub(
+        r'(?s)(<joint[^>]*type="revolute"(?:(?!</joint>|<limit).)*)(</joint>)',
+        r'\1<limit lower="-9" upper="9" effort="9" velocity="9"/>\2',
+        text,
+    )
+
+
+def chain(bodies: int) -> str:
+    """Returns the URDF of a chain of links of 0.2 m, whose joints turn about x, y and z in turn."""
+    links, joints = ['<link name="base"/>'], []
+    for k in range(bodies):
+        links.append(
+            f'<link name="l{k}"><inertial><origin xyz="0.1 0.01 0.02"/><mass value="1"/>'
+            '<inertia ixx="0.002" ixy="0" ixz="0" iyy="0.004" iyz="0" izz="0.005"/></inertial></link>'
+        )
+        axis = ("1 0 0", "0 1 0", "0 0 1")[k % 3]
+        joints.append(
+            f'<joint name="j{k}" type="revolute"><parent link="{f"l{k - 1}" if k else "base"}"/><child link="l{k}"/>'
+            f'<origin xyz="{0.2 if k else 0} 0 0"/><axis xyz="{axis}"/>'
+            '<limit lower="-9" upper="9" effort="9" velocity="9"/></joint>'
+        )
+    return f'<robot name="chain{bodies}">{"".join(links + joints)}</robot>'
+
+
+def machine() -> dict[str, Any]:
+    """Returns the processor, its cores and the load."""
+    models = re.findall(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    return {
+        "processor": models[0] if models else platform.processor(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Returns the installed versions of the peers."""
+    found = {}
+    for package in dict.fromkeys(kind.package for kind in PEERS):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Returns Markdown tables of the medians: us per state, and how many times this project's."""
+    lines = []
+    peers = list(dict.fromkeys(row["peer"] for row in found["figures"]))
+    for query in QUERIES:
+        rows = [row for row in found["figures"] if row["query"] == query]
+        if not rows:
+            continue
+        lines += ["", f"## {query.replace('_', ' ').capitalize()}", "", f"| robot | states | {' | '.join(peers)} |"]
+        lines.append("|---" * (2 + len(peers)) + "|")
+        for robot, batch in dict.fromkeys((row["robot"], row["batch"]) for row in rows):
+            us = {row["peer"]: median(row["us"]) for row in rows if (row["robot"], row["batch"]) == (robot, batch)}
+            own = us[DynService.name]
+            cells = [f"{us[p]:.3g} ({us[p] / own:.1f})" if p in us else "" for p in peers]
+            lines.append(f"| {robot} | {batch} | {' | '.join(cells)} |")
+    spread = [
+        (quarters[2] - quarters[0]) / quarters[1]
+        for row in found["figures"]
+        if len(row["us"]) > 3 and (quarters := quantiles(row["us"], n=4))
+    ]
+    if spread:
+        lines += ["", f"Distance of the quartiles: {median(spread):.1%} of the median in half of the figures, at most"]
+        lines += [f"{max(spread):.0%}."]
+    return "\n".join(lines)
+
+
+def write_page(found: Mapping[str, Any], page: Path) -> None:
+    """Writes the page and its plots: time per state over the number of states."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams["svg.hashsalt"] = "peers"
+    robots = [name for name in dict.fromkeys(row["robot"] for row in found["figures"]) if not name.startswith("chain")]
+    drawn = robots[min(1, len(robots) - 1)]
+    figure, axes = plt.subplots(1, len(QUERIES), figsize=(11, 3.6), layout="constrained", sharey=True)
+    for ax, query in zip(axes, QUERIES, strict=True):
+        for peer in dict.fromkeys(row["peer"] for row in found["figures"]):
+            rows = [r for r in found["figures"] if (r["robot"], r["query"], r["peer"]) == (drawn, query, peer)]
+            ax.loglog([r["batch"] for r in rows], [median(r["us"]) for r in rows], "o-", label=peer, ms=4)
+        ax.set(title=query.replace("_", " "), xlabel="states in a call")
+        ax.grid(visible=True, alpha=0.3)
+    axes[0].set_ylabel("time per state, us")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    (page.parent / "images").mkdir(exist_ok=True)
+    figure.savefig(page.parent / "images" / "peers.svg", metadata={"Date": None})
+    about, used = found["machine"], ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    missing = "".join(f"\n- {what}: {why}" for what, why in found["missing"].items())
+    page.write_text(
+        f"""# Speed beside its peers
+
+Time per state in us on one core, and in brackets how many times this project's. Results were compared before the
+timing. `python benchmarks/peers.py --page docs/peers.md` writes this page; a library is added as a class with two
+methods.
+
+{about["processor"]}, {about["cores"]} cores, load {about["load"]} at the end; Python {about["python"]}; {used}.
+
+Peers without a call for batches are called in a loop over the states, as their users do. Forward dynamics is ABA in
+Pinocchio and Drake; MuJoCo solves with the mass matrix; its `mj_forward` also computes what its
+solver and sensors need. Empty cells: no such call, or one call would take more than {PATIENCE_S:g} s.
+
+![time per state over the number of states, {drawn}](images/peers.svg)
+
+The plot is of the robot {drawn}.
+{table(found)}
+{f"{chr(10)}## Not measured{chr(10)}{missing}" if missing else ""}"""
+    )
+
+
+if __name__ == "__main__":
+    main()
