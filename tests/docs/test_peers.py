@@ -1,0 +1,67 @@
+"""The benchmark beside other libraries: what it times was compared, and its page is made from its figures."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def peers() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("peers", ROOT / "benchmarks" / "peers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["peers"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_peers_agree_before_they_are_timed(peers: ModuleType) -> None:
+    kinds = [peers.DynService, peers.PinocchioParallel, peers.Pinocchio, peers.MuJoCo]
+    found = peers.measure(kinds, ["panda", "ten_body_tree", "chain of 5"], [1, 3], rounds=1)
+    assert not found["missing"]
+    timed = {(row["robot"], row["query"], row["batch"], row["peer"]) for row in found["figures"]}
+    assert len(timed) == 3 * 2 * (4 + 4 + 3)  # PinocchioParallel has no mass matrix
+    assert all(len(row["us"]) == 1 for row in found["figures"])
+
+
+def test_a_wrong_peer_is_not_timed(peers: ModuleType) -> None:
+    class Wrong(peers.DynService):  # type: ignore[name-defined, misc]
+        name = "wrong"
+
+        def result(self, answer: np.ndarray) -> np.ndarray:
+            return answer * (1.0 + 1e-7)
+
+    with pytest.raises(ValueError, match=r"wrong: inverse_dynamics of panda differs by 1\.0e-07"):
+        peers.measure([peers.DynService, Wrong], ["panda"], [2], rounds=1)
+
+
+def test_a_missing_peer_is_listed_with_the_reason(peers: ModuleType) -> None:
+    class Missing(peers.DynService):  # type: ignore[name-defined, misc]
+        name = "missing"
+
+        def __init__(self, urdf: str, joints: object) -> None:
+            raise ImportError("no such library")
+
+    found = peers.measure([peers.DynService, Missing], ["panda"], [1], rounds=1)
+    assert found["missing"] == {"missing, panda": "ImportError: no such library"}
+
+
+def test_the_table_contains_the_figures(peers: ModuleType, tmp_path: Path) -> None:
+    row = {"robot": "panda", "joints": 9, "query": "mass_matrix", "batch": 64}
+    figures = [row | {"peer": "dyn_service", "us": [0.5, 0.25, 0.75]}, row | {"peer": "other", "us": [2.0, 1.0, 3.0]}]
+    found = {"machine": peers.machine(), "versions": peers.versions(), "missing": {"x": "y"}, "figures": figures}
+    page = tmp_path / "peers.md"
+    peers.write_page(found, page)
+    text = page.read_text()
+    assert "| panda | 64 | 0.5 (1.0) | 2 (4.0) |" in text
+    assert "- x: y" in text
+    assert "<svg" in (tmp_path / "images" / "peers.svg").read_text()
