@@ -40,7 +40,7 @@ BATCHES = (1, 64, 4096, 262_144)
 GRAVITY = 9.81
 WITHIN = 1e-8
 """Largest difference relative to the largest entry: rounding in double precision, where masses differ by 1e3."""
-PATIENCE_S = 1.0
+LONGEST_CALL_S = 1.0
 """A peer is not timed with a batch for which one call would take longer."""
 
 Array = np.ndarray
@@ -360,7 +360,7 @@ def times(
         call()
         begun = perf_counter()
         call()
-        if (perf_counter() - begun) / few.shape[1] * states.shape[1] > PATIENCE_S and states.shape[1] > 1:
+        if (perf_counter() - begun) / few.shape[1] * states.shape[1] > LONGEST_CALL_S and states.shape[1] > 1:
             continue
         call = peer.call(query, *states)
         call()
@@ -499,7 +499,7 @@ methods.
 Peers without a call for batches are called in a loop over the states, as their users do. Forward dynamics is ABA in
 Pinocchio and Drake; MuJoCo solves with the mass matrix, and its `mj_forward` also computes what its solver and sensors
 need. One state of Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, or one call would
-take more than {PATIENCE_S:g} s.
+take more than {LONGEST_CALL_S:g} s.
 
 ![time per state over the number of states, {drawn}](images/peers.svg)
 

@@ -200,8 +200,8 @@ def test_random_trees_in_mujoco(seed: int) -> None:
 
 
 def test_momentum_of_a_free_flying_robot_stays() -> None:
-    """10^5 steps of the symplectic integrator; the gate makes a thousandth of them. `python -m tests.oracle.flying`."""
-    from tests.oracle.flying import momentum_lost
+    """10^5 steps of the symplectic integrator; the gate makes a thousandth of them. `python -m qa.soak.flying`."""
+    from qa.soak.flying import momentum_lost
 
     lost, length, energy = momentum_lost(URDF / "ur5e.urdf", steps=100)
     assert lost < 1e-13

@@ -30,7 +30,7 @@ from dyn_service.simulation.task import Task
 _FAR = 1e9
 """rad/s | m/s, far above any friction width."""
 
-_PATIENCE = 4
+_WITHOUT_PROGRESS = 4
 """Iterations that change all wrong joints at once without progress, before one joint is changed at a time."""
 
 _ROUNDING = 1e-12
@@ -147,7 +147,7 @@ def _of_one(M: Array, r: Array, limit: Array) -> Array | None:
         return np.full(n, np.nan)
     rubbing = limit > 0.0
     sign = np.zeros(n)  # sign of the velocity of sliding joints; 0: sticking
-    fewest, patience = n + 1, _PATIENCE
+    fewest, remaining = n + 1, _WITHOUT_PROGRESS
     small = _ROUNDING * float(np.abs(r).max(initial=0.0))
     for _ in range(100 + n * n):
         moves = ~rubbing | (sign != 0.0)
@@ -163,9 +163,9 @@ def _of_one(M: Array, r: Array, limit: Array) -> Array | None:
             return v
         count = int(wrong.sum())
         if count < fewest:
-            fewest, patience = count, _PATIENCE
-        elif patience:
-            patience -= 1
+            fewest, remaining = count, _WITHOUT_PROGRESS
+        elif remaining:
+            remaining -= 1
         else:
             wrong[: np.flatnonzero(wrong)[-1]] = False
         sign = np.where(wrong, np.where(breaks_loose, np.sign(p), 0.0), sign)

@@ -1,4 +1,4 @@
-"""A free-flying robot keeps its momentum: `python -m tests.oracle.flying`, 10^5 steps of the symplectic integrator.
+"""A free-flying robot keeps its momentum: `python -m qa.soak.flying`, 10^5 steps of the symplectic integrator.
 
 The gate takes a thousandth of them; the last long run stands in docs/theory/hamilton.md.
 """
