@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from dyn_service.api.arrays import all_finite
 from dyn_service.api.queries import Array
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
@@ -101,7 +102,7 @@ class Watch:
         self._kept.append((q, x))
         if k % self._every and k != self._last:
             return
-        if not (np.isfinite(q).all() and np.isfinite(x).all()):
+        if not (all_finite(q) and all_finite(x)):
             self._tell(k)
         self._kept = [(q, x)]
         if self._progress is not None:
@@ -118,7 +119,7 @@ class Watch:
         Raises:
             FailedPreconditionError: As `look`.
         """
-        if not (np.isfinite(q[-1]).all() and np.isfinite(x[-1]).all()):
+        if not (all_finite(q[-1]) and all_finite(x[-1])):
             self._kept += zip(q[1:], x[1:], strict=True)
             self._tell(k)
         self._kept = [(q[-1], x[-1])]

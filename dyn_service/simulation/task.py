@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arrays import broadcast, found, numbers, vector, vectors
+from dyn_service.api.arrays import all_finite, broadcast, found, numbers, vector, vectors
 from dyn_service.api.queries import (
     STOP_DAMPING,
     Array,
@@ -250,7 +250,7 @@ class Efforts:
         if tau is None or tau.ndim < 1 or tau.shape[-1] != n:
             raise InvalidArgumentError(f"tau(t, q, v) must be (..., {n}) numbers, found {found(value)}", path="tau")
         _fits("tau(t, q, v)", tau.shape[:-1], self.lead, "tau")
-        if not np.isfinite(tau).all():
+        if not all_finite(tau):
             wild = ~np.isfinite(tau).all(axis=tuple(range(tau.ndim - 1)))
             raise diverged(step, t, f"the effort of joint '{self._names[int(np.argmax(wild))]}' is not finite")
         return tau

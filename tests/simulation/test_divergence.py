@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyn_service.api.arrays import all_finite
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.divergence import Watch, diverged, no_longer_finite
@@ -145,3 +146,15 @@ class TestWhichStep:
         )
         begun = watched.state(wild - 1).tolist()
         assert watched.asked == [(wild - 1, begun, begun)], "the motion as that step began"
+
+
+@pytest.mark.parametrize("size", [3, 40])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_not_finite_is_found_in_any_array(size: int, value: float) -> None:
+    """Small vectors are checked in another way than large ones; squares and sums of 1e200 would overflow."""
+    for shape in ((size,), (2, size)):
+        array = np.full(shape, 1e200)
+        assert all_finite(array)
+        array[..., -1] = value
+        assert not all_finite(array)
+    assert all_finite(np.empty((0, size)))
