@@ -471,20 +471,20 @@ def write_page(found: Mapping[str, Any], page: Path) -> None:
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    mpl.rcParams |= {"svg.hashsalt": "peers", "svg.fonttype": "none"}
     robots = [name for name in dict.fromkeys(row["robot"] for row in found["figures"]) if not name.startswith("chain")]
     drawn = robots[min(1, len(robots) - 1)]
-    figure, axes = plt.subplots(1, len(QUERIES), figsize=(11, 3.6), layout="constrained", sharey=True)
-    for ax, query in zip(axes, QUERIES, strict=True):
-        for peer in dict.fromkeys(row["peer"] for row in found["figures"]):
-            rows = [r for r in found["figures"] if (r["robot"], r["query"], r["peer"]) == (drawn, query, peer)]
-            ax.loglog([r["batch"] for r in rows], [median(r["us"]) for r in rows], "o-", label=peer, ms=4)
-        ax.set(title=query.replace("_", " "), xlabel="states in a call")
-        ax.grid(visible=True, alpha=0.3)
-    axes[0].set_ylabel("time per state, us")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    (page.parent / "images").mkdir(exist_ok=True)
-    figure.savefig(page.parent / "images" / "peers.svg", metadata={"Date": None})
+    with mpl.rc_context({"svg.hashsalt": "peers", "svg.fonttype": "none"}):
+        figure, axes = plt.subplots(1, len(QUERIES), figsize=(11, 3.6), layout="constrained", sharey=True)
+        for ax, query in zip(axes, QUERIES, strict=True):
+            for peer in dict.fromkeys(row["peer"] for row in found["figures"]):
+                rows = [r for r in found["figures"] if (r["robot"], r["query"], r["peer"]) == (drawn, query, peer)]
+                ax.loglog([r["batch"] for r in rows], [median(r["us"]) for r in rows], "o-", label=peer, ms=4)
+            ax.set(title=query.replace("_", " "), xlabel="states in a call")
+            ax.grid(visible=True, alpha=0.3)
+        axes[0].set_ylabel("time per state, us")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+        (page.parent / "images").mkdir(exist_ok=True)
+        figure.savefig(page.parent / "images" / "peers.svg", metadata={"Date": None})
     about, used = found["machine"], ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     missing = "".join(f"\n- {what}: {why}" for what, why in found["missing"].items())
     page.write_text(

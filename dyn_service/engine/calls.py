@@ -8,9 +8,13 @@ evaluation, such as invalid ones, which only the evaluation reports.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -18,6 +22,8 @@ import numpy as np
 
 from dyn_service.api.arrays import kernel_input
 from dyn_service.api.queries import Array, Overlay, Query
+from dyn_service.kernels.jit import host
+from dyn_service.kernels.signature import Signature
 
 Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 """The required and the optional arguments of a row -> its result, or None."""
@@ -32,6 +38,16 @@ MOST_VIEWS, MOST_ROBOTS = 64, 64
 """Robots with overlays kept for each robot, and the number of robots that one of them may contain: some megabytes."""
 
 
+PART_BYTES = 1 << 23
+"""Bytes of machine code that a thread runs at least, once for each vector of states: some 0.1 ms."""
+
+
+@lru_cache(maxsize=4)
+def _threads(process: int, workers: int) -> ThreadPoolExecutor:
+    """Returns the threads of this process; a forked one has its own."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="dyn_service")
+
+
 @dataclass(frozen=True, eq=False)
 class BoundCall:
     """A row with chosen options: its kernels, and the conversion of arguments to their inputs.
@@ -42,7 +58,8 @@ class BoundCall:
     optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by index of a required
     argument that may be one number, the shape of its vector. still: indices of the required arguments that must be 0
     for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the output is the
-    result. loaded: the kernels that were loaded when the row was bound.
+    result. loaded: the kernels that were loaded when the row was bound. signature: that of `kernel`. size: bytes of its
+    machine code.
     """
 
     kernel: np.ufunc | None
@@ -54,6 +71,8 @@ class BoundCall:
     locked: Sequence[int]
     finish: Finish | None
     loaded: object
+    signature: Signature
+    size: int
 
     def moves(self, given: tuple[Any, ...]) -> bool:
         """Returns whether a locked joint moves."""
@@ -74,19 +93,58 @@ class BoundCall:
             others: The optional arguments.
             has_wrenches: Whether these contain external wrenches.
         """
-        inputs, added = tuple(map(kernel_input, given)), list(others)
-        for k, shape in self.vectors.items():
-            if not inputs[k].ndim:
-                inputs = (*inputs[:k], np.full(shape, inputs[k][()]), *inputs[k + 1 :])
-        for k, _ in self.operands:
-            if k >= 0 and others[k] is not None:
-                added[k] = kernel_input(others[k])
+        inputs, added = self._converted(given, others)
         direct = self.with_wrenches if has_wrenches else self.direct
-        answer = None if direct is None else direct(inputs, tuple(added))
+        answer = None if direct is None else direct(inputs, added)
         if answer is not None or has_wrenches or self.kernel is None:
             return answer
         rest = [default if k < 0 or added[k] is None else added[k] for k, default in self.operands]
         return self.kernel(*inputs, *rest)
+
+    def _converted(self, given: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
+        inputs, added = [*map(kernel_input, given)], list(others)
+        for k, shape in self.vectors.items():
+            if not inputs[k].ndim:
+                inputs[k] = np.full(shape, inputs[k][()])
+        for k, _ in self.operands:
+            if k >= 0 and others[k] is not None:
+                added[k] = kernel_input(others[k])
+        return tuple(inputs), tuple(added)
+
+    def in_threads(self, given: tuple[Any, ...], others: tuple[Any, ...], workers: int) -> Any:
+        """Returns the outputs of the kernel, computed in several threads; None if it cannot.
+
+        Args:
+            given: The required arguments.
+            others: The optional arguments, without wrenches and overlays.
+            workers: The largest number of threads.
+        """
+        inputs, added = self._converted(given, others)
+        rest = [default if k < 0 or added[k] is None else added[k] for k, default in self.operands]
+        arrays, operands, lanes = (*inputs, *rest), self.signature.inputs, host().lanes
+        many = [array.ndim > len(operand.shape) for array, operand in zip(arrays, operands, strict=True)]
+        leads = {
+            array.shape[: array.ndim - len(operand.shape)] for array, operand in zip(arrays, operands, strict=True)
+        }
+        if self.kernel is None or len(leads - {()}) != 1 or len(lead := max(leads)) != 1:
+            return None
+        states = lead[0]
+        parts = max(1, min(workers, states // lanes * self.size // PART_BYTES))
+        found = tuple(np.empty((states, *operand.shape)) for operand in self.signature.outputs)
+        step = -(-states // (parts * lanes)) * lanes
+
+        def compute(first: int) -> None:
+            part = slice(first, first + step)
+            chosen = (array[part] if each else array for array, each in zip(arrays, many, strict=True))
+            self.kernel(*chosen, out=tuple(array[part] for array in found))  # type: ignore[misc]
+
+        # Each with the caller's `numpy.errstate`.
+        running = [
+            _threads(os.getpid(), workers).submit(copy_context().run, compute, k) for k in range(0, states, step)
+        ]
+        for each in running:
+            each.result()
+        return found if len(found) > 1 else found[0]
 
 
 class RowCalls:
@@ -131,6 +189,25 @@ class RowCalls:
         self._bound[key] = bound
         if key == self._defaults:
             self._prefer(direct, with_wrenches, bound.finish)
+
+    def in_threads(self, given: tuple[Any, ...], others: tuple[Any, ...], workers: int) -> Any:
+        """Returns the result of a large batch, computed in several threads; None if `call` is to answer."""
+        if given[0].__class__ is not np.ndarray or given[0].ndim != 2:
+            return None
+        try:
+            bound = self._bound.get(self._key(others))
+            if bound is None or len(given[0]) // host().lanes * bound.size < 2 * PART_BYTES:
+                return None
+            apart = (
+                others[k] for k, name in enumerate(self._row.others) if name in (self._row.wrenches, self._row.overlay)
+            )
+            given = tuple(self._names[k][x] if k in self._names else x for k, x in enumerate(given))
+            if any(value is not None for value in apart) or (bound.still and bound.moves(given)):
+                return None
+            answer = bound.in_threads(given, others, workers)
+        except (LookupError, TypeError, ValueError):
+            return None
+        return answer if answer is None or bound.finish is None else bound.finish(answer, given)
 
     def _prefer(self, direct: Call | None, with_wrenches: Call | None, finish: Finish | None) -> None:
         """Sets `call`, which tries these direct calls with default options first."""

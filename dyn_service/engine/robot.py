@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,6 +74,10 @@ class Shared(NamedTuple):
     defaults: dict[tuple[float, ...], Array]
 
 
+MOST_WORKERS = 256
+"""Largest number of threads of a robot."""
+
+
 class Robot(RobotQueries):
     """The dynamics of one robot.
 
@@ -99,6 +104,28 @@ class Robot(RobotQueries):
         self.bound_calls: dict[str, Call] = {}
         self._row_calls: dict[str, RowCalls] = {}
         self._views = Views()
+        self._workers = 1
+
+    @property
+    def workers(self) -> int:
+        """The number of threads that compute a large batch, 1 by default. The results are the same to the last bit.
+
+        Batches have one leading axis; smaller ones, and calls with wrenches or an overlay, take one thread. The threads
+        are kept for later calls. Set it to the number of cores that no other work needs.
+        """
+        return self._workers
+
+    @workers.setter
+    def workers(self, count: int) -> None:
+        if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MOST_WORKERS:
+            raise InvalidArgumentError(
+                f"workers must be a whole number from 1 to {MOST_WORKERS}, found {count!r}", path="workers"
+            )
+        self._workers = int(count)
+        if count > 1:
+            self.__dict__["_ask"] = self._ask_in_threads  # so that calls in one thread make no further check
+        else:
+            self.__dict__.pop("_ask", None)
 
     @property
     def _shared(self) -> Shared:
@@ -440,6 +467,11 @@ class Robot(RobotQueries):
         answer = None if call is None else call(given, others)
         return self._answer(QUERIES[row], given, others) if answer is None else answer
 
+    def _ask_in_threads(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
+        calls = self._row_calls.get(row)
+        answer = None if calls is None else calls.in_threads(given, others, self._workers)
+        return Robot._ask(self, row, given, others) if answer is None else answer
+
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
         """Answers calls that are not bound: accepts all arguments and reports errors. Binds their options."""
         inputs, options = row.arguments(given, others)
@@ -523,7 +555,8 @@ class Robot(RobotQueries):
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
-        bound = BoundCall(kernel, direct, with_wrenches, operands, vectors, still, locked, finish, loaded)
+        size = library.code_size(plain) if kernel is not None else 0
+        bound = BoundCall(kernel, direct, with_wrenches, operands, vectors, still, locked, finish, loaded, plain, size)
         return bound, first, first_with_wrenches
 
     def _still(self, row: Query) -> tuple[list[int], list[int]]:

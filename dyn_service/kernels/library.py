@@ -108,6 +108,11 @@ class KernelLibrary:
         code = None if signature.empty else self._get(signature).code
         return None if code is None else direct_call(signature, code, ENTRY, arguments, conversion)
 
+    def code_size(self, signature: Signature) -> int:
+        """Returns the bytes of machine code of a kernel."""
+        code = self._get(signature).code
+        return 0 if code is None else code.size
+
     def repeated_call(self, signature: Signature) -> RepeatedCall | None:
         """Returns the repeated call of a kernel, or None if it has padded inputs or nothing to compute."""
         code = None if signature.empty or signature.padded else self._get(signature).code

@@ -39,6 +39,7 @@ HERE = {
     "sizes",
     "tree",
     "with_payload",
+    "workers",
     "known_view",
     "without_passive",
 }

@@ -13,7 +13,7 @@ from dyn_service.support.documents import ConfigurationError
 from dyn_service.support.optional import LIBRARIES, MissingLibraryError, load, missing, require
 
 ROOT = Path(__file__).parents[2]
-DEVELOPERS = {"test", "test-ros2", "docs", "fuzz", "lint"}
+DEVELOPERS = {"bench", "test", "test-ros2", "docs", "fuzz", "lint"}
 """Extras of those who work on the package: none of its own code asks for them."""
 
 

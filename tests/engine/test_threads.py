@@ -1,0 +1,171 @@
+"""Large batches in several threads: the bits of one thread, its errors, and no threads where they do not pay."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import InvalidArgumentError, Robot, Wrench
+from dyn_service.api.queries import QUERIES, Overlay, Payload, Query
+from dyn_service.engine import calls
+from tests.conftest import URDF
+
+ROWS = [row for row in QUERIES.values() if not row.constant and row.required[0] == "q"]
+STATES = 203  # no multiple of a vector of states
+
+
+@pytest.fixture(scope="module")
+def shared() -> Robot:
+    return Robot.from_urdf(URDF / "panda.urdf", mimic=False)
+
+
+@pytest.fixture
+def panda(shared: Robot, monkeypatch: pytest.MonkeyPatch) -> Iterator[Robot]:
+    """Any batch is large."""
+    monkeypatch.setattr(calls, "PART_BYTES", 1)
+    shared.workers = 3
+    yield shared
+    shared.workers = 1
+
+
+def given_to(robot: Robot, row: Query, states: int = STATES) -> list[Any]:
+    rng, found = np.random.default_rng(0), []
+    for name in row.required:
+        spec = row.inputs[name]
+        found.append("panda_hand" if spec.kind == "link" else 0.3 * rng.normal(size=(states, *spec.dims(robot.sizes))))
+    return found
+
+
+def bits(answer: Any, row: Query) -> bytes:
+    arrays = [answer] if row.result_type is None else [getattr(answer, name) for name in row.outputs]
+    return b"".join(np.asarray(array).tobytes() for array in arrays)
+
+
+def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns a list that grows by the number of threads of each call that takes several."""
+    counts: list[int] = []
+    threads = calls._threads
+
+    def noted(process: int, workers: int) -> Any:
+        counts.append(workers)
+        return threads(process, workers)
+
+    monkeypatch.setattr(calls, "_threads", noted)
+    return counts
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_bits_of_one_thread(panda: Robot, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = dict(zip(row.required, given_to(panda, row), strict=True))
+    ask = getattr(panda, row.name)
+    panda.workers = 1
+    expected = bits(ask(**given), row)
+    panda.workers = 3
+    counts = used(monkeypatch)
+    assert bits(ask(**given), row) == expected
+    assert counts == [3] * len(counts)
+    assert counts
+
+
+def test_inputs_without_the_axis_and_options(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, v, a = given_to(panda, QUERIES["inverse_dynamics"])
+    gravity = np.random.default_rng(1).normal(size=(STATES, 3))
+    for arguments, options in (
+        ((q, v[0], a[0]), {}),
+        ((q, v, a), {"gravity": gravity}),
+        ((q, v, a), {"gravity": gravity[0], "passive": False}),
+        ((q.astype(np.float32), v.tolist(), a), {}),
+    ):
+        panda.workers = 1
+        expected = panda.inverse_dynamics(*arguments, **options)
+        panda.workers = 2
+        counts = used(monkeypatch)
+        assert panda.inverse_dynamics(*arguments, **options).tobytes() == expected.tobytes()
+        assert counts
+
+
+def test_other_calls_take_one_thread(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single states, several leading axes, wrenches, overlays, other numbers of states."""
+    q, v, a = given_to(panda, QUERIES["inverse_dynamics"], 6)
+    push, heavier = Wrench("panda_hand", force=(1.0, 2.0, 3.0)), Overlay(Payload("panda_hand", 1.0))
+    counts = used(monkeypatch)
+    for arguments, options in (
+        ((q[0], v[0], a[0]), {}),
+        ((q.reshape(2, 3, -1), v.reshape(2, 3, -1), a.reshape(2, 3, -1)), {}),
+        ((q, v, a), {"wrenches": push}),
+        ((q, v, a), {"overlay": heavier}),
+        ((q, v[:1], a), {}),
+        ((q[:0], v[:0], a[:0]), {}),
+    ):
+        panda.workers = 1
+        expected = panda.inverse_dynamics(*arguments, **options)
+        panda.workers = 2
+        for _ in range(2):
+            assert panda.inverse_dynamics(*arguments, **options).tobytes() == expected.tobytes()
+    assert not counts
+    with pytest.raises(InvalidArgumentError, match=r"q .*v|leading"):
+        panda.inverse_dynamics(q, v[:4], a)
+
+
+def test_small_batches_take_one_thread(shared: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = used(monkeypatch)
+    shared.workers = 2
+    try:
+        for states in (64, 60_000):
+            given = given_to(shared, QUERIES["inverse_dynamics"], states)
+            for _ in range(2):
+                shared.inverse_dynamics(*given)
+            assert bool(counts) == (states > 64)
+    finally:
+        shared.workers = 1
+
+
+def test_errors_are_handled_as_the_caller_chose(panda: Robot) -> None:
+    q, v, a = given_to(panda, QUERIES["inverse_dynamics"])
+    panda.inverse_dynamics(q, v, a)
+    v[150, 2] = 1e200
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        panda.inverse_dynamics(q, v, a)
+    with np.errstate(all="ignore"):
+        assert not np.isfinite(panda.inverse_dynamics(q, v, a)[150]).all()
+
+
+def test_locked_joints_are_checked(panda: Robot) -> None:
+    locked = panda.overlaid(Overlay(locked=["panda_joint2"]))
+    locked.workers = 2
+    q, v, a = given_to(panda, QUERIES["inverse_dynamics"])
+    still = v * locked.free, a * locked.free
+    for _ in range(2):
+        locked.inverse_dynamics(q, *still)
+    with pytest.raises(InvalidArgumentError, match="panda_joint2"):
+        locked.inverse_dynamics(q, v, still[1])
+
+
+@pytest.mark.parametrize("count", [0, -1, 257, 1.0, True, "2", None])
+def test_invalid_numbers_of_threads(shared: Robot, count: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="workers must be a whole number from 1 to 256") as caught:
+        shared.workers = count
+    assert caught.value.path == "workers"
+    assert shared.workers == 1
+
+
+def test_threads_are_kept_and_end_with_the_process(panda: Robot) -> None:
+    given = given_to(panda, QUERIES["inverse_dynamics"])
+    for _ in range(20):
+        panda.inverse_dynamics(*given)
+    assert sum(each.name.startswith("dyn_service") for each in threading.enumerate()) <= 3 + 2  # other tests' two
+
+
+def test_a_forked_process_has_threads_of_its_own(panda: Robot) -> None:
+    given = given_to(panda, QUERIES["inverse_dynamics"])
+    expected = panda.inverse_dynamics(*given).tobytes()
+    panda.inverse_dynamics(*given)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if panda.inverse_dynamics(*given).tobytes() == expected else 1)
+    assert os.waitpid(child, 0)[1] == 0
