@@ -7,7 +7,7 @@
 
 Every assertion, passed or not, is noted as a `Verdict`, for reports.
 
-**Measures.** Measures of a run, their bounds, and messages that name the time and the excess.
+**Measures** of a run, their bounds, and messages that name the time and the excess.
 
 A measure is either one value per time (`OverTime`) or one per joint or run (`Numbers`); its methods hold it against
 what is allowed. What is not a number fails, and so does what is empty: nothing was seen then, which is no good news.

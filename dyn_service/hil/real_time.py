@@ -3,7 +3,7 @@
 The plant is the launch's own, simulated or, by its parameter `driver`, a real robot; or it is elsewhere, where its
 topics' endpoints are given. A run begins when all processes have said that they are ready; its times count from then.
 
-**The proxy.** The proxy between the processes of a plant and its controller: it logs all messages and injects faults
+**The proxy** between the processes of a plant and its controller logs all messages and injects faults
 into them.
 
 The controller listens and speaks to topics of this proxy, the proxy to those of the plant. It is a node in a thread of

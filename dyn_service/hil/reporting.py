@@ -7,7 +7,7 @@
 
 No engine and no drawing is imported before a test has run.
 
-**The page.** The page of a session of hardware-in-the-loop tests: requirements, tests, and each test's runs with their
+**The page** of a session of hardware-in-the-loop tests: requirements, tests, and each test's runs with their
 signals.
 
 What is one test's is made where the test ran (`run_content`), as plain values; the page (`session_page`) puts it

@@ -10,9 +10,7 @@ are deleted first.
 
 Without a store, with a full disk, or with a folder that cannot be written, each process compiles its kernels.
 
-**Keys.** The digest of the code that determines a kernel.
-
-A kernel on disk is valid as long as the code that compiles it is the same: the module of its function under
+**Keys.** A kernel on disk is valid as long as the code that compiles it is the same: the module of its function under
 `dynamics/`, `COMPILER`, and all that these import from the folders in `_SHAPING`, as bytecode without docstrings and
 line numbers. So a change of a comment, a docstring, another query or another formulation invalidates no kernel. The row
 of the table is in the kernel's signature, which is also part of the key.

@@ -16,7 +16,7 @@ NaN. A server reports INVALID_ARGUMENT with the joint; in this process the resul
 The C library's vector functions are not used: they exist on few platforms, differ in the last bits between them, and a
 call spills every vector register in the middle of a kernel.
 
-**Hyperbolic tangent.** The hyperbolic tangent of a vector, in LLVM IR, without calls or branches.
+**Hyperbolic tangent**, also without calls or branches:
 
     tanh |x| = -t / (2 + t),  t = exp(y) - 1,  y = -2 |x|
     n = round(y / ln 2),  r = y - n ln 2 with ln 2 as the sum of two doubles

@@ -1,6 +1,6 @@
 """Messages as frames of topics: one MessagePack map each, whose keys are the names of the fields.
 
-**Types by name.** Message types by their names in ROS. Other packages declare theirs in the entry points
+**Types by name**, as in ROS. Other packages declare theirs in the entry points
 `dyn_service.messages`:
 
     [project.entry-points."dyn_service.messages"]

@@ -4,7 +4,7 @@ A shape that cannot be read is kept with the reason: no number of the dynamics d
 
 Moments of meshes are computed from their triangles, as MuJoCo does; trimesh reads the files when they are needed.
 
-**Solids and shells.** Volumes and moments of inertia of solids and shells, for files that give a shape with a density
+**Solids and shells**: volumes and moments of inertia, for files that give a shape with a density
 or a mass.
 
 Moments are about the centre of mass, per kilogram, along the axes of the shape; the axis of cylinders, capsules and

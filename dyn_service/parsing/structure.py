@@ -14,7 +14,7 @@ They are checked in this order, so that the first fault is the cause of others. 
 Many files use a parent called `world` without declaring it, and other engines accept that. If it makes the links one
 tree, it is added as a link without mass, with a note.
 
-**Warnings.** Plausibility warnings: content of a robot description that is probably a mistake. It is kept as written.
+**Warnings** of content of a robot description that is probably a mistake. It is kept as written.
 
 Warnings never refuse a robot: half of the robots of example-robot-data have links without mass, a quarter have inertias
 that no rigid body can have, and they are simulated every day.

@@ -7,7 +7,7 @@ MuJoCo's soft equality constraints; q contains their leaders only.
 
 MuJoCo is imported only here, when an engine is made.
 
-**Contact forces.** MuJoCo's contact forces as wrenches on the robot's links.
+**Contact forces** as wrenches on the robot's links.
 
 A contact at p exerts f (force and torque, in its frame) from its first body on the second:
 

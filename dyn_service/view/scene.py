@@ -5,7 +5,7 @@ c           robot.system_momentum, the row of the first link, which is that of t
 F_j         robot.constraint_forces in world axes: the force that a joint carries, without its effort
 tau_j       the effort; |tau_j| / limit_j is the colour
 
-**Shapes.** Shapes of links for display: visual shapes, else collision shapes, else placeholders from joints and
+**Shapes** of links for display: visual shapes, else collision shapes, else placeholders from joints and
 inertias.
 
 A shape that cannot be shown has a note, and its link gets a placeholder: rods from its origin to its joints, and the

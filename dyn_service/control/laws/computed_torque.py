@@ -8,7 +8,7 @@ body axes: the error then obeys the same equation up to terms of order v e, whic
 
 Source: Newton-Euler (18) of the notes; Luh, Walker, Paul, IEEE Trans. Automatic Control 25 (1980).
 
-**Gravity compensation.** Gravity compensation with damping: the robot floats, can be guided by hand, and comes to rest.
+**Gravity compensation** with damping: the robot floats, can be guided by hand, and comes to rest.
 
     tau = g(q) - c M(q) v
 

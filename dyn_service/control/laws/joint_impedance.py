@@ -9,7 +9,7 @@ K^-1 tau_ext. A moving reference is tracked without error if the model matches t
 
 Source: Hogan, Impedance Control, J. Dyn. Sys. Meas. Control 107 (1985); D as in Albu-Schaeffer and others (2003).
 
-**Cartesian impedance.** Cartesian impedance: a point of a link behaves as a spring in the world; a weaker spring holds
+**Cartesian impedance**: a point of a link behaves as a spring in the world; a weaker spring holds
 the posture.
 
     e = [log(R_ref R^T); p_ref - p],    F = K e + D (V_ref - V)

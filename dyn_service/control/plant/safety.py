@@ -23,7 +23,7 @@
   all of this applies, or a driver with its own drives receives it.
 - A joint that would exceed its velocity limit within the next cycle stops the robot and shuts the brakes in any mode.
 
-**Set points and servos.** Set points of commanded positions and velocities, and the servos that turn them into efforts.
+**Set points** of commanded positions and velocities, and the servos that turn them into efforts.
 No clock.
 
 Servos, once per cycle of the plant:

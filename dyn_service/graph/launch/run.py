@@ -1,6 +1,6 @@
 """Runs a launch file from beginning to end.
 
-**The report.** The report of a launch.
+**The report** of a launch:
 
     index.html         the page: see `page.py`
     report.json        what ran, how it ended, what was measured; see docs/launch.md for every field

@@ -8,7 +8,7 @@
 One thread does everything (`Executor`): `spin_once` waits until something is due and does it, `spin` repeats this until
 the node is asked to stop. A node with its own loop calls `spin_once()` in each turn, which then does not wait.
 
-**Standard services.** Services of every node, such as `/arm/plant/get_parameters`: its parameters, its lifecycle, its
+**Standard services** of every node, such as `/arm/plant/get_parameters`: its parameters, its lifecycle, its
 log level.
 
 Only parameters whose field is marked `settable` can be set while a node runs. The lifecycle is that of ROS 2's managed

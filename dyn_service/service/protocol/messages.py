@@ -20,7 +20,7 @@ the keys of the outermost map and skips the other values without decoding them: 
 nesting needs no stack, and it jumps over strings and binary data. It stops at the first error and keeps the fields read
 so far. Cost: linear in the number of skipped objects, which is bounded.
 
-**Queries about the server.** Queries about the server and its robots, with the role that each requires.
+**Queries about the server** and its robots, with the role that each requires.
 `api/queries.py` lists the other queries.
 
 Inputs and outputs are plain MessagePack values.

@@ -8,7 +8,7 @@ for the few requests that arrived before it.
     Server([robot]).serve_forever()                         runs in this thread until SIGINT or SIGTERM
     open_server(settings, print)                            loads robots and compiles kernels by `ServerSettings`
 
-**`Dispatcher`.** Decides what happens to a request: an answer at once, a queue for the workers, or a refusal; sends
+**`Dispatcher`** decides what happens to a request: an answer at once, a queue for the workers, or a refusal; sends
 compile notices.
 
 No socket and no thread of its own: `Server` passes in events and sends what is returned.

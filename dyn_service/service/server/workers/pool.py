@@ -4,7 +4,7 @@ A running request is stopped, by killing its worker, when its deadline passes, i
 has taken `max_worker_s`. While it compiles a kernel, only the request is refused; the compilation continues until that
 last limit, for the next client. All workers but one may do long work, so that a batch never waits for long work.
 
-**The fork server.** The server's side of the fork server, the process that makes workers; its own side is `process`.
+**The fork server** is the process that makes workers; its own side is `process`.
 
 It may exit or be stopped like any process. When it exits, its workers exit too. A stopped one is detected by orders
 that it does not carry out in time.
