@@ -52,23 +52,28 @@ class Peer(ABC):
 
     name: ClassVar[str]
     package: ClassVar[str]
-    within: ClassVar[float] = WITHIN
+    queries: ClassVar[tuple[str, ...]] = QUERIES
 
     @abstractmethod
     def __init__(self, urdf: str, joints: Sequence[str]) -> None:
         """Loads a robot of revolute and prismatic joints; `joints` is the order of the entries of its arrays."""
 
+    order: Any = slice(None)
+    """Index of each joint's entry in the peer's own vectors."""
+
+    def given(self, array: Array) -> Array:
+        """Returns an array (states, joints) in the peer's order."""
+        found = np.empty_like(array)
+        found[:, self.order] = array
+        return found
+
     @abstractmethod
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
-        """Returns a function without arguments that answers a query for all states; x: accelerations or efforts.
-
-        Raises:
-            NotImplementedError: The peer has no such query.
-        """
+        """Returns a function without arguments that answers a query for all states; x: accelerations or efforts."""
 
     def result(self, answer: Any) -> Array:
         """Returns an answer as an array in the order of `joints`."""
-        return np.asarray(answer)
+        return answer[:, self.order] if answer.ndim == 2 else answer[:, self.order][:, :, self.order]
 
 
 class DynService(Peer):
@@ -108,26 +113,18 @@ class Pinocchio(Peer):
         ask = pin.rnea if query == "inverse_dynamics" else pin.aba
         return lambda: np.array([ask(model, data, *each) for each in zip(q, v, x, strict=True)])
 
-    def given(self, array: Array) -> Array:
-        found = np.empty_like(array)
-        found[:, self.order] = array
-        return found
-
     def result(self, answer: Any) -> Array:
         if answer.ndim == 3:
-            whole = np.triu(answer) + np.swapaxes(np.triu(answer, 1), 1, 2)
-            return whole[:, self.order][:, :, self.order]
-        return answer[:, self.order]
+            answer = np.triu(answer) + np.swapaxes(np.triu(answer, 1), 1, 2)
+        return super().result(answer)
 
 
 class PinocchioParallel(Pinocchio):
     """Its calls for batches, with one thread."""
 
-    name, package = "Pinocchio, InParallel", "pin"
+    name, package, queries = "Pinocchio, InParallel", "pin", QUERIES[:2]
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
-        if query == "mass_matrix":
-            raise NotImplementedError("has no call for batches")
         pool = self.pin.ModelPool(self.model, 1)
         ask = self.pin.rneaInParallel if query == "inverse_dynamics" else self.pin.abaInParallel
         given = [np.asfortranarray(self.given(a).T) for a in (q, v, x)]
@@ -179,14 +176,13 @@ class PinocchioCpp(Pinocchio):
         arrays = [np.ascontiguousarray(self.given(a)) for a in (q, v, x)]
         n = q.shape[1]
         out = np.empty((len(q), n, n) if query == "mass_matrix" else q.shape)
-        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, out)]
+        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, out)]  # which keep the arrays
         index, states = ctypes.c_int(QUERIES.index(query)), ctypes.c_long(len(q))
 
         def run() -> Array:
             self.library.run(self.handle, index, states, *pointers)
             return out
 
-        run.kept = arrays  # type: ignore[attr-defined]
         return run
 
 
@@ -208,9 +204,7 @@ class MuJoCo(Peer):
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
         mujoco, model, data = self.mujoco, self.model, self.data
-        given = [np.empty_like(a) for a in (q, v, x)]
-        for found, a in zip(given, (q, v, x), strict=True):
-            found[:, self.order] = a
+        given = [self.given(a) for a in (q, v, x)]
         out = np.empty((len(q), model.nv, model.nv) if query == "mass_matrix" else q.shape)
 
         def run() -> Array:
@@ -232,9 +226,6 @@ class MuJoCo(Peer):
             return out
 
         return run
-
-    def result(self, answer: Any) -> Array:
-        return answer[:, self.order] if answer.ndim == 2 else answer[:, self.order][:, :, self.order]
 
 
 class Drake(Peer):
@@ -260,9 +251,7 @@ class Drake(Peer):
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
         plant, context, forces = self.plant, self.context, self.forces
-        given = [np.empty_like(a) for a in (q, v, x)]
-        for found, a in zip(given, (q, v, x), strict=True):
-            found[:, self.order] = a
+        given = [self.given(a) for a in (q, v, x)]
         out = np.empty((len(q), q.shape[1], q.shape[1]) if query == "mass_matrix" else q.shape)
         port = plant.get_applied_generalized_force_input_port()
 
@@ -281,8 +270,6 @@ class Drake(Peer):
             return out
 
         return run
-
-    result = MuJoCo.result
 
 
 PEERS: tuple[type[Peer], ...] = (DynService, PinocchioCpp, PinocchioParallel, Pinocchio, MuJoCo, Drake)
@@ -346,11 +333,9 @@ def times(
     calls: dict[str, tuple[Call, int]] = {}
     expected: Array | None = None
     few = states[:, :8]
-    for peer in peers:
+    for peer in (each for each in peers if query in each.queries):
         try:
             answer = peer.result(peer.call(query, *few)())
-        except NotImplementedError:
-            continue
         except Exception as error:  # noqa: BLE001
             missing[f"{peer.name}, {robot}, {query}"] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             continue
@@ -380,7 +365,7 @@ def times(
 def check_equal(peer: Peer, query: str, robot: str, answer: Array, expected: Array) -> None:
     """Raises ValueError if a peer's results differ from the expected ones by more than rounding."""
     error = float(np.abs(answer - expected).max() / np.abs(expected).max())
-    if answer.shape != expected.shape or not error <= peer.within:
+    if answer.shape != expected.shape or not error <= WITHIN:
         raise ValueError(
             f"{peer.name}: {query} of {robot} differs by {error:.1e} of the largest entry: nothing is timed"
         )

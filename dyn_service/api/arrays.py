@@ -51,6 +51,7 @@ def numbers(value: Any) -> Array | None:
 
 
 _SMALL = 32
+"""Entries of a vector that Python checks faster than NumPy."""
 
 
 def all_finite(array: Array) -> bool:

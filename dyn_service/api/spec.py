@@ -1,9 +1,8 @@
 """The types of the table: rows with their inputs, options, outputs, and kernels or functions.
 
-`Spec` is an input or output, `Option` an option; `Query` and `Computation` are the two kinds of rows. the decorators
-make them from annotated methods.
+`Spec` is an input or output, `Option` an option; `Query` and `Computation` are the two kinds of rows.
 
-**Decorators.** Decorators that turn annotated methods into rows of the table.
+**Decorators** turn annotated methods into rows of the table.
 
 A parameter with a `Spec` in its annotation is an input. A parameter without is an option: its type is a `Literal` of
 choices, or an integer, number, flag or list of names; `Means` contains its text. Parameters marked `Local` are not

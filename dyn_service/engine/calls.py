@@ -54,12 +54,11 @@ class BoundCall:
 
     kernel: the gufunc without external wrenches; None if it is not loaded. direct, with_wrenches: its direct calls
     without and with external wrenches (`kernels.direct`). operands: the inputs of `kernel` after the required ones:
-    index among the
-    optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by index of a required
-    argument that may be one number, the shape of its vector. still: indices of the required arguments that must be 0
-    for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the output is the
-    result. loaded: the kernels that were loaded when the row was bound. signature: that of `kernel`. size: bytes of its
-    machine code.
+    index among the optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by index
+    of a required argument that may be one number, the shape of its vector. still: indices of the required arguments
+    that must be 0 for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the
+    output is the result. loaded: the kernels that were loaded when the row was bound. signature: that of `kernel`.
+    size: bytes of its machine code.
     """
 
     kernel: np.ufunc | None
@@ -190,8 +189,19 @@ class RowCalls:
         if key == self._defaults:
             self._prefer(direct, with_wrenches, bound.finish)
 
-    def in_threads(self, given: tuple[Any, ...], others: tuple[Any, ...], workers: int) -> Any:
-        """Returns the result of a large batch, computed in several threads; None if `call` is to answer."""
+    def with_threads(self, workers: int) -> Call:
+        """Returns `call`, or a call that computes large batches in several threads."""
+        if workers == 1:
+            return self.call
+
+        def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+            answer = self._in_threads(given, others, workers)
+            return self.call(given, others) if answer is None else answer
+
+        return call
+
+    def _in_threads(self, given: tuple[Any, ...], others: tuple[Any, ...], workers: int) -> Any:
+        """Returns the result of a large batch; None for all other arguments."""
         if given[0].__class__ is not np.ndarray or given[0].ndim != 2:
             return None
         try:

@@ -122,10 +122,8 @@ class Robot(RobotQueries):
                 f"workers must be a whole number from 1 to {MOST_WORKERS}, found {count!r}", path="workers"
             )
         self._workers = int(count)
-        if count > 1:
-            self.__dict__["_ask"] = self._ask_in_threads  # so that calls in one thread make no further check
-        else:
-            self.__dict__.pop("_ask", None)
+        for name, calls in self._row_calls.items():
+            self.bound_calls[name] = calls.with_threads(self._workers)
 
     @property
     def _shared(self) -> Shared:
@@ -467,11 +465,6 @@ class Robot(RobotQueries):
         answer = None if call is None else call(given, others)
         return self._answer(QUERIES[row], given, others) if answer is None else answer
 
-    def _ask_in_threads(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        calls = self._row_calls.get(row)
-        answer = None if calls is None else calls.in_threads(given, others, self._workers)
-        return Robot._ask(self, row, given, others) if answer is None else answer
-
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
         """Answers calls that are not bound: accepts all arguments and reports errors. Binds their options."""
         inputs, options = row.arguments(given, others)
@@ -503,14 +496,14 @@ class Robot(RobotQueries):
         if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
             return
         calls.bind(others, *robot._bound_call(row, method, loaded, others, self._finish(row, chosen)))
-        self.bound_calls[row.name] = calls.call
+        self.bound_calls[row.name] = calls.with_threads(self._workers)
 
     def _calls_of(self, row: Query) -> RowCalls:
         calls = self._row_calls.get(row.name)
         if calls is None:
             named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
             calls = self._row_calls[row.name] = RowCalls(row, named, self._views)
-            self.bound_calls[row.name] = calls.call
+            self.bound_calls[row.name] = calls.with_threads(self._workers)
         return calls
 
     def _bound_call(

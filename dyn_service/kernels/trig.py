@@ -68,24 +68,32 @@ def vector_intrinsic(module: ir.Module, name: str, kind: ir.VectorType, argument
     return known or ir.Function(module, ir.FunctionType(kind, [kind] * arguments), full)
 
 
+class _Lanes:
+    """Constants and the fused product and sum for vectors of a type. bits: the vector of integers of the same size."""
+
+    def __init__(self, b: ir.IRBuilder, kind: Any) -> None:
+        self._b, self._kind = b, kind
+        self.bits = ir.VectorType(ir.IntType(64), kind.count)
+        self._fma = vector_intrinsic(b.module, "fma", kind, 3)
+
+    def number(self, value: float) -> Any:
+        return ir.Constant(self._kind, [value] * self._kind.count)
+
+    def integer(self, value: int) -> Any:
+        return ir.Constant(self.bits, [value] * self._kind.count)
+
+    def fma(self, p: Any, q: Any, r: Any) -> Any:
+        """Returns p q + r, rounded once."""
+        return self._b.call(self._fma, [p, q, r])
+
+
 def sincos(b: ir.IRBuilder, x: Any) -> tuple[Any, Any]:
     """Emits sin x and cos x for a <W x double>.
 
     Without fast-math flags: reassociation would make the reduction inexact.
     """
-    kind = x.type
-    bits = ir.VectorType(ir.IntType(64), kind.count)
-
-    def number(value: float) -> Any:
-        return ir.Constant(kind, [value] * kind.count)
-
-    def integer(value: int) -> Any:
-        return ir.Constant(bits, [value] * kind.count)
-
-    fused = vector_intrinsic(b.module, "fma", kind, 3)
-
-    def fma(p: Any, q: Any, r: Any) -> Any:
-        return b.call(fused, [p, q, r])
+    kind, lanes = x.type, _Lanes(b, x.type)
+    bits, number, integer, fma = lanes.bits, lanes.number, lanes.integer, lanes.fma
 
     def polynomial(u: Any, coefficients: tuple[float, ...]) -> Any:
         value = number(coefficients[-1])
@@ -130,19 +138,8 @@ _SERIES = tuple(1.0 / math.factorial(k) for k in range(2, 14))
 
 def tanh(b: ir.IRBuilder, x: Any) -> Any:
     """Emits tanh x for a <W x double>. Without fast-math flags: reassociation would undo the reduction."""
-    kind = x.type
-    bits = ir.VectorType(ir.IntType(64), kind.count)
-
-    def number(value: float) -> Any:
-        return ir.Constant(kind, [value] * kind.count)
-
-    def integer(value: int) -> Any:
-        return ir.Constant(bits, [value] * kind.count)
-
-    fused = vector_intrinsic(b.module, "fma", kind, 3)
-
-    def fma(p: Any, q: Any, r: Any) -> Any:
-        return b.call(fused, [p, q, r])
+    kind, lanes = x.type, _Lanes(b, x.type)
+    bits, number, integer, fma = lanes.bits, lanes.number, lanes.integer, lanes.fma
 
     # Compared as integers: a floating comparison with NaN would raise the invalid flag, which NumPy reports.
     pattern = b.bitcast(x, bits)

@@ -239,18 +239,10 @@ class _Conversion(Writer):
         body, welded = self.word(place, _BODY), b.icmp_signed("!=", self.word(place, _TURNED), integer(0))
         torque, force = self.torque, self.force
         with b.if_then(b.icmp_signed(">=", body, integer(0))), loop_over(b, self.states) as s:
-            point = None
-            for words, to in zip(self.vectors, (torque, force, None), strict=True):
-                step = b.mul(self.word(words, _STEP), b.add(self.first, s))
-                base = at(b, self.word(words, _ADDRESS, POINTER), step)
-                numbers = [
-                    b.load(at(b, base, b.mul(self.word(words, _STRIDE), integer(k))), typ=DOUBLE) for k in range(3)
-                ]
-                if to is None:
-                    point = numbers
-                else:
-                    for k, number in enumerate(numbers):
-                        self.put(to, k, number)
+            *given, point = (self.vector_of(words, s) for words in self.vectors)
+            for to, numbers in zip((torque, force), given, strict=True):
+                for k, number in enumerate(numbers):
+                    self.put(to, k, number)
             with b.if_then(turned):
                 with b.if_then(b.not_(of_world)):
                     self.turn(self.rotation(s, frame), torque)
@@ -263,10 +255,17 @@ class _Conversion(Writer):
                 self.turn(R, force)
                 self.turn(R, torque)
                 self.add_cross(torque, [self.number(p, k) for k in range(3)], force)
-            sum_ = self.word_at(self.bodies, b.add(b.mul(s, self.numbers_of_state), b.mul(body, integer(6))))
+            of_body = self.word_at(self.bodies, b.add(b.mul(s, self.numbers_of_state), b.mul(body, integer(6))))
             for k in range(3):
-                self.add(sum_, k, self.number(torque, k))
-                self.add(sum_, 3 + k, self.number(force, k))
+                self.add(of_body, k, self.number(torque, k))
+                self.add(of_body, 3 + k, self.number(force, k))
+
+    def vector_of(self, words: Any, state: Any) -> list[Any]:
+        """Returns the three numbers of a vector in a state."""
+        b = self.b
+        step = b.mul(self.word(words, _STEP), b.add(self.first, state))
+        base, stride = at(b, self.word(words, _ADDRESS, POINTER), step), self.word(words, _STRIDE)
+        return [b.load(at(b, base, b.mul(stride, integer(k))), typ=DOUBLE) for k in range(3)]
 
     def ask_poses(self) -> None:
         """Runs the kernel of the links' poses for the states."""

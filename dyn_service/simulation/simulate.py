@@ -73,8 +73,7 @@ _TELL_EVERY = 64
 """Evaluations of adaptive steps between calls of `progress`: there may be thousands between two times of the grid."""
 
 _MOST_STEPS, _MOST_NUMBERS = 1024, 1 << 16
-"""Steps computed at a time, and the numbers of their positions: progress and Ctrl-C wait for them, some
-milliseconds."""
+"""Steps computed at a time, and the numbers of their positions. Progress and Ctrl-C wait for them: milliseconds."""
 
 _Acting = tuple[Array, list[Wrench] | None]
 """Efforts and external wrenches."""
@@ -138,7 +137,10 @@ class _Run:
         several = self._several() if supported is None else None
         k = 0
         while k < task.last:
-            states = several(k, q, v) if k and several is not None else None
+            states = None
+            if k and several is not None:
+                states = several(k, q, v)
+                several = several if states is not None else None
             if states is not None:
                 watch.look_at(k + len(states[0]) - 1, *states)
                 first = -k % task.every or task.every
@@ -182,10 +184,10 @@ class _Run:
         return by_formula
 
     def _several(self) -> Callable[[int, Array, Array], tuple[Array, Array] | None] | None:
-        """Returns a function (k, q, v) -> the states from the given one, before step k, to that some steps later, or
-        None if the kernel cannot be called so.
+        """Returns a function from a step and the state before it to that state and those after the next steps.
 
-        None: each step is computed alone, because its loads depend on the state, or it takes long anyway.
+        The function returns None if the kernel cannot be called so. None instead of a function: each step is computed
+        alone, because its loads depend on the state, or because it takes long anyway.
         """
         robot, task = self.robot, self.task
         lead, size = task.q.shape[:-1], max(task.q.size, task.v.size)

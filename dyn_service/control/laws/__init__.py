@@ -1,9 +1,7 @@
-"""Control laws, one per file.
+"""The control laws.
 
-- `computed_torque.py`: inverse dynamics with linear error feedback
-- `computed_torque.py`: floats, with damping
-- `joint_impedance.py`: springs and dampers at the joints
-- `joint_impedance.py`: a spring at a point of a link
+- `computed_torque.py`: inverse dynamics with linear error feedback; gravity compensation with damping
+- `joint_impedance.py`: springs and dampers at the joints, or at a point of a link (Cartesian impedance)
 - `admittance.py`: external torques move the reference
 - `collision_stop.py`: reacts to external torques above a threshold
 - `momentum_observer.py`: estimates external torques from the momenta

@@ -37,7 +37,7 @@ import msgspec
 import zmq
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
-from dyn_service.graph.middleware import node, telemetry, topics
+from dyn_service.graph.middleware import telemetry, topics
 from dyn_service.graph.middleware.dyn_service_srvs import (
     ChangeStateRequest,
     DescribeParametersRequest,
@@ -319,7 +319,7 @@ class Node(HostProcess, Generic[P]):
         self.diagnosed = False
         self.answers_at: tuple[str, ...] = ()
         self.managed = type(self) is not Node
-        self.state = node.UNCONFIGURED
+        self.state = UNCONFIGURED
         self.graph = Graph(runtime_dir)
         self._check: Callable[[P, P], None] = lambda before, after: None
         self._executor = Executor(self.graph)
@@ -379,7 +379,7 @@ class Node(HostProcess, Generic[P]):
         where = topics.socket_file(f"{full}@{self.name[1:]}.{self._token}", self.runtime_dir)
         end = End(full, ros_type(kind), where)
         made = Publisher(self.context, kind, end, queue=queue, latched=latched, written=written, binds=binds)
-        made.muted = self.managed and self.state != node.ACTIVE
+        made.muted = self.managed and self.state != ACTIVE
         self._executor.publishers.append(made)
         self._changed()
         return made
@@ -528,15 +528,15 @@ class Node(HostProcess, Generic[P]):
         """
         if not self.managed:
             raise FailedPreconditionError(f"node {self.name!r} has no lifecycle: it is active as long as it runs")
-        node.checked(transition, self.state, self.name)
+        checked(transition, self.state, self.name)
         if transition != "shutdown":
             self._step(transition)
             return
-        if self.state == node.ACTIVE:
+        if self.state == ACTIVE:
             self._step("deactivate")
-        if self.state == node.INACTIVE:
+        if self.state == INACTIVE:
             self._step("cleanup")
-        self._enter(node.FINALIZED)
+        self._enter(FINALIZED)
         self.stop.request()
 
     def run(self, *, autostart: bool = True) -> None:
@@ -553,7 +553,7 @@ class Node(HostProcess, Generic[P]):
             self.telemetry.ready()
             self.spin()
         finally:
-            if self.state != node.FINALIZED:
+            if self.state != FINALIZED:
                 self.change_state("shutdown")
 
     def begin(self) -> None:
@@ -561,7 +561,7 @@ class Node(HostProcess, Generic[P]):
         self.apply_realtime()
         if not self.managed:
             self._diagnose()
-            self._enter(node.ACTIVE)
+            self._enter(ACTIVE)
 
     def close(self) -> None:
         """Closes topics and services, and removes the node from the graph."""
@@ -602,7 +602,7 @@ class Node(HostProcess, Generic[P]):
             self._diagnose()
         elif transition == "cleanup":
             self._let_go()
-        self._enter(node.TRANSITIONS[transition].after)
+        self._enter(TRANSITIONS[transition].after)
 
     def _diagnose(self) -> None:
         """Starts publishing diagnostics."""
@@ -620,7 +620,7 @@ class Node(HostProcess, Generic[P]):
 
     def _enter(self, state: str) -> None:
         self.state = state
-        active = state == node.ACTIVE
+        active = state == ACTIVE
         for publisher in self._executor.publishers:
             publisher.muted = self.managed and not active
         self._executor.active = active

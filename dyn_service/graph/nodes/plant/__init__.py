@@ -1,8 +1,7 @@
 """The plant node: a simulated or real robot that accepts commands and publishes its state.
 
 - `node.py`: the node's declaration and start
-- `factory.py`: its parameters, and the safety settings and first position made from them
-- `factory.py`: makes the plant: drives, driver, engine, motors, sensors
+- `factory.py`: its parameters, and the plant made from them: drives, driver, engine, motors, sensors, safety settings
 - `loop.py`: its loop, paced or in lockstep; its topics: states, clock, commands and sensor readings
 - `services.py`: set_state, reset, push, set_payload, step
 - `srvs.py`: their requests and responses
