@@ -3,8 +3,8 @@
 Each method of `RobotQueries` and `GaitQueries` is one row: its parameters are the inputs (shape, unit, frame in the
 annotation) and the options, its return annotation names the outputs, its docstring describes the result. `@query` adds
 the source equation and the functions under `dynamics/` that implement it; `@computation` adds the function of a long
-computation. The body passes its arguments on: a `Robot` computes the answer, a remote robot requests it. The server's
-dispatch, `dyn call`, the reference page, the awaited methods and many tests are derived from these rows.
+computation. Both write the body: it passes the arguments to a `Robot`, which computes the answer, or to a remote robot,
+which requests it. The server's dispatch, `dyn call`, the reference page and many tests are derived from these rows.
 
 Shapes are core shapes: every input may have further leading axes, which broadcast as in NumPy. The symbols are those of
 `api.description.Sizes`, and n (segments), K (times), nf, np (free and prescribed joints). The result of a query without
@@ -240,7 +240,6 @@ class RobotQueries(Described, ABC):
         `passive_forces` and `dyn_service.dynamics.passive`. With `passive=False`, as in every query with this option,
         passive forces and armature are zero.
         """
-        return self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, overlay, passive))
 
     @query(
         equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
@@ -268,12 +267,10 @@ class RobotQueries(Described, ABC):
         `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a). For robots with mimic
         joints both are (19a).
         """
-        return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, overlay, passive))
 
     @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix", passive=("armature",))
     def mass_matrix(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
-        return self._ask("mass_matrix", (q,), (overlay, passive))
 
     @query(
         equation="Newton-Euler (17), (18b), without external wrenches",
@@ -284,7 +281,6 @@ class RobotQueries(Described, ABC):
         self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> ForcesResult:
         """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q) + p(q, v)."""
-        return self._ask("bias_forces", (q, v), (gravity, overlay, passive))
 
     @query(
         equation="Newton-Euler (18b) at rest, without external wrenches",
@@ -295,7 +291,6 @@ class RobotQueries(Described, ABC):
         self, q: Position, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> ForcesResult:
         """Joint efforts that hold the robot at rest at `q`: g(q) and the forces of the joints' springs."""
-        return self._ask("gravity_forces", (q,), (gravity, overlay, passive))
 
     @query(
         equation="Newton-Euler (15), (18a), (20)",
@@ -323,7 +318,6 @@ class RobotQueries(Described, ABC):
         of the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world". `actuation` excludes
         the part of the efforts that accelerates the armature and overcomes damping, friction and springs.
         """
-        return self._ask("constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, overlay, passive))
 
     @query(
         equation="Newton-Euler (13), about the sensor's origin and in its axes",
@@ -350,7 +344,6 @@ class RobotQueries(Described, ABC):
         The sensor is at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It measures the weight
         and inertia of the child link and all links outward of it, and the wrenches on them.
         """
-        return self._ask("force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches, overlay))
 
     @query(
         equation="Newton-Euler (4)-(7), of the sensor's origin, less gravity",
@@ -373,7 +366,6 @@ class RobotQueries(Described, ABC):
 
         The unit is at `xyz`, `rpy` in the link's frame. Its accelerometer measures the acceleration minus gravity.
         """
-        return self._ask("imu", (q, v, a), (links, xyz, rpy, gravity))
 
     @query(equation="Newton-Euler (20)", kernel="constraint.bases", control=False)
     def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
@@ -381,7 +373,6 @@ class RobotQueries(Described, ABC):
 
         `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones.
         """
-        return self._ask("constraint_bases", (), (joints,))
 
     @query(
         equation="Newton-Euler (18) with q-ddot = a_ref + kd (v_ref - v) + kp (q_ref - q)",
@@ -407,7 +398,6 @@ class RobotQueries(Described, ABC):
 
         The error of a continuous joint is the shorter way round, from -pi to pi.
         """
-        return self._ask("computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, overlay, passive))
 
     @query(
         equation="forward kinematics: R_WL and p_WL from parent to child",
@@ -416,7 +406,6 @@ class RobotQueries(Described, ABC):
     )
     def link_poses(self, q: Position) -> LinkPoses:
         """Orientation and position of every link in the world."""
-        return self._ask("link_poses", (q,))
 
     @query(
         equation="Newton-Euler (4)-(8) and J = Psi_D G of one link, at a point",
@@ -442,7 +431,6 @@ class RobotQueries(Described, ABC):
 
         Link and point are inputs: one kernel serves all of them, and leading axes select several in one call.
         """
-        return self._ask("point_motion", (q, v, link), (point, frame, overlay))
 
     @query(
         equation="Newton-Euler (19b): Omega_i = beta_i Omega_ip beta_i^T + G_i R_i^-1 G_i^T",
@@ -472,7 +460,6 @@ class RobotQueries(Described, ABC):
         If the link cannot move in all of `directions`, as the hand of a planar arm, `inertia` is NaN; a server answers
         FAILED_PRECONDITION.
         """
-        return self._ask("operational_space", (q, link), (point, directions, frame, overlay, passive))
 
     @query(
         equation="Newton-Euler (4)-(8), (13), (15)", kernel="newton_euler.link_motion", bodies="links", control=False
@@ -492,7 +479,6 @@ class RobotQueries(Described, ABC):
 
         `frame` are the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
         """
-        return self._ask("link_motion", (q, v, a), (frame, gravity, wrenches, overlay))
 
     @query(
         equation="Newton-Euler (19b)",
@@ -509,7 +495,6 @@ class RobotQueries(Described, ABC):
         A body is a joint's link with all links fixed to it, as in `topology`, `newton_euler_blocks` and
         `influence_operators`. Robots with mimic joints have no such factors.
         """
-        return self._ask("branch_inertias", (q,), (overlay, passive))
 
     @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="topology.topology", control=False)
     def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
@@ -518,7 +503,6 @@ class RobotQueries(Described, ABC):
         `bodies`: "moving" is one body per movable joint, with all links fixed to it, as in the document; "links" is one
         body per URDF link.
         """
-        return self._ask("topology", (), (bodies,))
 
     @query(
         equation="Newton-Euler Def. 1, (P3); D of (4), beta of (19b)",
@@ -544,7 +528,6 @@ class RobotQueries(Described, ABC):
         is free to move, (19b), for robots without mimic joints. `frame` are the axes: "body" (each body's own: a block
         maps its column's axes to its row's) or "world".
         """
-        return self._ask("influence_operators", (q,), (operator, frame, overlay, passive))
 
     @query(
         equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar, Y, F-bar",
@@ -566,7 +549,6 @@ class RobotQueries(Described, ABC):
 
         F-bar is the sum of the weight and the wrenches on a body at its centre of mass, with Y = S.
         """
-        return self._ask("newton_euler_blocks", (q, v), (frame, gravity, wrenches, overlay))
 
     @query(
         equation="Newton-Euler (18c) by 'Computing System Mass Matrix', steps 1 to 3",
@@ -579,7 +561,6 @@ class RobotQueries(Described, ABC):
         self, q: Position, *, frame: Axes = "body", overlay: Altered = None, passive: Passive = True
     ) -> MassMatrixSteps:
         """The mass matrix with its intermediate results: J = Psi_D G, Q = M J, then J^T Q."""
-        return self._ask("mass_matrix_steps", (q,), (frame, overlay, passive))
 
     @query(
         equation="Newton-Euler, 'spring or damper in f': p(q, v), see `dyn_service.dynamics.passive`",
@@ -588,14 +569,12 @@ class RobotQueries(Described, ABC):
     )
     def passive_forces(self, q: Position, v: Velocity, *, overlay: Altered = None) -> PassiveForces:
         """Passive joint forces part by part, as efforts that actuators must add, with their energy and power."""
-        return self._ask("passive_forces", (q, v), (overlay,))
 
     @query(
         equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False, passive=("armature",)
     )
     def momentum(self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
-        return self._ask("momentum", (q, v), (overlay, passive))
 
     @query(
         equation="Hamilton (10), (P.5b); with method='mass_matrix' (P.5a)",
@@ -621,7 +600,6 @@ class RobotQueries(Described, ABC):
 
         For robots with mimic joints both are (P.5a).
         """
-        return self._ask("velocity_from_momentum", (q, p), (method, overlay, passive))
 
     @query(
         equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)",
@@ -642,14 +620,12 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
-        return self._ask("momentum_rate", (q, p, tau), (gravity, wrenches, overlay, passive))
 
     @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
     def system_momentum(
         self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
     ) -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all links outward of it."""
-        return self._ask("system_momentum", (q, v), (frame, overlay))
 
     @query(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", bodies="links", control=False)
     def system_momentum_rate(
@@ -664,7 +640,6 @@ class RobotQueries(Described, ABC):
         overlay: Altered = None,
     ) -> SystemMomentumRate:
         """Rates of every branch's momentum and centre of mass, and the loads that cause them."""
-        return self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches, overlay))
 
     @query(
         equation="Hamilton (4), (6), (7)",
@@ -677,7 +652,6 @@ class RobotQueries(Described, ABC):
         self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> Energy:
         """Kinetic and potential energy, their sum, and the Lagrangian."""
-        return self._ask("energy", (q, v), (gravity, overlay, passive))
 
     @query(
         equation="Hamilton (3), (11)",
@@ -691,7 +665,6 @@ class RobotQueries(Described, ABC):
         self, q: Position, p: Momentum, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
     ) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
-        return self._ask("hamiltonian", (q, p), (gravity, overlay, passive))
 
     @query(
         equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
@@ -712,17 +685,14 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
     ) -> EquationTerms:
         """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
-        return self._ask("equation_terms", (q, v, tau), (gravity, wrenches, overlay, passive))
 
     @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", bodies="links", control=False)
     def jacobians(self, q: Position, *, overlay: Altered = None) -> Jacobians:
         """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
-        return self._ask("jacobians", (q,), (overlay,))
 
     @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", bodies="links", control=False)
     def bias_accelerations(self, q: Position, v: Velocity, *, overlay: Altered = None) -> BiasAccelerations:
         """Accelerations of every link at zero joint accelerations, in link axes."""
-        return self._ask("bias_accelerations", (q, v), (overlay,))
 
     @query(
         equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; v-dot_cm, F, N; f, eta inward",
@@ -743,7 +713,6 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
     ) -> BodyRecursion:
         """Inverse dynamics in body frames with its intermediate results, link by link."""
-        return self._ask("body_recursion", (q, v, a), (gravity, wrenches, overlay, passive))
 
     @query(
         equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
@@ -766,7 +735,6 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` is that of `velocity_from_momentum`."""
-        return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, overlay, passive))
 
     @query(
         equation="d/dt of Hamilton (P.4), by differentiation",
@@ -778,7 +746,6 @@ class RobotQueries(Described, ABC):
         self, q: Position, v: Velocity, a: Acceleration, *, overlay: Altered = None, passive: Passive = True
     ) -> MomentumRateResult:
         """d/dt (M(q) v) along the motion: M a + M-dot v."""
-        return self._ask("momentum_derivative", (q, v, a), (overlay, passive))
 
     @query(
         equation="q-dot = N(q) v, integrated: each joint's exponential map",
@@ -787,7 +754,6 @@ class RobotQueries(Described, ABC):
     )
     def integrate(self, q: Position, v: Velocity, dt: Step) -> PositionResult:
         """The position after moving for `dt` with constant joint velocities: q + dt v for joints with nq = nv."""
-        return self._ask("integrate", (q, v, dt))
 
     @query(equation="the inverse of `integrate`", kernel="kinematics.difference", control=False)
     def difference(self, q: Position, q_to: Position) -> VelocityResult:
@@ -796,14 +762,12 @@ class RobotQueries(Described, ABC):
         Angles of joints with one degree of freedom are subtracted, including whole turns; joints with several rotate
         the shorter way.
         """
-        return self._ask("difference", (q, q_to))
 
     @query(equation="each body in its joint's frame", kernel="configurations.neutral", control=False)
     def neutral(self) -> PositionResult:
         """The position at which every body frame coincides with its joint frame: zeros, and quaternions (0, 0, 0,
         1).
         """
-        return self._ask("neutral", ())
 
     @query(equation="uniform over the range of each joint", kernel="configurations.random_configuration", control=False)
     def random_configuration(self, *, seed: int = 0) -> PositionResult:
@@ -811,7 +775,6 @@ class RobotQueries(Described, ABC):
 
         Joints without limits: angles within pi rad, lengths within 1 m of zero, any rotation.
         """
-        return self._ask("random_configuration", (), (seed,))
 
     @query(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2",
@@ -838,7 +801,6 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
     ) -> State:
         """The state one step later. Efforts are held through the step, wrenches in the axes of their links."""
-        return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, overlay, passive))
 
     @computation(
         equation="fourteen formulations of the documents, see `dyn_service.formulations.verification`",
@@ -876,7 +838,6 @@ class RobotQueries(Described, ABC):
         `dyn_service.formulations.verification` lists the names and what each compares. Rounding errors are 1e-16 to
         1e-12.
         """
-        return self._compute("verify", q=q, v=v, a=a, gravity=gravity, overlay=overlay, passive=passive)
 
     @computation(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2; Hamilton (1), (2) where momenta are integrated",
@@ -974,31 +935,6 @@ class RobotQueries(Described, ABC):
             InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
             NotFoundError: The link of a wrench or of the payload does not exist.
         """
-        return self._compute(
-            "simulate",
-            q0=q0,
-            v0=v0,
-            tau=tau,
-            dt=dt,
-            steps=steps,
-            method=method,
-            integrator=integrator,
-            gravity=gravity,
-            wrenches=wrenches,
-            payload=payload,
-            every=every,
-            p0=p0,
-            first_step=first_step,
-            contacts=contacts,
-            position_limits=position_limits,
-            effort_limits=effort_limits,
-            velocity_limits=velocity_limits,
-            stop_time=stop_time,
-            stop_damping=stop_damping,
-            overlay=overlay,
-            passive=passive,
-            progress=progress,
-        )
 
     @computation(
         equation="a = M^-1 (tau - b + J^T f), J a = -J-dot v: Featherstone 2008, 11.4; "
@@ -1025,18 +961,6 @@ class RobotQueries(Described, ABC):
         All of `contacts` are held, if necessary by pulling, and do not slide; `rigid`, `friction` and the following
         fields are ignored. The caller selects the active contacts.
         """
-        return self._compute(
-            "contact_dynamics",
-            q=q,
-            v=v,
-            tau=tau,
-            contacts=contacts,
-            settle=settle,
-            gravity=gravity,
-            wrenches=wrenches,
-            overlay=overlay,
-            passive=passive,
-        )
 
     @computation(
         equation="Multi Body Dynamics, 5.2, 5.6",
@@ -1095,23 +1019,6 @@ class RobotQueries(Described, ABC):
             FailedPreconditionError: The accelerations are no longer finite (names step and time), or the mass matrix of
                 the free joints is singular.
         """
-        return self._compute(
-            "simulate_rheonomic",
-            prescribed=prescribed,
-            q0=q0,
-            v0=v0,
-            tau=tau,
-            dt=dt,
-            steps=steps,
-            t0=t0,
-            first_step=first_step,
-            every=every,
-            gravity=gravity,
-            wrenches=wrenches,
-            overlay=overlay,
-            passive=passive,
-            progress=progress,
-        )
 
     @computation(
         equation="U (M a + h) = U J^T f, tau = M a + h - J^T f; see `dyn_service.simulation.contact.ground_reactions`",
@@ -1141,19 +1048,6 @@ class RobotQueries(Described, ABC):
         `indeterminate` describe the set. If no f does, the result has the least `residual`, and `supported` is 0. Rigid
         contacts have no cone. Active friction cones need the extra `contacts`.
         """
-        return self._compute(
-            "ground_reactions",
-            q=q,
-            v=v,
-            a=a,
-            contacts=contacts,
-            least=least,
-            undriven=undriven,
-            gravity=gravity,
-            wrenches=wrenches,
-            overlay=overlay,
-            passive=passive,
-        )
 
 
 class GaitQueries(ABC):
@@ -1189,24 +1083,6 @@ class GaitQueries(ABC):
         method: Literal["recursion", "matrix"] = "recursion",
     ) -> SegmentLoads:
         """Forces and moments at the joints of a chain of n measured segments, from the ground up."""
-        return self._compute(
-            "segment_inverse_dynamics",
-            mass=mass,
-            inertia=inertia,
-            rotation=rotation,
-            acceleration=acceleration,
-            omega=omega,
-            omega_dot=omega_dot,
-            proximal=proximal,
-            distal=distal,
-            ground_force=ground_force,
-            ground_moment=ground_moment,
-            external_force=external_force,
-            external_moment=external_moment,
-            external_point=external_point,
-            gravity=gravity,
-            method=method,
-        )
 
     @computation(
         equation="Matrix Formalism, 3-D gait: M q-ddot = C + G + Q + E, Q = A [F_1; M_1; F_2; ..]",
@@ -1233,20 +1109,3 @@ class GaitQueries(ABC):
         gravity: SegmentGravity = (0.0, -9.81, 0.0),
     ) -> SegmentMatrices:
         """The matrices of the same equations, and their solution A^-1 Q."""
-        return self._compute(
-            "segment_matrices",
-            mass=mass,
-            inertia=inertia,
-            rotation=rotation,
-            acceleration=acceleration,
-            omega=omega,
-            omega_dot=omega_dot,
-            proximal=proximal,
-            distal=distal,
-            ground_force=ground_force,
-            ground_moment=ground_moment,
-            external_force=external_force,
-            external_moment=external_moment,
-            external_point=external_point,
-            gravity=gravity,
-        )

@@ -10,7 +10,7 @@ sent. The return annotation is the output, or a class with a field for each outp
 rows of the others, see `Names`.
 
 `query` declares rows computed by kernels, state by state. `computation` declares long computations, whose answers come
-over a socket in parts.
+over a socket in parts. Both write the method's body: a call of `_ask` or `_compute` with the row's name and arguments.
 """
 
 from __future__ import annotations
@@ -484,7 +484,8 @@ def query(
         )
         _check(made)
         _QUERIES[made.name] = made
-        return method
+        given, others = (f"({''.join(f'{name}, ' for name in names)})" for names in (made.required, made.others))
+        return _with_body(method, f"self._ask({made.name!r}, {given}, {others})")
 
     return declare
 
@@ -567,9 +568,22 @@ def computation(
             asks=asks,
             cost=cost,
         )
-        return method
+        arguments = ", ".join(f"{name}={name}" for name in row["parameters"])
+        return _with_body(method, f"self._compute({method.__name__!r}, {arguments})")
 
     return declare
+
+
+def _with_body(method: _F, expression: str) -> _F:
+    """Returns the method with a body that returns the expression of its parameters; signature and docstring stay."""
+    code = method.__code__
+    positional, keywords = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
+    parameters = ", ".join((*positional, *(("*", *keywords) if keywords else ())))
+    body = eval(f"lambda {parameters}: {expression}").__code__
+    method.__code__ = body.replace(
+        co_name=code.co_name, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+    )
+    return method
 
 
 def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import inspect
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries
 from dyn_service.api.results import ConstraintForces, Energy, SegmentLoads, Trajectory
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
-from tools import awaited
 
 
 class Recorded:
@@ -64,11 +62,6 @@ def test_each_method_asks_its_own_row(row: Query | Computation, is_async: bool) 
     asked = asyncio.run(method(**required)) if is_async else method(**required)
     if isinstance(row, Query):
         assert tuple(asked.arguments.get(n) for n in row.parameters if n not in required) == row.defaults
-
-
-def test_awaited_methods_are_written_from_the_table() -> None:
-    written = ast.dump(ast.parse(awaited.PATH.read_text(encoding="utf-8")))
-    assert ast.dump(ast.parse(awaited.render())) == written, "python -m tools.awaited brings it up to date"
 
 
 @pytest.mark.parametrize("row", COMPUTATIONS.values(), ids=lambda row: row.name)

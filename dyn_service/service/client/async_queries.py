@@ -1,22 +1,71 @@
-"""The methods of `api/queries.py` for asyncio: the same functions with coroutines `_ask` and `_compute`.
-
-Editors and type checkers read their signatures in `async_queries.pyi`, which `python -m tools.awaited` writes.
-"""
+"""The methods of `api/queries.py` for asyncio: the same functions, which call `_ask` and `_compute`, here coroutines."""
 
 from abc import ABC
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from dyn_service.api.description import Described
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, RobotQueries
+from dyn_service.api.queries import GaitQueries, RobotQueries
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Returns the method itself, which returns a coroutine where the method that it calls does."""
+    return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", method)
 
 
 class AsyncRobotQueries(Described, ABC):
     """As `RobotQueries`, each method to be awaited."""
 
+    inverse_dynamics = awaited(RobotQueries.inverse_dynamics)
+    forward_dynamics = awaited(RobotQueries.forward_dynamics)
+    mass_matrix = awaited(RobotQueries.mass_matrix)
+    bias_forces = awaited(RobotQueries.bias_forces)
+    gravity_forces = awaited(RobotQueries.gravity_forces)
+    constraint_forces = awaited(RobotQueries.constraint_forces)
+    force_torque = awaited(RobotQueries.force_torque)
+    imu = awaited(RobotQueries.imu)
+    constraint_bases = awaited(RobotQueries.constraint_bases)
+    computed_torque = awaited(RobotQueries.computed_torque)
+    link_poses = awaited(RobotQueries.link_poses)
+    point_motion = awaited(RobotQueries.point_motion)
+    operational_space = awaited(RobotQueries.operational_space)
+    link_motion = awaited(RobotQueries.link_motion)
+    branch_inertias = awaited(RobotQueries.branch_inertias)
+    topology = awaited(RobotQueries.topology)
+    influence_operators = awaited(RobotQueries.influence_operators)
+    newton_euler_blocks = awaited(RobotQueries.newton_euler_blocks)
+    mass_matrix_steps = awaited(RobotQueries.mass_matrix_steps)
+    passive_forces = awaited(RobotQueries.passive_forces)
+    momentum = awaited(RobotQueries.momentum)
+    velocity_from_momentum = awaited(RobotQueries.velocity_from_momentum)
+    momentum_rate = awaited(RobotQueries.momentum_rate)
+    system_momentum = awaited(RobotQueries.system_momentum)
+    system_momentum_rate = awaited(RobotQueries.system_momentum_rate)
+    energy = awaited(RobotQueries.energy)
+    hamiltonian = awaited(RobotQueries.hamiltonian)
+    equation_terms = awaited(RobotQueries.equation_terms)
+    jacobians = awaited(RobotQueries.jacobians)
+    bias_accelerations = awaited(RobotQueries.bias_accelerations)
+    body_recursion = awaited(RobotQueries.body_recursion)
+    hamiltonian_flow = awaited(RobotQueries.hamiltonian_flow)
+    momentum_derivative = awaited(RobotQueries.momentum_derivative)
+    integrate = awaited(RobotQueries.integrate)
+    difference = awaited(RobotQueries.difference)
+    neutral = awaited(RobotQueries.neutral)
+    random_configuration = awaited(RobotQueries.random_configuration)
+    step = awaited(RobotQueries.step)
+    verify = awaited(RobotQueries.verify)
+    simulate = awaited(RobotQueries.simulate)
+    contact_dynamics = awaited(RobotQueries.contact_dynamics)
+    simulate_rheonomic = awaited(RobotQueries.simulate_rheonomic)
+    ground_reactions = awaited(RobotQueries.ground_reactions)
+
 
 class AsyncGaitQueries:
     """As `GaitQueries`, each method to be awaited."""
 
-
-for _awaited, _plain in ((AsyncRobotQueries, RobotQueries), (AsyncGaitQueries, GaitQueries)):
-    for _name in (QUERIES.keys() | COMPUTATIONS.keys()) & vars(_plain).keys():
-        setattr(_awaited, _name, vars(_plain)[_name])
+    segment_inverse_dynamics = awaited(GaitQueries.segment_inverse_dynamics)
+    segment_matrices = awaited(GaitQueries.segment_matrices)
