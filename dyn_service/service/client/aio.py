@@ -20,51 +20,24 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Overlay
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.model.description import RootType
 from dyn_service.service.client import core
-from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
-from dyn_service.service.client.channels import AsyncChannel, Context, open_async_channel
-from dyn_service.service.client.connection import LEAST_S, Connection, check_timeout
+from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
+from dyn_service.service.client.channels import AsyncChannel
+from dyn_service.service.client.connection import LEAST_S, Connection, check_seconds
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, read_head
-from dyn_service.service.client.retries import LOOK_S, Cause, OnWait, RetryState, Step, TimeoutExtension
-from dyn_service.service.protocol.keys import KeySource
-from dyn_service.service.protocol.limits import (
-    DEFAULT_COMPILE_WAIT_S,
-    DEFAULT_RETRIES,
-    DEFAULT_RETRY_AFTER_S,
-    DEFAULT_TIMEOUT_S,
-)
+from dyn_service.service.client.retries import LOOK_S, Cause, RetryState, Step, TimeoutExtension
+from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.messages import Notice, ReplyHead
 
 
 class AsyncClient(Connection, AsyncGaitQueries):
-    """A connection to one server. It belongs to the event loop in which it is first used.
+    """A connection to one server, with the arguments of `Client`. It belongs to the event loop of its first use."""
 
-    Args:
-        endpoint: The server's endpoint: `tcp://host:port`, `ipc:///path` or `inproc://name`.
-        timeout_s: The time limit of each call; robots may have their own.
-        compile_wait_s: How much longer a call waits while the server reports that it compiles; 0: no longer.
-        on_wait: Called about once a second with what the server compiles; None: the call logs one warning.
-        retries: Maximum number of retries of a query within its time limit; 0: none.
-        retry_after_s: Time without a reply before the first retry, s; later pauses are longer and random.
-        context: The ZeroMQ context; None: the process's default.
-        keys: The client's key file or its contents, for a server with keys; None: the server has no keys.
-        server_key: The server's public key; None: it is in the key file.
-    """
+    list_robots = awaited(Client.list_robots)
+    unload_robot = awaited(Client.unload_robot)
+    health = awaited(Client.health)
+    stats = awaited(Client.stats)
 
-    def __init__(
-        self,
-        endpoint: str,
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        compile_wait_s: float = DEFAULT_COMPILE_WAIT_S,
-        on_wait: OnWait | None = None,
-        retries: int = DEFAULT_RETRIES,
-        retry_after_s: float = DEFAULT_RETRY_AFTER_S,
-        context: Context | None = None,
-        keys: KeySource | None = None,
-        server_key: str | None = None,
-    ) -> None:
-        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s, keys, server_key)
-        self._given_context = context
+    def _start(self) -> None:
         self._channel: AsyncChannel | None = None
         self._reader: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -96,24 +69,9 @@ class AsyncClient(Connection, AsyncGaitQueries):
     async def robot(
         self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None
     ) -> AsyncRemoteRobot:
-        """Returns a robot on the server, with the methods of `Robot`, awaited.
-
-        Args:
-            name: The robot's name on the server.
-            timeout_s: The time limit of its calls; None: the client's.
-            names: All movable joints, in the order of the entries of q, v, tau in arguments and results; None: the
-                server's order. A joint with several entries keeps their order.
-
-        Raises:
-            NotFoundError: The server has no robot of that name, or the robot has no joint of one of the names.
-            InvalidArgumentError: A joint is named twice or missing.
-        """
+        """As `Client.robot`."""
         description = await self.run(core.describe_robot(name))
         return AsyncRemoteRobot(self, description, timeout_s=timeout_s, names=names)
-
-    async def list_robots(self) -> list[str]:
-        """Returns the names of the robots on the server."""
-        return await self.run(core.list_robots())
 
     async def load_robot(
         self,
@@ -123,19 +81,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         mimic: bool = True,
         timeout_s: float | None = None,
     ) -> AsyncRemoteRobot:
-        """Loads a robot into the server.
-
-        Args:
-            urdf: The text of a robot file (URDF, MJCF, SDFormat), or the path of a local file. Xacro files are expanded
-                in this process.
-            root: How the root link moves in the world: "fixed", "planar" or "floating".
-            mimic: Whether mimic joints follow others; False: each joint is independent.
-            timeout_s: The time limit of this call; None: the client's.
-
-        Raises:
-            PermissionDeniedError: The client may not load robots.
-            UrdfError: The file is invalid.
-        """
+        """As `Client.load_robot`."""
         return AsyncRemoteRobot(self, await self.run(core.load_robot(urdf, root, mimic), timeout_s))
 
     async def overlay_robot(
@@ -147,49 +93,12 @@ class AsyncClient(Connection, AsyncGaitQueries):
         expires_s: float | None = None,
         timeout_s: float | None = None,
     ) -> AsyncRemoteRobot:
-        """Adds a copy of one of the server's robots with an overlay, for example for a session.
-
-        Args:
-            robot: The name of the existing robot.
-            overlay: The changed numbers, without leading axes.
-            name: The name of the copy.
-            expires_s: Time without use after which the copy is unloaded, s; None: never.
-            timeout_s: The time limit of this call; None: the client's.
-
-        Raises:
-            NotFoundError: The server has no robot of that name, or the robot has no such link or joint.
-            InvalidArgumentError: A number is invalid or contradicts another one; `path` names it.
-            FailedPreconditionError: A different robot has that name.
-            PermissionDeniedError: The client may not load robots.
-            ResourceExhaustedError: The server has too many robots.
-        """
+        """As `Client.overlay_robot`."""
         found = await self.run(core.overlay_robot(robot, overlay, name, expires_s), timeout_s)
         return AsyncRemoteRobot(self, found)
 
-    async def unload_robot(self, name: str) -> None:
-        """Removes a robot from the server.
-
-        Raises:
-            NotFoundError: The server has no robot of that name.
-            PermissionDeniedError: The client may not unload robots.
-        """
-        await self.run(core.unload_robot(name))
-
-    async def health(self) -> dict[str, Any]:
-        """Returns the server's status, version and uptime."""
-        return await self.run(core.plain("health"))
-
-    async def stats(self) -> dict[str, Any]:
-        """Returns the server's statistics since its start: requests, errors, durations."""
-        return await self.run(core.plain("stats"))
-
     async def run(self, flow: Flow[T], timeout_s: float | None = None) -> T:
-        """Sends the requests of a flow in order; returns its result.
-
-        Args:
-            flow: See `client.core`.
-            timeout_s: The time limit of all requests together; None: the client's.
-        """
+        """As `Client.run`."""
         if timeout_s is None:
             timeout_s = self._timeout_s
         begun = asyncio.get_running_loop().time()
@@ -207,16 +116,9 @@ class AsyncClient(Connection, AsyncGaitQueries):
     async def ask(
         self, request: Ask, timeout_s: float | None = None, extension: TimeoutExtension | None = None
     ) -> ReplyHead:
-        """Sends one request and waits for its reply, which may carry an error.
-
-        Args:
-            request: The request.
-            timeout_s: The time limit; None: the client's.
-            extension: The timeout extension of the call that contains this request; None: it is the only request.
+        """As `Client.ask`.
 
         Raises:
-            DeadlineExceededError: There was no reply in time.
-            UnavailableError: There is no server.
             FailedPreconditionError: The client is closed, or belongs to another event loop.
         """
         if self._closed:
@@ -280,12 +182,12 @@ class AsyncClient(Connection, AsyncGaitQueries):
     async def _reaching(self) -> AsyncChannel:
         """Returns the channel; it is reopened if it cannot find a new server by itself and no call is waiting."""
         channel = self._channel
-        if channel is not None and channel.remains and not self._pending and not await channel.reaches():
+        if channel is not None and channel.is_inproc and not self._pending and not await channel.reaches():
             await self._disconnect()
         return self._channel or self._connect()
 
     def _connect(self) -> AsyncChannel:
-        self._channel = open_async_channel(self._endpoint, self._given_context, self._keys)
+        self._channel = AsyncChannel(self._endpoint, self._context, self._keys)
         self._loop = asyncio.get_running_loop()
         self._reader = self._loop.create_task(self._read(self._channel))
         return self._channel
@@ -417,7 +319,7 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
     ) -> None:
         super().__init__(description, names)
         self._client = client
-        self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
+        self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
 
     @property
     def client(self) -> AsyncClient:

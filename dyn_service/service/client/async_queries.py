@@ -1,4 +1,4 @@
-"""The methods of `api/queries.py` for asyncio: the same functions, which call `_ask` and `_compute`, here coroutines."""
+"""The methods of `api/queries.py` for asyncio: the same functions, whose `_ask` and `_compute` are coroutines here."""
 
 from abc import ABC
 from collections.abc import Callable, Coroutine

@@ -1,6 +1,6 @@
-"""Channels: the transports of clients, which send and receive whole messages. The scheme of an endpoint selects one.
+"""Channels: the transports of clients, which send and receive whole messages.
 
-    channel = open_channel("tcp://127.0.0.1:5755", context)
+    channel = Channel("tcp://127.0.0.1:5755", context)
     channel.send(request)                       # does not block; False: no server is connected
     channel.reaches(timeout_s)                  # waits until a server is connected
     reply = channel.receive(timeout_s)          # None: no message in time
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import ceil
 from time import monotonic
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -36,6 +36,9 @@ from dyn_service.service.protocol.sockets import (
     plain_send,
     tells_owner,
 )
+
+if TYPE_CHECKING:
+    import zmq.asyncio
 
 _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
@@ -82,52 +85,7 @@ def forks() -> int:
     return _forks
 
 
-class Channel(Protocol):
-    """A transport for blocking calls."""
-
-    def send(self, payload: bytes) -> bool:
-        """Sends a message without blocking. False: no server is connected, and the message is dropped."""
-
-    def receive(self, timeout_s: float) -> bytes | None:
-        """Returns the next message; None if no message arrives in time.
-
-        Raises:
-            PermissionDeniedError: The server at an ipc endpoint runs as a user other than this process's user and root.
-        """
-
-    def reaches(self, timeout_s: float = 0.0) -> bool:
-        """Returns whether a server is connected; waits for one."""
-
-    def renew(self) -> None:
-        """Replaces the connection, because its server no longer answers."""
-
-    def close(self) -> None:
-        """Closes the connection."""
-
-
-class AsyncChannel(Protocol):
-    """A transport for asyncio. It belongs to the event loop in which it was opened."""
-
-    remains: bool
-    """Whether it must be reopened to find a new server at the same endpoint."""
-
-    def send(self, payload: bytes) -> bool:
-        """As `Channel.send`."""
-
-    async def receive(self) -> bytes:
-        """Waits for the next message; raises as `Channel.receive`."""
-
-    async def reaches(self, timeout_s: float = 0.0) -> bool:
-        """As `Channel.reaches`."""
-
-    def renew(self) -> None:
-        """As `Channel.renew`."""
-
-    def close(self) -> None:
-        """Closes the connection."""
-
-
-class ZmqChannel:
+class _ZmqChannel:
     """A DEALER socket over `tcp`, `ipc` or `inproc`.
 
     Over `inproc`, and only there, ZeroMQ queues messages for a server that does not exist yet, and delivers them even
@@ -142,20 +100,53 @@ class ZmqChannel:
         InvalidArgumentError: ZeroMQ rejects the endpoint.
     """
 
+    _socket: zmq.Socket[Any]
+
     def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
         self._endpoint = endpoint
         self._context = context
         self._keys = keys
-        self._is_inproc = endpoint.startswith("inproc://")
+        self.is_inproc = endpoint.startswith("inproc://")
+        """The only transport that does not reconnect automatically."""
         self._checks_owner = keys is None and tells_owner(endpoint)  # keys identify a server that has them
         self._absence = _Absence()
-        self._armed_ms: int
+        self._handshakes: HandshakeMonitor | None = None
         self._connect()
 
+    def _connect(self) -> None:
+        raise NotImplementedError
+
+    def _reconnect(self) -> None:
+        raise NotImplementedError
+
+    def _connected(self, socket: _S) -> _S:
+        """Returns the new socket, connected and with the client's keys."""
+        if self._keys is not None:
+            context = self._context or zmq.Context.instance()
+            self._handshakes = HandshakeMonitor(socket, context, self._endpoint, self._keys)
+        return _connected(socket, self._endpoint)
+
+    def renew(self) -> None:
+        """Replaces the connection, because its server no longer answers; except over `inproc`, which loses none."""
+        if not self.is_inproc:
+            self._reconnect()
+
+    def close(self) -> None:
+        """Closes the socket."""
+        if self._handshakes is not None:
+            self._handshakes.close()
+        self._socket.close()
+
+
+class Channel(_ZmqChannel):
+    """A channel for blocking calls; see `_ZmqChannel`."""
+
+    _armed_ms: int
+
     def send(self, payload: bytes) -> bool:
-        """As `Channel.send`."""
-        if self._is_inproc and not is_writable(self._socket):
-            self._reconnect()  # the only transport that does not reconnect automatically
+        """Sends a message without blocking. False: no server is connected, and the message is dropped."""
+        if self.is_inproc and not is_writable(self._socket):
+            self._reconnect()
         try:
             self._send(payload, _NOBLOCK)
         except zmq.Again:
@@ -163,7 +154,11 @@ class ZmqChannel:
         return True
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """As `Channel.receive`."""
+        """Returns the next message; None if no message arrives in time.
+
+        Raises:
+            PermissionDeniedError: The server at an ipc endpoint runs as a user other than this process's user and root.
+        """
         if timeout_s != self._armed_s:
             self._arm(timeout_s)
         try:
@@ -175,7 +170,7 @@ class ZmqChannel:
             raise
 
     def reaches(self, timeout_s: float = 0.0) -> bool:
-        """As `Channel.reaches`.
+        """Returns whether a server is connected; waits for one.
 
         Raises:
             PermissionDeniedError: The server's list does not contain this client's key.
@@ -198,17 +193,6 @@ class ZmqChannel:
         self._reconnect()
         return self.reaches(until_s - monotonic())
 
-    def renew(self) -> None:
-        """Replaces the socket, except over `inproc`, which loses no connection."""
-        if not self._is_inproc:
-            self._reconnect()
-
-    def close(self) -> None:
-        """Closes the socket."""
-        if self._handshakes is not None:
-            self._handshakes.close()
-        self._socket.close()
-
     def _arm(self, timeout_s: float) -> None:
         """Sets the socket's receive timeout in whole milliseconds. Setting it costs more than checking that it is
         set.
@@ -224,28 +208,19 @@ class ZmqChannel:
         self._connect()
 
     def _connect(self) -> None:
-        context = self._context or zmq.Context.instance()
-        made = context.socket(zmq.DEALER)
+        made = (self._context or zmq.Context.instance()).socket(zmq.DEALER)
         made.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
-        self._handshakes = None if self._keys is None else HandshakeMonitor(made, context, self._endpoint, self._keys)
-        self._socket = _connected(made, self._endpoint)
+        self._socket = self._connected(made)
         self._send = plain_send(self._socket)
         self._receive: Callable[..., Any] = self._socket.recv
         self._armed_s = -1.0
         self._armed_ms = -1
 
 
-class AsyncZmqChannel:
-    """A DEALER socket over `tcp`, `ipc` or `inproc`, in an event loop.
+class AsyncChannel(_ZmqChannel):
+    """A channel for asyncio; see `_ZmqChannel`. It belongs to the event loop in which it was opened."""
 
-    Args:
-        endpoint: Where the server listens.
-        context: The ZeroMQ context; None: the process's default.
-        keys: The client's keys and the server's public key; None for a server without keys.
-
-    Raises:
-        InvalidArgumentError: ZeroMQ rejects the endpoint.
-    """
+    _socket: zmq.asyncio.Socket
 
     def __init__(self, endpoint: str, context: Context | None, keys: Keys | None = None) -> None:
         from asyncio import CancelledError, current_task  # slow to import, and not needed by blocking calls
@@ -253,20 +228,15 @@ class AsyncZmqChannel:
         from zmq.asyncio import Context as Shadow
 
         self._cancelled, self._current_task = CancelledError, current_task
-        self.remains = endpoint.startswith("inproc://")
-        self._endpoint = endpoint
-        self._checks_owner = keys is None and tells_owner(endpoint)
-        self._absence = _Absence()
-        self._own, self._keys = context or zmq.Context.instance(), keys
-        self._context = Shadow(shadow=self._own)
-        self._connect()
+        context = context or zmq.Context.instance()
+        self._shadow = Shadow(shadow=context)
+        super().__init__(endpoint, context, keys)
 
     def _connect(self) -> None:
-        made = self._context.socket(zmq.DEALER)
-        if self.remains:
+        made = self._shadow.socket(zmq.DEALER)
+        if self.is_inproc:
             made.setsockopt(zmq.RCVHWM, 0)  # an inproc server drops replies beyond this number
-        self._handshakes = None if self._keys is None else HandshakeMonitor(made, self._own, self._endpoint, self._keys)
-        self._socket = _connected(made, self._endpoint)
+        self._socket = self._connected(made)
         self._send = plain_send(zmq.Socket.shadow(made))
 
     def send(self, payload: bytes) -> bool:
@@ -279,7 +249,7 @@ class AsyncZmqChannel:
         return True
 
     async def receive(self) -> bytes:
-        """As `AsyncChannel.receive`."""
+        """Waits for the next message; raises as `Channel.receive`."""
         while True:
             socket = self._socket
             try:
@@ -292,7 +262,7 @@ class AsyncZmqChannel:
                     raise  # otherwise the socket was replaced, which cancelled the receive
 
     async def reaches(self, timeout_s: float = 0.0) -> bool:
-        """As `AsyncChannel.reaches`."""
+        """As `Channel.reaches`."""
         until_s = monotonic() + timeout_s
         if self._handshakes is not None:
             self._handshakes.reconnect()
@@ -310,11 +280,6 @@ class AsyncZmqChannel:
             if monotonic() >= until_s:
                 return False
 
-    def renew(self) -> None:
-        """As `ZmqChannel.renew`."""
-        if not self.remains:
-            self._reconnect()
-
     def _reconnect(self) -> None:
         former, handshakes = self._socket, self._handshakes
         self._connect()
@@ -329,12 +294,6 @@ class AsyncZmqChannel:
         `get` of the asyncio socket then looks for the reply.
         """
         return bool(cast(int, self._socket.get(zmq.EVENTS)) & zmq.POLLOUT)
-
-    def close(self) -> None:
-        """Closes the socket."""
-        if self._handshakes is not None:
-            self._handshakes.close()
-        self._socket.close()
 
 
 def _look_s(handshakes: HandshakeMonitor | None) -> float:
@@ -363,46 +322,15 @@ class _Absence:
         self._since_s = None
 
 
-_Opener = tuple[
-    Callable[[str, Context | None, Keys | None], Channel], Callable[[str, Context | None, Keys | None], AsyncChannel]
-]
-
-_CHANNELS: dict[str, _Opener] = dict.fromkeys(SCHEMES, (ZmqChannel, AsyncZmqChannel))
-"""Constructors of blocking and asyncio channels, by the scheme of the endpoint."""
-
-
-def open_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> Channel:
-    """Opens a channel for blocking calls.
-
-    Args:
-        endpoint: The server's endpoint.
-        context: The ZeroMQ context; None: the process's default.
-        keys: For a server with keys.
-
-    Raises:
-        InvalidArgumentError: The endpoint is invalid.
-    """
-    return _CHANNELS[_scheme(check_endpoint(endpoint))][0](endpoint, context, keys)
-
-
-def open_async_channel(endpoint: str, context: Context | None, keys: Keys | None = None) -> AsyncChannel:
-    """Opens a channel for asyncio; see `open_channel`."""
-    return _CHANNELS[_scheme(check_endpoint(endpoint))][1](endpoint, context, keys)
-
-
 def check_endpoint(endpoint: str) -> str:
     """Returns the endpoint if a client can connect to it.
 
     Raises:
         InvalidArgumentError: Invalid endpoint; the message shows a valid one.
     """
-    if not isinstance(endpoint, str) or _scheme(endpoint) not in _CHANNELS or endpoint in _CHANNELS:
+    if not isinstance(endpoint, str) or not endpoint.startswith(SCHEMES) or endpoint in SCHEMES:
         raise _refused(endpoint)
     return check_port(endpoint, "endpoint")
-
-
-def _scheme(endpoint: str) -> str:
-    return "".join(endpoint.partition("://")[:2])
 
 
 def _refused(endpoint: Any, fault: Exception | None = None) -> InvalidArgumentError:

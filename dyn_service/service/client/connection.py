@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from msgspec import UNSET
 
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
-from dyn_service.service.client.channels import check_endpoint
+from dyn_service.service.client.channels import Context, check_endpoint, forks
 from dyn_service.service.client.core import Ask, is_repeatable, pack_request
 from dyn_service.service.client.retries import (
     LONG_BYTES,
@@ -31,6 +31,12 @@ from dyn_service.service.client.retries import (
     TimeoutExtension,
 )
 from dyn_service.service.protocol.keys import KeySource, client_keys
+from dyn_service.service.protocol.limits import (
+    DEFAULT_COMPILE_WAIT_S,
+    DEFAULT_RETRIES,
+    DEFAULT_RETRY_AFTER_S,
+    DEFAULT_TIMEOUT_S,
+)
 from dyn_service.service.protocol.messages import Notice, ReplyHead, cancel
 
 MAX_WAIT_S = 1e6
@@ -65,33 +71,24 @@ class Counters:
 
 
 class Connection:
-    """Settings and server state of a client, shared by `Client` and `AsyncClient`.
-
-    Args:
-        endpoint: As in `Client`, like the other arguments.
-        timeout_s: The time limit of each call.
-        compile_wait_s: Maximum extension while the server compiles.
-        on_wait: Called with what the server compiles.
-        retries: Maximum number of retries.
-        retry_after_s: Silence before the first retry.
-        keys: The client's keys.
-        server_key: The server's public key.
-    """
+    """Settings and server state of a client. `Client` documents the arguments."""
 
     def __init__(
         self,
         endpoint: str,
-        timeout_s: float,
-        compile_wait_s: float,
-        on_wait: OnWait | None,
-        retries: int,
-        retry_after_s: float,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        compile_wait_s: float = DEFAULT_COMPILE_WAIT_S,
+        on_wait: OnWait | None = None,
+        retries: int = DEFAULT_RETRIES,
+        retry_after_s: float = DEFAULT_RETRY_AFTER_S,
+        context: Context | None = None,
         keys: KeySource | None = None,
         server_key: str | None = None,
     ) -> None:
         self._endpoint = check_endpoint(endpoint)
-        self._timeout_s = check_timeout(timeout_s)
-        self._compile_wait_s = check_compile_wait(compile_wait_s)
+        self._timeout_s = check_seconds("timeout_s", timeout_s)
+        self._compile_wait_s = check_seconds("compile_wait_s", compile_wait_s, zero=True)
         self._on_wait = on_wait
         self._retrying = check_retrying(retries, retry_after_s)
         if keys is None and server_key is not None:
@@ -108,6 +105,12 @@ class Connection:
         self._restarted_s = 0.0
         self._renewed_s = -SILENT_S
         self._closed = False
+        self._context, self._context_forks = context, forks()
+        self._start()
+
+    def _start(self) -> None:
+        """Ends the construction."""
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} '{self._endpoint}'{', closed' if self._closed else ''}>"
@@ -124,7 +127,7 @@ class Connection:
 
     @timeout_s.setter
     def timeout_s(self, value: float) -> None:
-        self._timeout_s = check_timeout(value)
+        self._timeout_s = check_seconds("timeout_s", value)
 
     @property
     def compile_wait_s(self) -> float:
@@ -133,7 +136,7 @@ class Connection:
 
     @compile_wait_s.setter
     def compile_wait_s(self, value: float) -> None:
-        self._compile_wait_s = check_compile_wait(value)
+        self._compile_wait_s = check_seconds("compile_wait_s", value, zero=True)
 
     @property
     def epoch(self) -> int | None:
@@ -304,31 +307,17 @@ def check_retrying(retries: int, retry_after_s: float) -> RetryPolicy:
     if type(retries) is not int or not 0 <= retries <= MAX_RETRIES:
         message = f"retries must be an integer from 0 to {MAX_RETRIES}, found {retries!r}"
         raise InvalidArgumentError(message, path="retries")
-    if not isinstance(retry_after_s, int | float) or not 0 < retry_after_s <= MAX_WAIT_S:
-        message = f"retry_after_s must be a positive number of seconds, at most {MAX_WAIT_S:g}, found {retry_after_s!r}"
-        raise InvalidArgumentError(message, path="retry_after_s")
-    return RetryPolicy(retries, float(retry_after_s))
+    return RetryPolicy(retries, check_seconds("retry_after_s", retry_after_s))
 
 
-def check_timeout(timeout_s: float) -> float:
-    """Returns the time limit, s.
+def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
+    """Returns a time in seconds, positive or `zero`, at most `MAX_WAIT_S`.
 
     Raises:
-        InvalidArgumentError: It is not a positive number, or longer than `MAX_WAIT_S`.
+        InvalidArgumentError: It is not such a number; `path` is `name`.
     """
-    if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= MAX_WAIT_S:
-        message = f"timeout_s must be a positive number of seconds, at most {MAX_WAIT_S:g}, found {timeout_s!r}"
-        raise InvalidArgumentError(message, path="timeout_s")
-    return float(timeout_s)
-
-
-def check_compile_wait(compile_wait_s: float) -> float:
-    """Returns the maximum extension while the server compiles, s.
-
-    Raises:
-        InvalidArgumentError: It is not a number from 0 to `MAX_WAIT_S`.
-    """
-    if not isinstance(compile_wait_s, int | float) or not 0 <= compile_wait_s <= MAX_WAIT_S:
-        message = f"compile_wait_s must be a number of seconds from 0 to {MAX_WAIT_S:g}, found {compile_wait_s!r}"
-        raise InvalidArgumentError(message, path="compile_wait_s")
-    return float(compile_wait_s)
+    if not isinstance(value, int | float) or not (0 < value <= MAX_WAIT_S or (zero and value == 0)):
+        most = f"{MAX_WAIT_S:g}"
+        must = f"a number of seconds from 0 to {most}" if zero else f"a positive number of seconds, at most {most}"
+        raise InvalidArgumentError(f"{name} must be {must}, found {value!r}", path=name)
+    return float(value)

@@ -27,17 +27,10 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, Overlay,
 from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditionError
 from dyn_service.model.description import RootType
 from dyn_service.service.client import core
-from dyn_service.service.client.channels import Channel, Context, forks, open_channel
-from dyn_service.service.client.connection import LEAST_S, Connection, check_timeout, first_id
+from dyn_service.service.client.channels import Channel, forks
+from dyn_service.service.client.connection import LEAST_S, Connection, check_seconds, first_id
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, array_of, array_reader, pack_request
-from dyn_service.service.client.retries import LOOK_S, Cause, OnWait, RetryState, Step, TimeoutExtension
-from dyn_service.service.protocol.keys import KeySource
-from dyn_service.service.protocol.limits import (
-    DEFAULT_COMPILE_WAIT_S,
-    DEFAULT_RETRIES,
-    DEFAULT_RETRY_AFTER_S,
-    DEFAULT_TIMEOUT_S,
-)
+from dyn_service.service.client.retries import LOOK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, ReplyHead
 
 
@@ -58,21 +51,7 @@ class Client(Connection, GaitQueries):
         server_key: The server's public key; None: it is in the key file.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        compile_wait_s: float = DEFAULT_COMPILE_WAIT_S,
-        on_wait: OnWait | None = None,
-        retries: int = DEFAULT_RETRIES,
-        retry_after_s: float = DEFAULT_RETRY_AFTER_S,
-        context: Context | None = None,
-        keys: KeySource | None = None,
-        server_key: str | None = None,
-    ) -> None:
-        super().__init__(endpoint, timeout_s, compile_wait_s, on_wait, retries, retry_after_s, keys, server_key)
-        self._given_context, self._given_in = context, forks()
+    def _start(self) -> None:
         self._locks: dict[int, Any] = {}  # of each process, by the number of forks before it
         self._interrupted = False
         """Whether a call was interrupted, for example by KeyboardInterrupt, and may have left a request half sent."""
@@ -169,7 +148,7 @@ class Client(Connection, GaitQueries):
             NotFoundError: The server has no robot of that name.
             PermissionDeniedError: The client may not unload robots.
         """
-        self.run(core.unload_robot(name))
+        return self.run(core.unload_robot(name))
 
     def health(self) -> dict[str, Any]:
         """Returns the server's status, version and uptime."""
@@ -383,8 +362,8 @@ class Client(Connection, GaitQueries):
         self._channel.renew()
 
     def _open(self) -> None:
-        context = self._given_context if self._given_in == forks() else None  # a parent's is unusable after a fork
-        self._channel: Channel = open_channel(self._endpoint, context, self._keys)
+        context = self._context if self._context_forks == forks() else None  # a parent's is unusable after a fork
+        self._channel = Channel(self._endpoint, context, self._keys)
 
 
 class RemoteRobot(RemoteDescribed, RobotQueries):
@@ -405,7 +384,7 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
     ) -> None:
         super().__init__(description, names)
         self._client = client
-        self._timeout_s = None if timeout_s is None else check_timeout(timeout_s)
+        self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
         self._owns_client = owns_client
         single = [row for row in QUERIES.values() if row.output is not None]
         self._readers = {row.name: array_reader(row.name) for row in single}

@@ -159,7 +159,7 @@ class SimulatedChannel:
 class SimulatedAsyncChannel:
     """A channel for the asyncio client."""
 
-    remains = False
+    is_inproc = False
 
     def __init__(self, world: World) -> None:
         self._world = world

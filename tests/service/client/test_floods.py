@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, Robot, Server
-from dyn_service.service.client.channels import open_async_channel
+from dyn_service.service.client.channels import AsyncChannel
 from tests.service.client.test_owner import GREETING, READY, greet
 from tests.service.conftest import WAIT_MS
 
@@ -48,7 +48,7 @@ def test_an_idle_event_loop_takes_a_thousand_replies(new_endpoint: Any) -> None:
     endpoint = new_endpoint("ipc")
 
     async def run() -> int:
-        channel = open_async_channel(endpoint, None)
+        channel = AsyncChannel(endpoint, None)
         try:
             return taken(listening, 2000 * SIZE)  # blocks the event loop
         finally:

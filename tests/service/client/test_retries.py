@@ -108,8 +108,8 @@ def calling(kind: str, world: World, **options: Any) -> Iterator[Caller]:
     """A client in this world."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sync, "perf_counter", world.time)
-        patch.setattr(sync, "open_channel", lambda endpoint, context, keys: SimulatedChannel(world))
-        patch.setattr(aio, "open_async_channel", lambda endpoint, context, keys: SimulatedAsyncChannel(world))
+        patch.setattr(sync, "Channel", lambda endpoint, context, keys: SimulatedChannel(world))
+        patch.setattr(aio, "AsyncChannel", lambda endpoint, context, keys: SimulatedAsyncChannel(world))
         caller = Caller(kind, world, **options)
         caller.client._retrying.random.seed(1)
         try:

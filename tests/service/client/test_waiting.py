@@ -26,7 +26,7 @@ from dyn_service import (
     Server,
 )
 from dyn_service.kernels import library
-from dyn_service.service.client.channels import open_async_channel
+from dyn_service.service.client.channels import AsyncChannel
 from dyn_service.service.client.connection import MAX_WAIT_S
 from dyn_service.service.protocol.messages import decode_notice
 from dyn_service.service.server.answering.jobs import CompileClock
@@ -407,7 +407,7 @@ def test_a_reply_that_arrives_just_before_the_socket_is_used_is_received(look: s
     async def received_after() -> bytes | None:
         with zmq.Context() as context, context.socket(zmq.ROUTER) as server:
             server.bind("inproc://signals")  # over inproc, a message arrives when it is sent
-            channel = open_async_channel("inproc://signals", context)
+            channel = AsyncChannel("inproc://signals", context)
             try:
                 assert channel.send(b"request")
                 sender, request = server.recv_multipart()
