@@ -1,0 +1,252 @@
+"""`dyn node`, `dyn lifecycle`, `dyn param` and `dyn service`: running nodes, their states, parameters and services."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from difflib import unified_diff
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from dyn_service.cli.console import UsageError, say, tell
+from dyn_service.cli.finding import discovery, full_name, nodes, parameters, services, transitions
+
+if TYPE_CHECKING:
+    import msgspec
+
+R = TypeVar("R")
+node_app = typer.Typer(help="Show running nodes.", no_args_is_help=True)
+lifecycle_app = typer.Typer(help="Show and change the lifecycle states of nodes.", no_args_is_help=True)
+param_app = typer.Typer(help="Show and set parameters of running nodes.", no_args_is_help=True)
+service_app = typer.Typer(help="List and call services of running nodes.", no_args_is_help=True)
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE", help="Its full name, such as /arm/plant.", autocompletion=nodes, callback=full_name
+    ),
+]
+Parameter = Annotated[str, typer.Argument(metavar="NAME", help="Such as gains.kp.", autocompletion=parameters)]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the node's answer.")]
+ShowTypes = Annotated[bool, typer.Option("--show-types", "-t", help="Print their types too.")]
+
+
+def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
+    """Calls one of the services that every node has, and returns the response."""
+    found = discovery()
+    return found.call(f"{found.node(name).entry.name}/{service}", request, kind, timeout)
+
+
+@node_app.command("list")
+def list_nodes() -> None:
+    """Print the nodes' names, with the launch's folder if several launches have a node of the same name."""
+    found = discovery().nodes()
+    times = Counter(node.entry.name for node in found)
+    for folder, entry in found:
+        say(entry.name if times[entry.name] == 1 else f"{entry.name}  {folder}")
+
+
+@node_app.command("info")
+def node_info(name: Name) -> None:
+    """Print a node's publishers, subscriptions and services."""
+    folder, entry = discovery().node(name)
+    say(entry.name)
+    say(f"  State: {entry.state}\n  Process: {entry.pid}\n  Folder: {folder}")
+    for title, ends in (
+        ("Subscribers", entry.subscriptions),
+        ("Publishers", entry.publishers),
+        ("Service Servers", entry.services),
+    ):
+        say(f"  {title}:")
+        for end in ends:
+            say(f"    {end.name}: {end.type}")
+
+
+@lifecycle_app.command("get")
+def lifecycle_get(name: Name, timeout: Timeout = 2.0) -> None:
+    """Print a node's state."""
+    from dyn_service.graph.middleware.dyn_service_srvs import GetStateRequest, GetStateResponse
+
+    say(ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).state)
+
+
+@lifecycle_app.command("list")
+def list_transitions(name: Name, timeout: Timeout = 2.0) -> None:
+    """Print the transitions that a node's state allows."""
+    from dyn_service.graph.middleware.dyn_service_srvs import GetStateRequest, GetStateResponse
+
+    for transition in ask(name, "get_state", GetStateRequest(), GetStateResponse, timeout).transitions:
+        say(transition)
+
+
+@lifecycle_app.command("set")
+def lifecycle_set(
+    name: Name,
+    transition: Annotated[
+        str, typer.Argument(help="configure, activate, deactivate, cleanup, shutdown.", autocompletion=transitions)
+    ],
+    timeout: Timeout = 10.0,
+) -> None:
+    """Change a node's state."""
+    from dyn_service.graph.middleware.dyn_service_srvs import ChangeStateRequest, GetStateResponse
+
+    found = ask(name, "change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
+    say(f"{name} is {found.state}")
+
+
+@param_app.command("list")
+def list_parameters(name: Name, timeout: Timeout = 2.0) -> None:
+    """Print the names of a node's parameters."""
+    from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
+
+    for found in ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
+        say(found)
+
+
+@param_app.command("get")
+def param_get(name: Name, parameter: Parameter, timeout: Timeout = 2.0) -> None:
+    """Print a parameter's value, as YAML."""
+    from dyn_service.cli.yaml_text import flow
+    from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+
+    found = ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
+    say(flow(found.values[parameter]))
+
+
+@param_app.command("set", context_settings={"ignore_unknown_options": True})  # -0.5 is a value
+def param_set(
+    name: Name,
+    parameter: Parameter,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="As YAML: 0.5, true, [1, 2], fast.")],
+    timeout: Timeout = 2.0,
+) -> None:
+    """Set a parameter of a running node, if the node allows it."""
+    from dyn_service.cli.yaml_text import flow, parsed
+    from dyn_service.graph.middleware.dyn_service_srvs import SetParametersRequest
+    from dyn_service.graph.middleware.services import Empty
+
+    given = parsed(value, "VALUE")
+    ask(name, "set_parameters", SetParametersRequest({parameter: given}), Empty, timeout)
+    say(f"{parameter} = {flow(given)}")
+
+
+@param_app.command("describe")
+def describe_parameters(
+    name: Name,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="(default: all)", autocompletion=parameters)
+    ] = None,
+    timeout: Timeout = 2.0,
+) -> None:
+    """Describe parameters, as the node's `--help` does: type, range, default, and whether they can be set."""
+    from dyn_service.graph.middleware.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
+    from dyn_service.support.parameter_descriptions import table, terminal_width
+
+    asked = DescribeParametersRequest(names or [])
+    rows = ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors
+    for line in table(rows, terminal_width()):
+        say(line)
+
+
+@param_app.command("dump")
+def dump_parameters(name: Name, timeout: Timeout = 2.0) -> None:
+    """Print all of a node's parameters as a parameter file, for `dyn launch FILE params:=THAT_FILE`."""
+    from dyn_service.cli.yaml_text import block, flow
+    folder = str(discovery().node(name).folder)
+    nested: dict[str, Any] = {}
+    for dotted, value in _values(name, timeout).items():
+        if folder in flow(value):  # a socket of this launch; the next launch has another one
+            say(f"# omitted, set by each launch: {dotted}: {flow(value)}")
+            continue
+        *above, last = dotted.split(".")
+        table = nested
+        for step in above:
+            table = table.setdefault(step, {})
+        table[last] = value
+    say(block({name: {"ros__parameters": nested}}), nl=False)
+
+
+@param_app.command("save")
+def save_parameters(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The parameter file that the node was started with.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    timeout: Timeout = 2.0,
+) -> None:
+    """Write values that were set while the node ran to its parameter file; comments and other values stay."""
+    from dyn_service.cli.yaml_text import edited, flow
+    from dyn_service.graph.middleware.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
+    from dyn_service.support.documents import read_document
+    from dyn_service.support.parameters import Parameters, section_names
+
+    document, given, changes = read_document(file), Parameters(), dict[Any, Any]()
+    if not given.merge_file(document, name):
+        raise document.fault(f"no section is for {name}; others are for {section_names(document)}")
+    values, asked = _values(name, timeout), DescribeParametersRequest()
+    for one in ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors:
+        value, at = values[one.name], tuple(one.name.split("."))
+        if one.settable and at not in given.origins and one.default not in (json.dumps(value), value or "none"):
+            tell(f"not in {file}: {one.name} = {flow(value)}")
+        elif one.settable and at in given.origins and reduce(getitem, at, given.values) != value:
+            changes[given.origins[at][1]] = value
+    text = file.read_bytes().decode("utf-8")
+    made = edited(text, str(file), changes)
+    for line in unified_diff(text.splitlines(), made.splitlines(), str(file), str(file), lineterm="", n=1):
+        say(line)
+    if changes and (yes or typer.confirm(f"Write {file}?")):
+        place = file.resolve()
+        temporary = place.with_name(f"{place.name}.part")  # the file is complete at any time
+        temporary.write_bytes(made.encode("utf-8"))
+        shutil.copymode(place, temporary)
+        temporary.replace(place)
+
+
+def _values(name: str, timeout: float) -> dict[str, Any]:
+    """Returns all parameters of a node, by dotted name."""
+    from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+
+    return ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values
+
+
+@service_app.command("list")
+def list_services(show_types: ShowTypes = False) -> None:
+    """Print the services' names."""
+    ends = {(end.name, end.type) for entry in discovery().entries() for end in entry.services}
+    for name, kind in sorted(ends):
+        say(f"{name} [{kind}]" if show_types else name)
+
+
+@service_app.command("call")
+def call_service(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SERVICE",
+            help="Its full name, such as /arm/plant/get_parameters.",
+            autocompletion=services,
+            callback=full_name,
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[TYPE] [VALUES]", help="VALUES are YAML: '{names: \\[rate_hz]}'.")
+    ] = None,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Call a service and print its answer as YAML."""
+    from dyn_service.cli.yaml_text import block, parsed
+    words = list(arguments or [])
+    network = discovery()
+    _, end = network.service(name)
+    if words and "/srv/" in words[0]:
+        kind = words.pop(0)
+        if kind != end.type:
+            raise UsageError(f"service {end.name!r} has the type {end.type}, found {kind}")
+    values = parsed(words.pop(0), "VALUES") if words else {}
+    if words or not isinstance(values, dict | None):
+        raise UsageError("VALUES must be one map, such as '{names: [rate_hz]}'")
+    say(block(network.call(end.name, values or {}, dict, timeout)), nl=False)
