@@ -1,6 +1,7 @@
 """Robot dynamics, in this process (`Robot`) or over a ZeroMQ socket (`Client`), with the same questions and answers.
 
-Names are loaded when they are first used, so that importing the package is quick and starts nothing.
+Names are loaded when they are first used, so that importing the package is quick and starts nothing. Type checkers read
+the imports.
 """
 
 from __future__ import annotations
@@ -16,100 +17,50 @@ if sys.argv[:1] == ["-m"] and any(word.partition(".")[0] == __name__ for word in
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "Robot": "dyn_service.engine.robot",
-    "Client": "dyn_service.service.client.sync",
-    "RemoteRobot": "dyn_service.service.client.sync",
-    "AsyncClient": "dyn_service.service.client.aio",
-    "AsyncRemoteRobot": "dyn_service.service.client.aio",
-    "Server": "dyn_service.service.server.app",
-    "connect": "dyn_service.connect",
-    "QUERIES": "dyn_service.api.queries",
-    "RobotQueries": "dyn_service.api.queries",
-    "Contact": "dyn_service.api.queries",
-    "Inertial": "dyn_service.api.queries",
-    "JointNumbers": "dyn_service.api.queries",
-    "Overlay": "dyn_service.api.queries",
-    "Payload": "dyn_service.api.queries",
-    "Wrench": "dyn_service.api.queries",
-    "ConstraintForces": "dyn_service.api.queries",
-    "LinkPoses": "dyn_service.api.queries",
-    "DynError": "dyn_service.errors",
-    "InvalidArgumentError": "dyn_service.errors",
-    "UrdfError": "dyn_service.errors",
-    "NotFoundError": "dyn_service.errors",
-    "UnimplementedError": "dyn_service.errors",
-    "ResourceExhaustedError": "dyn_service.errors",
-    "FailedPreconditionError": "dyn_service.errors",
-    "DeadlineExceededError": "dyn_service.errors",
-    "PermissionDeniedError": "dyn_service.errors",
-    "UnavailableError": "dyn_service.errors",
-    "InternalError": "dyn_service.errors",
-}
-
 if TYPE_CHECKING:
-    from dyn_service.api.queries import (
-        QUERIES,
-        ConstraintForces,
-        Contact,
-        Inertial,
-        JointNumbers,
-        LinkPoses,
-        Overlay,
-        Payload,
-        RobotQueries,
-        Wrench,
-    )
-    from dyn_service.connect import connect
-    from dyn_service.engine.robot import Robot
-    from dyn_service.errors import (
-        DeadlineExceededError,
-        DynError,
-        FailedPreconditionError,
-        InternalError,
-        InvalidArgumentError,
-        NotFoundError,
-        PermissionDeniedError,
-        ResourceExhaustedError,
-        UnavailableError,
-        UnimplementedError,
-        UrdfError,
-    )
-    from dyn_service.service.client.aio import AsyncClient, AsyncRemoteRobot
-    from dyn_service.service.client.sync import Client, RemoteRobot
-    from dyn_service.service.server.app import Server
+    from dyn_service.api.queries import QUERIES as QUERIES
+    from dyn_service.api.queries import ConstraintForces as ConstraintForces
+    from dyn_service.api.queries import Contact as Contact
+    from dyn_service.api.queries import Inertial as Inertial
+    from dyn_service.api.queries import JointNumbers as JointNumbers
+    from dyn_service.api.queries import LinkPoses as LinkPoses
+    from dyn_service.api.queries import Overlay as Overlay
+    from dyn_service.api.queries import Payload as Payload
+    from dyn_service.api.queries import RobotQueries as RobotQueries
+    from dyn_service.api.queries import Wrench as Wrench
+    from dyn_service.connect import connect as connect
+    from dyn_service.engine.robot import Robot as Robot
+    from dyn_service.errors import DeadlineExceededError as DeadlineExceededError
+    from dyn_service.errors import DynError as DynError
+    from dyn_service.errors import FailedPreconditionError as FailedPreconditionError
+    from dyn_service.errors import InternalError as InternalError
+    from dyn_service.errors import InvalidArgumentError as InvalidArgumentError
+    from dyn_service.errors import NotFoundError as NotFoundError
+    from dyn_service.errors import PermissionDeniedError as PermissionDeniedError
+    from dyn_service.errors import ResourceExhaustedError as ResourceExhaustedError
+    from dyn_service.errors import UnavailableError as UnavailableError
+    from dyn_service.errors import UnimplementedError as UnimplementedError
+    from dyn_service.errors import UrdfError as UrdfError
+    from dyn_service.service.client.aio import AsyncClient as AsyncClient
+    from dyn_service.service.client.aio import AsyncRemoteRobot as AsyncRemoteRobot
+    from dyn_service.service.client.sync import Client as Client
+    from dyn_service.service.client.sync import RemoteRobot as RemoteRobot
+    from dyn_service.service.server.app import Server as Server
 
-__all__ = [
-    "QUERIES",
-    "AsyncClient",
-    "AsyncRemoteRobot",
-    "Client",
-    "ConstraintForces",
-    "Contact",
-    "DeadlineExceededError",
-    "DynError",
-    "FailedPreconditionError",
-    "Inertial",
-    "InternalError",
-    "InvalidArgumentError",
-    "JointNumbers",
-    "LinkPoses",
-    "NotFoundError",
-    "Overlay",
-    "Payload",
-    "PermissionDeniedError",
-    "RemoteRobot",
-    "ResourceExhaustedError",
-    "Robot",
-    "RobotQueries",
-    "Server",
-    "UnavailableError",
-    "UnimplementedError",
-    "UrdfError",
+_NAMES = {
+    "api.queries": "QUERIES ConstraintForces Contact Inertial JointNumbers LinkPoses Overlay Payload RobotQueries "
     "Wrench",
-    "__version__",
-    "connect",
-]
+    "connect": "connect",
+    "engine.robot": "Robot",
+    "errors": "DeadlineExceededError DynError FailedPreconditionError InternalError InvalidArgumentError NotFoundError "
+    "PermissionDeniedError ResourceExhaustedError UnavailableError UnimplementedError UrdfError",
+    "service.client.aio": "AsyncClient AsyncRemoteRobot",
+    "service.client.sync": "Client RemoteRobot",
+    "service.server.app": "Server",
+}
+_HOMES = {name: f"dyn_service.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

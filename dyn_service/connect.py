@@ -1,4 +1,4 @@
-"""One way to get a robot, wherever it is: a file here, or a robot of a server."""
+"""`connect`: a robot from a file, or of a server."""
 
 from __future__ import annotations
 
@@ -26,34 +26,29 @@ def connect(
     keys: KeySource | None = None,
     server_key: str | None = None,
 ) -> RobotQueries:
-    """The robot that the target names.
+    """Returns a robot in this process (`Robot`), or of a server (`RemoteRobot`).
 
     Args:
-        target: The path of a file of URDF, MJCF, SDFormat or xacro, or the text of one that stands alone: a robot in
-            this process. `tcp://host:port/robot`,
-            `ipc:///path/robot` or `inproc://name/robot`: a robot of the server that listens there.
-        root: How the root link moves in the world: of a file "fixed", where nothing is said. A robot of a server has
-            its own, and is refused where another one is asked for.
-        mimic: Whether joints that mimic others follow them: of a URDF they do, where nothing is said. A robot of a
-            server whose joints follow others is refused where False is asked for.
-        joints: A YAML file on what the joints of a robot in this process do by themselves; one of a server has its own.
-        names: All movable joints of a server's robot in the order in which arrays are to have them, as of
-            `Client.robot`; one in this process has its own order.
+        target: A robot file (URDF, MJCF, SDFormat, xacro) or its text, for a robot in this process. For a server's
+            robot `tcp://host:port/robot`, `ipc:///path/robot` or `inproc://name/robot`.
+        root: How the root link moves in the world; default: "fixed". A server's robot must have the root given here.
+        mimic: Whether mimic joints follow others; default: they do. With False, a server's robot must have none.
+        joints: A YAML file of passive joint properties, for a robot in this process only.
+        names: All movable joints in the order of arrays, as in `Client.robot`, for a server's robot only.
         timeout_s: The time limit of each call to a server.
-        keys: The key file, for a server that asks for keys.
+        keys: The key file, for a server with keys.
         server_key: The server's public key; None: it is in the key file.
 
     Returns:
-        A `Robot`, or a `RemoteRobot` with a connection of its own, which its `close()` closes.
+        The robot. The `close()` of a `RemoteRobot` closes its connection.
 
     Raises:
-        InvalidArgumentError: The target names no robot, joints are said for one of a server or names for one in this
-            process, or a joint is named twice or not at all.
-        ConfigurationError: `joints` is no such file, or does not fit the robot; names file, line and key.
-        NotFoundError: There is no such file, no such robot on the server, or the robot has no joint of one of the
-            names.
-        PermissionDeniedError: The server does not let this key in, or others can read the key file.
-        UnavailableError: No server answers there.
+        InvalidArgumentError: The target names no robot, an argument does not apply to it or contradicts the server's
+            robot, or `names` has a joint twice or lacks one.
+        ConfigurationError: `joints` is not such a file, or does not fit the robot; names file, line and key.
+        NotFoundError: The file, the server's robot or a joint of `names` does not exist.
+        PermissionDeniedError: The server refuses the key, or other users can read the key file.
+        UnavailableError: No server answers at the endpoint.
     """
     text = os.fspath(target)
     if not text.startswith(SCHEMES):
@@ -100,7 +95,7 @@ def _check_mimic(robot: RobotQueries, mimic: bool | None) -> None:
 
 
 def _split(target: str) -> tuple[str, str]:
-    """The endpoint and the robot's name, which is empty where the target has none."""
+    """Returns the endpoint and the robot's name, empty if the target has none."""
     scheme, _, rest = target.partition("://")
     if scheme == "ipc" and os.path.exists(rest.rstrip("/")):  # the socket's own path
         return target.rstrip("/"), ""
@@ -109,6 +104,7 @@ def _split(target: str) -> tuple[str, str]:
 
 
 def _unnamed(endpoint: str, timeout_s: float, keys: KeySource | None, server_key: str | None) -> InvalidArgumentError:
+    """Returns the error for a target without a robot's name, with the names of the server's robots."""
     known = f"write {endpoint}/ROBOT"
     try:
         with Client(endpoint, timeout_s=timeout_s, keys=keys, server_key=server_key) as client:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dyn_service.cli.progress import UsageError, say
+from dyn_service.cli.console import Json, UsageError, say, say_json
 from dyn_service.support.optional import require
 
 app = typer.Typer(
@@ -107,7 +106,7 @@ def verify(
 
 
 @app.command()
-def info(bag: _Bag, json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def info(bag: _Bag, json_output: Json = False) -> None:
     """Print the topics of a bag, with types, counts, rates and gaps."""
     needed()
     from dyn_service.graph.bags.reader import BagReader, lines, summary
@@ -122,20 +121,9 @@ def info(bag: _Bag, json_output: Annotated[bool, typer.Option("--json", help="Pr
         numbers = {"rate_hz": topic.rate_hz, "longest_gap_s": topic.longest_gap_s, "gap_at_s": topic.gap_at_s}
         known: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         topics.append({"name": topic.name, "type": topic.type, "count": topic.count, "gaps": topic.gaps} | known)
-    say(
-        json.dumps(
-            {
-                "file": str(found.path),
-                "bytes": found.size,
-                "whole": found.whole,
-                "begin_ns": found.begin_ns,
-                "duration_s": found.duration_s,
-                "topics": topics,
-                "attached": list(found.attached),
-            },
-            indent=2,
-        )
-    )
+    about = {"file": str(found.path), "bytes": found.size, "whole": found.whole, "begin_ns": found.begin_ns}
+    about |= {"duration_s": found.duration_s, "topics": topics, "attached": list(found.attached)}
+    say_json(about)
 
 
 @app.command()

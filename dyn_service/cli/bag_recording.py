@@ -10,7 +10,7 @@ from pathlib import Path
 import zmq
 
 from dyn_service import Robot
-from dyn_service.cli.progress import say, tell
+from dyn_service.cli.console import say, tell
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.graph.bags import requests
 from dyn_service.graph.bags.pinocchio_engine import WITHIN, pinocchio

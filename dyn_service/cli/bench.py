@@ -9,7 +9,6 @@ bindings have them, with one call of `rneaInParallel` or `abaInParallel` on one 
 
 from __future__ import annotations
 
-import json
 import platform
 import statistics
 import time
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.cli.progress import say, tell
+from dyn_service.cli.console import say, say_json, tell
 from dyn_service.engine.robot import Robot
 
 ROUNDS = 15
@@ -68,7 +67,7 @@ def run(robot_files: list[Path], *, batch: int, json_output: bool) -> int:
         "percentile",
     }
     if json_output:
-        say(json.dumps({**about, "rows": [asdict(row) for row in rows]}, indent=2))
+        say_json({**about, "rows": [asdict(row) for row in rows]})
     else:
         say(_table(rows, about))
     return 0

@@ -1,7 +1,8 @@
-"""Output of commands: `say` writes to standard output, `tell` to standard error."""
+"""Output of commands (`say` writes to standard output, `tell` to standard error), and arguments that several have."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,11 @@ from dyn_service.support.logs import printable
 def say(text: Any, *, nl: bool = True) -> None:
     """Writes text to standard output; control characters, such as those of a robot's name, are escaped."""
     typer.echo(printable(str(text)), nl=nl)
+
+
+def say_json(value: Any) -> None:
+    """Writes a value as JSON to standard output."""
+    say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def tell(line: str) -> None:
@@ -40,6 +46,13 @@ def bar(name: str, kernels: int) -> Iterator[Callable[[], None]]:
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option(metavar="LEVEL", help="Lowest level to log: debug, info, warning or error."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+XacroArguments = Annotated[list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")]
+Root = Annotated[str, typer.Option(help="How the root link can move: fixed, planar or floating.")]
+Mimic = Annotated[bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")]
+Joints = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of its joints.")
 ]
 ROBOT = "A robot file (URDF, MJCF, SDFormat or xacro), or the name of a shipped robot, see `dyn robots`."
 """Help text of arguments that `robot_file` resolves."""

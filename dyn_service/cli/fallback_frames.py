@@ -1,19 +1,16 @@
-"""`dyn foxglove`: live topics for Foxglove."""
+"""Frames (tf) of plants without a tf publisher, for `dyn foxglove`."""
 
 from __future__ import annotations
 
 import fnmatch
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import typer
 import zmq
 
-from dyn_service.cli.progress import say, tell
 from dyn_service.errors import DynError
 from dyn_service.graph.middleware.discovery import Discovery, Found
 from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
@@ -21,49 +18,6 @@ from dyn_service.graph.nodes.robot_state_publisher import RobotStatePublisher, R
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.messages.tf2_msgs import TFMessage
-from dyn_service.support.optional import require
-
-
-def foxglove(
-    topics: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC", help="Full names, or patterns: '/arm/*'. (default: all)")
-    ] = None,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; all clients that can connect see all messages.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8765,
-    origin: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="A web page that may connect; may be repeated.")
-    ] = None,
-    frames: Annotated[bool, typer.Option(help="Publish tf for plants without a tf publisher.")] = True,
-) -> int:
-    """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
-    require("dyn foxglove", "foxglove", "rosbags")
-    from dyn_service.graph.middleware.graph import runtime_folders
-    from dyn_service.graph.middleware.stop import stopping
-    from dyn_service.view.foxglove import FoxgloveServer
-
-    logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # it logs errors of clients
-    with stopping() as stop:
-        server = FoxgloveServer(topics or ["*"], runtime_folders, tell, _found, host, port, origin or ())
-        fallback = FallbackFrames(topics or ["*"], tell) if frames else None
-        try:
-            say(f"serving {server.url}: in Foxglove, Open connection, Foxglove WebSocket; Ctrl-C ends it")
-            server.run(lambda: not stop.requested)
-        finally:
-            if fallback is not None:
-                fallback.close()
-            server.close()
-    if server.missed:
-        tell(f"missed: {server.missed} published messages were not received in time")
-    if server.malformed:
-        tell(f"malformed: {server.malformed} messages did not match their type")
-    return 0
-
-
-def _found(topic: str, kind: str) -> None:
-    say(f"{topic}  {kind}")
-
 
 NAME = "frames_along"
 """Name of the nodes, in the plants' namespaces."""

@@ -20,6 +20,20 @@ _LISTENS_S = 0.2
 """Timeout, s, for a connection to a process on this machine."""
 
 
+def discovery() -> Discovery:
+    """Returns the running nodes of all launches; imports them only now, so that `dyn` starts quickly."""
+    from dyn_service.graph.middleware.discovery import Discovery
+
+    return Discovery()
+
+
+def full_name(name: str) -> str:
+    """Returns the name of a node, topic or service with its leading slash."""
+    from dyn_service.graph.middleware.discovery import full
+
+    return full(name)
+
+
 def find_server(said: str | None) -> str:
     """Returns the given endpoint, else that of the only running server, else the default.
 
@@ -29,9 +43,7 @@ def find_server(said: str | None) -> str:
     """
     if said is not None:
         return said
-    from dyn_service.graph.middleware.discovery import Discovery
-
-    servers = {endpoint: f"{found.entry.name} in {found.folder}" for found, endpoint in Discovery().servers()}
+    servers = {endpoint: f"{found.entry.name} in {found.folder}" for found, endpoint in discovery().servers()}
     if servers and DEFAULT_ENDPOINT not in servers and _listens(DEFAULT_ENDPOINT):
         servers[DEFAULT_ENDPOINT] = "by itself"
     if len(servers) > 1:
@@ -52,11 +64,9 @@ def _listens(endpoint: str) -> bool:
 
 def _matching(incomplete: str, names: Callable[[Discovery], Iterable[str]]) -> list[str]:
     """Returns the completions; none after an error, because shells cannot show it."""
-    from dyn_service.graph.middleware.discovery import Discovery
-
     found: list[str] = []
     with suppress(DynError, OSError):
-        found = sorted({name for name in names(Discovery()) if name.startswith(incomplete) and name.isprintable()})
+        found = sorted({name for name in names(discovery()) if name.startswith(incomplete) and name.isprintable()})
     return found
 
 
@@ -91,11 +101,10 @@ def transitions(incomplete: str) -> list[str]:
 
 def parameters(context: Context, incomplete: str) -> list[str]:
     """Returns the parameter names of the node that the command line names."""
-    from dyn_service.graph.middleware.discovery import full
     from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
-    def of(discovery: Discovery) -> list[str]:
-        service = f"{full(context.params.get('name') or '')}/list_parameters"
-        return discovery.call(service, ListParametersRequest(), ListParametersResponse, 0.5).names
+    def of(network: Discovery) -> list[str]:
+        service = f"{full_name(context.params.get('name') or '')}/list_parameters"
+        return network.call(service, ListParametersRequest(), ListParametersResponse, 0.5).names
 
     return _matching(incomplete, of)

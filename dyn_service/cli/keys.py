@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dyn_service.cli.progress import say
+from dyn_service.cli.console import Json, say, say_json
 from dyn_service.errors import InvalidArgumentError
 
 app = typer.Typer(help="Manage the keys of a server and of its clients.", no_args_is_help=True)
@@ -53,9 +52,7 @@ def new(
 
 
 @app.command("list")
-def list_(
-    folder: _Folder = "", json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def list_(folder: _Folder = "", json_output: Json = False) -> None:
     """List the keys with and without access."""
     from dyn_service.service.server.administration.access import KeyFolder
 
@@ -71,7 +68,7 @@ def list_(
             }
             for key in entries
         ]
-        say(json.dumps(rows, indent=2))
+        say_json(rows)
         return
     for key in entries:
         end = f"revoked {key.revoked}" if key.revoked else f"since {key.since}"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dyn_service.cli.progress import LogLevel, UsageError, assigned, say, tell
+from dyn_service.cli.console import LogLevel, UsageError, assigned, say, tell
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.support import shipped
 from dyn_service.support.suggestions import did_you_mean

@@ -5,7 +5,6 @@ Exit status: 0 done, 1 the command failed, 2 wrong usage, 3 `dyn launch --check`
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -25,11 +24,11 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {missing('the command line', 'typer')}")
 
-from dyn_service.cli import foxglove, launch, node, param, robots, service, topic, view  # typer is there
+from dyn_service.cli import launch, nodes, robots, topic, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
+from dyn_service.cli.console import ROBOT, LogLevel, UsageError, bar, reworded, say, say_json, tell
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
-from dyn_service.cli.progress import ROBOT, LogLevel, UsageError, bar, reworded, say, tell
 
 if TYPE_CHECKING:
     from dyn_service.service.server.settings import ServerSettings
@@ -100,10 +99,10 @@ def main() -> NoReturn:
 for _command in (robots.check, view.view, robots.convert, robots.bench, robots.robots):
     app.command(rich_help_panel="Robots")(_command)
 app.add_typer(topic.app, name="topic", rich_help_panel="Running systems")
-app.add_typer(node.app, name="node", rich_help_panel="Running systems")
-app.add_typer(service.app, name="service", rich_help_panel="Running systems")
-app.add_typer(param.app, name="param", rich_help_panel="Running systems")
-app.add_typer(node.lifecycle_app, name="lifecycle", rich_help_panel="Running systems")
+app.add_typer(nodes.node_app, name="node", rich_help_panel="Running systems")
+app.add_typer(nodes.service_app, name="service", rich_help_panel="Running systems")
+app.add_typer(nodes.param_app, name="param", rich_help_panel="Running systems")
+app.add_typer(nodes.lifecycle_app, name="lifecycle", rich_help_panel="Running systems")
 app.add_typer(bag_app, name="bag", rich_help_panel="Running systems")
 app.add_typer(keys_app, name="keys", rich_help_panel="Servers")
 app.add_typer(new_app, name="new", rich_help_panel="Launches and nodes")
@@ -282,7 +281,7 @@ def call(
                 said.add(text)
 
         answer = ask(find_server(server), query, robot, given, timeout, compile_wait, waits, key, server_key)
-        say(json.dumps(answer, indent=2, ensure_ascii=False))
+        say_json(answer)
 
 
 @app.command(rich_help_panel="Servers")
@@ -303,7 +302,7 @@ app.command(rich_help_panel="Launches and nodes")(launch.launch)
 app.command(context_settings=launch.NODE_ARGUMENTS, rich_help_panel="Launches and nodes")(launch.run)
 for _name, _run in launch.own_nodes().items():
     app.command(_name, context_settings=launch.NODE_ARGUMENTS, rich_help_panel="Launches and nodes")(_run)
-app.command(rich_help_panel="Running systems")(foxglove.foxglove)
+app.command(rich_help_panel="Running systems")(view.foxglove)
 
 
 def _hint(error: Exception) -> str:

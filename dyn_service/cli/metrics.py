@@ -14,7 +14,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from dyn_service.cli.progress import say, tell
+from dyn_service.cli.console import say, tell
 from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError, UnavailableError
 from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.sockets import MAX_PORT

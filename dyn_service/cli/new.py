@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from dyn_service.cli.progress import UsageError, say
+from dyn_service.cli.console import UsageError, say
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support import shipped
 

@@ -27,9 +27,7 @@ service_app = typer.Typer(help="List and call services of running nodes.", no_ar
 
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NODE", help="Its full name, such as /arm/plant.", autocompletion=nodes, callback=full_name
-    ),
+    typer.Argument(metavar="NODE", help="Its full name, such as /arm/plant.", autocompletion=nodes, callback=full_name),
 ]
 Parameter = Annotated[str, typer.Argument(metavar="NAME", help="Such as gains.kp.", autocompletion=parameters)]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the node's answer.")]
@@ -157,6 +155,7 @@ def describe_parameters(
 def dump_parameters(name: Name, timeout: Timeout = 2.0) -> None:
     """Print all of a node's parameters as a parameter file, for `dyn launch FILE params:=THAT_FILE`."""
     from dyn_service.cli.yaml_text import block, flow
+
     folder = str(discovery().node(name).folder)
     nested: dict[str, Any] = {}
     for dotted, value in _values(name, timeout).items():
@@ -239,6 +238,7 @@ def call_service(
 ) -> None:
     """Call a service and print its answer as YAML."""
     from dyn_service.cli.yaml_text import block, parsed
+
     words = list(arguments or [])
     network = discovery()
     _, end = network.service(name)

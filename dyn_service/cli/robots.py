@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dyn_service.cli.progress import ROBOT, UsageError, assigned, bar, robot_file, say, tell
+from dyn_service.cli.console import (
+    ROBOT,
+    Joints,
+    Json,
+    Mimic,
+    Root,
+    UsageError,
+    XacroArguments,
+    assigned,
+    bar,
+    robot_file,
+    say,
+    say_json,
+    tell,
+)
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.support import shipped
 
 
-def robots(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def robots(json_output: Json = False) -> None:
     """List the shipped robots: `serve`, `check`, `bench` and other commands take their names."""
     from dyn_service import Robot
 
@@ -24,7 +37,7 @@ def robots(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.
             {"name": name, "joints": list(robot.joint_names), "mass": robot.receipt.after.mass, "file": str(file)}
         )
     if json_output:
-        say(json.dumps(rows, indent=2))
+        say_json(rows)
         return
     say(f"{'robot':<18}{'DoF':>4}{'mass':>11}  joints that have entries in q and v")
     for row in rows:
@@ -38,18 +51,11 @@ def _few(names: list[str]) -> str:
 
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help=ROBOT)],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
-    ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    root: Annotated[str, typer.Option(help="How the root link can move: fixed, planar or floating.")] = "fixed",
-    mimic: Annotated[
-        bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
-    ] = True,
-    joints: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of its joints."),
-    ] = None,
+    arguments: XacroArguments = None,
+    json_output: Json = False,
+    root: Root = "fixed",
+    mimic: Mimic = True,
+    joints: Joints = None,
     dynamics: Annotated[
         bool, typer.Option("--dynamics", help="Compare all formulations of the dynamics with each other instead.")
     ] = False,
@@ -77,13 +83,13 @@ def check(
 
             tell(prepare(robot, ["control"], bar))
         receipt = robot.receipt
-        say(json.dumps(receipt.to_dict(), indent=2, ensure_ascii=False) if json_output else receipt.render())
+        say_json(receipt.to_dict()) if json_output else say(receipt.render())
         return 0
     from dyn_service.formulations.verification import survey
 
     found = survey(robot, states=states)
     if json_output:
-        say(json.dumps(found, indent=2))
+        say_json(found)
     else:
         for name, residual in found["residuals"].items():
             say(f"{name:<24}{residual:8.1e}")
@@ -98,22 +104,15 @@ def check(
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help=ROBOT)],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write: .urdf, .xml, .mjcf or .sdf.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
-    ] = None,
+    arguments: XacroArguments = None,
     to: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="urdf, mjcf or sdf. (default: by the ending of OUT)")
     ] = None,
-    root: Annotated[str, typer.Option(help="How the root link can move: fixed, planar or floating.")] = "fixed",
-    joints: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of its joints."),
-    ] = None,
-    mimic: Annotated[
-        bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")
-    ] = True,
+    root: Root = "fixed",
+    joints: Joints = None,
+    mimic: Mimic = True,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Write a robot in another format, and list what that format cannot represent."""
     from dyn_service.parsing.conversion import convert as converted
@@ -131,7 +130,7 @@ def convert(
     )
     if json_output:
         rows = [{"kind": note.kind, "element": note.element, "text": note.text, "line": note.line} for note in notes]
-        say(json.dumps({"file": str(target), "notes": rows}, indent=2, ensure_ascii=False))
+        say_json({"file": str(target), "notes": rows})
         return
     for line in table(notes):
         say(line)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dyn_service.cli.finding import topics, types
-from dyn_service.cli.progress import UsageError, say, tell
+from dyn_service.cli.console import UsageError, say, tell
+from dyn_service.cli.finding import discovery, full_name, topics, types
+from dyn_service.cli.nodes import ShowTypes
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List topics, show their messages, publish messages.", no_args_is_help=True)
 
 _Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="Its full name, or an endpoint tcp://HOST:PORT.", autocompletion=topics)
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Its full name, or an endpoint tcp://HOST:PORT.",
+        autocompletion=topics,
+        callback=full_name,
+    ),
 ]
 _Type = Annotated[
     str | None,
@@ -30,13 +37,9 @@ _Type = Annotated[
 
 
 @app.command("list")
-def list_(
-    show_types: Annotated[bool, typer.Option("--show-types", "-t", help="Print their types too.")] = False,
-) -> None:
+def list_(show_types: ShowTypes = False) -> None:
     """Print the topics' names."""
-    from dyn_service.graph.middleware.discovery import Discovery
-
-    for name, kinds in Discovery().topics().items():
+    for name, kinds in discovery().topics().items():
         say(f"{name} [{', '.join(sorted(kinds))}]" if show_types else name)
 
 
@@ -45,14 +48,11 @@ def info(
     topic: _Topic, verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the nodes too.")] = False
 ) -> None:
     """Print a topic's type and the numbers of its publishers and subscriptions."""
-    from dyn_service.graph.middleware.discovery import Discovery, full
-
-    discovery, name = Discovery(), full(topic)
-    kind = discovery.topic_type(name)
-    entries = discovery.entries()
+    network = discovery()
+    kind, entries = network.topic_type(topic), network.entries()
     say(f"Type: {kind}")
     for title, field in (("Publisher", "publishers"), ("Subscription", "subscriptions")):
-        ends = [(entry, end) for entry in entries for end in getattr(entry, field) if end.name == name]
+        ends = [(entry, end) for entry in entries for end in getattr(entry, field) if end.name == topic]
         say(f"{title} count: {len(ends)}")
         for entry, end in ends if verbose else []:
             say(
@@ -70,13 +70,12 @@ def echo(
 ) -> None:
     """Print messages as YAML as they arrive, with --- between them."""
     from dyn_service.cli.yaml_text import block
-    from dyn_service.graph.middleware.discovery import Discovery, full
     from dyn_service.graph.middleware.topic_tools import frames, listening
 
-    discovery, name = Discovery(), full(topic)
-    called, decoded = _decoder(discovery, name, kind)
-    with listening(name, called, discovery, _warn) as heard:
-        for frame in frames(heard, discovery):
+    network = discovery()
+    called, decoded = _decoder(network, topic, kind)
+    with listening(topic, called, network, _warn) as heard:
+        for frame in frames(heard, network):
             if frame is None:
                 continue
             try:
@@ -98,14 +97,13 @@ def hz(
     ] = 10_000,
 ) -> None:
     """Print the rate of a topic's messages, each second."""
-    from dyn_service.graph.middleware.discovery import Discovery, full
     from dyn_service.graph.middleware.topic_tools import Rate, frames, listening
 
-    discovery, name = Discovery(), full(topic)
-    called = "" if "://" in name else discovery.topic_type(name)
+    network = discovery()
+    called = "" if "://" in topic else network.topic_type(topic)
     rate, next_line = Rate(window), time.monotonic() + 1.0
-    with listening(name, called, discovery, _warn) as heard:
-        for frame in frames(heard, discovery, 1.0):
+    with listening(topic, called, network, _warn) as heard:
+        for frame in frames(heard, network, 1.0):
             now = time.monotonic()
             if frame is None:
                 say("no new messages")
@@ -137,7 +135,6 @@ def pub(
 ) -> None:
     """Publish a message at a fixed rate."""
     from dyn_service.cli.yaml_text import parsed
-    from dyn_service.graph.middleware.discovery import Discovery, full
     from dyn_service.graph.middleware.stop import stopping
     from dyn_service.graph.middleware.topic_tools import publish
     from dyn_service.messages import by_type, from_builtins
@@ -150,14 +147,14 @@ def pub(
     except (InvalidArgumentError, NotFoundError) as error:
         raise UsageError(str(error)) from None
     with stopping() as stop:  # Ctrl-C while the node is created or closed would leave sockets open
-        subscribers = publish(Discovery(), full(topic), message, rate, 1 if once else times, stop)
+        subscribers = publish(discovery(), topic, message, rate, 1 if once else times, stop)
     if stop.requested:
         raise KeyboardInterrupt
     if not subscribers:
-        _warn(f"{full(topic)} has no subscriber")
+        _warn(f"{topic} has no subscriber")
 
 
-def _decoder(discovery: Discovery, topic: str, kind: str | None) -> tuple[str, Callable[[memoryview], Any]]:
+def _decoder(network: Discovery, topic: str, kind: str | None) -> tuple[str, Callable[[memoryview], Any]]:
     """Returns the topic's type and a function that decodes a frame; unknown types are decoded without their fields."""
     import msgspec
 
@@ -165,7 +162,7 @@ def _decoder(discovery: Discovery, topic: str, kind: str | None) -> tuple[str, C
 
     if kind is None and "://" in topic:
         raise UsageError(f"{topic}: name the type of its messages")
-    called = kind or discovery.topic_type(topic)
+    called = kind or network.topic_type(topic)
     try:
         known = by_type(called)
     except NotFoundError:

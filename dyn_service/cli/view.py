@@ -1,7 +1,8 @@
-"""`dyn view`: a robot or a recording in the browser."""
+"""`dyn view`: a robot or a recording in the browser; `dyn foxglove`: live topics for Foxglove."""
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyn_service.cli.bag import needed
-from dyn_service.cli.progress import ROBOT, assigned, robot_file, say, tell
+from dyn_service.cli.console import ROBOT, XacroArguments, assigned, robot_file, say, tell
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support import shipped
 from dyn_service.support.optional import require
@@ -29,9 +30,7 @@ def view(
         Path,
         typer.Argument(metavar="WHAT", help="A robot's file or name, the folder of a launch's report, or a bag."),
     ],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")
-    ] = None,
+    arguments: XacroArguments = None,
     robot: Annotated[
         Path | None,
         typer.Option(
@@ -104,6 +103,52 @@ def view(
         viewer.options()
         say(f"open {viewer.url} in a browser; Ctrl-C ends it")
         run(None if mover is None else mover.tick, stop)
+    return 0
+
+
+def foxglove(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="Full names, or patterns: '/arm/*'. (default: all)")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; all clients that can connect see all messages.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8765,
+    origin: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="A web page that may connect; may be repeated.")
+    ] = None,
+    frames: Annotated[bool, typer.Option(help="Publish tf for plants without a tf publisher.")] = True,
+) -> int:
+    """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
+    require("dyn foxglove", "foxglove", "rosbags")
+    from dyn_service.cli.fallback_frames import FallbackFrames
+    from dyn_service.graph.middleware.graph import runtime_folders
+    from dyn_service.graph.middleware.stop import stopping
+    from dyn_service.view.foxglove import FoxgloveServer
+
+    logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # it logs errors of clients
+    with stopping() as stop:
+        server = FoxgloveServer(
+            topics or ["*"],
+            runtime_folders,
+            tell,
+            lambda topic, kind: say(f"{topic}  {kind}"),
+            host,
+            port,
+            origin or (),
+        )
+        fallback = FallbackFrames(topics or ["*"], tell) if frames else None
+        try:
+            say(f"serving {server.url}: in Foxglove, Open connection, Foxglove WebSocket; Ctrl-C ends it")
+            server.run(lambda: not stop.requested)
+        finally:
+            if fallback is not None:
+                fallback.close()
+            server.close()
+    if server.missed:
+        tell(f"missed: {server.missed} published messages were not received in time")
+    if server.malformed:
+        tell(f"malformed: {server.malformed} messages did not match their type")
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dyn_service.cli.progress import UsageError
+from dyn_service.cli.console import UsageError
 from dyn_service.support.documents import ConfigurationError, parse_document
 from dyn_service.support.validation import Place, dotted
 

@@ -1,7 +1,5 @@
 """States of controllers, as in ros2_control."""
 
-from __future__ import annotations
-
 from dyn_service.messages.fields import Message
 from dyn_service.messages.std_msgs import Header
 from dyn_service.messages.trajectory_msgs import JointTrajectoryPoint, MultiDOFJointTrajectoryPoint

@@ -1,7 +1,5 @@
 """Diagnostics of the parts of a machine."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from dyn_service.messages.fields import Byte, Message

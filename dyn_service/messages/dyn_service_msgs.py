@@ -4,8 +4,6 @@ The plant sends a `PlantState` to all subscribers, a controller a `JointCommand`
 messages of another version are rejected. Unknown keys are ignored, so that a later version may add some.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from dyn_service.messages.fields import Int32, Int64, Message, UInt8

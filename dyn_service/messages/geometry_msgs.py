@@ -1,7 +1,5 @@
 """Poses, velocities and forces in three dimensions: m, rad, N and their products, in the axes of a header's frame."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta, field

@@ -1,7 +1,5 @@
 """Odometry: pose and velocity of a robot's base."""
 
-from __future__ import annotations
-
 from dyn_service.messages.fields import Message
 from dyn_service.messages.geometry_msgs import PoseWithCovariance, TwistWithCovariance
 from dyn_service.messages.std_msgs import Header

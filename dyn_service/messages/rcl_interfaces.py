@@ -1,7 +1,5 @@
 """Log lines of nodes."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from dyn_service.messages.builtin_interfaces import Time

@@ -1,7 +1,5 @@
 """Measurements of joints and sensors."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta, field

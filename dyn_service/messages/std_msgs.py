@@ -1,7 +1,5 @@
 """Headers, texts and arrays of numbers."""
 
-from __future__ import annotations
-
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.fields import Message, UInt32
 

@@ -1,7 +1,5 @@
 """Transforms of frames."""
 
-from __future__ import annotations
-
 from dyn_service.messages.fields import Message
 from dyn_service.messages.geometry_msgs import TransformStamped
 

@@ -1,7 +1,5 @@
 """Joint trajectories."""
 
-from __future__ import annotations
-
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.fields import Message
 from dyn_service.messages.geometry_msgs import Transform, Twist

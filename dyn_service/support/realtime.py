@@ -49,26 +49,20 @@ class Realtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     required: bool = True
 
     def __post_init__(self) -> None:
-        if self.policy in ("fifo", "rr"):
-            if not 1 <= self.priority <= 99:
-                raise InvalidArgumentError(
-                    f"realtime.priority is {self.priority}: policy {self.policy} takes 1 to 99",
-                    path="realtime.priority",
-                )
-        elif self.priority:
-            raise InvalidArgumentError(
-                f"realtime.priority is {self.priority}: only the policies fifo and rr have one",
-                path="realtime.priority",
-            )
-        if any(cpu < 0 for cpu in self.affinity):
-            raise InvalidArgumentError(
-                f"realtime.affinity is {self.affinity}: processors count from 0", path="realtime.affinity"
-            )
-        if not 0.0 <= self.busy_poll_us <= MAX_BUSY_POLL_US:
-            raise InvalidArgumentError(
-                f"realtime.busy_poll_us is {self.busy_poll_us:g}: expected 0 to {MAX_BUSY_POLL_US:g}",
-                path="realtime.busy_poll_us",
-            )
+        urgent = self.policy in ("fifo", "rr")
+        rules = {
+            "priority": (
+                1 <= self.priority <= 99 if urgent else not self.priority,
+                f"policy {self.policy} takes 1 to 99" if urgent else "only the policies fifo and rr have one",
+            ),
+            "affinity": (all(cpu >= 0 for cpu in self.affinity), "processors count from 0"),
+            "busy_poll_us": (0.0 <= self.busy_poll_us <= MAX_BUSY_POLL_US, f"expected 0 to {MAX_BUSY_POLL_US:g}"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                found = getattr(self, name)
+                shown = f"{found:g}" if isinstance(found, float) else found
+                raise InvalidArgumentError(f"realtime.{name} is {shown}: {rule}", path=f"realtime.{name}")
 
 
 def apply(settings: Realtime, warn: Callable[[str], None], *, polls: bool) -> str:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dyn_service.cli import finding
 from dyn_service.cli.main import app
-from dyn_service.cli.node import app as node_app
+from dyn_service.cli.nodes import node_app
 from dyn_service.errors import FailedPreconditionError, UnavailableError
 from dyn_service.graph.middleware.graph import NodeEntry, Registration, announce_launch, new_token
 from dyn_service.graph.middleware.topics import RUNTIME_DIR

@@ -313,6 +313,7 @@ def test_it_needs_no_engine(wave: Wave) -> None:
     """The commands import neither the engine nor the launcher nor NumPy, so that they start quickly."""
     code = (
         "import sys; from dyn_service.cli.main import app\n"
+        "assert not {'numpy', 'zmq', 'yaml'} & set(sys.modules)\n"
         "from dyn_service.graph.middleware import topic_tools\n"
         "from dyn_service.cli import yaml_text\n"
         "heavy = {'casadi', 'llvmlite', 'scipy', 'matplotlib', 'dyn_service.engine.robot',"

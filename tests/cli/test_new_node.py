@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dyn_service.cli.console import UsageError
 from dyn_service.cli.main import app
-from dyn_service.cli.progress import UsageError
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.planner import LaunchPlan, make_plan
 from dyn_service.graph.launch.schema import read_launch_file

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dyn_service.cli.foxglove import NAME, FallbackFrames
+from dyn_service.cli.fallback_frames import NAME, FallbackFrames
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.messages.dyn_service_msgs import PlantState

@@ -154,20 +154,8 @@ def pack_request(
         ResourceExhaustedError: The request exceeds the maximum size of a message.
     """
     try:
-        payload = encode(
-            Request(
-                VERSION,
-                request_id,
-                query,
-                robot,
-                inputs,
-                options,
-                model,
-                deadline_ms,
-                compile_wait_ms or UNSET,
-                retry or UNSET,
-            )
-        )
+        waits, tries = compile_wait_ms or UNSET, retry or UNSET
+        payload = encode(Request(VERSION, request_id, query, robot, inputs, options, model, deadline_ms, waits, tries))
     except (TypeError, ValueError, OverflowError) as fault:
         raise InvalidArgumentError(f"the request cannot be encoded: {fault}", path="options") from None
     if len(payload) > MAX_MESSAGE_BYTES:
@@ -223,10 +211,10 @@ def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed
         declared = {**declared, **row.between}
         if "residuals" in declared:
             declared = dict.fromkeys(given, declared["residuals"])
-    found, wider = (
-        Outputs(),
-        isinstance(row, Computation),
-    )  # efforts, wrenches and contacts may add leading axes: those of the first output count
+    found = Outputs()
+    wider = isinstance(
+        row, Computation
+    )  # efforts, wrenches and contacts may add leading axes: the first output's count
     for name, names in row.labels.items():
         count = len(given[name]) if type(given.get(name)) is tuple else -1
         if sizes.setdefault(names.dimension, count) != count or count < 0:
@@ -311,22 +299,13 @@ def read_answer(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed 
 
 
 def read_arrays(head: ReplyHead) -> dict[str, Any]:
-    """Returns the outputs of a reply, arrays or lists of names.
+    """Returns the outputs of a reply, arrays or lists of names; errors as in `_decoded`."""
+    return _decoded(head, _arrays)
 
-    Raises:
-        DynError: The reply is an error.
-        InternalError: The outputs are invalid.
-    """
-    if not head.ok:
-        raise reply_error(head)
-    try:
-        outputs: dict[str, Any] = _decode_outputs(head.outputs)
-        for name, value in outputs.items():
-            if type(value) is ReplyArray:
-                outputs[name] = value.value()
-        return outputs
-    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        raise unreadable(fault) from None
+
+def _arrays(outputs: msgspec.Raw) -> dict[str, Any]:
+    decoded = _decode_outputs(outputs)
+    return {name: value.value() if type(value) is ReplyArray else value for name, value in decoded.items()}
 
 
 def read_residuals(head: ReplyHead) -> dict[str, Any]:
@@ -344,7 +323,12 @@ def read_residuals(head: ReplyHead) -> dict[str, Any]:
 
 
 def read_plain(head: ReplyHead) -> dict[str, Any]:
-    """Returns the outputs of a query about the server.
+    """Returns the outputs of a query about the server; errors as in `_decoded`."""
+    return Outputs(_decoded(head, _decode_plain))
+
+
+def _decoded(head: ReplyHead, decode: Callable[[msgspec.Raw], dict[str, Any]]) -> dict[str, Any]:
+    """Returns the outputs of a reply.
 
     Raises:
         DynError: The reply is an error.
@@ -353,7 +337,7 @@ def read_plain(head: ReplyHead) -> dict[str, Any]:
     if not head.ok:
         raise reply_error(head)
     try:
-        return Outputs(_decode_plain(head.outputs))
+        return decode(head.outputs)
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
         raise unreadable(fault) from None
 
