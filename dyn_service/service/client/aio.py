@@ -24,7 +24,7 @@ from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobo
 from dyn_service.service.client.channels import AsyncChannel
 from dyn_service.service.client.connection import LEAST_S, Connection, check_seconds
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, read_head
-from dyn_service.service.client.retries import LOOK_S, Cause, RetryState, Step, TimeoutExtension
+from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.messages import Notice, ReplyHead
 
@@ -133,15 +133,15 @@ class AsyncClient(Connection, AsyncGaitQueries):
         extension = extension or self._extension(query, begun, timeout_s)
         left_s = extension.left_s(begun)
         if left_s <= 0:
-            raise self._unanswered(query, timeout_s, begun, begun, None, 1, reaches=True)
+            raise self._unanswered(query, timeout_s, begun, begun, None, 1, connected=True)
         payload = self._packed(request_id, request, left_s)
         call = None
         try:
             async with asyncio.timeout(left_s) as limit:
-                channel = await self._reaching()
+                channel = await self._open_channel()
                 while not channel.send(payload):
                     await asyncio.sleep(0)  # the time limit is checked here
-                    await channel.reaches(left_s)
+                    await channel.is_connected(left_s)
                     left = begun + left_s - loop.time()
                     payload = self._packed(request_id, request, max(left, LEAST_S))
                 call = _Call(request, len(payload), begun, loop.create_future(), limit, extension, self._epoch)
@@ -157,9 +157,9 @@ class AsyncClient(Connection, AsyncGaitQueries):
             self._cancel(request_id)
             if not (isinstance(fault, TimeoutError) and limit.expired()):
                 raise
-            reaches = self._channel is not None and await self._channel.reaches()
+            connected = self._channel is not None and await self._channel.is_connected()
             notified, count = extension if call.notified else None, call.retry_state.count if call.retry_state else 1
-            raise self._unanswered(query, timeout_s, begun, loop.time(), notified, count, reaches=reaches) from None
+            raise self._unanswered(query, timeout_s, begun, loop.time(), notified, count, connected=connected) from None
         finally:
             self._pending.pop(request_id, None)
         if head.late and not call.notified:
@@ -179,10 +179,10 @@ class AsyncClient(Connection, AsyncGaitQueries):
                 "the client belongs to the event loop in which it was first used; make one in each loop"
             )
 
-    async def _reaching(self) -> AsyncChannel:
+    async def _open_channel(self) -> AsyncChannel:
         """Returns the channel; it is reopened if it cannot find a new server by itself and no call is waiting."""
         channel = self._channel
-        if channel is not None and channel.is_inproc and not self._pending and not await channel.reaches():
+        if channel is not None and channel.is_inproc and not self._pending and not await channel.is_connected():
             await self._disconnect()
         return self._channel or self._connect()
 
@@ -227,7 +227,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
                 self._handle_unexpected(head, now)
                 await asyncio.sleep(0)  # lets other tasks run during a flood of replies
             elif isinstance(head, ReplyHead):
-                if head.epoch == self._epoch or self._accepts(head.epoch, call.asked_in, now):
+                if head.epoch == self._epoch or self._accepts(head.epoch, call.request_epoch, now):
                     call.reply.set_result(head)
             else:
                 try:
@@ -240,8 +240,8 @@ class AsyncClient(Connection, AsyncGaitQueries):
         loop = asyncio.get_running_loop()
         looked = loop.time()
         while self._pending:
-            await asyncio.sleep(LOOK_S)
-            reaches = await channel.reaches()
+            await asyncio.sleep(CHECK_S)
+            connected = await channel.is_connected()
             now = loop.time()
             heard, looked = self._heard_s > looked, now
             probed = False
@@ -251,13 +251,13 @@ class AsyncClient(Connection, AsyncGaitQueries):
                 tries = call.retry_state
                 if tries is None:
                     tries = call.retry_state = self._retry_state(
-                        call.request.query, call.size, call.begun, call.asked_in
+                        call.request.query, call.size, call.begun, call.request_epoch
                     )
                     tries.notified = call.notified
-                step = tries.look(now, reaches=reaches, epoch=self._epoch, heard=heard)
+                step = tries.next_step(now, connected=connected, epoch=self._epoch, heard=heard)
                 if isinstance(step, Cause):
                     call.reply.set_exception(self._lost(call.request.query, step, now, tries.count))
-                elif step is Step.AGAIN:
+                elif step is Step.RETRY:
                     left = (call.limit.when() or now) - now
                     if left > 0:
                         self._counters.retries += 1
@@ -268,9 +268,9 @@ class AsyncClient(Connection, AsyncGaitQueries):
 
     def _cancel(self, request_id: int) -> None:
         """Sends the cancel of this request, without waiting for its delivery."""
-        for word in self._cancel_messages(request_id, asyncio.get_running_loop().time()):
+        for message in self._cancel_messages(request_id, asyncio.get_running_loop().time()):
             if self._channel is not None:
-                self._channel.send(word)
+                self._channel.send(message)
 
 
 class _Call:
@@ -284,14 +284,14 @@ class _Call:
         reply: asyncio.Future[ReplyHead],
         limit: asyncio.Timeout,
         extension: TimeoutExtension,
-        asked_in: int | None,
+        request_epoch: int | None,
     ) -> None:
         self.request = request
         self.size = size
         self.begun = begun
         self.reply = reply
         self.limit = limit
-        self.asked_in = asked_in
+        self.request_epoch = request_epoch
         self.notified = False
         self.retry_state: RetryState | None = None  # most calls need none
         self._extension = extension
@@ -336,7 +336,7 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
 
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
-        request = core.question(self, entry, given, others)
+        request = core.query_request(self, entry, given, others)
         return core.read_answer(await self._client.ask(request, self._timeout_s), entry, request, self)
 
     async def _compute(self, row: str, **arguments: Any) -> Any:

@@ -2,7 +2,7 @@
 
     channel = Channel("tcp://127.0.0.1:5755", context)
     channel.send(request)                       # does not block; False: no server is connected
-    channel.reaches(timeout_s)                  # waits until a server is connected
+    channel.is_connected(timeout_s)                  # waits until a server is connected
     reply = channel.receive(timeout_s)          # None: no message in time
     channel.close()
 
@@ -169,7 +169,7 @@ class Channel(_ZmqChannel):
             self._reconnect()  # drops the other messages of this server
             raise
 
-    def reaches(self, timeout_s: float = 0.0) -> bool:
+    def is_connected(self, timeout_s: float = 0.0) -> bool:
         """Returns whether a server is connected; waits for one.
 
         Raises:
@@ -185,13 +185,13 @@ class Channel(_ZmqChannel):
             left_s = until_s - monotonic()
             if left_s <= 0.0:
                 return False
-            if self._socket.poll(ceil(min(left_s, _look_s(self._handshakes)) * 1e3), zmq.POLLOUT):
+            if self._socket.poll(ceil(min(left_s, _poll_s(self._handshakes)) * 1e3), zmq.POLLOUT):
                 self._absence.end()
                 return True
             if self._handshakes is not None:
                 self._handshakes.check()
         self._reconnect()
-        return self.reaches(until_s - monotonic())
+        return self.is_connected(until_s - monotonic())
 
     def _arm(self, timeout_s: float) -> None:
         """Sets the socket's receive timeout in whole milliseconds. Setting it costs more than checking that it is
@@ -242,7 +242,7 @@ class AsyncChannel(_ZmqChannel):
     def send(self, payload: bytes) -> bool:
         """As `Channel.send`."""
         try:
-            self._send(payload, _NOBLOCK)  # pyzmq's asyncio `send` would wait for calls in `reaches`
+            self._send(payload, _NOBLOCK)  # pyzmq's asyncio `send` would wait for calls in `is_connected`
         except zmq.Again:
             return False
         self._is_writable()  # sending may have consumed the signal of a reply
@@ -261,13 +261,13 @@ class AsyncChannel(_ZmqChannel):
                 if socket is self._socket or (task is not None and task.cancelling()):
                     raise  # otherwise the socket was replaced, which cancelled the receive
 
-    async def reaches(self, timeout_s: float = 0.0) -> bool:
-        """As `Channel.reaches`."""
+    async def is_connected(self, timeout_s: float = 0.0) -> bool:
+        """As `Channel.is_connected`."""
         until_s = monotonic() + timeout_s
         if self._handshakes is not None:
             self._handshakes.reconnect()
         while True:
-            if not self._is_writable() and (left_s := min(until_s - monotonic(), _look_s(self._handshakes))) > 0.0:
+            if not self._is_writable() and (left_s := min(until_s - monotonic(), _poll_s(self._handshakes))) > 0.0:
                 poll: Callable[..., Any] = self._socket.poll  # its parameters are missing in pyzmq's types
                 await poll(ceil(left_s * 1e3), zmq.POLLOUT)
             if self._is_writable():
@@ -296,7 +296,7 @@ class AsyncChannel(_ZmqChannel):
         return bool(cast(int, self._socket.get(zmq.EVENTS)) & zmq.POLLOUT)
 
 
-def _look_s(handshakes: HandshakeMonitor | None) -> float:
+def _poll_s(handshakes: HandshakeMonitor | None) -> float:
     """Returns how long to wait for a server between checks for errors."""
     return _RENEW_S if handshakes is None else _RECONNECT_MS * 1e-3
 

@@ -155,18 +155,18 @@ class Connection:
         """A copy of the counters."""
         return replace(self._counters)
 
-    def _accepts(self, epoch: object, asked_in: int | None, now_s: float) -> bool:
+    def _accepts(self, epoch: object, request_epoch: int | None, now_s: float) -> bool:
         """Returns whether to accept a reply; if so, its epoch becomes the current one.
 
         Args:
             epoch: The reply's epoch.
-            asked_in: The current epoch when its request was first sent.
+            request_epoch: The current epoch when its request was first sent.
             now_s: The time.
         """
         if epoch == self._epoch or not isinstance(epoch, int):  # old servers send no epoch
             return True
         if self._epoch is not None:
-            if asked_in != self._epoch:
+            if request_epoch != self._epoch:
                 self._counters.stale += 1
                 return False
             self._restarts += 1
@@ -240,7 +240,7 @@ class Connection:
         extension: TimeoutExtension | None,
         tries: int,
         *,
-        reaches: bool,
+        connected: bool,
     ) -> DeadlineExceededError | UnavailableError:
         """Returns the error of a call that was sent and not answered in time.
 
@@ -251,9 +251,9 @@ class Connection:
             now_s: The time.
             extension: Its timeout extension, if the server sent notices.
             tries: How often the request was sent.
-            reaches: Whether a server is connected.
+            connected: Whether a server is connected.
         """
-        if not reaches:
+        if not connected:
             return self._lost(query, Cause.GONE, now_s, tries)
         if self._unanswered_since_s is None or self._unanswered_since_s <= self._heard_s:
             self._unanswered_since_s = max(begun_s, self._heard_s)

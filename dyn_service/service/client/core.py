@@ -412,7 +412,7 @@ class RemoteDescribed(Described):
             raise InternalError(f"the server's description of the robot is invalid: sizes {said}, expected {known}")
 
 
-def question(robot: RemoteDescribed, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
+def query_request(robot: RemoteDescribed, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
     """Returns the request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
     inputs, options = row.arguments(given, others)
     packed = pack_inputs(inputs, row)
@@ -470,7 +470,7 @@ def list_robots() -> Flow[list[str]]:
     return robots
 
 
-def plain(query: str) -> Flow[dict[str, Any]]:
+def query_server(query: str) -> Flow[dict[str, Any]]:
     """Sends a query about the server without inputs."""
     return read_plain((yield Ask(query)))
 

@@ -1,7 +1,7 @@
 """The retry policy of a call: when to send a request again, when to probe the server, when to give up. No socket, no
 clock.
 
-A waiting call checks `RetryState.look` every `LOOK_S`:
+A waiting call checks `RetryState.next_step` every `CHECK_S`:
 
 - Without a reply, the request is sent again with the same id, at most `retries` times per connection, with increasing,
   jittered pauses. Requests that the server reports as in progress, and long ones, are not repeated.
@@ -30,7 +30,7 @@ from random import Random
 from dyn_service.errors import DeadlineExceededError
 from dyn_service.service.protocol.messages import Notice
 
-LOOK_S = 0.05
+CHECK_S = 0.05
 """Seconds between checks of a waiting call."""
 
 PROBE_S = 2.0
@@ -53,7 +53,7 @@ class Step(Enum):
     """What to do now."""
 
     WAIT = auto()
-    AGAIN = auto()
+    RETRY = auto()
     """Send the request again."""
     PROBE = auto()
     """Ask the server for its health."""
@@ -111,23 +111,23 @@ class RetryState:
         self._is_long = is_long
         self._number = 0
         self._again_s = begun_s + policy.pause_s(1)
-        self._heard_s = self._probed_s = self.looked_s = begun_s
+        self._heard_s = self._probed_s = self.checked_s = begun_s
         self._gone_s: float | None = None
         self._epoch = epoch
 
-    def look(self, now_s: float, *, reaches: bool, epoch: int | None, heard: bool) -> Step | Cause:
+    def next_step(self, now_s: float, *, connected: bool, epoch: int | None, heard: bool) -> Step | Cause:
         """Returns the next step.
 
         Args:
             now_s: The time, on the caller's clock.
-            reaches: Whether a server is connected.
+            connected: Whether a server is connected.
             epoch: The server's current epoch.
             heard: Whether any message arrived since the last check.
         """
-        if heard or now_s - self.looked_s > _STOPPED_S:
+        if heard or now_s - self.checked_s > _STOPPED_S:
             self._heard_s = now_s
-        self.looked_s = now_s
-        if not reaches:
+        self.checked_s = now_s
+        if not connected:
             self._gone_s = now_s if self._gone_s is None else self._gone_s
             over = not self._repeatable or now_s - self._gone_s > SILENT_S
             return Cause.GONE if over else Step.WAIT
@@ -153,7 +153,7 @@ class RetryState:
     def _again(self, now_s: float) -> Step:
         self._again_s = now_s + self._policy.pause_s(self._number + 1)
         self.count += 1
-        return Step.AGAIN
+        return Step.RETRY
 
 
 _LOG = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from dyn_service.service.client import core
 from dyn_service.service.client.channels import Channel, forks
 from dyn_service.service.client.connection import LEAST_S, Connection, check_seconds, first_id
 from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, array_of, array_reader, pack_request
-from dyn_service.service.client.retries import LOOK_S, Cause, RetryState, Step, TimeoutExtension
+from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, ReplyHead
 
 
@@ -152,11 +152,11 @@ class Client(Connection, GaitQueries):
 
     def health(self) -> dict[str, Any]:
         """Returns the server's status, version and uptime."""
-        return self.run(core.plain("health"))
+        return self.run(core.query_server("health"))
 
     def stats(self) -> dict[str, Any]:
         """Returns the server's statistics since its start: requests, errors, durations."""
-        return self.run(core.plain("stats"))
+        return self.run(core.query_server("stats"))
 
     def run(self, flow: Flow[T], timeout_s: float | None = None) -> T:
         """Sends the requests of a flow in order; returns its result.
@@ -206,7 +206,7 @@ class Client(Connection, GaitQueries):
         begun = perf_counter()
         left_s = timeout_s if extension is None else extension.left_s(begun)
         if left_s <= 0:
-            raise self._unanswered(request.query, timeout_s, begun, begun, None, 1, reaches=True)
+            raise self._unanswered(request.query, timeout_s, begun, begun, None, 1, connected=True)
         lock = self._lock
         if lock._is_owned():
             raise FailedPreconditionError(
@@ -240,7 +240,7 @@ class Client(Connection, GaitQueries):
     ) -> Any:
         """As `ask`, by the thread that holds the lock; `left_s` is the time left at `begun`."""
         request_id = self._last_id = self._last_id + 1
-        asked_in = epoch = self._epoch
+        request_epoch = epoch = self._epoch
         channel = self._channel
         payload = pack_request(request_id, *request, left_s * 1e3, self._compile_wait_s * 1e3)
         until = begun + left_s
@@ -252,7 +252,7 @@ class Client(Connection, GaitQueries):
             sent = True
             while True:
                 left = until - perf_counter()
-                message = channel.receive(left if left < LOOK_S else LOOK_S)  # noqa: FURB136  # no call
+                message = channel.receive(left if left < CHECK_S else CHECK_S)  # noqa: FURB136  # no call
                 if message is not None:
                     reply = read(message)
                     if reply is not None and reply.id == request_id:
@@ -261,7 +261,7 @@ class Client(Connection, GaitQueries):
                             until = extension.until_s(reply, perf_counter())
                             if tries is not None:
                                 tries.notified = True
-                        elif reply.epoch == epoch or self._accepts(reply.epoch, asked_in, perf_counter()):
+                        elif reply.epoch == epoch or self._accepts(reply.epoch, request_epoch, perf_counter()):
                             break
                     else:
                         self._handle_unexpected(reply, perf_counter())
@@ -270,7 +270,7 @@ class Client(Connection, GaitQueries):
                     if now < until:
                         continue
                 if tries is None:
-                    tries = self._retry_state(request.query, len(payload), begun, asked_in)
+                    tries = self._retry_state(request.query, len(payload), begun, request_epoch)
                     tries.notified = notified is not None
                 self._look(tries, request_id, request, begun, timeout_s, until, notified)
                 epoch = self._epoch
@@ -292,7 +292,7 @@ class Client(Connection, GaitQueries):
             UnavailableError: No server is connected in time.
         """
         channel = self._channel
-        while (left := until - perf_counter()) > 0 and channel.reaches(left):
+        while (left := until - perf_counter()) > 0 and channel.is_connected(left):
             payload = self._packed(request_id, request, max(until - perf_counter(), LEAST_S))
             if channel.send(payload):
                 return payload
@@ -316,14 +316,14 @@ class Client(Connection, GaitQueries):
         """
         now = perf_counter()
         channel, query = self._channel, request.query
-        reaches = channel.reaches()
+        connected = channel.is_connected()
         if now >= until:
-            raise self._unanswered(query, timeout_s, begun, now, extension, tries.count, reaches=reaches)
-        heard = self._heard_s > tries.looked_s
-        step = tries.look(now, reaches=reaches, epoch=self._epoch, heard=heard)
+            raise self._unanswered(query, timeout_s, begun, now, extension, tries.count, connected=connected)
+        heard = self._heard_s > tries.checked_s
+        step = tries.next_step(now, connected=connected, epoch=self._epoch, heard=heard)
         if isinstance(step, Cause):
             raise self._lost(query, step, now, tries.count)
-        if step is Step.AGAIN:
+        if step is Step.RETRY:
             self._counters.retries += 1
             channel.send(self._packed(request_id, request, until - now, tries.count - 1))
         elif step is Step.PROBE:
@@ -332,8 +332,8 @@ class Client(Connection, GaitQueries):
     def _cancel(self, request_id: int) -> None:
         """Sends the cancel of this request, without waiting for its delivery."""
         with suppress(zmq.ZMQError):  # the socket was closed in the call
-            for word in self._cancel_messages(request_id, perf_counter()):
-                self._channel.send(word)
+            for message in self._cancel_messages(request_id, perf_counter()):
+                self._channel.send(message)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         return self.run(core.computation(COMPUTATIONS[row], arguments))
@@ -406,7 +406,7 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
-        request = core.question(self, entry, given, others)
+        request = core.query_request(self, entry, given, others)
         reader = self._readers.get(row)
         reply = self._client.ask(request, self._timeout_s, reader or core.read_head)
         if type(reply) is ReplyHead:

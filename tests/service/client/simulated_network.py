@@ -145,7 +145,7 @@ class SimulatedChannel:
         self._world.run_until(self._world.now_s + max(0.0, timeout_s), lambda: bool(self._inbox))
         return self._inbox.pop(0) if self._inbox else None
 
-    def reaches(self, timeout_s: float = 0.0) -> bool:
+    def is_connected(self, timeout_s: float = 0.0) -> bool:
         self._world.run_until(self._world.now_s + timeout_s, lambda: self._world.up)
         return self._world.up
 
@@ -177,7 +177,7 @@ class SimulatedAsyncChannel:
             await self._waiting
         return self._inbox.pop(0)
 
-    async def reaches(self, timeout_s: float = 0.0) -> bool:
+    async def is_connected(self, timeout_s: float = 0.0) -> bool:
         until_s = self._world.now_s + timeout_s
         while not self._world.up and self._world.now_s < until_s:
             await asyncio.sleep(1e-3)

@@ -406,14 +406,14 @@ def test_requests_without_names_cost_no_more_than_before() -> None:
     row = QUERIES["inverse_dynamics"]
 
     given = tuple(values.values())
-    request = core.question(there, row, given, row.defaults)
+    request = core.query_request(there, row, given, row.defaults)
     assert set(request.inputs) == {"q", "v", "a"}
     payload = core.pack_request(7, *request, 1e6)
     assert b"names" not in payload
     service.handle(payload, perf_counter_ns())
     now = perf_counter_ns()
     assert service.answer_single_state(payload, now) is not None
-    assert calls_of(lambda: core.question(there, row, given, row.defaults)) <= 15
+    assert calls_of(lambda: core.query_request(there, row, given, row.defaults)) <= 15
     assert calls_of(lambda: service.answer_single_state(payload, now)) <= 22
     assert calls_of(lambda: service.handle(payload, now)) <= 211
     assert len(payload) == 292

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from dyn_service import AsyncClient, Client, DeadlineExceededError, DynError, Robot, UnavailableError
 from dyn_service.service.client import aio, sync
 from dyn_service.service.client.retries import (
+    CHECK_S,
     LONG_BYTES,
-    LOOK_S,
     PROBE_S,
     SILENT_S,
     Cause,
@@ -209,7 +209,7 @@ def test_lost_requests_are_sent_again_with_the_same_id(kind: str) -> None:
         left = [each["deadline_ms"] for each in tries]
         assert left[0] == 2000.0
         for number, (before, after) in enumerate(pairwise(left), 1):
-            assert 100.0 <= before - after <= 100.0 + 100.0 * 2 ** (number - 1) + 2e3 * LOOK_S
+            assert 100.0 <= before - after <= 100.0 + 100.0 * 2 ** (number - 1) + 2e3 * CHECK_S
         assert (last["query"], last["id"]) == ("cancel", tries[0]["id"])
         assert caller.client.counters.retries == 3
         assert caller.client.counters.cancelled == 1
@@ -267,7 +267,7 @@ def test_a_call_is_answered_by_the_restarted_server(kind: str, after_s: float) -
         call, expected = question(Random(1))
         ((found, took_s),) = caller.together([call], [30.0])
         assert same(found, expected)
-        assert took_s < after_s + 0.3 + 2 * LOOK_S + 0.01
+        assert took_s < after_s + 0.3 + 2 * CHECK_S + 0.01
         assert caller.client.restarts == 1
         assert caller.client.epoch == world.service.epoch != first
 
@@ -283,7 +283,7 @@ def test_requests_that_change_the_server_are_not_repeated(kind: str) -> None:
         begun = world.now_s
         with pytest.raises(UnavailableError, match="is unknown"):
             caller.plain(lambda client: client.load_robot(_TEXT))
-        assert world.now_s - begun < 3.0 + 2 * LOOK_S
+        assert world.now_s - begun < 3.0 + 2 * CHECK_S
         queries = [msgpack.unpackb(payload)["query"] for payload in world.sent]
         assert queries.count("load_robot") == 1
 
@@ -299,8 +299,8 @@ def test_a_silent_server_is_reported_before_the_deadline(kind: str, query: str) 
         begun = world.now_s
         with pytest.raises(UnavailableError, match="does not respond"):
             caller.plain(lambda client: client.health() if query == "health" else client.load_robot(_TEXT))
-        assert SILENT_S <= world.now_s - begun < SILENT_S + 2 * LOOK_S
-        assert caller.client.counters.probes == SILENT_S // (PROBE_S + LOOK_S)
+        assert SILENT_S <= world.now_s - begun < SILENT_S + 2 * CHECK_S
+        assert caller.client.counters.probes == SILENT_S // (PROBE_S + CHECK_S)
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
@@ -372,7 +372,7 @@ def test_a_server_that_answers_health_requests_is_not_gone(kind: str) -> None:
             ((found, _),) = caller.together([call], [SILENT_S + 2.0])
             assert isinstance(found, DeadlineExceededError)
             heard_s = float(re.search(r"last heard ([\d.]+) s ago", str(found))[1])  # type: ignore[index]
-            assert heard_s < PROBE_S + 2 * LOOK_S
+            assert heard_s < PROBE_S + 2 * CHECK_S
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
@@ -435,11 +435,11 @@ def test_pauses_grow_and_are_jittered() -> None:
 
 
 def steps_of(tries: RetryState, until_s: float, **state: Any) -> list[tuple[float, Step | Cause]]:
-    """Returns the results of `look` every `LOOK_S`, with their times, without `Step.WAIT`."""
-    found, now_s = [], tries.looked_s
+    """Returns the results of `next_step` every `CHECK_S`, with their times, without `Step.WAIT`."""
+    found, now_s = [], tries.checked_s
     while now_s < until_s:
-        now_s += LOOK_S
-        step = tries.look(now_s, **({"reaches": True, "epoch": 7, "heard": False} | state))
+        now_s += CHECK_S
+        step = tries.next_step(now_s, **({"connected": True, "epoch": 7, "heard": False} | state))
         if step is not Step.WAIT:
             found.append((now_s, step))
     return found
@@ -452,26 +452,26 @@ def test_some_requests_are_not_repeated_after_silence(how: dict[str, Any]) -> No
     tries = RetryState(RetryPolicy(how.get("retries", 3), 0.1), 0.0, 7, **options)
     tries.notified = how.get("notified", False)
     assert {step for _, step in steps_of(tries, 5.0)} == {Step.PROBE}
-    again = tries.look(5.1, reaches=True, epoch=8, heard=True)  # after a restart, repeatable requests are sent again
-    assert again is (Cause.RESTARTED if how.get("repeatable") is False or "retries" in how else Step.AGAIN)
+    again = tries.next_step(5.1, connected=True, epoch=8, heard=True)  # after a restart, repeatable requests again
+    assert again is (Cause.RESTARTED if how.get("repeatable") is False or "retries" in how else Step.RETRY)
 
 
 def test_a_restart_resets_the_number_of_retries() -> None:
     tries = RetryState(RetryPolicy(3, 0.1, Random(1)), 0.0, 7, repeatable=True, is_long=False)
-    assert [step for _, step in steps_of(tries, 1.5)] == [Step.AGAIN] * 3
-    assert [step for _, step in steps_of(tries, 3.0, epoch=8)] == [Step.AGAIN] * 4  # at once, then after each pause
+    assert [step for _, step in steps_of(tries, 1.5)] == [Step.RETRY] * 3
+    assert [step for _, step in steps_of(tries, 3.0, epoch=8)] == [Step.RETRY] * 4  # at once, then after each pause
     assert tries.count == 8
 
 
 def test_a_suspended_process_does_not_report_a_silent_server() -> None:
     tries = RetryState(RetryPolicy(0, 0.1), 0.0, 7, repeatable=True, is_long=False)
-    assert tries.look(1000.0, reaches=True, epoch=7, heard=False) is not Cause.SILENT
+    assert tries.next_step(1000.0, connected=True, epoch=7, heard=False) is not Cause.SILENT
 
 
 def test_the_wait_for_a_lost_server_is_bounded() -> None:
     tries = RetryState(RetryPolicy(3, 0.1), 0.0, 7, repeatable=True, is_long=True)
-    found = steps_of(tries, 60.0, reaches=False)
-    assert found[0][0] == pytest.approx(SILENT_S, abs=3 * LOOK_S)
+    found = steps_of(tries, 60.0, connected=False)
+    assert found[0][0] == pytest.approx(SILENT_S, abs=3 * CHECK_S)
     assert found[0][1] is Cause.GONE
 
 

@@ -192,9 +192,9 @@ from dyn_service import Client, UnavailableError
 from tests.service.client.test_silent_peers import Peer
 
 with Peer(greets=True) as peer, Client(peer.endpoint, timeout_s=1.0, retries=0) as idle:
-    assert idle._channel.reaches(60.0)
+    assert idle._channel.is_connected(60.0)
     with Client(peer.endpoint, timeout_s=60.0, retries=0) as asking:
-        assert asking._channel.reaches(60.0)
+        assert asking._channel.is_connected(60.0)
         subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
         begun = time.monotonic()
         try:
@@ -202,7 +202,7 @@ with Peer(greets=True) as peer, Client(peer.endpoint, timeout_s=1.0, retries=0) 
         except UnavailableError as error:
             print(error)
         print("asking", time.monotonic() - begun)
-    while idle._channel.reaches():
+    while idle._channel.is_connected():
         time.sleep(0.05)
     print("idle", time.monotonic() - begun)
 """
@@ -285,7 +285,7 @@ def test_a_reply_longer_than_the_limit_closes_the_connection(
         async with AsyncClient(endpoint, timeout_s=240.0) as client:
             assert await client.list_robots() == []
             with pytest.raises((UnavailableError, DeadlineExceededError)):
-                await client.run(core.plain("health"), 0.5)
+                await client.run(core.query_server("health"), 0.5)
             assert await client.list_robots() == []
 
     try:
@@ -295,7 +295,7 @@ def test_a_reply_longer_than_the_limit_closes_the_connection(
             with Client(endpoint, timeout_s=240.0) as client:
                 assert client.list_robots() == []
                 with pytest.raises((UnavailableError, DeadlineExceededError)):
-                    client.run(core.plain("health"), 0.5)
+                    client.run(core.query_server("health"), 0.5)
                 assert client.list_robots() == []
         assert len(senders) >= 2  # the client has connected again
     finally:
