@@ -254,16 +254,10 @@ Turn = Annotated[
 ]
 PointLink = Annotated[
     str | Sequence[Any],
-    Spec(
-        ("nl",),
-        "",
-        "name of the point's link, or nested lists of names with leading axes",
-        kind="link",
-    ),
+    Spec(("nl",), "", "name of the point's link, or nested lists of names with leading axes", kind="link"),
 ]
 Point = Annotated[
-    ArrayLike | None,
-    Spec((3,), "m", "the point in the link's frame; default (0, 0, 0)", default=(0.0, 0.0, 0.0)),
+    ArrayLike | None, Spec((3,), "m", "the point in the link's frame; default (0, 0, 0)", default=(0.0, 0.0, 0.0))
 ]
 PointAxes = Annotated[
     Literal["world_aligned", "local", "world"],
@@ -284,8 +278,7 @@ Directions = Annotated[
     ),
 ]
 Direction = Annotated[
-    Literal["parent_on_child", "child_on_parent"],
-    Means("the load that is measured; the other one is its negative"),
+    Literal["parent_on_child", "child_on_parent"], Means("the load that is measured; the other one is its negative")
 ]
 PositionGain = Annotated[
     ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per entry of v", scalar=True, kind="gain")
@@ -344,10 +337,7 @@ FirstMomentum = Annotated[
 Efforts = Annotated[
     ArrayLike | EffortFunction | None,
     Spec(
-        ("nv",),
-        "N m | N",
-        "efforts, constant or (.., steps, nv), each held for one step; default: zero",
-        kind="effort",
+        ("nv",), "N m | N", "efforts, constant or (.., steps, nv), each held for one step; default: zero", kind="effort"
     ),
 ]
 ActingWrenches = Annotated[
@@ -361,8 +351,7 @@ ActingWrenches = Annotated[
     ),
 ]
 Altered = Annotated[
-    Overlay | None,
-    Spec((), "kg, m, ..", "changed numbers of the robot, see `Overlay`", kind="overlay"),
+    Overlay | None, Spec((), "kg, m, ..", "changed numbers of the robot, see `Overlay`", kind="overlay")
 ]
 Load = Annotated[Payload | None, Spec((), "kg, m", "a body fixed to a link during the motion", kind="payload")]
 Contacts = Annotated[
@@ -402,8 +391,7 @@ Motions = Annotated[
 Axes = Annotated[Literal["body", "world"], Means("axes of the result", role="axes")]
 JointAxes = Annotated[Literal["joint", "world"], Means("axes of the result", role="axes")]
 Passive = Annotated[
-    bool,
-    Means("whether passive joint properties act: damping, friction, armature, springs", role="passive"),
+    bool, Means("whether passive joint properties act: damping, friction, armature, springs", role="passive")
 ]
 LinkRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; default: all", role="rows")]
 JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; default: all", role="rows")]

@@ -30,8 +30,7 @@ class ConstraintForces:
 
     joints: tuple[str, ...]
     wrench: Annotated[
-        Array,
-        Spec(("nj", 6), "N m, N", "[torque; force] that the parent link exerts on the child link", turned=True),
+        Array, Spec(("nj", 6), "N m, N", "[torque; force] that the parent link exerts on the child link", turned=True)
     ]
     actuation: Annotated[
         Array,
@@ -494,11 +493,7 @@ class Trajectory:
     ] = None
     clamped: Annotated[
         Array | None,
-        Spec(
-            ("K", "nv"),
-            "1",
-            "steps since the previous record with clipped effort; None without effort limits",
-        ),
+        Spec(("K", "nv"), "1", "steps since the previous record with clipped effort; None without effort limits"),
     ] = None
     work: Annotated[
         Array | None,
@@ -555,10 +550,7 @@ class GroundReactions(NamedTuple):
     residual: Annotated[Array, Spec((), "1", "remaining effort at undriven joints, relative to the required one")]
     supported: Annotated[Array, Spec((), "1", "1 if the contacts permit this motion, else 0: a residual above 1e-8")]
     rank: Annotated[Array, Spec((), "1", "number of directions of the undriven joints in which contacts act")]
-    indeterminate: Annotated[
-        Array,
-        Spec((), "1", "3 nc - rank: dimension of the internal forces"),
-    ]
+    indeterminate: Annotated[Array, Spec((), "1", "3 nc - rank: dimension of the internal forces")]
 
 
 class SegmentLoads(NamedTuple):

@@ -63,8 +63,7 @@ def play(
     start: Annotated[float, typer.Option(metavar="SECONDS", help="Where to begin, from the start of the bag.")] = 0.0,
     loop: Annotated[bool, typer.Option("--loop", "-l", help="Repeat until Ctrl-C.")] = False,
     delay: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Wait before the first message, so that subscribers can connect."),
+        float, typer.Option(metavar="SECONDS", help="Wait before the first message, so that subscribers can connect.")
     ] = 0.5,
 ) -> None:
     """Publish a bag's messages again, with their original timing."""
@@ -78,8 +77,7 @@ def play(
 def verify(
     bag: _Bag,
     robot: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="A robot's file; replaces the one in the bag."),
+        list[Path] | None, typer.Option(metavar="FILE", help="A robot's file; replaces the one in the bag.")
     ] = None,
     joints: Annotated[
         str | None,
@@ -92,8 +90,7 @@ def verify(
         Literal["dyn_service", "pinocchio"], typer.Option(help="The dynamics library that computes the answers.")
     ] = "dyn_service",
     within: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Relative difference to accept. (default: 0; with Pinocchio 1e-9)"),
+        float | None, typer.Option(metavar="X", help="Relative difference to accept. (default: 0; with Pinocchio 1e-9)")
     ] = None,
 ) -> int:
     """Repeat recorded requests and report the first bit that differs."""

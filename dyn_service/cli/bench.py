@@ -141,12 +141,7 @@ def _in_parallel(peer: Any, model: Any, batch: int) -> dict[str, Callable[..., A
 
 
 def _compare(
-    robot: Robot,
-    query: str,
-    states: int,
-    against: str,
-    ours: Callable[[], float],
-    theirs: Callable[[], float] | None,
+    robot: Robot, query: str, states: int, against: str, ours: Callable[[], float], theirs: Callable[[], float] | None
 ) -> Row:
     mine: list[float] = []
     other: list[float] = []

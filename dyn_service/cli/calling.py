@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.queries import (
-    COMPUTATIONS,
-    QUERIES,
-    Computation,
-    Option,
-    Query,
-    Row,
-    Spec,
-)
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, Query, Row, Spec
 from dyn_service.api.spec import BY_NAME
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.model.order import NAMES
@@ -33,18 +25,13 @@ from dyn_service.service.client.core import (
 )
 from dyn_service.service.client.retries import OnWait
 from dyn_service.service.client.sync import Client
-from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay, unpack_payload, unpack_wrenches
+from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.keys import KeySource
 from dyn_service.service.protocol.messages import ADMINISTRATION, Administration
 from dyn_service.support.suggestions import did_you_mean
 
-_UNPACKED: Mapping[str, Callable[[Any, str], Any]] = {
-    "wrenches": unpack_wrenches,
-    "payload": unpack_payload,
-    "contacts": unpack_contacts,
-    "overlay": unpack_overlay,
-}
-"""Functions that read inputs given as maps, by kind of input; the server reads them in the same way."""
+_MAPS = frozenset({"wrenches", "payload", "contacts", "overlay"})
+"""Kinds of inputs given as maps, which are read as the server reads them."""
 
 _NAMES_MEAN = "all movable joints, in the order of the arrays"
 
@@ -111,12 +98,7 @@ def ask(
         known, near = ", ".join(everything), did_you_mean(query, everything)
         raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
     with Client(
-        endpoint,
-        timeout_s=timeout_s,
-        compile_wait_s=compile_wait_s,
-        on_wait=on_wait,
-        keys=keys,
-        server_key=server_key,
+        endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait, keys=keys, server_key=server_key
     ) as client:
         if query in ADMINISTRATION:
             return _administer(client, ADMINISTRATION[query], robot, values)
@@ -189,8 +171,8 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in values.items() if name in row.inputs and value is not None}
     for name, value in given.items():
         spec = row.inputs[name]
-        if spec.kind in _UNPACKED:
-            given[name] = _UNPACKED[spec.kind](value, f"inputs.{name}")
+        if spec.kind in _MAPS:
+            given[name] = unpack(spec.kind, value, f"inputs.{name}")
         elif spec.kind == "directions" and isinstance(value, str):
             given[name] = [value]
         elif isinstance(value, int | float) and spec.shape and not spec.scalar:

@@ -51,8 +51,7 @@ _Key = Annotated[
     typer.Option(metavar="FILE", help="A key file, for a server that requires keys.", envvar="DYN_SERVICE_KEY"),
 ]
 _ServerKey = Annotated[
-    str | None,
-    typer.Option(metavar="KEY", help="The server's public key, if it is not in the key file."),
+    str | None, typer.Option(metavar="KEY", help="The server's public key, if it is not in the key file.")
 ]
 
 app = typer.Typer(

@@ -27,8 +27,7 @@ LIVE = "/joint_states"
 
 def view(
     target: Annotated[
-        Path,
-        typer.Argument(metavar="WHAT", help="A robot's file or name, the folder of a launch's report, or a bag."),
+        Path, typer.Argument(metavar="WHAT", help="A robot's file or name, the folder of a launch's report, or a bag.")
     ],
     arguments: XacroArguments = None,
     robot: Annotated[

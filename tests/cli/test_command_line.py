@@ -206,11 +206,7 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
         (["serve", "urdf/pendulum.urdf", "--prepare-for", "verfy"], 1, "names of queries, found 'verfy'"),
         (["serve", "--no-prepare", "--prepare-for", "verify"], 2, "--prepare, --no-prepare and --prepare-for"),
         (["check", "nowhere.urdf"], 1, "nowhere.urdf"),
-        (
-            ["serve", "pnda"],
-            1,
-            "there is no robot 'pnda', neither a file nor a shipped one: cart_pend",
-        ),
+        (["serve", "pnda"], 1, "there is no robot 'pnda', neither a file nor a shipped one: cart_pend"),
         (["check", "pnda"], 1, "ur5e; did you mean 'panda'?"),
         (["bench"], 2, "name a robot to time, such as panda; dyn robots lists the shipped ones"),
         (["call"], 2, "name a query; dyn call --list prints them all"),
@@ -224,11 +220,7 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
         (["launch", "dyn_service", "gone"], 2, "no launch file 'gone'; package 'dyn_service' has panda"),
         (["launch", "no_such_package", "gone"], 2, "package 'no_such_package' is not installed"),
         (["launch", "email", "gone"], 2, "package 'email' ships no files: neither it, nor its folder share, nor sha"),
-        (
-            ["run"],
-            2,
-            "dyn_service/server, dyn_service/plant, dyn_service/control",
-        ),
+        (["run"], 2, "dyn_service/server, dyn_service/plant, dyn_service/control"),
         (["run", "dyn_servic", "plant"], 2, "package 'dyn_servic' has no registered nodes; did you mean 'dyn_ser"),
         (["run", "dyn_service", "plnt"], 2, "package 'dyn_service' has no node 'plnt'; it has server, plant, contr"),
         (["convert", "urdf/pendulum.urdf", "/nowhere/out.sdf"], 1, "/nowhere/out.sdf cannot be written: No such file"),
@@ -243,11 +235,7 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
     ids=lambda v: " ".join(v) if isinstance(v, list) else None,
 )
 def test_one_clear_line_and_a_status(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    status: int,
-    words: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, words: str
 ) -> None:
     ended, out, err = here(monkeypatch, capsys, *arguments)
     assert (ended, out) == (status, "")
@@ -294,11 +282,7 @@ def test_help(dyn_here: Here, command: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("words", "shown"),
-    [
-        (["bag", "plot"], "position[elbow]"),
-        (["service", "call"], "{names: [rate_hz]}"),
-        (["run"], "PACKAGE"),
-    ],
+    [(["bag", "plot"], "position[elbow]"), (["service", "call"], "{names: [rate_hz]}"), (["run"], "PACKAGE")],
     ids=str,
 )
 def test_help_shows_brackets_and_needs_no_node(dyn_here: Here, words: list[str], shown: str) -> None:
@@ -509,10 +493,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
             "wrenches has no 'x'; its keys are",
         ),
         (["health", "q=1"], "health has no 'q'; it takes nothing"),
-        (
-            ["load_robot"],
-            "load_robot needs the input 'urdf'",
-        ),
+        (["load_robot"], "load_robot needs the input 'urdf'"),
         (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps'"),
         (
@@ -526,10 +507,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
         ),
         (["gravity_forces", "--robot", "pendulum", "q=[0]", "verify=2"], "verify must be true or false, found 2"),
         (["load_robot", "urdf=nowhere.urdf"], "there is no file 'nowhere.urdf'"),
-        (
-            ["load_robot", "urdf=urdf/ur5e.urdf", "--robot", "ur"],
-            "load_robot takes no robot: leave out --robot 'ur'",
-        ),
+        (["load_robot", "urdf=urdf/ur5e.urdf", "--robot", "ur"], "load_robot takes no robot: leave out --robot 'ur'"),
         (["health", "--robot", "pendulum"], "health takes no robot: leave out --robot"),
         (["segment_inverse_dynamics", "--robot", "pendulum"], "segment_inverse_dynamics takes no robot"),
         (["health", "--server-key", "x"], "server_key needs keys"),

@@ -85,13 +85,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         return AsyncRemoteRobot(self, await self.run(core.load_robot(urdf, root, mimic), timeout_s))
 
     async def overlay_robot(
-        self,
-        robot: str,
-        overlay: Overlay,
-        *,
-        name: str,
-        expires_s: float | None = None,
-        timeout_s: float | None = None,
+        self, robot: str, overlay: Overlay, *, name: str, expires_s: float | None = None, timeout_s: float | None = None
     ) -> AsyncRemoteRobot:
         """As `Client.overlay_robot`."""
         found = await self.run(core.overlay_robot(robot, overlay, name, expires_s), timeout_s)

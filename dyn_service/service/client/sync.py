@@ -115,13 +115,7 @@ class Client(Connection, GaitQueries):
         return RemoteRobot(self, self.run(core.load_robot(urdf, root, mimic), timeout_s))
 
     def overlay_robot(
-        self,
-        robot: str,
-        overlay: Overlay,
-        *,
-        name: str,
-        expires_s: float | None = None,
-        timeout_s: float | None = None,
+        self, robot: str, overlay: Overlay, *, name: str, expires_s: float | None = None, timeout_s: float | None = None
     ) -> RemoteRobot:
         """Adds a copy of one of the server's robots with an overlay, for example for a session.
 

@@ -35,13 +35,7 @@ from dyn_service.service.client.retries import (
 from dyn_service.service.protocol.messages import Notice, Progress, read_cancel
 from dyn_service.simulation import parts
 from tests.conftest import URDF
-from tests.service.client.simulated_network import (
-    Faults,
-    SimulatedAsyncChannel,
-    SimulatedChannel,
-    SimulatedLoop,
-    World,
-)
+from tests.service.client.simulated_network import Faults, SimulatedAsyncChannel, SimulatedChannel, SimulatedLoop, World
 
 SLACK_S = 0.010
 
@@ -354,19 +348,23 @@ def test_compiling_does_not_count_towards_the_time_limit() -> None:
     assert extension.left_s(131.0) == 1.0
 
 
+def answer_health_only(world: World) -> None:
+    arrive = world._arrive
+
+    def busy(payload: bytes, deliver: Any) -> None:
+        if msgpack.unpackb(payload)["query"] == "health":
+            arrive(payload, deliver)
+
+    world._arrive = busy  # type: ignore[method-assign]
+
+
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_a_server_that_answers_health_requests_is_not_gone(kind: str) -> None:
     """It answers health requests while it works for longer than `SILENT_S`."""
     world = World(MODELS, Faults(), 5)
     with calling(kind, world) as caller:
         caller.robot()
-        arrive = world._arrive
-
-        def busy(payload: bytes, deliver: Any) -> None:
-            if msgpack.unpackb(payload)["query"] == "health":
-                arrive(payload, deliver)
-
-        world._arrive = busy  # type: ignore[method-assign]
+        answer_health_only(world)
         call, _ = question(Random(1))
         for _ in range(2):
             ((found, _),) = caller.together([call], [SILENT_S + 2.0])
@@ -381,13 +379,7 @@ def test_short_calls_do_not_report_a_busy_server_as_gone(kind: str) -> None:
     world = World(MODELS, Faults(), 5)
     with calling(kind, world) as caller:
         caller.robot()
-        arrive = world._arrive
-
-        def busy(payload: bytes, deliver: Any) -> None:
-            if msgpack.unpackb(payload)["query"] == "health":
-                arrive(payload, deliver)
-
-        world._arrive = busy  # type: ignore[method-assign]
+        answer_health_only(world)
         call, _ = question(Random(1))
         codes = [caller.together([call], [0.1])[0][0].code for _ in range(300)]
         assert codes == ["DEADLINE_EXCEEDED"] * 300

@@ -355,16 +355,7 @@ def test_the_command_line_reports_that_it_waits(server: Server, gate: Gate, pend
 
 
 def test_the_command_line_waits_no_longer_than_compile_wait(server: Server, gate: Gate) -> None:
-    words = [
-        "gravity_forces",
-        "q=[0.5]",
-        "--server",
-        server.endpoints[0],
-        "--timeout",
-        "1.5",
-        "--compile-wait",
-        "0.25",
-    ]
+    words = ["gravity_forces", "q=[0.5]", "--server", server.endpoints[0], "--timeout", "1.5", "--compile-wait", "0.25"]
     command = [sys.executable, "-m", "dyn_service", "call", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_MS / 1e3)
     assert (done.returncode, done.stdout) == (1, "")
