@@ -32,7 +32,7 @@ import zmq
 from msgspec import UNSET
 
 from dyn_service import QUERIES, Client, RemoteRobot
-from dyn_service.service.client.core import pack_inputs, pack_request
+from dyn_service.service.client.flows import pack_inputs, pack_request
 
 URDF = Path(__file__).parents[1] / "urdf" / "panda.urdf"
 BLOCK = 50

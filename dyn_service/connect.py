@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dyn_service.api.queries import RobotQueries
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.description import RootType
-from dyn_service.service.client.core import is_text
+from dyn_service.service.client.flows import is_text
 from dyn_service.service.client.sync import Client, RemoteRobot
 from dyn_service.service.protocol.keys import KeySource
 from dyn_service.service.protocol.limits import DEFAULT_TIMEOUT_S

@@ -14,7 +14,7 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, 
 from dyn_service.api.spec import BY_NAME
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.model.order import NAMES
-from dyn_service.service.client.core import (
+from dyn_service.service.client.flows import (
     Ask,
     pack_inputs,
     pack_options,

@@ -160,12 +160,8 @@ def by_type(name: str) -> type[Message]:
     """
     package, _, rest = name.partition("/")
     kind = rest.removeprefix("msg/")
-    if package in OURS:
-        for found in _messages(importlib.import_module(f"dyn_service.messages.{package}")):
-            if found.__name__ == kind:
-                return found
-    for entry in entry_points(group=GROUP, name=package):
-        for found in _messages(_declared(entry.name, entry.load())):
+    for module in _modules(package):
+        for found in _messages(module):
             if found.__name__ == kind:
                 return found
     known = [ros_type(each) for each in all_types()]
@@ -175,10 +171,18 @@ def by_type(name: str) -> type[Message]:
 
 def all_types() -> Iterator[type[Message]]:
     """Every message type, those of other packages too."""
-    for package in OURS:
-        yield from _messages(importlib.import_module(f"dyn_service.messages.{package}"))
+    for module in _modules():
+        yield from _messages(module)
+
+
+def _modules(package: str | None = None) -> Iterator[ModuleType]:
+    """The modules of a ROS package, ours first; those of all packages without one."""
+    for name in OURS:
+        if package in (None, name):
+            yield importlib.import_module(f"dyn_service.messages.{name}")
     for entry in entry_points(group=GROUP):
-        yield from _messages(_declared(entry.name, entry.load()))
+        if package in (None, entry.name):
+            yield _declared(entry.name, entry.load())
 
 
 def _declared(name: str, module: object) -> ModuleType:

@@ -12,7 +12,7 @@ import pytest
 from dyn_service import QUERIES, Robot
 from dyn_service.api.description import RobotDescription
 from dyn_service.model import conventions
-from dyn_service.service.client.core import RemoteDescribed
+from dyn_service.service.client.flows import RemoteDescribed
 from tests.conftest import URDF
 from tests.random_robots import MANY_TYPES, random_urdf
 

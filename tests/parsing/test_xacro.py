@@ -14,7 +14,7 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
 from dyn_service.parsing.conversion import urdf_of
-from dyn_service.service.client.core import read_description
+from dyn_service.service.client.flows import read_description
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 

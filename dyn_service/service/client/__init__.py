@@ -3,7 +3,7 @@
 sync, aio      `Client` and `AsyncClient`, with their robots
 async_queries  the awaited methods of robots
 connection     settings, epochs and errors of both clients
-core           requests and replies of all calls, without sockets
-retries   retry policy; time limits
-channels   transports; refusals by servers with keys
+flows          requests and replies of all calls, without sockets
+retries        retry policy; time limits
+channels       transports; refusals by servers with keys
 """

@@ -19,11 +19,11 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Overlay
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.model.description import RootType
-from dyn_service.service.client import core
+from dyn_service.service.client import flows
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
 from dyn_service.service.client.channels import AsyncChannel
 from dyn_service.service.client.connection import LEAST_S, Connection, check_seconds
-from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, read_head
+from dyn_service.service.client.flows import Ask, Flow, RemoteDescribed, T, read_head
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.messages import Notice, ReplyHead
@@ -70,7 +70,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None
     ) -> AsyncRemoteRobot:
         """As `Client.robot`."""
-        description = await self.run(core.describe_robot(name))
+        description = await self.run(flows.describe_robot(name))
         return AsyncRemoteRobot(self, description, timeout_s=timeout_s, names=names)
 
     async def load_robot(
@@ -82,13 +82,13 @@ class AsyncClient(Connection, AsyncGaitQueries):
         timeout_s: float | None = None,
     ) -> AsyncRemoteRobot:
         """As `Client.load_robot`."""
-        return AsyncRemoteRobot(self, await self.run(core.load_robot(urdf, root, mimic), timeout_s))
+        return AsyncRemoteRobot(self, await self.run(flows.load_robot(urdf, root, mimic), timeout_s))
 
     async def overlay_robot(
         self, robot: str, overlay: Overlay, *, name: str, expires_s: float | None = None, timeout_s: float | None = None
     ) -> AsyncRemoteRobot:
         """As `Client.overlay_robot`."""
-        found = await self.run(core.overlay_robot(robot, overlay, name, expires_s), timeout_s)
+        found = await self.run(flows.overlay_robot(robot, overlay, name, expires_s), timeout_s)
         return AsyncRemoteRobot(self, found)
 
     async def run(self, flow: Flow[T], timeout_s: float | None = None) -> T:
@@ -161,7 +161,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         return head
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
-        return await self.run(core.computation(COMPUTATIONS[row], arguments))
+        return await self.run(flows.computation(COMPUTATIONS[row], arguments))
 
     def _check_loop(self, *, closing: bool = False) -> None:
         """Checks that the connection belongs to the running event loop; `closing` also allows one whose loop is
@@ -330,8 +330,8 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
 
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
-        request = core.query_request(self, entry, given, others)
-        return core.read_answer(await self._client.ask(request, self._timeout_s), entry, request, self)
+        request = flows.query_request(self, entry, given, others)
+        return flows.read_answer(await self._client.ask(request, self._timeout_s), entry, request, self)
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
-        return await self._client.run(core.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)
+        return await self._client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

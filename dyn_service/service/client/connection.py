@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from dyn_service.service.client.channels import Context, check_endpoint, forks
-from dyn_service.service.client.core import Ask, is_repeatable, pack_request
+from dyn_service.service.client.flows import Ask, is_repeatable, pack_request
 from dyn_service.service.client.retries import (
     LONG_BYTES,
     PROBE_S,

@@ -26,10 +26,10 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, Overlay, RobotQueries
 from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditionError
 from dyn_service.model.description import RootType
-from dyn_service.service.client import core
+from dyn_service.service.client import flows
 from dyn_service.service.client.channels import Channel, forks
 from dyn_service.service.client.connection import LEAST_S, Connection, check_seconds, first_id
-from dyn_service.service.client.core import Ask, Flow, RemoteDescribed, T, array_of, array_reader, pack_request
+from dyn_service.service.client.flows import Ask, Flow, RemoteDescribed, T, array_of, array_reader, pack_request
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, ReplyHead
 
@@ -85,11 +85,11 @@ class Client(Connection, GaitQueries):
             NotFoundError: The server has no robot of that name, or the robot has no joint of one of the names.
             InvalidArgumentError: A joint is named twice or missing.
         """
-        return RemoteRobot(self, self.run(core.describe_robot(name)), timeout_s=timeout_s, names=names)
+        return RemoteRobot(self, self.run(flows.describe_robot(name)), timeout_s=timeout_s, names=names)
 
     def list_robots(self) -> list[str]:
         """Returns the names of the robots on the server."""
-        return self.run(core.list_robots())
+        return self.run(flows.list_robots())
 
     def load_robot(
         self,
@@ -112,7 +112,7 @@ class Client(Connection, GaitQueries):
             PermissionDeniedError: The client may not load robots.
             UrdfError: The file is invalid.
         """
-        return RemoteRobot(self, self.run(core.load_robot(urdf, root, mimic), timeout_s))
+        return RemoteRobot(self, self.run(flows.load_robot(urdf, root, mimic), timeout_s))
 
     def overlay_robot(
         self, robot: str, overlay: Overlay, *, name: str, expires_s: float | None = None, timeout_s: float | None = None
@@ -133,7 +133,7 @@ class Client(Connection, GaitQueries):
             PermissionDeniedError: The client may not load robots.
             ResourceExhaustedError: The server has too many robots.
         """
-        return RemoteRobot(self, self.run(core.overlay_robot(robot, overlay, name, expires_s), timeout_s))
+        return RemoteRobot(self, self.run(flows.overlay_robot(robot, overlay, name, expires_s), timeout_s))
 
     def unload_robot(self, name: str) -> None:
         """Removes a robot from the server.
@@ -142,21 +142,21 @@ class Client(Connection, GaitQueries):
             NotFoundError: The server has no robot of that name.
             PermissionDeniedError: The client may not unload robots.
         """
-        return self.run(core.unload_robot(name))
+        return self.run(flows.unload_robot(name))
 
     def health(self) -> dict[str, Any]:
         """Returns the server's status, version and uptime."""
-        return self.run(core.query_server("health"))
+        return self.run(flows.query_server("health"))
 
     def stats(self) -> dict[str, Any]:
         """Returns the server's statistics since its start: requests, errors, durations."""
-        return self.run(core.query_server("stats"))
+        return self.run(flows.query_server("stats"))
 
     def run(self, flow: Flow[T], timeout_s: float | None = None) -> T:
         """Sends the requests of a flow in order; returns its result.
 
         Args:
-            flow: See `client.core`.
+            flow: See `client.flows`.
             timeout_s: The time limit of all requests together; None: the client's.
         """
         if timeout_s is None:
@@ -175,7 +175,7 @@ class Client(Connection, GaitQueries):
         self,
         request: Ask,
         timeout_s: float | None = None,
-        read: Callable[[bytes], Any] = core.read_head,
+        read: Callable[[bytes], Any] = flows.read_head,
         extension: TimeoutExtension | None = None,
     ) -> Any:
         """Sends one request and waits for its reply, which may carry an error.
@@ -330,7 +330,7 @@ class Client(Connection, GaitQueries):
                 self._channel.send(message)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
-        return self.run(core.computation(COMPUTATIONS[row], arguments))
+        return self.run(flows.computation(COMPUTATIONS[row], arguments))
 
     def _revive(self) -> None:
         """Handles calls after a fork or after `close`."""
@@ -400,12 +400,12 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
-        request = core.query_request(self, entry, given, others)
+        request = flows.query_request(self, entry, given, others)
         reader = self._readers.get(row)
-        reply = self._client.ask(request, self._timeout_s, reader or core.read_head)
+        reply = self._client.ask(request, self._timeout_s, reader or flows.read_head)
         if type(reply) is ReplyHead:
-            return core.read_answer(reply, entry, request, self)
-        return array_of(reply, entry, core.leading(entry, request.inputs) + self._cores[row])
+            return flows.read_answer(reply, entry, request, self)
+        return array_of(reply, entry, flows.leading(entry, request.inputs) + self._cores[row])
 
     def _compute(self, row: str, **arguments: Any) -> Any:
-        return self._client.run(core.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)
+        return self._client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

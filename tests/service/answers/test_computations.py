@@ -12,7 +12,7 @@ import pytest
 from dyn_service import AsyncClient, Client, Robot, Server
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.formulations import segments
-from dyn_service.service.client.core import Ask, read_arrays
+from dyn_service.service.client.flows import Ask, read_arrays
 from tests.conftest import URDF
 from tests.service.conftest import array, request
 

@@ -9,7 +9,7 @@ import pytest
 
 from dyn_service import AsyncClient, Client, InvalidArgumentError, NotFoundError, Robot, RobotQueries, Server
 from dyn_service.cli.calling import ask
-from dyn_service.service.client.core import Ask
+from dyn_service.service.client.flows import Ask
 from tests.service.conftest import array, assert_same
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dyn_service import Client, Robot, Wrench
 from dyn_service.api.queries import QUERIES
-from dyn_service.service.client.core import pack_inputs
+from dyn_service.service.client.flows import pack_inputs
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Request, encode
 from dyn_service.service.server.answering.plan import FEW_WRENCHES

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, AsyncClient, Client, Contact, InternalError, Overlay, Payload, Robot, Wrench
-from dyn_service.service.client.core import leading, pack_inputs
+from dyn_service.service.client.flows import leading, pack_inputs
 from dyn_service.service.protocol.messages import new_epoch
 from dyn_service.service.server.answering.service import Service
 from tests.counting import calls_of

@@ -20,7 +20,7 @@ from dyn_service.cli.main import app
 from dyn_service.errors import DynError, FailedPreconditionError
 from dyn_service.model.order import Order
 from dyn_service.parsing.urdf.reader import read
-from dyn_service.service.client import core
+from dyn_service.service.client import flows
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
 from tests.counting import calls_of
@@ -388,8 +388,8 @@ def test_one_state_takes_the_fast_path() -> None:
     row = QUERIES["inverse_dynamics"]
     push = [Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))]
     for more in ({}, {"wrenches": push}):
-        inputs = core.pack_inputs({**inputs_in_order(robot, row, values, names), **more}, row) | {"names": names}
-        payload = core.pack_request(7, row.name, robot.name, inputs, core.UNSET, core.UNSET, 1e6)
+        inputs = flows.pack_inputs({**inputs_in_order(robot, row, values, names), **more}, row) | {"names": names}
+        payload = flows.pack_request(7, row.name, robot.name, inputs, flows.UNSET, flows.UNSET, 1e6)
         expected = msgpack.unpackb(service.handle(payload, perf_counter_ns()))
         assert expected["ok"]
         short = service.answer_single_state(payload, perf_counter_ns())
@@ -402,18 +402,18 @@ def test_requests_without_names_cost_no_more_than_before() -> None:
     robot = robot_of("fixed")
     service = Service([robot])
     values = at_random(robot, "inverse_dynamics", ())
-    there = core.RemoteDescribed(robot.description)
+    there = flows.RemoteDescribed(robot.description)
     row = QUERIES["inverse_dynamics"]
 
     given = tuple(values.values())
-    request = core.query_request(there, row, given, row.defaults)
+    request = flows.query_request(there, row, given, row.defaults)
     assert set(request.inputs) == {"q", "v", "a"}
-    payload = core.pack_request(7, *request, 1e6)
+    payload = flows.pack_request(7, *request, 1e6)
     assert b"names" not in payload
     service.handle(payload, perf_counter_ns())
     now = perf_counter_ns()
     assert service.answer_single_state(payload, now) is not None
-    assert calls_of(lambda: core.query_request(there, row, given, row.defaults)) <= 15
+    assert calls_of(lambda: flows.query_request(there, row, given, row.defaults)) <= 15
     assert calls_of(lambda: service.answer_single_state(payload, now)) <= 22
     assert calls_of(lambda: service.handle(payload, now)) <= 211
     assert len(payload) == 292

@@ -18,7 +18,7 @@ import pytest
 import zmq
 
 from dyn_service import AsyncClient, Client, DeadlineExceededError, Robot, Server, UnavailableError
-from dyn_service.service.client import channels, connection, core
+from dyn_service.service.client import channels, connection, flows
 from dyn_service.service.client import retries as tries
 from tests.conftest import ROOT
 from tests.service.client.test_clients import Q
@@ -285,7 +285,7 @@ def test_a_reply_longer_than_the_limit_closes_the_connection(
         async with AsyncClient(endpoint, timeout_s=240.0) as client:
             assert await client.list_robots() == []
             with pytest.raises((UnavailableError, DeadlineExceededError)):
-                await client.run(core.query_server("health"), 0.5)
+                await client.run(flows.query_server("health"), 0.5)
             assert await client.list_robots() == []
 
     try:
@@ -295,7 +295,7 @@ def test_a_reply_longer_than_the_limit_closes_the_connection(
             with Client(endpoint, timeout_s=240.0) as client:
                 assert client.list_robots() == []
                 with pytest.raises((UnavailableError, DeadlineExceededError)):
-                    client.run(core.query_server("health"), 0.5)
+                    client.run(flows.query_server("health"), 0.5)
                 assert client.list_robots() == []
         assert len(senders) >= 2  # the client has connected again
     finally:

@@ -382,7 +382,7 @@ def test_the_clock_sums_compile_time_within_an_interval(monkeypatch: pytest.Monk
 
 def test_an_older_client_does_not_accept_a_notice_as_a_reply() -> None:
     """It has neither `ok` nor outputs, so an older client does not accept it as a reply."""
-    from dyn_service.service.client.core import read_head
+    from dyn_service.service.client.flows import read_head
     from dyn_service.service.protocol.messages import ReplyHead
     from tests.service.protocol.test_golden_bytes import golden
 

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from dyn_service import QUERIES, InternalError, InvalidArgumentError, Robot
 from dyn_service.api.queries import Query
-from dyn_service.service.client.core import (
+from dyn_service.service.client.flows import (
     Ask,
     array_of,
     array_reader,

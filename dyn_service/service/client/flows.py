@@ -491,7 +491,7 @@ def array_reader(query: str) -> Callable[[bytes], Any]:
     """Returns a decoder of replies to a query with one output.
 
     It returns an object with `id` and `outputs.array`, for `array_of`, or for other replies the result of
-    `core.read_head`.
+    `flows.read_head`.
     """
     (output,) = QUERIES[query].outputs
     outputs = msgspec.defstruct("Outputs", [("array", ReplyArray)], rename={"array": output}, gc=False)
