@@ -120,11 +120,34 @@ class _ZmqChannel:
         raise NotImplementedError
 
     def _connected(self, socket: _S) -> _S:
-        """Returns the new socket, connected and with the client's keys."""
+        """Returns the new DEALER socket, with the client's keys, configured and connected.
+
+        IMMEDIATE: nothing is queued for a server that is not connected, so that no command is carried out late. SNDHWM
+        is unlimited, because a server that reads slowly would otherwise look disconnected. TCP detects a host that
+        disappeared without closing the connection; `TCP_MAXRT` applies while a request is unacknowledged, keepalive
+        otherwise.
+        """
         if self._keys is not None:
             context = self._context or zmq.Context.instance()
             self._handshakes = HandshakeMonitor(socket, context, self._endpoint, self._keys)
-        return _connected(socket, self._endpoint)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IMMEDIATE, 1)
+        socket.setsockopt(zmq.SNDHWM, 0)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _KEEPALIVE_S)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, _KEEPALIVE_S)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
+        socket.setsockopt(zmq.TCP_MAXRT, 4 * _KEEPALIVE_S * 1000)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        try:
+            socket.connect(self._endpoint)
+        except zmq.ZMQError as fault:
+            socket.close()
+            raise _refused(self._endpoint, fault) from None
+        return socket
 
     def renew(self) -> None:
         """Replaces the connection, because its server no longer answers; except over `inproc`, which loses none."""
@@ -339,33 +362,6 @@ def _refused(endpoint: Any, fault: Exception | None = None) -> InvalidArgumentEr
         f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found {endpoint!r}{cause}",
         path="endpoint",
     )
-
-
-def _connected(socket: _S, endpoint: str) -> _S:
-    """Returns the DEALER socket, configured and connected.
-
-    IMMEDIATE: nothing is queued for a server that is not connected, so that no command is carried out late. SNDHWM is
-    unlimited, because a server that reads slowly would otherwise look disconnected. TCP detects a host that disappeared
-    without closing the connection; `TCP_MAXRT` applies while a request is unacknowledged, keepalive otherwise.
-    """
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.IMMEDIATE, 1)
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-    socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
-    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _KEEPALIVE_S)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, _KEEPALIVE_S)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
-    socket.setsockopt(zmq.TCP_MAXRT, 4 * _KEEPALIVE_S * 1000)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-    try:
-        socket.connect(endpoint)
-    except zmq.ZMQError as fault:
-        socket.close()
-        raise _refused(endpoint, fault) from None
-    return socket
 
 
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
