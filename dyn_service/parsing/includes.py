@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dyn_service.errors import (
@@ -19,25 +19,11 @@ from dyn_service.errors import (
     UrdfError,
 )
 from dyn_service.model.description import Note
-from dyn_service.parsing.quantities import NoteKind, Place, quoted, shown_path
+from dyn_service.parsing.quantities import Place, quoted, shown_path
 from dyn_service.parsing.xml_elements import Element, ReadLimits, load, parse
 
 MOST_FILES = 100
 """Maximum number of files of a robot; real ones have up to ten."""
-
-
-@dataclass(frozen=True)
-class Elsewhere(Place):
-    """A place in an included file. Notes name the file, because their lines refer to the main file."""
-
-    def note(self, kind: NoteKind, text: str) -> Note:
-        """Returns a note on this place."""
-        return Note(kind, f"{self.file}:{self.line}: {self.element}", text)
-
-
-def place_of(element: Element, what: str, main: str) -> Place:
-    """Returns the place of an element with the description `what`; `main` is the name of the main file."""
-    return (Place if element.file == main else Elsewhere)(element.file, what, element.line)
 
 
 MOST_ELEMENTS = 50_000
@@ -113,7 +99,7 @@ class Files:
         left = self._left
         document = parse(text, name, left)
         self.roots[name] = document.root
-        self.notes += document.notes(place_of(document.root, "", self._own))
+        self.notes += document.notes(document.root.at("", self._own))
         count, pending = len(document.comments), [document.root]
         while pending:
             count += 1

@@ -338,6 +338,15 @@ class Place:
         return Note(kind, self.element or self.file, text, self.line)
 
 
+@dataclass(frozen=True)
+class Elsewhere(Place):
+    """A place in an included file. Notes name the file, because their lines refer to the main file."""
+
+    def note(self, kind: NoteKind, text: str) -> Note:
+        """Returns a note on this place."""
+        return Note(kind, f"{self.file}:{self.line}: {self.element}", text)
+
+
 MOST_FAULTS = 20
 """Maximum number of faults that one error lists; each takes time, because similar names are searched."""
 

@@ -29,9 +29,8 @@ import numpy as np
 from dyn_service.errors import DynError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Inertial, Shape
-from dyn_service.parsing.includes import Elsewhere
 from dyn_service.parsing.pose import Pose
-from dyn_service.parsing.quantities import Place, decimals, quoted, rotation_of_quaternion, rotation_of_rpy
+from dyn_service.parsing.quantities import Elsewhere, Place, decimals, quoted, rotation_of_quaternion, rotation_of_rpy
 from dyn_service.parsing.xml_elements import Element
 from dyn_service.support.optional import load
 

@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
@@ -175,29 +175,34 @@ def _inboard(joints: Iterable[Joint], robot: Place) -> dict[str, Joint]:
     return inboard
 
 
-def _check_loops(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Place) -> None:
+def loop_of(names: Iterable[str], following: Callable[[str], str | None]) -> list[str]:
+    """Returns the names of the first loop that `following`, applied to one of the names again and again, ends in, or
+    [] if it always ends with None.
+    """
     safe: set[str] = set()
-    for link in links:
+    for name in names:
         walked: dict[str, None] = {}
-        at = link.name
-        while at in inboard and at not in safe:
+        at: str | None = name
+        while at is not None and at not in safe:
             if at in walked:
-                raise _loop(at, inboard, robot)
+                return list(walked)[list(walked).index(at) :]
             walked[at] = None
-            at = inboard[at].parent
+            at = following(at)
         safe.update(walked)
+    return []
 
 
-def _loop(start: str, inboard: Mapping[str, Joint], robot: Place) -> Exception:
-    cycle = [start]
-    while (parent := inboard[cycle[-1]].parent) != start:
-        cycle.append(parent)
+def _check_loops(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Place) -> None:
+    names = (link.name for link in links)
+    cycle = loop_of(names, lambda name: inboard[name].parent if name in inboard else None)
+    if not cycle:
+        return
     # Parent to child, starting at the first link in the source, independent of the search.
     cycle.reverse()
     first = min(range(len(cycle)), key=lambda i: (inboard[cycle[i]].line, cycle[i]))
     cycle = cycle[first:] + cycle[:first]
     message = f"the links form a loop, {_cycle_path(cycle)}, expected a tree"
-    return _place("joint", inboard[cycle[0]], robot).fault(message)
+    raise _place("joint", inboard[cycle[0]], robot).fault(message)
 
 
 def _check_root(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Place) -> None:
@@ -218,21 +223,16 @@ def _check_mimic(joints: Mapping[str, Joint], robot: Place) -> None:
         place = _place("joint", joint, robot).inside("mimic")
         if joint.mimic.joint == joint.name:
             raise place.fault("the joint follows itself, expected another joint")
-    safe: set[str] = set()
-    for joint in joints.values():
-        walked: dict[str, None] = {}
-        at = joint
-        while at.mimic is not None and at.name not in safe:
-            if at.name in walked:
-                names = list(walked)
-                path = _cycle_path(names[names.index(at.name) :])
-                message = f"the joints follow each other in a loop, {path}, expected one that follows no other"
-                raise _place("joint", at, robot).inside("mimic").fault(message)
-            walked[at.name] = None
-            if at.mimic.joint not in joints:
-                break  # a warning, not an error: real files have it, and the joint is independent
-            at = joints[at.mimic.joint]
-        safe.update(walked)
+
+    def leader(name: str) -> str | None:
+        mimic = joints[name].mimic
+        # A leader that does not exist is a warning: real files have it, and the joint is independent.
+        return None if mimic is None or mimic.joint not in joints else mimic.joint
+
+    cycle = loop_of(joints, leader)
+    if cycle:
+        message = f"the joints follow each other in a loop, {_cycle_path(cycle)}, expected one that follows no other"
+        raise _place("joint", joints[cycle[0]], robot).inside("mimic").fault(message)
 
 
 def _cycle_path(names: list[str]) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +23,15 @@ from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler, LexicalHandler, property_lexical_handler
 from xml.sax.xmlreader import AttributesImpl
 
+import numpy as np
 from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped, unused-ignore]
 from defusedxml.expatreader import create_parser  # type: ignore[import-untyped, unused-ignore]
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Note
-from dyn_service.parsing.quantities import NoteKind, Place, quoted, shown_path, unused
+from dyn_service.parsing import quantities
+from dyn_service.parsing.quantities import Elsewhere, NoteKind, Place, quoted, shown_path, unused
 from dyn_service.support.suggestions import LIKENESS, closest
 
 BEFORE_XML = "\ufeff \t\r\n"
@@ -59,7 +62,9 @@ LONGEST_TEXT = 200
 @dataclass(slots=True)
 class Element:
     """An XML element: its tag as written (with prefix), attributes, 1-based line, children in order, the start of its
-    text, and its file.
+    text, and its file. The methods that read numbers and words raise `UrdfError` with the element's place.
+
+    place: for errors and notes; set when a reader comes to the element, by `at` or by its parent's `child`.
     """
 
     tag: str
@@ -68,10 +73,88 @@ class Element:
     children: list[Element] = field(default_factory=list)
     text: str = ""
     file: str = ""
+    place: Place = field(default=Place(""), compare=False)
+
+    def at(self, what: str, main: str) -> Place:
+        """Sets the place to this line, with the description `what`; `main` is the name of the robot's main file."""
+        self.place = (Place if self.file == main else Elsewhere)(self.file, what, self.line)
+        return self.place
 
     def all(self, tag: str) -> list[Element]:
         """Returns the children with a tag."""
         return [child for child in self.children if child.tag == tag]
+
+    def child(self, tag: str, notes: list[Note] | None = None) -> Element | None:
+        """Returns the only child with a tag, with its place inside this element, or None.
+
+        Several are an error, unless they have the same content and there are `notes` for that.
+        """
+        found = self.all(tag)
+        if not found:
+            return None
+        first, *others = found
+        if others:
+            again = Place(others[0].file, self.place.element, others[0].line)
+            many = f"there are {len(found)} <{tag}> elements"
+            if notes is None or any(other.content != first.content for other in others):
+                raise again.fault(f"{many}, the first on line {first.line}, expected one")
+            notes.append(again.note("dropped", f"{many} with the same content, the first on line {first.line}"))
+        first.place = self.place.inside(tag, first.line)
+        return first
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The attributes independent of their notation: `1.0` equals `1`. Children are compared by identity."""
+        values = {name: quantities.reading(text) for name, text in self.attributes.items()}
+        return (values, [id(child) for child in self.children])
+
+    def attribute(self, name: str) -> str:
+        """Returns an attribute, which must exist."""
+        if name not in self.attributes:
+            raise self.place.fault(f"the attribute '{name}' is missing")
+        return self.attributes[name]
+
+    def name(self, attribute: str = "name") -> str:
+        """Returns an attribute that is a name."""
+        return quantities.name(self.attribute(attribute), self.place)
+
+    def numbers(self, name: str, count: int) -> Vector:
+        """Returns the numbers of an attribute, (count,)."""
+        return quantities.decimals(self.attribute(name), count, name, self.place)
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Returns the number of an attribute, or the default; without a default the attribute must exist."""
+        if default is not None and name not in self.attributes:
+            return default
+        return float(self.numbers(name, 1)[0])
+
+    def word(self, tag: str = "", default: str = "") -> str:
+        """Returns the text of the child with a tag, or the default; for no tag, that of the element itself."""
+        element = self.child(tag) if tag else self
+        if element is None:
+            return default
+        if len(element.text) >= LONGEST_TEXT:
+            text = f"<{element.tag}> has {LONGEST_TEXT} characters or more, expected numbers or a word"
+            raise element.place.fault(text)
+        return element.text.strip()
+
+    def flag(self, tag: str, default: bool) -> bool:
+        """Returns the boolean in a child's text: true, false, 1 or 0."""
+        said = self.word(tag, str(default)).lower()
+        if said not in ("true", "false", "1", "0"):
+            raise self.place.fault(f"<{tag}>: expected true or false, found {quoted(said)}")
+        return said in ("true", "1")
+
+    def inner_numbers(self, tag: str, default: Sequence[float]) -> Vector:
+        """Returns the numbers in a child's text, as many as the default has."""
+        element = self.child(tag)
+        if element is None:
+            return np.array(default, dtype=np.float64)
+        return quantities.decimals(element.word(), len(default), tag, element.place)
+
+    def inner_number(self, tag: str, default: float) -> float:
+        """Returns the number in a child's text."""
+        return float(self.inner_numbers(tag, (default,))[0])
 
 
 @dataclass(frozen=True, slots=True)

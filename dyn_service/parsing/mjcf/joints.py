@@ -14,7 +14,6 @@ from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Joint, Limit, Mimic, Note
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
-from dyn_service.parsing.includes import place_of
 from dyn_service.parsing.joint_chains import Roots
 from dyn_service.parsing.mjcf.values import Classes, Settings, Values
 from dyn_service.parsing.pose import Pose
@@ -62,9 +61,9 @@ class Joints:
             unnamed: Its name if the file gives none.
             body: The link that it moves.
         """
-        place = place_of(element, "joint", self._source)
+        place = element.at("joint", self._source)
         name = quantities.name(element.attributes.get("name", "") or unnamed, place)
-        place = place_of(element, named("joint", name), self._source)
+        place = element.at(named("joint", name), self._source)
         self._unread.suspects = []
         if element.tag == "freejoint":
             self._unread.keep(element, (), ("name", "group", "align"))
@@ -338,4 +337,4 @@ class Rest:
             self._notes.append(place.note("dropped", f"{', '.join(others)}: solver options are not used"))
 
     def _place(self, element: Element, what: str) -> Place:
-        return place_of(element, what, self._source)
+        return element.at(what, self._source)

@@ -24,7 +24,7 @@ from dyn_service.errors import DynError, ResourceExhaustedError
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Description, Inertial, Joint, Link, Note, Shape
 from dyn_service.parsing import quantities
-from dyn_service.parsing.includes import MOST_ELEMENTS, Files, place_of, spliced
+from dyn_service.parsing.includes import MOST_ELEMENTS, Files, spliced
 from dyn_service.parsing.joint_chains import Names, check_finite, hung
 from dyn_service.parsing.mjcf import inertials
 from dyn_service.parsing.mjcf.joints import Joints, Rest
@@ -414,7 +414,7 @@ class _Reader:
         return Values(element.attributes, inherited, place, self._settings)
 
     def _place(self, element: Element, what: str) -> Place:
-        return place_of(element, what, self._source)
+        return element.at(what, self._source)
 
     def _line(self, place: Place) -> int:
         """Returns the line in the main file; 0 for elements of other files."""
@@ -455,7 +455,7 @@ def _expand(root: Element, settings: Settings, source: str, most: int) -> None:
             if child.tag != REPLICATE:
                 children.append(child)
                 continue
-            place = place_of(child, f"<{REPLICATE}>", source)
+            place = child.at(f"<{REPLICATE}>", source)
             values = Values(child.attributes, {}, place, settings)
             number = values.number("count", 0.0)
             if number < 1.0 or number % 1.0:
