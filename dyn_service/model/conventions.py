@@ -76,9 +76,7 @@ def to_mujoco(
     for joint, in_q, in_v in _joints(at):
         base = _base(joint, qpos[..., in_q], in_v)
         inner = joint.quaternion
-        if inner.stop:
-            quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
-            qpos[..., quaternion] = np.roll(qpos[..., quaternion], 1, axis=-1)
+        qpos[..., in_q][..., inner] = np.roll(qpos[..., in_q][..., inner], 1, axis=-1)
         if base is None:
             continue
         if qacc is not None:
@@ -114,9 +112,7 @@ def from_mujoco(
     assert q is not None
     for joint, in_q, in_v in _joints(at):
         inner = joint.quaternion
-        if inner.stop:
-            quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
-            q[..., quaternion] = np.roll(q[..., quaternion], -1, axis=-1)
+        q[..., in_q][..., inner] = np.roll(q[..., in_q][..., inner], -1, axis=-1)
         base = _base(joint, q[..., in_q], in_v)
         if base is None:
             continue
@@ -308,7 +304,7 @@ def _base(joint: Joint, q: Array, in_v: slice) -> _Base | None:
     """Returns the joint at q (..., nq of the joint) as a `_Base`, or None for other types."""
     begin = in_v.start
     if joint.mujoco == "free":
-        return _Base(_rotation(joint, q), slice(begin, begin + 3), slice(begin + 3, in_v.stop))
+        return _Base(joint.pose(q)[0], slice(begin, begin + 3), slice(begin + 3, in_v.stop))
     if joint.type == "planar":
         c, s = np.cos(q[..., 2]), np.sin(q[..., 2])
         rotation = np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2)
@@ -322,10 +318,6 @@ def _joints(at: Configuration) -> list[tuple[Joint, slice, slice]]:
         if joint.mujoco is None:
             raise InvalidArgumentError(f"joint '{name}' is {joint.type}, a type that MuJoCo does not have", path="at")
     return list(zip(at.joints, at.q_slices, at.v_slices, strict=True))
-
-
-def _rotation(joint: Joint, q: Array) -> Array:
-    return joint.pose(q)[0]
 
 
 def _times(R: Array, x: Array) -> Array:
