@@ -298,9 +298,9 @@ class LagrangianSystem(_System):
         lead = broadcast({name: x.shape[:-1] for name, x in vectors.items()})
         position, rate, efforts, pushes = (np.broadcast_to(x, (*lead, self.nq)) for x in vectors.values())
         n = self.nq
-        M, C, G, _, _ = self._function(*self._columns(lead, position, rate))
-        M, C, G = (np.array(x).T.reshape(*lead, *core) for x, core in ((M, (n, n)), (C, (n,)), (G, (n,))))
-        return EquationTerms(M, C, G, efforts, pushes, np.zeros_like(efforts))
+        M, C, G, _, _ = (np.array(x).T for x in self._function(*self._columns(lead, position, rate)))
+        matrix, velocity, weight = M.reshape(*lead, n, n), C.reshape(*lead, n), G.reshape(*lead, n)
+        return EquationTerms(matrix, velocity, weight, efforts, pushes, np.zeros_like(efforts))
 
     def energies(self, q: ArrayLike, q_dot: ArrayLike) -> tuple[Array, Array]:
         """T and V, (...,) J each."""

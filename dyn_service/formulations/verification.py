@@ -47,32 +47,31 @@ looking into and for checking the compiled kernels, which share none of its code
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.queries import Array
 from dyn_service.api.results import ConstraintForces
-from dyn_service.errors import FailedPreconditionError
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
-
-from collections.abc import Sequence
-from contextlib import suppress
-from functools import cached_property
-
-from numpy.typing import NDArray
-from scipy import sparse
-
 from dyn_service.dynamics.topology import nilpotency
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.model import composite
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+__all__ = ["WorldEquations", "nilpotency", "phi", "psi", "residuals", "survey"]
+
+Blocks = Sequence[Matrix] | NDArray[np.float64]
 
 
 def residuals(
@@ -131,12 +130,9 @@ def residuals(
         slope = robot.tree.reflected(passive.damping + passive.friction / passive.width)
         magnified = slope * _times(np.abs(np.linalg.inv(solvable)), _times(np.abs(M), np.abs(v)))
         largest = np.maximum(np.maximum(np.abs(rate_of_p), np.abs(derivative)), effort).max(axis=-1, initial=0.0)
-        share = np.divide(
-            largest[..., None], largest[..., None] + magnified, out=np.ones_like(v), where=magnified > 0.0
-        )
-        found["momentum_rate"] = _relative(
-            share * rate_of_p, share * derivative, np.maximum(effort, largest[..., None])
-        )
+        largest = largest[..., None]
+        share = np.divide(largest, largest + magnified, out=np.ones_like(v), where=magnified > 0.0)
+        found["momentum_rate"] = _relative(share * rate_of_p, share * derivative, np.maximum(effort, largest))
         taken = robot.tree.reflected(robot.tree.passive.armature) * a + own.damping + own.friction + own.springs
         loads = robot.constraint_forces(q, v, tau, joints=robot.tree.moving_joints, gravity=g)
         found["constraint_forces"] = _relative(_along(robot, loads) + taken, tau, effort)
@@ -159,7 +155,6 @@ def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
 
 
 def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, unit: Array) -> dict[str, Array]:
-    """Results of the explicit operators, state by state."""
     lead = q.shape[:-1]
     names = ["influence_operators", "constraint_power"]
     if robot.massless_joint is None:
@@ -220,11 +215,6 @@ def _relative(x: Array, y: Array, scale: Array | None = None) -> Array:
     return np.asarray(np.divide(difference, size, out=np.zeros_like(difference), where=~(size == 0.0)))
 
 
-__all__ = ["WorldEquations", "nilpotency", "phi", "psi"]
-
-Blocks = Sequence[Matrix] | NDArray[np.float64]
-
-
 def phi(tree: Tree, A: Blocks) -> sparse.csr_array:
     """Phi_A, (kN, kN), for blocks A_i (k, k). The blocks of root bodies are not used: the document's A_1 = 0."""
     return _assembled(tree, [(i, parent, A[i]) for i, parent in enumerate(tree.parent) if parent >= 0], A)
@@ -266,7 +256,6 @@ class WorldEquations:
 
     def __init__(self, tree: Tree, q: Vector, v: Vector, gravity: Vector, wrenches: Matrix | None = None) -> None:
         self.tree, self.q, self.v = tree, np.asarray(q, dtype=float), np.asarray(v, dtype=float)
-        self._unled = tree.unled
         self.rates = tree.spread @ self.v
         """(nr,): S v, the rate of each joint, followers included."""
         self.gravity = np.asarray(gravity, dtype=float)
@@ -297,9 +286,8 @@ class WorldEquations:
     @cached_property
     def axes(self) -> list[Matrix]:
         """(6, nv_i): G_i of each body, its joint moving by itself."""
-        return [
-            np.kron(np.eye(2), R) @ joint.subspace for R, joint in zip(self.rotation, self._unled.inboard, strict=True)
-        ]
+        joints = zip(self.rotation, self.tree.unled.inboard, strict=True)
+        return [np.kron(np.eye(2), R) @ joint.subspace for R, joint in joints]
 
     @cached_property
     def G_all(self) -> sparse.csr_array:

@@ -173,7 +173,6 @@ def _taken(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str
 
 
 def _specs(row: Row) -> Mapping[str, Spec]:
-    """Returns the specifications of all outputs, nested ones included."""
     return {**row.outputs, **row.between} if isinstance(row, Computation) else row.outputs
 
 

@@ -52,11 +52,7 @@ def turning_z_to(axis: Vector) -> Matrix:
 
 
 def of_quaternion(wxyz: Vector, name: str, place: Place) -> Matrix:
-    """Returns the rotation (3, 3) of a quaternion (w, x, y, z), normalised.
-
-    Raises:
-        UrdfError: The quaternion is zero.
-    """
+    """Returns the rotation (3, 3) of a quaternion (w, x, y, z), normalised."""
     if not np.abs(wxyz).max() >= quantities.SHORTEST_AXIS:
         raise place.fault(f"attribute '{name}': the quaternion is zero, expected a rotation")
     return quantities.rotation_of_quaternion(np.roll(wxyz, -1), place, [])

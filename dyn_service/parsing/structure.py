@@ -27,13 +27,11 @@ grams) or 1e3 to 1e9 (moments), which is larger than the variety of real robots:
     density      A body of mass m has at least the trace of inertia of a ball of osmium, the densest matter:
                  tr I = 6/5 m r^2 with m = rho 4/3 pi r^3.
     lengths      A link with joints or centres of mass d apart is about d long. If most of a robot's mass is in links
-    with a
-                 hundredth of the density of air in cubes of that size, d is in millimetres; if most is in links denser
-                 than solid steel, masses are in grams.
+                 with a hundredth of the density of air in cubes of that size, d is in millimetres; if most is in links
+                 denser than solid steel, masses are in grams.
     gyration     A link's radius of gyration k = sqrt(largest moment / mass) is at most about half its length. For the
-    robots
-                 of example-robot-data it is up to 3 times the largest distance between joints and centres of mass of
-                 its body; a unit mistake in the moments makes k at least 31 times as large.
+                 robots of example-robot-data it is up to 3 times the largest distance between joints and centres of
+                 mass of its body; a unit mistake in the moments makes k at least 31 times as large.
 
 The thresholds separate those robots from the same robots with each mistake applied.
 
@@ -123,7 +121,6 @@ def _check_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place
 
 
 def _undeclared_world(links: Mapping[str, Link], joints: Iterable[Joint]) -> Link | None:
-    """Returns the undeclared `world` link, on the line of the first joint that uses it."""
     if WORLD in links:
         return None
     return next((Link(WORLD, line=joint.line) for joint in joints if joint.parent == WORLD), None)
@@ -158,7 +155,6 @@ def _check_ends(joint: Joint, links: Mapping[str, Link], robot: Place) -> None:
 
 
 def _inboard(joints: Iterable[Joint], robot: Place) -> dict[str, Joint]:
-    """Returns the inboard joint of each link, by the link's name."""
     inboard: dict[str, Joint] = {}
     for joint in joints:
         first = inboard.setdefault(joint.child, joint)
@@ -476,7 +472,6 @@ def _measured(description: Description) -> _Sizes:
 
 
 def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
-    """Warns about lengths in millimetres."""
     if not LONG_M < sizes.apart < math.inf:
         return
     massive = _massive(description)
@@ -492,7 +487,6 @@ def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
 
 
 def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
-    """Warns about masses in grams."""
     massive = _massive(description)
     total = sum(inertial.mass for _, inertial in massive)
     dense = sum(

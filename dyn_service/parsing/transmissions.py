@@ -89,11 +89,7 @@ def not_used(number: int) -> str:
 
 
 def _gear(element: Element, place: Place) -> tuple[float | None, float | None]:
-    """Returns reduction and rotor inertia, kg m^2, None if not given.
-
-    Raises:
-        UrdfError: One is not a number, or the inertia is negative.
-    """
+    """Returns reduction and rotor inertia, kg m^2, None if not given."""
     actuators = element.all("actuator")
     holders = [*actuators, *element.all("joint"), element]
     given = [inner for holder in actuators for inner in holder.all(RATIO)]

@@ -8,6 +8,9 @@ that is commented out. Prefixes are part of names and need no declaration.
 resemble known ones (`<intertial>`), and what xacro left unexpanded, are warnings, and errors in the same element name
 them.
 
+**Files that include others** become one tree of elements, each with its file and line. Only a robot read from a file
+may include files, which are found relative to it and read under the same rules. Limits apply to all files together.
+
 Cost: one pass, time and memory linear in the text, both bounded by `ReadLimits`.
 """
 
@@ -18,7 +21,7 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler, LexicalHandler, property_lexical_handler
 from xml.sax.xmlreader import AttributesImpl
@@ -27,7 +30,13 @@ import numpy as np
 from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped, unused-ignore]
 from defusedxml.expatreader import create_parser  # type: ignore[import-untyped, unused-ignore]
 
-from dyn_service.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError
+from dyn_service.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UrdfError,
+)
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Note
 from dyn_service.parsing import quantities
@@ -43,8 +52,7 @@ class ReadLimits:
     """Limits of a description. The largest known robots have 0.2 MB, 4000 elements, 130 links.
 
     size: bytes of text. elements: total number, with comments. depth: of nested elements. attributes: per element.
-    links,
-    joints: of the robot.
+    links, joints: of the robot.
     """
 
     size: int = 16 * 2**20
@@ -53,6 +61,12 @@ class ReadLimits:
     attributes: int = 64
     links: int = 10_000
     joints: int = 10_000
+
+    def check(self, what: Literal["links", "joints"], count: int, source: str) -> None:
+        """Checks the number of links or joints of a robot."""
+        most = self.links if what == "links" else self.joints
+        if count > most:
+            raise ResourceExhaustedError(f"{source}: the robot has more than the {most} {what} allowed")
 
 
 LONGEST_TEXT = 200
@@ -341,11 +355,7 @@ class _Builder(ContentHandler, LexicalHandler):
         self.comments.append(Comment(content, line))
 
     def _counted(self) -> int:
-        """Counts an element or comment and returns its line.
-
-        Raises:
-            ResourceExhaustedError: There are too many.
-        """
+        """Counts an element or comment and returns its line."""
         line = self.line()
         self._count += 1
         if self._count > self._limits.elements:
@@ -379,8 +389,6 @@ DEFINITIONS = ("xacro:property", "xacro:arg", "xacro:macro")
 
 
 class _Kind(NamedTuple):
-    """A kind of ignored content: the kind of its note, its noun, its place, and what may have been meant."""
-
     kind: NoteKind
     noun: str
     where: str
@@ -442,3 +450,129 @@ class Unread:
         if key not in self._compared and len(self._compared) < MOST_COMPARED:
             self._compared[key] = closest(name, known, likeness)
         return self._compared.get(key)
+
+
+MOST_FILES = 100
+"""Maximum number of files of a robot; real ones have up to ten."""
+
+MOST_ELEMENTS = 50_000
+"""Maximum number of elements of a robot; the largest known robots have 5000. Each takes up to 50 us."""
+
+
+class Files:
+    """The files of one robot.
+
+    Args:
+        main: The main file; None for text.
+        limits: Limits for all files together.
+        repeated: Whether a file may be included several times, but not by itself.
+
+    Attributes:
+        notes: Notes on changes that were needed to read the files.
+        roots: The root element of each file by its name in errors.
+    """
+
+    def __init__(self, main: str | os.PathLike[str] | None, limits: ReadLimits, *, repeated: bool = False) -> None:
+        self.main = None if main is None else Path(main)
+        self._repeated = repeated
+        self.notes: list[Note] = []
+        self.roots: dict[str, Element] = {}
+        self._paths: dict[str, str] = {}  # real path by name, of files that were read
+        self._above: dict[str, set[str]] = {}  # the files that include a file, directly or indirectly
+        self._count = 0
+        self._left = replace(limits, elements=min(limits.elements, MOST_ELEMENTS))
+
+    def root(self, text: str, name: str) -> Element:
+        """Returns the root element of the main text; `name` is its name in errors."""
+        self._own = name
+        if self.main is not None:
+            self._paths[name] = os.path.realpath(self.main)
+            self._above[self._paths[name]] = set()
+        return self._counted(text, name)
+
+    def check_main(self, what: str, place: Place) -> None:
+        """Checks that there is a main file; `what`: what the element at `place` includes."""
+        if self.main is None:
+            raise place.fault(
+                f"includes {what}, but a robot given as text cannot open files: read the robot from its file, or "
+                "convert it with dyn convert"
+            )
+
+    def included(self, path: Path, place: Place) -> Element:
+        """Returns the root element of an included file.
+
+        Args:
+            path: The file.
+            place: The place of the include.
+
+        Raises:
+            UrdfError: The file is included twice, does not exist, cannot be read, or is malformed.
+            ResourceExhaustedError: There are too many files or elements.
+        """
+        try:
+            real = os.path.realpath(path)
+            text = load(path, self._left)
+        except NotFoundError:
+            raise place.fault(f"there is no file {quoted(path.name)} to include") from None
+        except UrdfError:
+            raise  # an error in the included file
+        except (InvalidArgumentError, PermissionDeniedError, ValueError) as fault:
+            raise place.fault(f"cannot include {quoted(path.name)}: {fault}") from None
+        by = self._paths[place.file]
+        above = self._above[by] | {by}
+        if real in self._above and not self._repeated:
+            raise place.fault(f"the file {quoted(path.name)} is included a second time, expected once")
+        if real in above:
+            raise place.fault(f"the file {quoted(path.name)} is included in itself, expected in others")
+        self._count += 1
+        if self._count >= MOST_FILES:
+            raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {MOST_FILES} files")
+        name = shown_path(path)
+        self._paths[name] = real
+        self._above.setdefault(real, set()).update(above)
+        return self._counted(text, name)
+
+    def _counted(self, text: str, name: str) -> Element:
+        left = self._left
+        document = parse(text, name, left)
+        self.roots[name] = document.root
+        self.notes += document.notes(document.root.at("", self._own))
+        count, pending = len(document.comments), [document.root]
+        while pending:
+            count += 1
+            pending += pending.pop().children
+        self._left = replace(left, size=left.size - len(text), elements=max(left.elements - count, 0))
+        return document.root
+
+
+def spliced(
+    root: Element, tag: str, find: Callable[[Element], Element], depth: int, dissolve: Callable[[Element], bool]
+) -> None:
+    """Replaces include elements by the content of their files.
+
+    Args:
+        root: The tree, changed in place.
+        tag: The tag of include elements.
+        find: Returns the root of the file that an include element names.
+        depth: Maximum depth of nested elements.
+        dissolve: Whether the children of a file's root are inserted instead of the root.
+
+    Raises:
+        ResourceExhaustedError: Elements are nested deeper.
+    """
+    pending = [(root, 1)]
+    while pending:
+        element, level = pending.pop()
+        if level > depth:
+            raise _too_much(f"{element.file}:{element.line}", f"elements nested more than {depth} deep")
+        waiting = element.children[::-1]
+        kept: list[Element] = []
+        while waiting:
+            child = waiting.pop()
+            if child.tag == tag:
+                found = find(child)
+                waiting += found.children[::-1] if dissolve(found) else [found]
+            else:
+                kept.append(child)
+        element.children = kept
+        pending += [(child, level + 1) for child in kept]

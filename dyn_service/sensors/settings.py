@@ -222,7 +222,9 @@ class _SensorFile(_Settings, frozen=True, kw_only=True):
     encoders: dict[str, Any] = {}
 
 
-_KINDS = {"force_torque": ForceTorqueSettings, "imus": ImuSettings, "encoders": EncoderSettings}
+_KINDS: dict[str, type[_Sampled]] = {
+    "force_torque": ForceTorqueSettings, "imus": ImuSettings, "encoders": EncoderSettings,
+}  # fmt: skip
 
 
 def read_settings(path: str | os.PathLike[str]) -> tuple[SensorSettings, Document]:

@@ -418,6 +418,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "engine/overlay.py": _OVERLAYS,
     "engine/overlaid.py": _OVERLAYS,
     "parsing/xml_elements.py": (
+        *_SDF,
+        *_MJCF,
         "tests/parsing/urdf/test_habits.py",
         "tests/parsing/urdf/test_reading.py",
         "tests/parsing/urdf/test_faults.py",

@@ -30,11 +30,7 @@ _SHAPES = (*_WEIGHTLESS, *SOLIDS, *_UNKNOWN)
 
 
 def written(values: Values, frame: Pose, place: Place) -> Inertial:
-    """Returns the inertia of an `<inertial>` element in a `<frame>` or a body.
-
-    Raises:
-        UrdfError: A mass or the moments are missing, or negative; or full moments and an orientation are given.
-    """
+    """Returns the inertia of an `<inertial>` element in a `<frame>` or a body."""
     for name in ("pos", "mass"):
         if name not in values.own:
             raise place.fault(f"the attribute '{name}' is missing")
@@ -59,9 +55,6 @@ def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes | None) -> t
     Args:
         shapes: Its `<geom>` elements.
         meshes: Those of the file; None where the body does not move, so that nothing depends on them.
-
-    Raises:
-        UrdfError: A shape's mass cannot be known.
     """
     parts: list[tuple[float, Pose, Vector]] = []
     for values, frame in shapes:
@@ -114,9 +107,6 @@ def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, 
         frame: The pose of its frame in the body.
         meshes: Those of the file.
         colours: `rgba` of materials, by name.
-
-    Raises:
-        UrdfError: It is malformed.
     """
     kind = values.choice("type", _SHAPES, "mesh" if values.text("mesh") else "sphere")
     if kind in ("hfield", "sdf") or (values.text("mesh") and kind != "mesh"):
@@ -139,7 +129,6 @@ def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, 
 
 
 def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
-    """Returns the pose of a shape in its frame, and its sizes."""
     count = SIZES[kind]
     ends = values.numbers("fromto", 6)
     sizes = values.numbers("size", 1, 3)

@@ -46,7 +46,7 @@ class Frame:
 
 
 class Frames:
-    """All frames of a robot by full name, such as `arm::hand` for a nested model."""
+    """All frames of a robot by full name, such as `arm::hand` for a nested model. Faults are `UrdfError`."""
 
     def __init__(self) -> None:
         self._of: dict[str, Frame] = {}
@@ -54,11 +54,7 @@ class Frames:
         self._steps = 0
 
     def add(self, name: str, frame: Frame) -> None:
-        """Adds a frame.
-
-        Raises:
-            UrdfError: The name is used or reserved.
-        """
+        """Adds a frame with a name that is neither used nor reserved."""
         own = name.rpartition(SCOPE)[2]
         if self._of and (own == WORLD or (own == MODEL and name in self._of)):
             raise frame.place.fault(f"the name {quoted(own)} is reserved in SDFormat, expected another")
@@ -73,11 +69,7 @@ class Frames:
         return name in self._of
 
     def named(self, name: str, scope: str, place: Place) -> str:
-        """Returns the full name of the frame `name` of a model.
-
-        Raises:
-            UrdfError: There is no such frame.
-        """
+        """Returns the full name of the frame `name` of a model, which must exist."""
         whole = name if name == WORLD else scope + name
         if whole not in self._of:
             near = did_you_mean(whole, self._of)
@@ -95,11 +87,7 @@ class Frames:
         return self._links[name]
 
     def check(self) -> None:
-        """Checks that the parents and links of all frames exist, without loops.
-
-        Raises:
-            UrdfError: A frame does not exist, or there is a loop.
-        """
+        """Checks that the parents and links of all frames exist, without loops."""
         for frame in self._of.values():
             for other in (frame.parent, frame.link):
                 if other and other not in self._of:
@@ -167,11 +155,7 @@ def bound(parent: Element, tag: str) -> float | None:
 
 
 def pose(parent: Element, notes: list[Note]) -> Pose:
-    """Returns the `<pose>` of an element in the frame that it names.
-
-    Raises:
-        UrdfError: The number of values is wrong, or the rotation format is unknown.
-    """
+    """Returns the `<pose>` of an element in the frame that it names."""
     element = parent.child("pose")
     if element is None:
         return Pose()

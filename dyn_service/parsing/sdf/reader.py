@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from dyn_service.api.arguments import DEFAULT_GRAVITY
-from dyn_service.errors import DynError, ResourceExhaustedError
+from dyn_service.errors import DynError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import (
     FIXED_ROOT,
@@ -39,7 +39,6 @@ from dyn_service.model.description import (
 )
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
-from dyn_service.parsing.includes import Files, spliced
 from dyn_service.parsing.joint_chains import Names, Roots, check_finite, hung
 from dyn_service.parsing.pose import Pose, turning_z_to
 from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted
@@ -47,7 +46,7 @@ from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames, bound, p
 from dyn_service.parsing.shapes import SOLIDS, Mesh, Meshes, Solid, stretched, together
 from dyn_service.parsing.structure import WORLD, assemble
 from dyn_service.parsing.transmissions import RATIO, ROTOR
-from dyn_service.parsing.xml_elements import Element, ReadLimits, Unread, load, parse
+from dyn_service.parsing.xml_elements import Element, Files, ReadLimits, Unread, load, parse, spliced
 from dyn_service.support.suggestions import did_you_mean
 
 ROOTS = ("sdf", "world")
@@ -66,17 +65,8 @@ WORLD_GRAVITY = (0.0, 0.0, -9.8)
 """m/s^2, the format's default gravity in a `<world>`."""
 
 _MODEL = (
-    "pose",
-    "link",
-    "joint",
-    "frame",
-    "model",
-    "static",
-    "self_collide",
-    "allow_auto_disable",
-    "enable_wind",
-    "plugin",
-)
+    "pose", "link", "joint", "frame", "model", "static", "self_collide", "allow_auto_disable", "enable_wind", "plugin",
+)  # fmt: skip
 _LINK = (
     "pose", "inertial", "visual", "collision", "gravity", "kinematic", "self_collide", "must_be_base_link",
     "velocity_decay", "enable_wind", "sensor", "light",
@@ -103,11 +93,7 @@ def _include(element: Element, files: Files) -> Element:
     """Returns the model of another file, with the name and pose of the include."""
     place = element.at("include", element.file)
     uri = element.word("uri")
-    if files.main is None:
-        raise place.fault(
-            f"includes {quoted(uri)}, but a robot given as text cannot open files: read the robot from its file, or "
-            "convert it with dyn convert"
-        )
+    files.check_main(quoted(uri), place)
     if uri in SCENERY:
         files.notes.append(place.note("dropped", f"{uri}, which is not a robot"))
         return Element("light", {}, element.line, file=element.file)
@@ -222,7 +208,6 @@ class _Reader:
         return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
 
     def _version(self, element: Element) -> tuple[int, int]:
-        """Returns the SDFormat version of the element's file."""
         root = self._roots[element.file]
         found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
         if found is None and root.tag == "sdf":
@@ -230,7 +215,6 @@ class _Reader:
         return (int(found[1]), int(found[2])) if found else (1, 0)
 
     def _gravity(self, model: Element) -> tuple[float, float, float]:
-        """Returns the gravity of the model's world."""
         for world in (self._root, *self._root.all("world")):
             if world.tag == "world" and any(each is model for each in world.all("model")):
                 self._place(world, world.tag)
@@ -334,8 +318,7 @@ class _Reader:
         name = self._named(element, "link", scope)
         self._unread.suspects = []
         self._unread.keep(element, _LINK, ("name",))
-        if len(self._links) >= self._limits.links:
-            raise self._too_many("links", self._limits.links)
+        self._limits.check("links", len(self._links) + 1, self._source)
         self._frames.add(name, self._frame_of(element, scope, MODEL, name))
         self._links[name] = element
         if not element.flag("gravity", True):
@@ -352,8 +335,7 @@ class _Reader:
         name = self._named(element, "joint", scope)
         self._unread.suspects = []
         self._unread.keep(element, _JOINT, ("name", "type"))
-        if len(self._joints) >= self._limits.joints:
-            raise self._too_many("joints", self._limits.joints)
+        self._limits.check("joints", len(self._joints) + 1, self._source)
         child = element.word("child")
         if not child or not element.word("parent"):
             raise element.place.fault("there is no <parent> or no <child>, expected both")
@@ -406,11 +388,11 @@ class _Reader:
         for name, element in self._links.items():
             with self._faults.kept():
                 weight = inertial(element, self._notes, self._unread, self._weighed)
-                bodies[name] = Link(name, weight, self._line(element), shapes=tuple(self._shapes(name, element)))
+                bodies[name] = Link(name, weight, element.place.main_line, shapes=tuple(self._shapes(name, element)))
         self._faults.check()
         if any(joint.parent == WORLD for joint in inboard.values()):
             bodies = {WORLD: Link(WORLD), **bodies}
-        reads = Joints(frames, self._version, self._unread, self._notes, self._source)
+        reads = Joints(frames, self._version, self._unread, self._notes)
         link_names, joint_names = Names(bodies), Names(joint.name for joint in joined)
         links: list[Link] = []
         joints: list[Joint] = []
@@ -423,13 +405,12 @@ class _Reader:
             at = frames.between(joint.parent, joint.child)
             made, found = hung(body, joint.parent, at, ways, link_names, joint_names)
             if not ways:
-                found = [replace(found[0], name=joint.name, line=self._line(joint.element))]
+                found = [replace(found[0], name=joint.name, line=joint.element.place.main_line)]
             links += made
             joints += found
         return links, joints
 
     def _joined(self) -> Iterator[Joined]:
-        """Returns the joints between two links."""
         for frame, element, scope in self._joints:
             place, kind = element.place, element.attributes.get("type", "")
             if kind == "gearbox":
@@ -451,7 +432,6 @@ class _Reader:
             yield Joined(name, frame, ends[0], ends[1], element, scope)
 
     def _shapes(self, link: str, element: Element) -> Iterator[Shape]:
-        """Returns the visual and collision shapes of a link."""
         scope = link.removesuffix(element.attributes["name"])
         for each in element.children:
             if each.tag in ("visual", "collision"):
@@ -470,9 +450,6 @@ class _Reader:
         if shaped:
             self._notes.append(robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
 
-    def _too_many(self, what: str, most: int) -> ResourceExhaustedError:
-        return ResourceExhaustedError(f"{self._source}: the robot has more than the {most} {what} allowed")
-
     def _place(self, element: Element, what: str) -> Place:
         return element.at(what, self._source)
 
@@ -481,10 +458,6 @@ class _Reader:
         name = scope + quantities.name(element.attributes.get("name", ""), self._place(element, what))
         self._place(element, named(what, name))
         return name
-
-    def _line(self, element: Element) -> int:
-        """Returns the line in the main file; 0 for elements of other files."""
-        return element.line if element.file == self._source else 0
 
 
 MOMENTS = {"ixx": 1.0, "ixy": 0.0, "ixz": 0.0, "iyy": 1.0, "iyz": 0.0, "izz": 1.0}
@@ -505,11 +478,7 @@ Weigh = Callable[[Element], tuple[float, Pose, Vector]]
 
 
 def inertial(link: Element, notes: list[Note], unread: Unread, weigh: Weigh) -> Inertial:
-    """Returns the inertia of a `<link>`; adds defaults to `notes`, and unread elements to `unread`.
-
-    Raises:
-        UrdfError: The mass is negative, or that of a shape that is not read.
-    """
+    """Returns the inertia of a `<link>`; adds defaults to `notes`, and unread elements to `unread`."""
     element = link.child("inertial")
     if element is None:
         text = "no <inertial>: 1 kg and unit inertia are used, the format's defaults"
@@ -652,12 +621,10 @@ class Joints:
         version: Returns the version of the format that an element's file has.
         unread: Collects content that is not read.
         notes: Collects notes on changed and dropped content.
-        source: The name of the file, for errors.
     """
 
-    def __init__(self, frames: Frames, version: Version, unread: Unread, notes: list[Note], source: str) -> None:
-        self._frames, self._version, self._source = frames, version, source
-        self._unread, self._notes = unread, notes
+    def __init__(self, frames: Frames, version: Version, unread: Unread, notes: list[Note]) -> None:
+        self._frames, self._version, self._unread, self._notes = frames, version, unread, notes
 
     def ways(self, joint: Joined, names: Names) -> list[tuple[Joint, Vector, float]]:
         """Returns one joint per axis, with its origin in the child link's frame and its zero."""
@@ -675,16 +642,8 @@ class Joints:
     def _way(self, joint: Joined, kind: str, tag: str, name: str) -> Joint:
         place, moves = joint.element.place, quantities.movement(kind)
         element = joint.element.child(tag)
-        made = Joint(
-            name,
-            kind,
-            joint.parent,
-            joint.child,
-            np.zeros(3),
-            np.eye(3),
-            np.array(quantities.X_AXIS),
-            line=place.line if place.file == self._source else 0,
-        )
+        x_axis = np.array(quantities.X_AXIS)
+        made = Joint(name, kind, joint.parent, joint.child, np.zeros(3), np.eye(3), x_axis, line=place.main_line)
         if "axis" not in moves.figures:
             if element is not None:
                 self._notes.append(place.note("dropped", f"an <{tag}>, which a ball joint does not have"))

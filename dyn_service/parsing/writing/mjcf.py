@@ -93,7 +93,6 @@ class _Writer:
         return document(root), self._notes
 
     def _root(self, world: Tag, name: str) -> Tag:
-        """Returns the element that contains the bodies on the root link."""
         link, moves = self._links[name], self._description.root
         if moves == "fixed" and name == WORLD and link.inertial is None:
             world.children += self._geoms(link)

@@ -25,9 +25,9 @@ class Tag:
         self.children.append(Tag(tag, attributes, list(children), text))
         return self.children[-1]
 
-    def add_texts(self, tag: str, texts: Mapping[str, str], /, **attributes: str | None) -> Tag:
+    def add_texts(self, tag: str, texts: Mapping[str, str], /, **attributes: str | None) -> None:
         """Adds a child whose own children have one text each."""
-        return self.add(tag, *(Tag(name, text=text) for name, text in texts.items()), **attributes)
+        self.children.append(Tag(tag, attributes, [Tag(name, text=text) for name, text in texts.items()]))
 
     def lines(self) -> list[str]:
         """Returns the lines, indented by two spaces. Not recursive, because bodies may be nested hundreds deep."""
