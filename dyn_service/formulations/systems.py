@@ -202,13 +202,7 @@ class ParticleSystem(_System):
         )
 
     def forward_dynamics(self, q: ArrayLike, q_dot: ArrayLike, tau: ArrayLike = 0.0, t: ArrayLike = 0.0) -> Array:
-        """q'' = M^-1 (f + g + tau), (..., nq), 5.5 b.
-
-        Args:
-            q: (..., nq).
-            q_dot: (..., nq).
-            tau: (..., nq) active generalised forces, or one number for all.
-            t: (...) s.
+        """q'' = M^-1 (f + g + tau), (..., nq), 5.5 b; tau: (..., nq) active generalised forces, or one number for all.
 
         Raises:
             FailedPreconditionError: M is singular there: a coordinate moves no particle.

@@ -281,46 +281,32 @@ class Configuration:
         """
         if self.flat:
             return np.asarray(single(x, y))
-        if x.ndim == y.ndim == 1:
-            with suppress(ZeroDivisionError):  # a zero quaternion gives NaN below
-                return self._of_one_state(places, x, y, single, several)
         of_x, of_y, of_result = places[0], places[1], places[-1]
-        lead, size = np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), self.nq if of_result == "q" else self.nv
-        if math.prod(lead) <= _FEW:
-            whole = (z if z.shape[:-1] == lead else np.broadcast_to(z, (*lead, z.shape[-1])) for z in (x, y))
-            all_x, all_y = (z.reshape(-1, z.shape[-1]) for z in whole)
-            with suppress(ZeroDivisionError):  # a zero quaternion gives NaN below
-                rows = [self._of_one_state(places, a, b, single, several) for a, b in zip(all_x, all_y, strict=True)]
-                return np.array(rows).reshape(*lead, size)
-        found = np.empty((*lead, size))
+        size = self.nq if of_result == "q" else self.nv
         at, joints = self._entries
+
+        def of_one(x: Array, y: Array) -> Array:
+            """Of a single state, with Python's floats."""
+            found = np.empty(size)
+            found[at[of_result]] = single(x[at[of_x]], y[at[of_y]])
+            all_x, all_y = x.tolist(), y.tolist()
+            for joint, part in joints:
+                found[part[of_result]] = several(joint, all_x[part[of_x]], all_y[part[of_y]], SINGLE)
+            return found
+
+        with suppress(ZeroDivisionError):  # a zero quaternion gives NaN below
+            if x.ndim == y.ndim == 1:
+                return of_one(x, y)
+            lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+            if math.prod(lead) <= _FEW:
+                all_x, all_y = (np.broadcast_to(z, (*lead, z.shape[-1])).reshape(-1, z.shape[-1]) for z in (x, y))
+                return np.array([*map(of_one, all_x, all_y)]).reshape(*lead, size)
+        found = np.empty((*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), size))
         found[..., at[of_result]] = single(x[..., at[of_x]], y[..., at[of_y]])
         for joint, part in joints:
             entries = several(joint, _entries(x, part[of_x]), _entries(y, part[of_y]), NUMBERS)
             for k, entry in enumerate(entries, start=part[of_result].start):
                 found[..., k] = entry
-        return found
-
-    def _of_one_state(
-        self,
-        places: str,
-        x: Array,
-        y: Array,
-        single: Callable[[Array, Array], Array],
-        several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
-    ) -> Array:
-        """`_each` for a single state, with Python's floats.
-
-        Raises:
-            ZeroDivisionError: A quaternion is zero.
-        """
-        of_x, of_y, of_result = places[0], places[1], places[-1]
-        found = np.empty(self.nq if of_result == "q" else self.nv)
-        at, joints = self._entries
-        found[at[of_result]] = single(x[at[of_x]], y[at[of_y]])
-        all_x, all_y = x.tolist(), y.tolist()
-        for joint, part in joints:
-            found[part[of_result]] = several(joint, all_x[part[of_x]], all_y[part[of_y]], SINGLE)
         return found
 
     @cached_property

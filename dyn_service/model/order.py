@@ -69,12 +69,9 @@ class Order:
         return self.at.names
 
     def inward(self, spec: Spec, value: Any, free: Order | None = None) -> Any:
-        """Converts an input to the robot's order. Invalid values are returned unchanged; the robot reports the error.
+        """Converts an input to the robot's order; `free`: the order of the free joints, if others are prescribed.
 
-        Args:
-            spec: The input's specification in the row.
-            value: In the caller's order.
-            free: The order of the free joints, if others are prescribed.
+        Invalid values are returned unchanged; the robot reports the error.
         """
         if not isinstance(value, np.ndarray):
             return value
@@ -127,33 +124,20 @@ class Order:
 
 
 class Orders:
-    """A cache of the most recent callers' orders for one robot.
-
-    Args:
-        at: The robot's joints.
-        ways: As for `Order`.
-    """
+    """A cache of the most recent callers' orders for one robot."""
 
     def __init__(self, at: Configuration, ways: Sequence[str]) -> None:
         self._at = at
         self._made = lru_cache(maxsize=_KEPT)(lambda names: Order(at, names, ways))
 
     def of(self, names: Any) -> Order:
-        """Returns the order with these names.
-
-        Raises:
-            NotFoundError, InvalidArgumentError: As from `Order`.
-        """
+        """Returns the order with these names."""
         if not isinstance(names, list | tuple) or not all(type(name) is str for name in names):
             return Order(self._at, names)  # raises
         return self._made(tuple(names))
 
     def split(self, row: Row, raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], Order | None]:
-        """Separates the joint names from the inputs of a request; returns the other inputs, and the order or None.
-
-        Raises:
-            NotFoundError, InvalidArgumentError: As from `Order`.
-        """
+        """Separates the joint names from the inputs of a request; returns the other inputs, and the order or None."""
         if not row.ordered:
             return raw, None
         names = raw[NAMES]

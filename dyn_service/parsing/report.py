@@ -166,15 +166,6 @@ def build_receipt(
 ) -> Receipt:
     """Builds the report of an import.
 
-    Args:
-        description: The description, with the reader's notes.
-        before: Masses in the file.
-        after: Masses in the tree.
-        movable: Names of the joints with entries in q, in order.
-        bodies: Number of moving bodies.
-        merged: Notes on links that were merged by fixed joints.
-        fingerprint: The fingerprint of the tree.
-
     Returns:
         The report. A note of the tree without a line gets the line of its link or joint.
     """

@@ -48,13 +48,7 @@ _SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "capsule": ("radiu
 
 
 def shapes_of(link: Element, file: str, palette: Mapping[str, tuple[float, ...]]) -> tuple[Shape, ...]:
-    """Returns the `<visual>` and `<collision>` shapes of a URDF link.
-
-    Args:
-        link: The element.
-        file: The file's name, for errors.
-        palette: RGBA of the robot's materials, by name.
-    """
+    """Returns the `<visual>` and `<collision>` shapes of a URDF link; `palette`: RGBA of the materials by name."""
     found = []
     for element in link.children:
         if element.tag in ("visual", "collision"):
@@ -174,11 +168,7 @@ class Meshes:
         self._found: dict[str, tuple[float, Pose, Vector]] = {}
 
     def file(self, name: str, place: Place) -> tuple[str, Pose, tuple[float, ...]]:
-        """Returns the path of a mesh relative to the robot's file, the pose of its frame in the geom's, and its scales.
-
-        Raises:
-            UrdfError: The mesh has no file, or its reference pose cannot be combined with its scales.
-        """
+        """Returns the path of a mesh relative to the robot's file, the pose of its frame in the geom's, its scales."""
         asset = self._assets.get(name)
         if asset is None or not asset.file:
             raise place.fault(f"the mesh {quoted(name)} has no file in <asset>")

@@ -73,14 +73,7 @@ Named = TypeVar("Named", Link, Joint)
 def assemble(
     name: str, links: Sequence[Link], joints: Sequence[Joint], notes: Iterable[Note], robot: Place
 ) -> Description:
-    """Returns the checked robot, with the reader's notes and warnings.
-
-    Args:
-        name: The robot's name.
-        links: In the order of the source.
-        joints: In the order of the source.
-        notes: The reader's notes.
-        robot: The place of the robot element; its file is the source.
+    """Returns the checked robot, with the reader's notes and warnings. `robot`: the place of the robot element.
 
     Raises:
         UrdfError: An invariant of this module does not hold; names the element and its line.

@@ -31,13 +31,7 @@ RATIO, ROTOR = "drake:gear_ratio", "drake:rotor_inertia"
 
 
 def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> tuple[list[Joint], list[Note]]:
-    """Returns the joints with reductions and armatures from transmissions, and notes on what was not used.
-
-    Args:
-        root: The robot element.
-        joints: Its joints.
-        robot: The robot's place.
-    """
+    """Returns the joints with reductions and armatures from transmissions, and notes on what was not used."""
     made = list(joints)
     at = {joint.name: k for k, joint in enumerate(made)}
     notes: list[Note] = []

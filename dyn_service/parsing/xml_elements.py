@@ -236,12 +236,7 @@ def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
 
 
 def decode(data: bytes, file: str, limits: ReadLimits) -> str:
-    """Decodes bytes as UTF-8, independent of the encoding in the XML declaration.
-
-    Raises:
-        ResourceExhaustedError: Too many bytes.
-        UrdfError: Not UTF-8; names the line and the first invalid byte.
-    """
+    """Decodes bytes as UTF-8, independent of the encoding in the XML declaration."""
     _hold_size(len(data), file, limits)
     try:
         return data.decode("utf-8-sig")
@@ -460,12 +455,8 @@ MOST_ELEMENTS = 50_000
 
 
 class Files:
-    """The files of one robot.
-
-    Args:
-        main: The main file; None for text.
-        limits: Limits for all files together.
-        repeated: Whether a file may be included several times, but not by itself.
+    """The files of one robot; `main` is None for text, `limits` are for all files together, and with `repeated` a file
+    may be included several times, but not by itself.
 
     Attributes:
         notes: Notes on changes that were needed to read the files.
@@ -500,10 +491,6 @@ class Files:
 
     def included(self, path: Path, place: Place) -> Element:
         """Returns the root element of an included file.
-
-        Args:
-            path: The file.
-            place: The place of the include.
 
         Raises:
             UrdfError: The file is included twice, does not exist, cannot be read, or is malformed.
@@ -548,14 +535,8 @@ class Files:
 def spliced(
     root: Element, tag: str, find: Callable[[Element], Element], depth: int, dissolve: Callable[[Element], bool]
 ) -> None:
-    """Replaces include elements by the content of their files.
-
-    Args:
-        root: The tree, changed in place.
-        tag: The tag of include elements.
-        find: Returns the root of the file that an include element names.
-        depth: Maximum depth of nested elements.
-        dissolve: Whether the children of a file's root are inserted instead of the root.
+    """Replaces the elements `tag` of a tree, in place, by what `find` returns for them: the root of another file, or
+    its children if `dissolve` says so. `depth`: of nested elements at most.
 
     Raises:
         ResourceExhaustedError: Elements are nested deeper.

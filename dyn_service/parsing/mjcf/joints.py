@@ -33,12 +33,6 @@ _JOINT = (
 class Joints:
     """Reads joints.
 
-    Args:
-        classes: The file's defaults.
-        unread: Collects content that is not read.
-        notes: Collects notes on changes and on unsupported content.
-        source: What the file is called.
-
     Attributes:
         zeros: Position of each joint, rad | m, in the configuration that the file describes.
     """
@@ -53,12 +47,8 @@ class Joints:
     ) -> tuple[Joint, Vector, float]:
         """Returns a joint with its axis, its origin (3,) m and its zero, rad | m, in the body's frame.
 
-        Args:
-            element: A `<joint>` or `<freejoint>`.
-            around: The `childclass` in effect.
-            frame: The pose of its frame in the body.
-            unnamed: Its name if the file gives none.
-            body: The link that it moves.
+        `around` is the `childclass` in effect, `frame` the pose of its frame in the body, `unnamed` the name of a joint
+        to which the file gives none, `body` the link that it moves.
         """
         place = element.at("joint", self._source)
         name = quantities.name(element.attributes.get("name", "") or unnamed, place)
@@ -168,12 +158,6 @@ _COUPLINGS = ("connect", "weld", "joint", "tendon", "flex", "flexvert", "flexstr
 
 class Rest:
     """The elements outside bodies: equalities, actuators, tendons, options.
-
-    Args:
-        root: The file.
-        classes: Its defaults.
-        source: Its name, for errors.
-        zeros: Positions of joints that are not 0 in the configuration that the file describes.
 
     Attributes:
         gravity: m/s^2, world axes, once `applied` has run.

@@ -67,8 +67,7 @@ _COMPILER = (
 class _Body:
     """A body with the shapes and joints of its frames, each with its class.
 
-    element: None of the world. at: on its parent. moves: whether it or one it hangs on has a joint. pos:
-    as written.
+    at: on its parent. moves: whether it or one it hangs on has a joint. pos: as written.
     """
 
     name: str
@@ -411,13 +410,7 @@ _REFERRING = ("joint", "joint1", "joint2")
 
 
 def _expand(root: Element, classes: Classes, source: str, most: int) -> None:
-    """Replaces all `<replicate>` elements by frames with copies.
-
-    Args:
-        root: The file, changed in place.
-        classes: Its defaults and settings.
-        source: Its name, for errors.
-        most: Maximum number of elements of the expanded file.
+    """Replaces all `<replicate>` elements by frames with copies, in place; there may be at most `most` elements then.
 
     Raises:
         UrdfError: A count is not a whole number of at least 1.

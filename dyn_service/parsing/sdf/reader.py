@@ -130,8 +130,9 @@ def _located(uri: str, file: str, place: Place) -> Path:
         candidates = (folder.joinpath(*parts) for folder in folders)
         target = next((each for each in candidates if any(map(os.path.isfile, (each, _sdf_in(each))))), None)
         if target is None:
+            folders_of = ", ".join(SEARCHED)
             raise place.fault(
-                f"there is no model {quoted(uri)} in the folders of {', '.join(SEARCHED)}, nor in one above the file"
+                f"there is no model {quoted(uri)} in the folders of {folders_of}, nor in one above the file"
             )
         return target
     return Path(file).parent.joinpath(*parts)
@@ -557,12 +558,9 @@ def _sizes(shape: Element) -> Sequence[float]:
 
 
 def shape_of(element: Element, at: Pose, included: str) -> Shape:
-    """Returns the shape of a `<visual>` or `<collision>`, without its roles.
+    """Returns the shape of a `<visual>` or `<collision>` with the pose `at` in the link's frame, without its roles.
 
-    Args:
-        element: The element.
-        at: Its pose in the link's frame.
-        included: The included file that contains it; paths of meshes are relative to it. "": the robot's own file.
+    `included` is the file to which paths of meshes are relative, "" for the robot's own file.
     """
     geometry, material, rgba = _geometry(element), element.child("material"), None
     if material is not None:
@@ -614,14 +612,7 @@ class Joined:
 
 
 class Joints:
-    """Reads joints.
-
-    Args:
-        frames: All frames of the robot.
-        version: Returns the version of the format that an element's file has.
-        unread: Collects content that is not read.
-        notes: Collects notes on changed and dropped content.
-    """
+    """Reads joints; `version` returns the version of the format that an element's file has."""
 
     def __init__(self, frames: Frames, version: Version, unread: Unread, notes: list[Note]) -> None:
         self._frames, self._version, self._unread, self._notes = frames, version, unread, notes
