@@ -84,7 +84,11 @@ def inverse_dynamics(
         proximal=proximal, distal=distal, ground_force=ground_force, ground_moment=ground_moment,
         external_force=external_force, external_moment=external_moment, external_point=external_point, gravity=gravity,
     )  # fmt: skip
-    return chain.by_recursion() if method == "recursion" else _unstacked(chain.matrices().loads)
+    if method == "recursion":
+        return chain.by_recursion()
+    loads = chain.matrices().loads
+    rows = loads.reshape(*loads.shape[:-1], -1, 6)
+    return SegmentLoads(rows[..., :3].copy(), rows[..., 3:].copy())
 
 
 def matrices(
@@ -188,11 +192,6 @@ class _Chain:
 def _stacked(forces: Array, moments: Array) -> Array:
     """(..., 6n): one segment's force and moment after the other, from (..., n, 3) each."""
     return np.concatenate([forces, moments], axis=-1).reshape(*forces.shape[:-2], -1)
-
-
-def _unstacked(loads: Array) -> SegmentLoads:
-    rows = loads.reshape(*loads.shape[:-1], -1, 6)
-    return SegmentLoads(rows[..., :3].copy(), rows[..., 3:].copy())
 
 
 def _for_all(value: ArrayLike, n: int) -> ArrayLike:

@@ -47,7 +47,7 @@ looking into and for checking the compiled kernels, which share none of its code
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -92,7 +92,9 @@ def residuals(
     """
     g = robot.gravity if gravity is None else gravity
     given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
-    q, v, a, g = _spread({name: vectors(name, value, length) for name, value, length in given})
+    arrays = {name: vectors(name, value, length) for name, value, length in given}
+    lead = broadcast({name: x.shape[:-1] for name, x in arrays.items()})
+    q, v, a, g = (np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays.values())
     tau = robot.inverse_dynamics(q, v, a, gravity=g)
     M, bias = robot.mass_matrix(q), robot.bias_forces(q, v, gravity=g)
     p = _times(M, v)
@@ -194,12 +196,6 @@ def _along(robot: Robot, loads: ConstraintForces) -> Array:
     along = np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
     along = np.asarray((tree.spread.T @ along[..., None])[..., 0]) if tree.coupled else along
     return along if tree.free is None else along * tree.free  # what locks carry is no effort
-
-
-def _spread(arrays: Mapping[str, Array]) -> list[Array]:
-    """Leading axes of all for each."""
-    lead = broadcast({name: x.shape[:-1] for name, x in arrays.items()})
-    return [np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays.values()]
 
 
 def _times(M: Array, x: Array) -> Array:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dyn_service.api.arrays import broadcast, numbers
+from dyn_service.api.arrays import broadcast, numbers, vectors
 from dyn_service.api.arrays import found as described
 from dyn_service.api.description import RobotDescription
 from dyn_service.errors import InvalidArgumentError
@@ -177,7 +177,7 @@ class Configuration:
         Raises:
             InvalidArgumentError: An argument has the wrong shape.
         """
-        at, rate = _entries_of("q", q, self.nq), _entries_of("v", v, self.nv)
+        at, rate = vectors("q", q, self.nq), vectors("v", v, self.nv)
         time = numbers(dt)
         if time is None or (time.ndim and time.shape[-1] != 1):
             raise InvalidArgumentError(f"dt must be a number or (..., 1) numbers, found {described(dt)}", path="dt")
@@ -191,7 +191,7 @@ class Configuration:
         Raises:
             InvalidArgumentError: An argument has the wrong shape.
         """
-        here, there = _entries_of("q", q, self.nq), _entries_of("to", to, self.nq)
+        here, there = vectors("q", q, self.nq), vectors("to", to, self.nq)
         if here.shape[:-1] != there.shape[:-1]:
             broadcast({"q": here.shape[:-1], "to": there.shape[:-1]})
         return self._each(
@@ -366,17 +366,8 @@ class Configuration:
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
         """Returns a random position (nq,) within limits (nq,)."""
-        parts = (
-            joint.random(rng, lower[part], upper[part]) for joint, part in zip(self.joints, self.q_slices, strict=True)
-        )
-        return np.concatenate([np.zeros(0), *parts])
-
-
-def _entries_of(name: str, value: ArrayLike, length: int) -> Array:
-    array = numbers(value)
-    if array is None or array.ndim < 1 or array.shape[-1] != length:
-        raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {described(value)}", path=name)
-    return array
+        joints = zip(self.joints, self.q_slices, strict=True)
+        return np.concatenate([np.zeros(0), *(joint.random(rng, lower[part], upper[part]) for joint, part in joints)])
 
 
 def _kept(array: NDArray[Any]) -> NDArray[Any]:

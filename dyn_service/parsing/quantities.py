@@ -137,9 +137,7 @@ def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
         raise place.fault(f"the axis is ({_numbers(values)}), expected a direction: its length is zero")
     if abs(length - 1.0) > UNIT:
         notes.append(place.note("changed", f"({_numbers(values)}) has length {length:.6g}; normalized"))
-    # Divided by the largest entry first: the length of (1e308, 1e308, 0) overflows.
-    values = values / np.abs(values).max()
-    return snapped(values / math.hypot(*values))
+    return snapped(_unit(values))
 
 
 def rotation_of_rpy(rpy: Vector) -> Matrix:
@@ -168,8 +166,7 @@ def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Mat
         raise place.fault(f"attribute 'quat_xyzw': ({_numbers(xyzw)}) is zero, expected a rotation")
     if abs(length - 1.0) > UNIT:
         notes.append(place.note("changed", f"quaternion of length {length:.6g}; normalized"))
-    xyzw = xyzw / np.abs(xyzw).max()
-    x, y, z, w = xyzw / math.hypot(*xyzw)
+    x, y, z, w = _unit(xyzw)
     return snapped(
         np.array(
             [
@@ -233,6 +230,12 @@ def degree_note(rpy: Vector, origin: Place) -> list[Note]:
     if float(np.abs(rpy).max()) <= TURN:
         return []
     return [origin.note("doubted", f"rpy ({_numbers(rpy)}) is probably in degrees, expected rad")]
+
+
+def _unit(values: Vector) -> Vector:
+    # Divided by the largest entry first: the length of (1e308, 1e308, 0) overflows.
+    values = values / np.abs(values).max()
+    return values / math.hypot(*values)
 
 
 def _refuse_xacro(text: str, attribute: str, place: Place) -> None:

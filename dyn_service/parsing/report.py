@@ -164,11 +164,7 @@ def build_receipt(
     merged: tuple[Note, ...] = (),
     fingerprint: str = "",
 ) -> Receipt:
-    """Builds the report of an import.
-
-    Returns:
-        The report. A note of the tree without a line gets the line of its link or joint.
-    """
+    """Returns the report of an import. A note of the tree without a line gets the line of its link or joint."""
     types = Counter(joint.type for joint in description.joints)
     lines = {f"link '{link.name}'": link.line for link in description.links}
     lines |= {f"joint '{joint.name}'": joint.line for joint in description.joints}

@@ -87,8 +87,9 @@ def assemble(
     try:
         _check_tree(by_name, joints, robot)
     except UrdfError as fault:
-        world = _undeclared_world(by_name, joints)
-        if world is None:
+        # On the line of the first joint that uses it.
+        world = next((Link(WORLD, line=joint.line) for joint in joints if joint.parent == WORLD), None)
+        if world is None or WORLD in by_name:
             raise
         by_name[WORLD] = world
         try:
@@ -111,12 +112,6 @@ def _check_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place
     inboard = _inboard(joints, robot)
     _check_loops(links.values(), inboard, robot)
     _check_root(links.values(), inboard, robot)
-
-
-def _undeclared_world(links: Mapping[str, Link], joints: Iterable[Joint]) -> Link | None:
-    if WORLD in links:
-        return None
-    return next((Link(WORLD, line=joint.line) for joint in joints if joint.parent == WORLD), None)
 
 
 def _place(element: Link | Joint, source: str) -> Place:
@@ -194,11 +189,9 @@ def _check_root(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Plac
     # Without loops there is at least one root.
     roots = [link for link in links if link.name not in inboard]
     if len(roots) > 1:
-        names = listed([link.name for link in roots])
-        message = (
-            f"this link is not the child of a joint: found {counted(len(roots), 'root link')} ({names}), expected one"
-        )
-        raise _place(roots[1], robot.file).fault(message)
+        found = f"{counted(len(roots), 'root link')} ({listed([link.name for link in roots])})"
+        text = f"this link is not the child of a joint: found {found}, expected one"
+        raise _place(roots[1], robot.file).fault(text)
 
 
 def _check_mimic(joints: Mapping[str, Joint], robot: Place) -> None:

@@ -158,19 +158,15 @@ class _Reader:
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")
         with np.errstate(all="ignore"):  # what that leaves is refused below
-            links, joints, gravity = self._read(place)
+            self._gather()
+            reads = Joints(self._classes, self._unread, self._notes, self._source)
+            links, joints = self._tree(place, reads)
+            rest = Rest(root, self._classes, self._source, reads.zeros)
+            joints = rest.applied(joints)
+            self._notes += rest.notes(place)
         check_finite(links, joints, self._source)
         self._notes += self._unread.notes(place)
-        return replace(assemble(name, links, joints, self._notes, place), gravity=gravity)
-
-    def _read(self, place: Place) -> tuple[list[Link], list[Joint], tuple[float, float, float]]:
-        self._gather()
-        reads = Joints(self._classes, self._unread, self._notes, self._source)
-        links, joints = self._tree(place, reads)
-        rest = Rest(self._root, self._classes, self._source, reads.zeros)
-        joints = rest.applied(joints)
-        self._notes += rest.notes(place)
-        return links, joints, rest.gravity
+        return replace(assemble(name, links, joints, self._notes, place), gravity=rest.gravity)
 
     # What is written, body by body.
 
@@ -316,7 +312,8 @@ class _Reader:
         inertial: Inertial | None = None
         notes: list[Note] = []
         if settings.inertia_from_geoms == "true" or (settings.inertia_from_geoms == "auto" and body.inertial is None):
-            inertial, notes = inertials.of_shapes(self._geoms(body), self._meshes if body.moves else None)
+            geoms = ((self._geom(body, element, around), frame) for element, around, frame in body.geoms)
+            inertial, notes = inertials.of_shapes(geoms, self._meshes if body.moves else None)
         of_shapes = inertial is not None
         if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
             element, frame = body.inertial
@@ -326,10 +323,6 @@ class _Reader:
         inertial, corrections = inertials.corrected(inertial, settings, place, body.pos)
         self._notes += [*notes, *corrections]
         return inertial, of_shapes
-
-    def _geoms(self, body: _Body) -> Iterator[tuple[Values, Pose]]:
-        for element, around, frame in body.geoms:
-            yield self._geom(body, element, around), frame
 
     def _geom(self, body: _Body, element: Element, around: str | None) -> Values:
         self._place(element, f"{body.place.element} geom")

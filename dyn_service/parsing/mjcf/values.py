@@ -114,9 +114,8 @@ class Values:
         if text is None:
             return default
         if text not in choices:
-            raise self.place.fault(
-                f"attribute '{name}': expected {', '.join(choices)}, found {quoted(text)}{did_you_mean(text, choices)}"
-            )
+            found = f"{quoted(text)}{did_you_mean(text, choices)}"
+            raise self.place.fault(f"attribute '{name}': expected {', '.join(choices)}, found {found}")
         return text
 
     def flag(self, name: str, default: bool) -> bool:
@@ -125,7 +124,12 @@ class Values:
 
     def pose(self) -> Pose:
         """Returns the pose: `pos` and at most one of the orientation attributes."""
-        return Pose(self._rotation(), self.vector("pos", (0.0, 0.0, 0.0)))
+        ways = [name for name in ORIENTATIONS if name in self.own]
+        if len(ways) > 1:
+            raise self.place.fault(f"there are {' and '.join(ways)}, expected one orientation")
+        inherited = [name for name in ORIENTATIONS if name in self.inherited]
+        way = next(iter([*ways, *inherited]), "quat")
+        return Pose(getattr(self, f"_of_{way}")(), self.vector("pos", (0.0, 0.0, 0.0)))
 
     def limited(self, name: str, flag: str) -> Vector | None:
         """Returns the range if it is in force: `flag` is true, or it is "auto" and there is a range. Ends may be
@@ -143,14 +147,6 @@ class Values:
                 raise self.place.fault(f"{flag} is true and there is no {name}, expected one")
             return None
         return bounds
-
-    def _rotation(self) -> Matrix:
-        ways = [name for name in ORIENTATIONS if name in self.own]
-        if len(ways) > 1:
-            raise self.place.fault(f"there are {' and '.join(ways)}, expected one orientation")
-        inherited = [name for name in ORIENTATIONS if name in self.inherited]
-        way = next(iter([*ways, *inherited]), "quat")
-        return getattr(self, f"_of_{way}")()  # type: ignore[no-any-return]
 
     def _of_quat(self) -> Matrix:
         return of_quaternion(self.vector("quat", (1.0, 0.0, 0.0, 0.0)), "quat", self.place)
@@ -229,9 +225,8 @@ class Classes:
         if name in self._of:
             raise place.fault(f"the class {quoted(name)} is already defined, expected unique names")
         if len(self._of) >= MOST_CLASSES:
-            raise ResourceExhaustedError(
-                f"{place.file}:{place.line}: there are more than {MOST_CLASSES} default classes"
-            )
+            text = f"there are more than {MOST_CLASSES} default classes"
+            raise ResourceExhaustedError(f"{place.file}:{place.line}: {text}")
         self._of[name] = dict(self._of[outer])
         return name
 

@@ -204,7 +204,9 @@ class _Reader:
             if not model.flag("static", False):
                 text = f"no joint holds it to the world, so in SDFormat it floats, but its root {FIXED_ROOT}"
                 self._notes.append(place.note("doubted", f'{text}; to let it float, read it with root="floating"'))
-        self._note_geometry(place)
+        shaped = sum(bool(element.all("visual") or element.all("collision")) for element in self._links.values())
+        if shaped:
+            self._notes.append(place.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
         self._notes += self._unread.notes(place)
         return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
 
@@ -445,11 +447,6 @@ class _Reader:
                 except DynError as error:
                     shape = Shape(unread=str(error))
                 yield replace(shape, visual=each.tag == "visual", collision=each.tag == "collision")
-
-    def _note_geometry(self, robot: Place) -> None:
-        shaped = sum(bool(element.all("visual") or element.all("collision")) for element in self._links.values())
-        if shaped:
-            self._notes.append(robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
 
     def _place(self, element: Element, what: str) -> Place:
         return element.at(what, self._source)
