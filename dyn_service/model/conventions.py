@@ -218,9 +218,8 @@ def _field(message: Mapping[str, Any], field: str, count: int) -> Array | None:
         return None
     array = numbers(value)
     if array is None or array.shape != (count,):
-        raise InvalidArgumentError(
-            f"{field} must be {count} numbers, one for each name, found {found(value)}", path=field
-        )
+        text = f"{field} must be {count} numbers, one for each name, found {found(value)}"
+        raise InvalidArgumentError(text, path=field)
     return array
 
 
@@ -230,9 +229,8 @@ def _messages(message: Mapping[str, Any], field: str, count: int) -> Sequence[An
     if value is None or not len(value):
         return None
     if len(value) != count:
-        raise InvalidArgumentError(
-            f"{field} must have {count} entries, one for each of joint_names, found {len(value)}", path=field
-        )
+        text = f"{field} must have {count} entries, one for each of joint_names, found {len(value)}"
+        raise InvalidArgumentError(text, path=field)
     return value
 
 

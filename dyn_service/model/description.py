@@ -181,15 +181,12 @@ def rooted(description: Description, root: RootType) -> Description:
         known = ", ".join(get_args(RootType))
         near = did_you_mean(root, get_args(RootType))
         raise InvalidArgumentError(f"root must be one of {known}, found {root!r}{near}", path="root")
-    taken = next((joint for joint in description.joints if joint.name == ROOT_JOINT), None)
-    if root != "fixed" and taken is not None:
-        raise UrdfError(
-            f"the name is reserved for the joint between the world and a {root} root; rename it",
-            line=taken.line or None,
-            element=f"joint '{taken.name}'",
-        )
     if root == "fixed":
         return description
+    taken = next((joint for joint in description.joints if joint.name == ROOT_JOINT), None)
+    if taken is not None:
+        text = f"the name is reserved for the joint between the world and a {root} root; rename it"
+        raise UrdfError(text, line=taken.line or None, element=f"joint '{taken.name}'")
     children = {joint.child for joint in description.joints}
     added = {link.name for link in description.links if link.between} - children
     if added:

@@ -94,11 +94,8 @@ def by_leader(joints: Iterable[Joint], mimics: Mapping[str, Mimic]) -> dict[str,
 
 
 def _fault(joint: Joint, message: str) -> UrdfError:
-    return UrdfError(
-        f"{message}; remove the mimic to let each joint move independently",
-        line=joint.line or None,
-        element=f"joint '{joint.name}' mimic",
-    )
+    text = f"{message}; remove the mimic to let each joint move independently"
+    return UrdfError(text, line=joint.line or None, element=f"joint '{joint.name}' mimic")
 
 
 def unled(description: Description) -> Description:

@@ -162,33 +162,26 @@ def _specs(row: Row) -> Mapping[str, Spec]:
 
 def _check(at: Configuration, names: Any) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(
-            f"{NAMES} must be a list of the movable joints' names, which are {', '.join(at.names)}", path=PATH
-        )
+        text = f"{NAMES} must be a list of the movable joints' names, which are {', '.join(at.names)}"
+        raise InvalidArgumentError(text, path=PATH)
     known, seen = frozenset(at.names), dict[str, int]()
     parts = frozenset((*at.position_names, *at.velocity_names)) - known
     for k, name in enumerate(names):
+        path = f"{PATH}[{k}]"
         if name in parts:
             joint = name.rpartition(".")[0]
-            raise InvalidArgumentError(
-                f"{NAMES}[{k}] is '{name}', a part of joint '{joint}': the entries of a joint stay together, so name "
-                "the joint",
-                path=f"{PATH}[{k}]",
-            )
+            text = f"a part of joint '{joint}': the entries of a joint stay together, so name the joint"
+            raise InvalidArgumentError(f"{NAMES}[{k}] is '{name}', {text}", path=path)
         if name not in known:
-            raise NotFoundError(
-                f"{NAMES}[{k}] is '{name}', and the robot has no such movable joint; they are {', '.join(at.names)}"
-                f"{did_you_mean(name, at.names)}",
-                path=f"{PATH}[{k}]",
+            text = (
+                f"and the robot has no such movable joint; they are {', '.join(at.names)}{did_you_mean(name, at.names)}"
             )
+            raise NotFoundError(f"{NAMES}[{k}] is '{name}', {text}", path=path)
         if name in seen:
-            raise InvalidArgumentError(
-                f"{NAMES} must have each movable joint once, found '{name}' at {seen[name]} and at {k}",
-                path=f"{PATH}[{k}]",
-            )
+            text = f"{NAMES} must have each movable joint once, found '{name}' at {seen[name]} and at {k}"
+            raise InvalidArgumentError(text, path=path)
         seen[name] = k
     missing = [name for name in at.names if name not in seen]
     if missing:
-        raise InvalidArgumentError(
-            f"{NAMES} must have all {len(known)} movable joints, found no {', '.join(map(repr, missing))}", path=PATH
-        )
+        text = f"{NAMES} must have all {len(known)} movable joints, found no {', '.join(map(repr, missing))}"
+        raise InvalidArgumentError(text, path=PATH)

@@ -83,14 +83,9 @@ def hung(
 ) -> tuple[list[Link], list[Joint]]:
     """Returns the links, the body last, and the joints between it and its parent; without joints the body is fixed.
 
-    Args:
-        body: The link.
-        parent: The parent link.
-        at: The pose of the body's frame on the parent, with the joints at zero.
-        joints: Outermost last: each with axis and position (3,) m in the body's axes, and its joint position, rad | m,
-            for which the body is at `at`. Parent, child and pose are set here.
-        links: Names of links.
-        names: Names of joints.
+    `at` is the pose of the body's frame on the parent, with the joints at zero. The joints come outermost last, each
+    with axis and position (3,) m in the body's axes, and its joint position, rad | m, for which the body is at `at`;
+    parent, child and pose are set here. `links` and `names` are those of links and joints.
     """
     made: list[Link] = []
     found: list[Joint] = []

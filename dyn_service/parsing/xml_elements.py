@@ -196,14 +196,7 @@ class Document:
 
 
 def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
-    """Reads a regular file within the size limit.
-
-    Args:
-        path: The file.
-        limits: `size` is checked before reading.
-
-    Returns:
-        The decoded text, without a byte order mark.
+    """Returns the text of a regular file within the size limit, without a byte order mark.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -248,12 +241,7 @@ def decode(data: bytes, file: str, limits: ReadLimits) -> str:
 
 
 def parse(text: str, file: str, limits: ReadLimits) -> Document:
-    """Parses an XML text.
-
-    Args:
-        text: The XML. Whitespace before it is skipped, because text in triple quotes starts with a newline.
-        file: The name for errors.
-        limits: All but `links` and `joints` are enforced here.
+    """Parses an XML text. Whitespace before it is skipped, because text in triple quotes starts with a newline.
 
     Raises:
         UrdfError: Empty, malformed, or with a document type declaration; `line` is where it was detected.

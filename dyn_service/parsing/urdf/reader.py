@@ -82,7 +82,7 @@ def read(source: str | os.PathLike[str] | bytes | object, *, limits: ReadLimits 
 
     Args:
         source: A path; the XML as text (a str that starts with `<`) or bytes; or a URDF object of urdfpy, urchin or
-        yourdfpy.
+            yourdfpy.
         limits: The largest description to read, for files and text.
 
     Returns:
