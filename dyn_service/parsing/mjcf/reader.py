@@ -1,7 +1,7 @@
 """MJCF -> `Description`: the tree of `<worldbody>`, with the numbers of MuJoCo's own compiler.
 
     link `world`          the root, without mass; bodies are links, their frames MuJoCo's body frames
-    several joints        of one body are joints one after the other, with links without mass between them (chains.py)
+    several joints        of one body are joints one after the other, with links without mass between them
     positions, velocities as MuJoCo has them, `ref` included, except where `conventions.to_mujoco` turns around
     names                 of what has none: `body_3`, `joint_2`, by MuJoCo's own numbers
 
