@@ -178,7 +178,8 @@ class Configuration:
             InvalidArgumentError: An argument has the wrong shape.
         """
         at, rate = vectors("q", q, self.nq), vectors("v", v, self.nv)
-        time = numbers(dt)
+        # A step of a simulation is a float, for which the check takes longer than the rest.
+        time: Any = np.float64(dt) if isinstance(dt, float) else numbers(dt)
         if time is None or (time.ndim and time.shape[-1] != 1):
             raise InvalidArgumentError(f"dt must be a number or (..., 1) numbers, found {described(dt)}", path="dt")
         if time.ndim or at.shape[:-1] != rate.shape[:-1]:

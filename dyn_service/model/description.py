@@ -30,6 +30,8 @@ FIXED_ROOT = "is fixed in the world"
 UNUSED_SHAPES = "is not used in dynamics"
 """Text of the note that a robot has visual or collision shapes."""
 
+NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
+
 JointType = str
 """One of `joints.JOINT_TYPES`."""
 
@@ -147,7 +149,7 @@ class Note:
     joint), `following` (a mimic joint), `merged` (a link merged with its parent's body by a fixed joint).
     """
 
-    kind: Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
+    kind: NoteKind
     element: str
     text: str
     line: int = 0

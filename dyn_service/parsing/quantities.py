@@ -19,14 +19,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.building import snapped
-from dyn_service.model.description import JointType, Limit, Note
+from dyn_service.model.description import JointType, Limit, Note, NoteKind
 from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.support.suggestions import did_you_mean
 
@@ -255,8 +255,6 @@ def _shape(shape: tuple[int, ...]) -> str:
 def _repr(value: Any) -> str:
     return " ".join(repr(value).split())
 
-
-NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
 
 LONGEST_QUOTE = 60
 """Maximum number of characters of the source that a message quotes."""

@@ -38,9 +38,9 @@ from dyn_service.errors import (
     UrdfError,
 )
 from dyn_service.model.arrays import Vector
-from dyn_service.model.description import Note
+from dyn_service.model.description import Note, NoteKind
 from dyn_service.parsing import quantities
-from dyn_service.parsing.quantities import Elsewhere, NoteKind, Place, quoted, shown_path, unused
+from dyn_service.parsing.quantities import Elsewhere, Place, quoted, shown_path, unused
 from dyn_service.support.suggestions import LIKENESS, closest
 
 BEFORE_XML = "\ufeff \t\r\n"
