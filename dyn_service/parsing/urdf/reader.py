@@ -186,7 +186,7 @@ class _Reader:
         return assemble(name, read_links, read_joints, self._notes, place)
 
     def _begun(self, element: Element, what: str, children: Collection[str], attributes: Collection[str]) -> str:
-        """Begins to read a link or a joint: returns its name, and names it in its place."""
+        """Starts to read a link or a joint: sets its place, and returns its name."""
         self._unread.suspects = []
         self._unread.keep(element, children, attributes)
         element.at(what, self._file)
