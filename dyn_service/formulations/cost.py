@@ -23,15 +23,8 @@ _SEGMENT_INPUTS = {"mass": 1, "inertia": 3, "rotation": 3, "ground_force": 1, "g
 """How many axes of their own inputs have that are not (n, 3)."""
 
 _VECTORS = (
-    "acceleration",
-    "omega",
-    "omega_dot",
-    "proximal",
-    "distal",
-    "external_force",
-    "external_moment",
-    "external_point",
-)
+    "acceleration", "omega", "omega_dot", "proximal", "distal", "external_force", "external_moment", "external_point",
+)  # fmt: skip
 
 
 def verify(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
@@ -71,7 +64,6 @@ def segment_matrices(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapp
 
 
 def _chain(inputs: Mapping[str, Any]) -> tuple[int, int]:
-    """Segments and frames."""
     mass = inputs["mass"]
     return mass.shape[-1] if mass.ndim else 1, count(_frames(inputs))
 

@@ -30,6 +30,10 @@ from dyn_service.errors import InvalidArgumentError
 
 Array = NDArray[np.float64]
 
+_MOTION = ("acceleration", "omega", "omega_dot", "proximal", "distal")
+_LOADS = ("external_force", "external_moment", "external_point")
+_OF_ALL = ("ground_force", "ground_moment", "gravity")
+
 
 def inverse_dynamics(
     mass: ArrayLike,
@@ -76,10 +80,15 @@ def inverse_dynamics(
     if method not in ("recursion", "matrix"):
         raise InvalidArgumentError(f"method must be 'recursion' or 'matrix', found {method!r}", path="method")
     chain = _Chain(
-        mass, inertia, rotation, acceleration, omega, omega_dot, proximal, distal, ground_force, ground_moment,
-        external_force, external_moment, external_point, gravity,
+        mass=mass, inertia=inertia, rotation=rotation, acceleration=acceleration, omega=omega, omega_dot=omega_dot,
+        proximal=proximal, distal=distal, ground_force=ground_force, ground_moment=ground_moment,
+        external_force=external_force, external_moment=external_moment, external_point=external_point, gravity=gravity,
     )  # fmt: skip
-    return chain.by_recursion() if method == "recursion" else _unstacked(chain.matrices().loads)
+    if method == "recursion":
+        return chain.by_recursion()
+    loads = chain.matrices().loads
+    rows = loads.reshape(*loads.shape[:-1], -1, 6)
+    return SegmentLoads(rows[..., :3].copy(), rows[..., 3:].copy())
 
 
 def matrices(
@@ -101,73 +110,29 @@ def matrices(
 ) -> SegmentMatrices:
     """M q-ddot = C + G + Q + E of n segments and Q = A [F_1; M_1; F_2; ...], each by name, and the solution.
 
-    Args:
-        mass: As for `inverse_dynamics`, like all that follow.
-        inertia: (..., n, 3, 3) kg m^2.
-        rotation: (..., n, 3, 3).
-        acceleration: (..., n, 3) m/s^2.
-        omega: (..., n, 3) rad/s.
-        omega_dot: (..., n, 3) rad/s^2.
-        proximal: (..., n, 3) m.
-        distal: (..., n, 3) m.
-        ground_force: (..., 3) N.
-        ground_moment: (..., 3) N m.
-        external_force: (..., n, 3) N.
-        external_moment: (..., n, 3) N m.
-        external_point: (..., n, 3) m.
-        gravity: (..., 3) m/s^2.
+    Arguments as for `inverse_dynamics`.
 
     Raises:
         InvalidArgumentError: An array's last axes do not fit n segments; names it.
     """
     return _Chain(
-        mass, inertia, rotation, acceleration, omega, omega_dot, proximal, distal, ground_force, ground_moment,
-        external_force, external_moment, external_point, gravity,
+        mass=mass, inertia=inertia, rotation=rotation, acceleration=acceleration, omega=omega, omega_dot=omega_dot,
+        proximal=proximal, distal=distal, ground_force=ground_force, ground_moment=ground_moment,
+        external_force=external_force, external_moment=external_moment, external_point=external_point, gravity=gravity,
     ).matrices()  # fmt: skip
 
 
 class _Chain:
     """The checked inputs, over the same leading axes, and what both ways of solving need of them."""
 
-    def __init__(
-        self,
-        mass: ArrayLike,
-        inertia: ArrayLike,
-        rotation: ArrayLike,
-        acceleration: ArrayLike,
-        omega: ArrayLike,
-        omega_dot: ArrayLike,
-        proximal: ArrayLike,
-        distal: ArrayLike,
-        ground_force: ArrayLike,
-        ground_moment: ArrayLike,
-        external_force: ArrayLike,
-        external_moment: ArrayLike,
-        external_point: ArrayLike,
-        gravity: ArrayLike,
-    ) -> None:
-        self.m = _checked("mass", mass, (None,))
+    def __init__(self, **given: ArrayLike) -> None:
+        self.m = _checked("mass", given["mass"], (None,))
         self.n = n = self.m.shape[-1]
-        self.I = _checked("inertia", inertia, (n, 3, 3))
-        rows = {
-            "acceleration": acceleration,
-            "omega": omega,
-            "omega_dot": omega_dot,
-            "proximal": proximal,
-            "distal": distal,
-            "external_force": external_force,
-            "external_moment": external_moment,
-            "external_point": external_point,
-        }
-        vectors = {
-            name: _checked(name, _for_all(value, n) if name.startswith("external") else value, (n, 3))
-            for name, value in rows.items()
-        }
-        vectors |= {
-            name: _checked(name, value, (3,))[..., None, :]
-            for name, value in (("ground_force", ground_force), ("ground_moment", ground_moment), ("gravity", gravity))
-        }
-        R = _checked("rotation", rotation, (n, 3, 3))
+        self.I = _checked("inertia", given["inertia"], (n, 3, 3))
+        vectors = {name: _checked(name, given[name], (n, 3)) for name in _MOTION}
+        vectors |= {name: _checked(name, _for_all(given[name], n), (n, 3)) for name in _LOADS}
+        vectors |= {name: _checked(name, given[name], (3,))[..., None, :] for name in _OF_ALL}
+        R = _checked("rotation", given["rotation"], (n, 3, 3))
         leads = {"mass": self.m.shape[:-1], "inertia": self.I.shape[:-3], "rotation": R.shape[:-3]}
         leads |= {name: x.shape[:-2] for name, x in vectors.items()}
         try:
@@ -188,9 +153,8 @@ class _Chain:
 
     def by_recursion(self) -> SegmentLoads:
         """Solves segment by segment, from the ground up."""
-        force = (
-            self.m[..., None] * (self.a - self.g) - self.push
-        )  # each segment's own share, to which the lower ones add
+        # Each segment's own share, to which the lower ones add.
+        force = self.m[..., None] * (self.a - self.g) - self.push
         moment = np.einsum("...nij,...nj->...ni", self.I, self.w_dot) + self.spin_load
         below = moment_below = np.zeros((*self.lead, 3))  # what the segment below takes, both in the global basis
         for i in range(self.n):
@@ -228,11 +192,6 @@ class _Chain:
 def _stacked(forces: Array, moments: Array) -> Array:
     """(..., 6n): one segment's force and moment after the other, from (..., n, 3) each."""
     return np.concatenate([forces, moments], axis=-1).reshape(*forces.shape[:-2], -1)
-
-
-def _unstacked(loads: Array) -> SegmentLoads:
-    rows = loads.reshape(*loads.shape[:-1], -1, 6)
-    return SegmentLoads(rows[..., :3].copy(), rows[..., 3:].copy())
 
 
 def _for_all(value: ArrayLike, n: int) -> ArrayLike:

@@ -47,32 +47,31 @@ looking into and for checking the compiled kernels, which share none of its code
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.queries import Array
 from dyn_service.api.results import ConstraintForces
-from dyn_service.errors import FailedPreconditionError
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
-
-from collections.abc import Sequence
-from contextlib import suppress
-from functools import cached_property
-
-from numpy.typing import NDArray
-from scipy import sparse
-
 from dyn_service.dynamics.topology import nilpotency
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.model import composite
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+__all__ = ["WorldEquations", "nilpotency", "phi", "psi", "residuals", "survey"]
+
+Blocks = Sequence[Matrix] | NDArray[np.float64]
 
 
 def residuals(
@@ -93,7 +92,9 @@ def residuals(
     """
     g = robot.gravity if gravity is None else gravity
     given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
-    q, v, a, g = _spread({name: vectors(name, value, length) for name, value, length in given})
+    arrays = {name: vectors(name, value, length) for name, value, length in given}
+    lead = broadcast({name: x.shape[:-1] for name, x in arrays.items()})
+    q, v, a, g = (np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays.values())
     tau = robot.inverse_dynamics(q, v, a, gravity=g)
     M, bias = robot.mass_matrix(q), robot.bias_forces(q, v, gravity=g)
     p = _times(M, v)
@@ -131,12 +132,9 @@ def residuals(
         slope = robot.tree.reflected(passive.damping + passive.friction / passive.width)
         magnified = slope * _times(np.abs(np.linalg.inv(solvable)), _times(np.abs(M), np.abs(v)))
         largest = np.maximum(np.maximum(np.abs(rate_of_p), np.abs(derivative)), effort).max(axis=-1, initial=0.0)
-        share = np.divide(
-            largest[..., None], largest[..., None] + magnified, out=np.ones_like(v), where=magnified > 0.0
-        )
-        found["momentum_rate"] = _relative(
-            share * rate_of_p, share * derivative, np.maximum(effort, largest[..., None])
-        )
+        largest = largest[..., None]
+        share = np.divide(largest, largest + magnified, out=np.ones_like(v), where=magnified > 0.0)
+        found["momentum_rate"] = _relative(share * rate_of_p, share * derivative, np.maximum(effort, largest))
         taken = robot.tree.reflected(robot.tree.passive.armature) * a + own.damping + own.friction + own.springs
         loads = robot.constraint_forces(q, v, tau, joints=robot.tree.moving_joints, gravity=g)
         found["constraint_forces"] = _relative(_along(robot, loads) + taken, tau, effort)
@@ -159,7 +157,6 @@ def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
 
 
 def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, unit: Array) -> dict[str, Array]:
-    """Results of the explicit operators, state by state."""
     lead = q.shape[:-1]
     names = ["influence_operators", "constraint_power"]
     if robot.massless_joint is None:
@@ -201,12 +198,6 @@ def _along(robot: Robot, loads: ConstraintForces) -> Array:
     return along if tree.free is None else along * tree.free  # what locks carry is no effort
 
 
-def _spread(arrays: Mapping[str, Array]) -> list[Array]:
-    """Leading axes of all for each."""
-    lead = broadcast({name: x.shape[:-1] for name, x in arrays.items()})
-    return [np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays.values()]
-
-
 def _times(M: Array, x: Array) -> Array:
     return np.asarray(np.einsum("...ij,...j->...i", M, x))
 
@@ -218,11 +209,6 @@ def _relative(x: Array, y: Array, scale: Array | None = None) -> Array:
     difference = np.abs(x - y).max(axis=-1, initial=0.0)
     # Only where there is nothing to compare is the residual zero: a NaN on either side must come out as one.
     return np.asarray(np.divide(difference, size, out=np.zeros_like(difference), where=~(size == 0.0)))
-
-
-__all__ = ["WorldEquations", "nilpotency", "phi", "psi"]
-
-Blocks = Sequence[Matrix] | NDArray[np.float64]
 
 
 def phi(tree: Tree, A: Blocks) -> sparse.csr_array:
@@ -266,7 +252,6 @@ class WorldEquations:
 
     def __init__(self, tree: Tree, q: Vector, v: Vector, gravity: Vector, wrenches: Matrix | None = None) -> None:
         self.tree, self.q, self.v = tree, np.asarray(q, dtype=float), np.asarray(v, dtype=float)
-        self._unled = tree.unled
         self.rates = tree.spread @ self.v
         """(nr,): S v, the rate of each joint, followers included."""
         self.gravity = np.asarray(gravity, dtype=float)
@@ -297,9 +282,8 @@ class WorldEquations:
     @cached_property
     def axes(self) -> list[Matrix]:
         """(6, nv_i): G_i of each body, its joint moving by itself."""
-        return [
-            np.kron(np.eye(2), R) @ joint.subspace for R, joint in zip(self.rotation, self._unled.inboard, strict=True)
-        ]
+        joints = zip(self.rotation, self.tree.unled.inboard, strict=True)
+        return [np.kron(np.eye(2), R) @ joint.subspace for R, joint in joints]
 
     @cached_property
     def G_all(self) -> sparse.csr_array:

@@ -17,7 +17,7 @@ from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, 
 from dyn_service.model.description import Joint as DescribedJoint
 from dyn_service.model.inertia import NOTHING, BodyInertia
 from dyn_service.model.joints import FIXED, JOINT_TYPES, Joint
-from dyn_service.model.mimic import Bounds, by_leader, followers, kept
+from dyn_service.model.mimic import by_leader, followers, kept
 from dyn_service.model.passive import Passive, widths
 from dyn_service.model.tree import Tree
 
@@ -30,10 +30,7 @@ HUGE = 1e100
 
 
 def tree_of(description: Description) -> Tree:
-    """Returns the tree of a description, one body per link.
-
-    Args:
-        description: One root, no loops; the importer has checked this.
+    """Returns the tree of a description, one body per link. The importer has checked that it has one root and no loops.
 
     Raises:
         UrdfError: A joint has a spring or a rotor that its type cannot have, or numbers overflow; names the file.
@@ -64,11 +61,8 @@ def _tree_of(description: Description) -> Tree:
     mimics = followers(description.joints)
     inboards = tuple(_inboard(joint, mimics) for _, joint, _ in order)
     places = [_place(joint, mimics) for _, joint, _ in order]
-    movable = [
-        (described, joint)
-        for (_, described, _), joint in zip(order, inboards, strict=True)
-        if described is not None and joint.nv
-    ]
+    pairs = zip((described for _, described, _ in order), inboards, strict=True)
+    movable = [(described, joint) for described, joint in pairs if described is not None and joint.nv]
     return Tree(
         name=description.name,
         links=tuple(link.name for link, _, _ in order),
@@ -175,10 +169,9 @@ def _limits(
         for described, joint in movable
         if described.name not in mimics
     ]
-    of_q = [(joint.nq, of) for joint, of in found]
-    of_v = [(joint.nv, of) for joint, of in found]
 
-    def column(entries: list[tuple[int, Bounds]], name: str) -> Vector:
-        return np.array([getattr(of, name) for count, of in entries for _ in range(count)], dtype=np.float64)
+    def column(entries: str, name: str) -> Vector:
+        repeated = (getattr(of, name) for joint, of in found for _ in range(getattr(joint, entries)))
+        return np.array([*repeated], dtype=np.float64)
 
-    return Limits(column(of_q, "lower"), column(of_q, "upper"), column(of_v, "velocity"), column(of_v, "effort"))
+    return Limits(column("nq", "lower"), column("nq", "upper"), column("nv", "velocity"), column("nv", "effort"))

@@ -81,10 +81,8 @@ SINGULAR = 1e-13
 
 
 def massless_joint(bodies: Tree) -> str | None:
-    """Returns the movable joint nearest the leaves whose branch has no inertia along it, or None.
-
-    Args:
-        bodies: The tree of moving bodies; with leading axes, one robot without inertia is enough.
+    """Returns the movable joint nearest the leaves whose branch has no inertia along it, or None. Of many robots, one
+    without inertia is enough.
     """
     # An arbitrary configuration: branch inertias are analytic in q, so zero here means zero everywhere.
     moved = np.random.default_rng(0).uniform(-1.0, 1.0, bodies.nv)
@@ -93,13 +91,7 @@ def massless_joint(bodies: Tree) -> str | None:
 
 
 def singular_joint(bodies: Tree, q: Array) -> str | None:
-    """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`; None if M(q) is
-    regular.
-
-    Args:
-        bodies: As for `massless_joint`.
-        q: (nq,) positions, small enough that nothing overflows.
-    """
+    """As `massless_joint`, at q (nq,); None if M(q) is regular. q must be so small that nothing overflows."""
     left = _left(bodies, q)
     bare = np.flatnonzero((left <= SINGULAR).any(axis=tuple(range(left.ndim - 1))))
     return bodies.configuration.velocity_joints[bare.max()] if bare.size else None
@@ -138,12 +130,7 @@ class Weld:
     origin: tuple[Vector, ...]
 
     def carrying(self, full: Tree, changed: Collection[int]) -> Weld:
-        """The same with the numbers of another tree of these links.
-
-        Args:
-            full: One body per link, in the same places.
-            changed: The links whose inertia is another one.
-        """
+        """The same with the numbers of another tree of these links; `changed`: those with another inertia."""
         bodies = frozenset(self.body[i] for i in changed)
         inertia = tuple(
             _welded_inertia(full, b, self.body, self.rotation, self.origin) if b in bodies else own

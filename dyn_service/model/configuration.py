@@ -7,7 +7,7 @@ positions as velocities, positions are added as arrays; otherwise each joint typ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dyn_service.api.arrays import broadcast, numbers
+from dyn_service.api.arrays import broadcast, numbers, vectors
 from dyn_service.api.arrays import found as described
 from dyn_service.api.description import RobotDescription
 from dyn_service.errors import InvalidArgumentError
@@ -177,8 +177,9 @@ class Configuration:
         Raises:
             InvalidArgumentError: An argument has the wrong shape.
         """
-        at, rate = _entries_of("q", q, self.nq), _entries_of("v", v, self.nv)
-        time = numbers(dt)
+        at, rate = vectors("q", q, self.nq), vectors("v", v, self.nv)
+        # A step of a simulation is a float, for which the check takes longer than the rest.
+        time: Any = np.float64(dt) if isinstance(dt, float) else numbers(dt)
         if time is None or (time.ndim and time.shape[-1] != 1):
             raise InvalidArgumentError(f"dt must be a number or (..., 1) numbers, found {described(dt)}", path="dt")
         if time.ndim or at.shape[:-1] != rate.shape[:-1]:
@@ -191,7 +192,7 @@ class Configuration:
         Raises:
             InvalidArgumentError: An argument has the wrong shape.
         """
-        here, there = _entries_of("q", q, self.nq), _entries_of("to", to, self.nq)
+        here, there = vectors("q", q, self.nq), vectors("to", to, self.nq)
         if here.shape[:-1] != there.shape[:-1]:
             broadcast({"q": here.shape[:-1], "to": there.shape[:-1]})
         return self._each(
@@ -228,11 +229,7 @@ class Configuration:
             InvalidArgumentError: A quaternion is zero; names the joint.
         """
         found = q
-        for of, joint, part in zip(self.names, self.joints, self.q_slices, strict=True):
-            inner = joint.quaternion
-            if not inner.stop:
-                continue
-            length = np.linalg.norm(q[..., part.start + inner.start : part.start + inner.stop], axis=-1)
+        for of, joint, part, length in self._quaternions(q):
             if not length.all():
                 raise InvalidArgumentError(
                     f"{name} of joint '{of}' has a quaternion of length 0, expected one of length 1", path=name
@@ -285,49 +282,32 @@ class Configuration:
         """
         if self.flat:
             return np.asarray(single(x, y))
-        if x.ndim == y.ndim == 1:
-            with suppress(ZeroDivisionError):  # a zero quaternion gives NaN below
-                return self._of_one_state(places, x, y, single, several)
         of_x, of_y, of_result = places[0], places[1], places[-1]
-        lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
-        if math.prod(lead) <= _FEW:
-            whole = (z if z.shape[:-1] == lead else np.broadcast_to(z, (*lead, z.shape[-1])) for z in (x, y))
-            all_x, all_y = (z.reshape(-1, z.shape[-1]) for z in whole)
-            try:
-                rows = [self._of_one_state(places, a, b, single, several) for a, b in zip(all_x, all_y, strict=True)]
-            except ZeroDivisionError:  # a zero quaternion gives NaN below
-                pass
-            else:
-                return np.array(rows).reshape(*lead, self.nq if of_result == "q" else self.nv)
-        found = np.empty((*lead, self.nq if of_result == "q" else self.nv))
+        size = self.nq if of_result == "q" else self.nv
         at, joints = self._entries
+
+        def of_one(x: Array, y: Array) -> Array:
+            """Of a single state, with Python's floats."""
+            found = np.empty(size)
+            found[at[of_result]] = single(x[at[of_x]], y[at[of_y]])
+            all_x, all_y = x.tolist(), y.tolist()
+            for joint, part in joints:
+                found[part[of_result]] = several(joint, all_x[part[of_x]], all_y[part[of_y]], SINGLE)
+            return found
+
+        with suppress(ZeroDivisionError):  # a zero quaternion gives NaN below
+            if x.ndim == y.ndim == 1:
+                return of_one(x, y)
+            lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+            if math.prod(lead) <= _FEW:
+                all_x, all_y = (np.broadcast_to(z, (*lead, z.shape[-1])).reshape(-1, z.shape[-1]) for z in (x, y))
+                return np.array([*map(of_one, all_x, all_y)]).reshape(*lead, size)
+        found = np.empty((*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), size))
         found[..., at[of_result]] = single(x[..., at[of_x]], y[..., at[of_y]])
         for joint, part in joints:
             entries = several(joint, _entries(x, part[of_x]), _entries(y, part[of_y]), NUMBERS)
             for k, entry in enumerate(entries, start=part[of_result].start):
                 found[..., k] = entry
-        return found
-
-    def _of_one_state(
-        self,
-        places: str,
-        x: Array,
-        y: Array,
-        single: Callable[[Array, Array], Array],
-        several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
-    ) -> Array:
-        """`_each` for a single state, with Python's floats.
-
-        Raises:
-            ZeroDivisionError: A quaternion is zero.
-        """
-        of_x, of_y, of_result = places[0], places[1], places[-1]
-        found = np.empty(self.nq if of_result == "q" else self.nv)
-        at, joints = self._entries
-        found[at[of_result]] = single(x[at[of_x]], y[at[of_y]])
-        all_x, all_y = x.tolist(), y.tolist()
-        for joint, part in joints:
-            found[part[of_result]] = several(joint, all_x[part[of_x]], all_y[part[of_y]], SINGLE)
         return found
 
     @cached_property
@@ -347,15 +327,10 @@ class Configuration:
         """Returns (..., nv): for each entry of v, whether the state of its joint is finite."""
         if self.flat:
             return np.isfinite(q) & np.isfinite(v)
-        parts = [
-            np.repeat(
-                np.isfinite(np.concatenate([q[..., in_q], v[..., in_v]], axis=-1)).all(axis=-1, keepdims=True),
-                joint.nv,
-                axis=-1,
-            )
-            for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True)
-        ]
-        return np.concatenate(parts, axis=-1)
+        places = zip(self.q_slices, self.v_slices, strict=True)
+        states = (np.concatenate([q[..., in_q], v[..., in_v]], axis=-1) for in_q, in_v in places)
+        finite = np.stack([np.isfinite(state).all(axis=-1) for state in states], axis=-1)
+        return np.repeat(finite, [joint.nv for joint in self.joints], axis=-1)
 
     def check_unit(self, q: Array, name: str, path: str) -> None:
         """Checks that all quaternions have length 1 within UNIT.
@@ -363,39 +338,37 @@ class Configuration:
         Raises:
             InvalidArgumentError: One has not; names the joint.
         """
-        for of, joint, part in zip(self.names, self.joints, self.q_slices, strict=True):
+        for of, _, _, length in self._quaternions(q):
+            wrong = np.abs(length - 1.0) > UNIT
+            if wrong.any():
+                raise InvalidArgumentError(
+                    f"{name} of joint '{of}' has a quaternion of length {length[wrong].flat[0]:g}, expected 1 "
+                    f"within {UNIT:g}",
+                    path=path,
+                )
+
+    def _quaternions(self, q: Array) -> Iterator[tuple[str, Joint, slice, Array]]:
+        """Yields name, joint and slice of q of each joint with a quaternion, and the quaternion's length (...,)."""
+        for name, joint, part in zip(self.names, self.joints, self.q_slices, strict=True):
             inner = joint.quaternion
             if inner.stop:
                 length = np.linalg.norm(q[..., part.start + inner.start : part.start + inner.stop], axis=-1)
-                wrong = np.abs(length - 1.0) > UNIT
-                if wrong.any():
-                    raise InvalidArgumentError(
-                        f"{name} of joint '{of}' has a quaternion of length {length[wrong].flat[0]:g}, expected 1 "
-                        f"within {UNIT:g}",
-                        path=path,
-                    )
+                yield name, joint, part, length
 
     def chosen(self, names: Sequence[str]) -> tuple[Configuration, list[int], list[int]]:
         """Returns the joints with these names, in this order, and the indices of their entries in q and v."""
         places = [self.names.index(name) for name in names]
         of = Configuration(tuple(names), tuple(self.joints[k] for k in places))
-        in_q = [n for k in places for n in range(self.q_slices[k].start, self.q_slices[k].stop)]
-        in_v = [n for k in places for n in range(self.v_slices[k].start, self.v_slices[k].stop)]
+        in_q, in_v = (
+            [n for k in places for n in range(slices[k].start, slices[k].stop)]
+            for slices in (self.q_slices, self.v_slices)
+        )
         return of, in_q, in_v
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
         """Returns a random position (nq,) within limits (nq,)."""
-        parts = (
-            joint.random(rng, lower[part], upper[part]) for joint, part in zip(self.joints, self.q_slices, strict=True)
-        )
-        return np.concatenate([np.zeros(0), *parts])
-
-
-def _entries_of(name: str, value: ArrayLike, length: int) -> Array:
-    array = numbers(value)
-    if array is None or array.ndim < 1 or array.shape[-1] != length:
-        raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {described(value)}", path=name)
-    return array
+        joints = zip(self.joints, self.q_slices, strict=True)
+        return np.concatenate([np.zeros(0), *(joint.random(rng, lower[part], upper[part]) for joint, part in joints)])
 
 
 def _kept(array: NDArray[Any]) -> NDArray[Any]:

@@ -15,13 +15,13 @@ None in the result. See docs/conventions.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dyn_service.api.arrays import broadcast, found, numbers
+from dyn_service.api.arrays import broadcast, found, numbers, vectors
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import UNIT, Configuration
 from dyn_service.model.joints import Joint
@@ -73,18 +73,9 @@ def to_mujoco(
     qpos, qvel, qacc, force = _spread(at, {"q": q, "v": v, "a": a, "tau": tau})
     assert qpos is not None
     own = None if qvel is None else qvel.copy()
-    for joint, in_q, in_v in _joints(at):
-        base = _base(joint, qpos[..., in_q], in_v)
-        inner = joint.quaternion
-        if inner.stop:
-            quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
-            qpos[..., quaternion] = np.roll(qpos[..., quaternion], 1, axis=-1)
-        if base is None:
-            continue
+    for joint, base in _bases(at, qpos, 1):
         if qacc is not None:
-            if own is None:
-                raise InvalidArgumentError(f"accelerations of a {joint.type} joint need its velocities", path="v")
-            qacc[..., base.linear] = _times(base.rotation, qacc[..., base.linear] + base.turned(own))
+            qacc[..., base.linear] = _times(base.rotation, qacc[..., base.linear] + base.turned(joint, own, "v"))
         for x in (qvel, force):
             if x is not None:
                 x[..., base.linear] = _times(base.rotation, x[..., base.linear])
@@ -112,22 +103,13 @@ def from_mujoco(
     """
     q, v, a, tau = _spread(at, {"qpos": qpos, "qvel": qvel, "qacc": qacc, "force": force})
     assert q is not None
-    for joint, in_q, in_v in _joints(at):
-        inner = joint.quaternion
-        if inner.stop:
-            quaternion = slice(in_q.start + inner.start, in_q.start + inner.stop)
-            q[..., quaternion] = np.roll(q[..., quaternion], -1, axis=-1)
-        base = _base(joint, q[..., in_q], in_v)
-        if base is None:
-            continue
+    for joint, base in _bases(at, q, -1):
         back = base.rotation.mT
         for x in (v, tau):
             if x is not None:
                 x[..., base.linear] = _times(back, x[..., base.linear])
         if a is not None:
-            if v is None:
-                raise InvalidArgumentError(f"accelerations of a {joint.type} joint need its velocities", path="qvel")
-            a[..., base.linear] = _times(back, a[..., base.linear]) - base.turned(v)
+            a[..., base.linear] = _times(back, a[..., base.linear]) - base.turned(joint, v, "qvel")
     return JointValues(q, v, a, tau)
 
 
@@ -214,15 +196,8 @@ def from_ros(
 
 def _spread(at: Configuration, given: Mapping[str, ArrayLike | None]) -> list[Array | None]:
     """Returns copies of positions and of arrays with the length of v, broadcast to common leading axes."""
-    lengths = (at.nq, at.nv, at.nv, at.nv)
-    arrays: dict[str, Array] = {}
-    for (name, value), length in zip(given.items(), lengths, strict=True):
-        if value is None:
-            continue
-        array = numbers(value)
-        if array is None or array.ndim < 1 or array.shape[-1] != length:
-            raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {found(value)}", path=name)
-        arrays[name] = array
+    lengths = zip(given.items(), (at.nq, at.nv, at.nv, at.nv), strict=True)
+    arrays = {name: vectors(name, value, length) for (name, value), length in lengths if value is not None}
     lead = broadcast({name: array.shape[:-1] for name, array in arrays.items()})
     spread = {name: np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for name, x in arrays.items()}
     return [spread.get(name) for name in given]
@@ -243,9 +218,8 @@ def _field(message: Mapping[str, Any], field: str, count: int) -> Array | None:
         return None
     array = numbers(value)
     if array is None or array.shape != (count,):
-        raise InvalidArgumentError(
-            f"{field} must be {count} numbers, one for each name, found {found(value)}", path=field
-        )
+        text = f"{field} must be {count} numbers, one for each name, found {found(value)}"
+        raise InvalidArgumentError(text, path=field)
     return array
 
 
@@ -255,9 +229,8 @@ def _messages(message: Mapping[str, Any], field: str, count: int) -> Sequence[An
     if value is None or not len(value):
         return None
     if len(value) != count:
-        raise InvalidArgumentError(
-            f"{field} must have {count} entries, one for each of joint_names, found {len(value)}", path=field
-        )
+        text = f"{field} must have {count} entries, one for each of joint_names, found {len(value)}"
+        raise InvalidArgumentError(text, path=field)
     return value
 
 
@@ -296,36 +269,34 @@ class _Base(NamedTuple):
     linear: slice
     angular: slice
 
-    def turned(self, v: Array) -> Array:
+    def turned(self, joint: Joint, v: Array | None, name: str) -> Array:
         """Returns omega x v (..., n): the difference between the derivative of v and the acceleration of the point."""
+        if v is None:
+            raise InvalidArgumentError(f"accelerations of a {joint.type} joint need its velocities", path=name)
         linear, omega = v[..., self.linear], v[..., self.angular]
         if linear.shape[-1] == 3:
             return np.cross(omega, linear)
         return np.stack([-omega[..., 0] * linear[..., 1], omega[..., 0] * linear[..., 0]], axis=-1)
 
 
-def _base(joint: Joint, q: Array, in_v: slice) -> _Base | None:
-    """Returns the joint at q (..., nq of the joint) as a `_Base`, or None for other types."""
-    begin = in_v.start
-    if joint.mujoco == "free":
-        return _Base(_rotation(joint, q), slice(begin, begin + 3), slice(begin + 3, in_v.stop))
-    if joint.type == "planar":
-        c, s = np.cos(q[..., 2]), np.sin(q[..., 2])
-        rotation = np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2)
-        return _Base(rotation, slice(begin, begin + 2), slice(begin + 2, in_v.stop))
-    return None
-
-
-def _joints(at: Configuration) -> list[tuple[Joint, slice, slice]]:
-    """Returns the joints with their entries. Raises if MuJoCo lacks one of the types."""
+def _bases(at: Configuration, q: Array, shift: Literal[1, -1]) -> Iterator[tuple[Joint, _Base]]:
+    """Yields the floating and planar joints, and shifts the entries of all quaternions of q, in place: 1 makes them
+    MuJoCo's, -1 ours. Raises if MuJoCo lacks a type.
+    """
     for name, joint in zip(at.names, at.joints, strict=True):
         if joint.mujoco is None:
             raise InvalidArgumentError(f"joint '{name}' is {joint.type}, a type that MuJoCo does not have", path="at")
-    return list(zip(at.joints, at.q_slices, at.v_slices, strict=True))
-
-
-def _rotation(joint: Joint, q: Array) -> Array:
-    return joint.pose(q)[0]
+    for joint, in_q, in_v in zip(at.joints, at.q_slices, at.v_slices, strict=True):
+        own, begin = q[..., in_q], in_v.start
+        ours, inner = own.copy(), joint.quaternion
+        own[..., inner] = np.roll(own[..., inner], shift, axis=-1)
+        x = ours if shift == 1 else own
+        if joint.mujoco == "free":
+            yield joint, _Base(joint.pose(x)[0], slice(begin, begin + 3), slice(begin + 3, in_v.stop))
+        elif joint.type == "planar":
+            c, s = np.cos(x[..., 2]), np.sin(x[..., 2])
+            rotation = np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2)
+            yield joint, _Base(rotation, slice(begin, begin + 2), slice(begin + 2, in_v.stop))
 
 
 def _times(R: Array, x: Array) -> Array:

@@ -30,6 +30,8 @@ FIXED_ROOT = "is fixed in the world"
 UNUSED_SHAPES = "is not used in dynamics"
 """Text of the note that a robot has visual or collision shapes."""
 
+NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
+
 JointType = str
 """One of `joints.JOINT_TYPES`."""
 
@@ -147,7 +149,7 @@ class Note:
     joint), `following` (a mimic joint), `merged` (a link merged with its parent's body by a fixed joint).
     """
 
-    kind: Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
+    kind: NoteKind
     element: str
     text: str
     line: int = 0
@@ -181,15 +183,12 @@ def rooted(description: Description, root: RootType) -> Description:
         known = ", ".join(get_args(RootType))
         near = did_you_mean(root, get_args(RootType))
         raise InvalidArgumentError(f"root must be one of {known}, found {root!r}{near}", path="root")
-    taken = next((joint for joint in description.joints if joint.name == ROOT_JOINT), None)
-    if root != "fixed" and taken is not None:
-        raise UrdfError(
-            f"the name is reserved for the joint between the world and a {root} root; rename it",
-            line=taken.line or None,
-            element=f"joint '{taken.name}'",
-        )
     if root == "fixed":
         return description
+    taken = next((joint for joint in description.joints if joint.name == ROOT_JOINT), None)
+    if taken is not None:
+        text = f"the name is reserved for the joint between the world and a {root} root; rename it"
+        raise UrdfError(text, line=taken.line or None, element=f"joint '{taken.name}'")
     children = {joint.child for joint in description.joints}
     added = {link.name for link in description.links if link.between} - children
     if added:

@@ -49,9 +49,6 @@ class Kept:
 def followers(joints: Iterable[Joint]) -> dict[str, Mimic]:
     """Returns, by name of the follower, its leader with the multiplier and offset of the whole chain.
 
-    Args:
-        joints: The joints of one robot, without circular chains; the importer has checked this.
-
     Raises:
         UrdfError: A leader or follower has several degrees of freedom, or the numbers of a chain are too large.
     """
@@ -97,11 +94,8 @@ def by_leader(joints: Iterable[Joint], mimics: Mapping[str, Mimic]) -> dict[str,
 
 
 def _fault(joint: Joint, message: str) -> UrdfError:
-    return UrdfError(
-        f"{message}; remove the mimic to let each joint move independently",
-        line=joint.line or None,
-        element=f"joint '{joint.name}' mimic",
-    )
+    text = f"{message}; remove the mimic to let each joint move independently"
+    return UrdfError(text, line=joint.line or None, element=f"joint '{joint.name}' mimic")
 
 
 def unled(description: Description) -> Description:
@@ -126,12 +120,8 @@ def bounds(joint: Joint) -> Bounds:
     limit = joint.limit
     if limit is None or joint.moves.nv != 1:
         return Bounds()
-    said = Bounds(
-        *(
-            absent if value is None else value
-            for value, absent in zip((limit.lower, limit.upper, limit.velocity, limit.effort), Bounds(), strict=True)
-        )
-    )
+    given = zip((limit.lower, limit.upper, limit.velocity, limit.effort), Bounds(), strict=True)
+    said = Bounds(*(absent if value is None else value for value, absent in given))
     return said if joint.moves.ranged else said._replace(lower=-math.inf, upper=math.inf)
 
 
@@ -140,10 +130,6 @@ def kept(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Kept:
 
     Effort and velocity limits of 0 of a follower, and empty ranges, are ignored: a follower has no motor, and exporters
     write 0. The effort limit of a follower applies as if it took all of the leader's effort.
-
-    Args:
-        leader: As described.
-        mimics: Those that follow it in the end, and how.
     """
     own = found = bounds(leader)
     narrowed_by, apart = [], []

@@ -69,12 +69,9 @@ class Order:
         return self.at.names
 
     def inward(self, spec: Spec, value: Any, free: Order | None = None) -> Any:
-        """Converts an input to the robot's order. Invalid values are returned unchanged; the robot reports the error.
+        """Converts an input to the robot's order; `free`: the order of the free joints, if others are prescribed.
 
-        Args:
-            spec: The input's specification in the row.
-            value: In the caller's order.
-            free: The order of the free joints, if others are prescribed.
+        Invalid values are returned unchanged; the robot reports the error.
         """
         if not isinstance(value, np.ndarray):
             return value
@@ -127,33 +124,20 @@ class Order:
 
 
 class Orders:
-    """A cache of the most recent callers' orders for one robot.
-
-    Args:
-        at: The robot's joints.
-        ways: As for `Order`.
-    """
+    """A cache of the most recent callers' orders for one robot."""
 
     def __init__(self, at: Configuration, ways: Sequence[str]) -> None:
         self._at = at
         self._made = lru_cache(maxsize=_KEPT)(lambda names: Order(at, names, ways))
 
     def of(self, names: Any) -> Order:
-        """Returns the order with these names.
-
-        Raises:
-            NotFoundError, InvalidArgumentError: As from `Order`.
-        """
+        """Returns the order with these names."""
         if not isinstance(names, list | tuple) or not all(type(name) is str for name in names):
             return Order(self._at, names)  # raises
         return self._made(tuple(names))
 
     def split(self, row: Row, raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], Order | None]:
-        """Separates the joint names from the inputs of a request; returns the other inputs, and the order or None.
-
-        Raises:
-            NotFoundError, InvalidArgumentError: As from `Order`.
-        """
+        """Separates the joint names from the inputs of a request; returns the other inputs, and the order or None."""
         if not row.ordered:
             return raw, None
         names = raw[NAMES]
@@ -173,39 +157,31 @@ def _taken(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str
 
 
 def _specs(row: Row) -> Mapping[str, Spec]:
-    """Returns the specifications of all outputs, nested ones included."""
     return {**row.outputs, **row.between} if isinstance(row, Computation) else row.outputs
 
 
 def _check(at: Configuration, names: Any) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(
-            f"{NAMES} must be a list of the movable joints' names, which are {', '.join(at.names)}", path=PATH
-        )
+        text = f"{NAMES} must be a list of the movable joints' names, which are {', '.join(at.names)}"
+        raise InvalidArgumentError(text, path=PATH)
     known, seen = frozenset(at.names), dict[str, int]()
     parts = frozenset((*at.position_names, *at.velocity_names)) - known
     for k, name in enumerate(names):
+        path = f"{PATH}[{k}]"
         if name in parts:
             joint = name.rpartition(".")[0]
-            raise InvalidArgumentError(
-                f"{NAMES}[{k}] is '{name}', a part of joint '{joint}': the entries of a joint stay together, so name "
-                "the joint",
-                path=f"{PATH}[{k}]",
-            )
+            text = f"a part of joint '{joint}': the entries of a joint stay together, so name the joint"
+            raise InvalidArgumentError(f"{NAMES}[{k}] is '{name}', {text}", path=path)
         if name not in known:
-            raise NotFoundError(
-                f"{NAMES}[{k}] is '{name}', and the robot has no such movable joint; they are {', '.join(at.names)}"
-                f"{did_you_mean(name, at.names)}",
-                path=f"{PATH}[{k}]",
+            text = (
+                f"and the robot has no such movable joint; they are {', '.join(at.names)}{did_you_mean(name, at.names)}"
             )
+            raise NotFoundError(f"{NAMES}[{k}] is '{name}', {text}", path=path)
         if name in seen:
-            raise InvalidArgumentError(
-                f"{NAMES} must have each movable joint once, found '{name}' at {seen[name]} and at {k}",
-                path=f"{PATH}[{k}]",
-            )
+            text = f"{NAMES} must have each movable joint once, found '{name}' at {seen[name]} and at {k}"
+            raise InvalidArgumentError(text, path=path)
         seen[name] = k
     missing = [name for name in at.names if name not in seen]
     if missing:
-        raise InvalidArgumentError(
-            f"{NAMES} must have all {len(known)} movable joints, found no {', '.join(map(repr, missing))}", path=PATH
-        )
+        text = f"{NAMES} must have all {len(known)} movable joints, found no {', '.join(map(repr, missing))}"
+        raise InvalidArgumentError(text, path=PATH)

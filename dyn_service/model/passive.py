@@ -55,12 +55,8 @@ class Passive:
     @cached_property
     def acts(self) -> frozenset[PassivePart]:
         """Names of the parameters that have an effect."""
-        parts: dict[PassivePart, Vector] = {
-            "damping": self.damping,
-            "friction": self.friction,
-            "armature": self.armature,
-            "springs": self.stiffness,
-        }
+        parts: dict[PassivePart, Vector] = {"damping": self.damping, "friction": self.friction}
+        parts |= {"armature": self.armature, "springs": self.stiffness}
         return frozenset(part for part, numbers in parts.items() if numbers.any())
 
     @property
@@ -81,14 +77,8 @@ class Passive:
         """Returns the parameters with those of the given entries of v set to zero."""
         still = np.ones(self.damping.shape[-1])
         still[list(entries)] = 0.0
-        return Passive(
-            self.damping * still,
-            self.friction * still,
-            self.width,
-            self.armature * still,
-            self.stiffness * still,
-            self.rest,
-        )
+        damping, friction, armature = self.damping * still, self.friction * still, self.armature * still
+        return Passive(damping, friction, self.width, armature, self.stiffness * still, self.rest)
 
     def first(self, nv: int) -> Passive:
         """Returns the parameters of the first entries of v."""

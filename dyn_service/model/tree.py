@@ -76,17 +76,11 @@ class Tree:
 
     def __post_init__(self) -> None:
         """Makes the arrays read-only: kernels are compiled from them, and must not be outlived by what they say."""
-        limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
+        joints = (array for joint in self.inboard for array in joint.numbers)
         bodies = (array for body in self.inertia for array in (body.moment, body.about_origin, *(body.centre or ())))
-        for array in (
-            *(array for joint in self.inboard for array in joint.numbers),
-            *self.rotation,
-            *self.origin,
-            *bodies,
-            *limits,
-            *self.passive.arrays,
-            self.free,
-        ):
+        limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
+        places = (*self.rotation, *self.origin)
+        for array in (*joints, *places, *bodies, *limits, *self.passive.arrays, self.free):
             if isinstance(array, np.ndarray):  # and no symbol in place of a number
                 array.flags.writeable = False
 
@@ -152,10 +146,8 @@ class Tree:
         return replace(self, passive=Passive.none(self.nr)) if self.passive.acts else self
 
     def locked(self, joints: Iterable[str]) -> Tree:
-        """The same bodies, those joints locked, and with them all that follow; they do nothing by themselves.
-
-        Args:
-            joints: Names of joints that have entries in v.
+        """The same bodies, these joints with entries in v locked, and with them all that follow; they do nothing by
+        themselves.
         """
         chosen = frozenset(joints)
         if not chosen:

@@ -2,7 +2,6 @@
 
 conversion       `dyn convert`
 files            reads a file of any format, or text
-includes         XML that includes other files
 joint_chains     several joints of one body as links and joints
 joint_files      YAML files with passive parameters of joints
 mjcf/ sdf/ urdf/ readers by format
@@ -14,5 +13,5 @@ structure        checks that links and joints form one tree
 transmissions    gear ratios and rotor inertias of URDF
 writing/         writers by format
 xacro            xacro files
-xml_elements     XML text -> elements with line numbers
+xml_elements     XML text and files -> elements with line numbers
 """

@@ -128,11 +128,7 @@ def written(
 
 
 def _carried(shape: Shape, format: str, source: Path, target: Path | None) -> list[Shape]:
-    """Returns the shapes that represent a shape in a format, with mesh paths relative to the new file.
-
-    Raises:
-        UnimplementedError: The format has no such shape.
-    """
+    """Returns the shapes that represent a shape in a format, with mesh paths relative to the new file."""
     if shape.unread or (format == "urdf" and shape.kind in ("ellipsoid", "plane")):
         raise UnimplementedError(shape.unread or f"URDF has no {shape.kind}")
     if shape.kind != "mesh":

@@ -34,15 +34,11 @@ class Names:
 
 
 def check_finite(links: Sequence[Link], joints: Sequence[Joint], source: str) -> None:
-    """Checks that products of large numbers did not overflow; each number of the file is finite.
-
-    Raises:
-        UrdfError: A number overflowed; names the link or the joint.
-    """
+    """Checks that products of large numbers did not overflow; each number of the file is finite."""
     for link in links:
         own = link.inertial
         if own is not None and not all(np.isfinite(x).all() for x in (own.mass, own.com, own.rotation, own.inertia)):
-            place = Place(source, named("link", link.name), link.line).inside("inertial")
+            place = Place(source, f"{named('link', link.name)} inertial", link.line)
             raise place.fault("its mass, centre of mass or inertia is too large for a double")
     for joint in joints:
         numbers = (joint.xyz, joint.rotation, joint.axis, joint.damping, joint.armature, joint.stiffness, joint.pitch)
@@ -83,32 +79,20 @@ def placed(joint: Joint, at: Pose, zero: float = 0.0) -> Joint:
 
 
 def hung(
-    body: Link,
-    parent: str,
-    at: Pose,
-    joints: Sequence[tuple[Joint, Vector, float]],
-    links: Names,
-    names: Names,
+    body: Link, parent: str, at: Pose, joints: Sequence[tuple[Joint, Vector, float]], links: Names, names: Names
 ) -> tuple[list[Link], list[Joint]]:
     """Returns the links, the body last, and the joints between it and its parent; without joints the body is fixed.
 
-    Args:
-        body: The link.
-        parent: The parent link.
-        at: The pose of the body's frame on the parent, with the joints at zero.
-        joints: Outermost last: each with axis and position (3,) m in the body's axes, and its joint position, rad | m,
-        for
-            which the body is at `at`. Parent, child and pose are set here.
-        links: Names of links.
-        names: Names of joints.
+    `at` is the pose of the body's frame on the parent, with the joints at zero. The joints come outermost last, each
+    with axis and position (3,) m in the body's axes, and its joint position, rad | m, for which the body is at `at`;
+    parent, child and pose are set here. `links` and `names` are those of links and joints.
     """
     made: list[Link] = []
     found: list[Joint] = []
     here = np.zeros(3)  # the pose of the last frame relative to the body
     for k, (joint, anchor, zero) in enumerate(joints):
-        there = (
-            anchor if joint.moves.subspace[:3].any() else np.zeros(3)
-        )  # the position of a sliding axis does not matter
+        # The position of a sliding axis does not matter.
+        there = anchor if joint.moves.subspace[:3].any() else np.zeros(3)
         frame = placed(joint, Pose(at.rotation, at.origin + at.rotation @ (there - here)), zero)
         last = k == len(joints) - 1 and not there.any()
         child = body if last else Link(links.new(f"{joint.name}_link"), line=body.line, between=True)
@@ -118,8 +102,7 @@ def hung(
         parent, at, here = child.name, Pose(), there
     if parent != body.name:
         end = Pose(at.rotation, at.origin - at.rotation @ here) if joints else at
-        fixed = Joint(
-            names.new(f"{body.name}_fixed"), "fixed", parent, body.name, end.origin, end.rotation, np.array(X_AXIS)
-        )
-        found.append(replace(fixed, line=body.line))
+        name = names.new(f"{body.name}_fixed")
+        fixed = Joint(name, "fixed", parent, body.name, end.origin, end.rotation, np.array(X_AXIS), line=body.line)
+        found.append(fixed)
     return [*made, body], found

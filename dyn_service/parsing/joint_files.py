@@ -73,8 +73,7 @@ def with_joint_file(description: Description, path: str | os.PathLike[str]) -> D
     Raises:
         NotFoundError: The file does not exist.
         ConfigurationError: It is not a joint file, is for another robot, names a joint that the robot does not have, or
-        has
-            an invalid number; names file, line and key.
+            has an invalid number; names file, line and key.
     """
     file, document = _read(path)
     if file.robot != description.name:

@@ -52,11 +52,7 @@ def turning_z_to(axis: Vector) -> Matrix:
 
 
 def of_quaternion(wxyz: Vector, name: str, place: Place) -> Matrix:
-    """Returns the rotation (3, 3) of a quaternion (w, x, y, z), normalised.
-
-    Raises:
-        UrdfError: The quaternion is zero.
-    """
+    """Returns the rotation (3, 3) of a quaternion (w, x, y, z), normalised."""
     if not np.abs(wxyz).max() >= quantities.SHORTEST_AXIS:
         raise place.fault(f"attribute '{name}': the quaternion is zero, expected a rotation")
     return quantities.rotation_of_quaternion(np.roll(wxyz, -1), place, [])
@@ -64,26 +60,16 @@ def of_quaternion(wxyz: Vector, name: str, place: Place) -> Matrix:
 
 def quaternion_of(rotation: Matrix) -> Vector:
     """Returns (w, x, y, z) of a rotation (3, 3), w >= 0, computed from the largest entry to keep all digits."""
-    R = rotation
-    squares = np.array(
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = rotation
+    products = np.array(  # four times those of the quaternion's entries
         [
-            1.0 + R[0, 0] + R[1, 1] + R[2, 2],
-            1.0 + R[0, 0] - R[1, 1] - R[2, 2],
-            1.0 - R[0, 0] + R[1, 1] - R[2, 2],
-            1.0 - R[0, 0] - R[1, 1] + R[2, 2],
+            [1.0 + xx + yy + zz, zy - yz, xz - zx, yx - xy],
+            [zy - yz, 1.0 + xx - yy - zz, xy + yx, xz + zx],
+            [xz - zx, xy + yx, 1.0 - xx + yy - zz, yz + zy],
+            [yx - xy, xz + zx, yz + zy, 1.0 - xx - yy + zz],
         ]
     )
-    products = np.array(
-        [
-            [0.0, R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]],
-            [0.0, 0.0, R[0, 1] + R[1, 0], R[0, 2] + R[2, 0]],
-            [0.0, 0.0, 0.0, R[1, 2] + R[2, 1]],
-            [0.0, 0.0, 0.0, 0.0],
-        ]
-    )
-    largest = int(np.argmax(squares))
-    found = (products + products.T)[largest]
-    found[largest] = squares[largest]
+    found = products[int(np.argmax(np.diag(products)))]
     found = found / np.linalg.norm(found)
     return np.asarray(-found if found[0] < 0.0 else found) + 0.0
 

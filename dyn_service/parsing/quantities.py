@@ -5,7 +5,8 @@ fixed axes x, then y, then z:
 
     R = Rz(yaw) Ry(pitch) Rx(roll)
 
-All returned arrays are finite, float64, of the stated shape, and without -0.0.
+All returned arrays are finite, float64, of the stated shape, and without -0.0. What is not as stated here raises
+`UrdfError` at the given place.
 
 A `Place` is a location for errors and notes: a file or other source, an element such as `joint 'elbow' axis`, a line.
 """
@@ -18,14 +19,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.building import snapped
-from dyn_service.model.description import JointType, Limit, Note
+from dyn_service.model.description import JointType, Limit, Note, NoteKind
 from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.support.suggestions import did_you_mean
 
@@ -55,11 +56,7 @@ _BLANKS = re.compile(r"[ \t\r\n]+")
 
 
 def name(text: str, place: Place) -> str:
-    """Checks a name.
-
-    Raises:
-        UrdfError: It is blank or too long, or contains an unprintable character or a xacro expression.
-    """
+    """Checks that a name is not blank, not too long, printable, and not a xacro expression."""
     if not text.strip():
         raise place.fault(f"the name is {quoted(text)}, expected one that is not blank")
     if len(text) > LONGEST_NAME:
@@ -72,20 +69,7 @@ def name(text: str, place: Place) -> str:
 
 
 def decimals(text: str, count: int, attribute: str, place: Place) -> Vector:
-    """Parses decimal numbers separated by whitespace.
-
-    Args:
-        text: The attribute's value.
-        count: The expected number of numbers.
-        attribute: Its name, for errors.
-        place: Its place.
-
-    Returns:
-        (count,) finite numbers.
-
-    Raises:
-        UrdfError: The count is wrong, or an item is not a decimal number, overflows, or is a xacro expression.
-    """
+    """Returns the (count,) finite decimal numbers of a text, separated by whitespace; `attribute` is its name."""
     expected = "a number" if count == 1 else f"{count} numbers"
     _refuse_xacro(text, attribute, place)
     if len(text) > LONGEST_NUMBERS:
@@ -110,11 +94,7 @@ def reading(text: str) -> tuple[float | str, ...]:
 
 
 def array(value: Any, shape: tuple[int, ...], what: str, place: Place) -> Matrix:
-    """Returns a loaded object's value as a finite array of the given shape.
-
-    Raises:
-        UrdfError: Not numbers, wrong shape, or not finite.
-    """
+    """Returns a loaded object's value as a finite array of the given shape."""
     try:
         result = np.array(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -127,11 +107,7 @@ def array(value: Any, shape: tuple[int, ...], what: str, place: Place) -> Matrix
 
 
 def scalar(value: Any, what: str, place: Place) -> float:
-    """Returns a loaded object's value as a finite number; text follows the rules of `decimals`.
-
-    Raises:
-        UrdfError: Not a number, or not finite.
-    """
+    """Returns a loaded object's value as a finite number; text follows the rules of `decimals`."""
     if isinstance(value, str):
         return float(decimals(value, 1, what, place)[0])
     if isinstance(value, bool):
@@ -140,11 +116,7 @@ def scalar(value: Any, what: str, place: Place) -> float:
 
 
 def joint_type(kind: Any, place: Place) -> JointType:
-    """Checks a joint type.
-
-    Raises:
-        UrdfError: Unknown type.
-    """
+    """Checks a joint type."""
     if kind in JOINT_TYPES:
         return str(kind)
     *most, last = JOINT_TYPES
@@ -159,24 +131,13 @@ def movement(kind: JointType) -> Joint:
 
 
 def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
-    """Returns the normalised axis.
-
-    Args:
-        values: (3,) finite, as written.
-        place: The axis.
-        notes: Receives a `changed` note if the length was not one.
-
-    Raises:
-        UrdfError: The axis is zero.
-    """
+    """Returns an axis (3,), normalised; it must not be zero. `notes` receives a note if the length was not one."""
     length = math.hypot(*values)
     if length < SHORTEST_AXIS:
         raise place.fault(f"the axis is ({_numbers(values)}), expected a direction: its length is zero")
     if abs(length - 1.0) > UNIT:
         notes.append(place.note("changed", f"({_numbers(values)}) has length {length:.6g}; normalized"))
-    # Divided by the largest entry first: the length of (1e308, 1e308, 0) overflows.
-    values = values / np.abs(values).max()
-    return snapped(values / math.hypot(*values))
+    return snapped(_unit(values))
 
 
 def rotation_of_rpy(rpy: Vector) -> Matrix:
@@ -199,18 +160,13 @@ def rotation_of_rpy(rpy: Vector) -> Matrix:
 
 
 def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Matrix:
-    """Returns the rotation matrix of a quaternion (x, y, z, w), normalised.
-
-    Raises:
-        UrdfError: The quaternion is zero.
-    """
+    """Returns the rotation matrix of a quaternion (x, y, z, w), normalised."""
     length = math.hypot(*xyzw)
     if length < SHORTEST_AXIS:
         raise place.fault(f"attribute 'quat_xyzw': ({_numbers(xyzw)}) is zero, expected a rotation")
     if abs(length - 1.0) > UNIT:
         notes.append(place.note("changed", f"quaternion of length {length:.6g}; normalized"))
-    xyzw = xyzw / np.abs(xyzw).max()
-    x, y, z, w = xyzw / math.hypot(*xyzw)
+    x, y, z, w = _unit(xyzw)
     return snapped(
         np.array(
             [
@@ -223,11 +179,7 @@ def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Mat
 
 
 def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
-    """Returns position and rotation of a loaded object's 4 x 4 pose; the identity for None.
-
-    Raises:
-        UrdfError: Not a finite 4 x 4 matrix, or not a rigid motion.
-    """
+    """Returns position and rotation of a loaded object's 4 x 4 pose; the identity for None."""
     if value is None:
         return np.zeros(3), np.eye(3)
     pose = array(value, (4, 4), "origin", place)
@@ -239,11 +191,7 @@ def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
 
 
 def mass(value: float, place: Place) -> float:
-    """Checks a mass, kg.
-
-    Raises:
-        UrdfError: It is negative.
-    """
+    """Checks that a mass, kg, is not negative."""
     if value < 0.0:
         raise place.fault(f"the mass is {value:g} kg, expected zero or more")
     return value
@@ -258,11 +206,7 @@ def inertia_of_moments(moments: Sequence[float]) -> Matrix:
 
 
 def inertia_of_matrix(value: Any, place: Place) -> Matrix:
-    """Returns the inertia (3, 3) of a loaded object's matrix.
-
-    Raises:
-        UrdfError: Not 3 x 3 finite numbers, or not symmetric.
-    """
+    """Returns the inertia (3, 3) of a loaded object's symmetric matrix."""
     matrix = array(value, (3, 3), "inertia", place)
     if np.abs(matrix / 2 - matrix.T / 2).max() > SYMMETRIC * np.abs(matrix).max():
         raise place.fault("the inertia is not symmetric, expected a symmetric matrix")
@@ -288,6 +232,12 @@ def degree_note(rpy: Vector, origin: Place) -> list[Note]:
     return [origin.note("doubted", f"rpy ({_numbers(rpy)}) is probably in degrees, expected rad")]
 
 
+def _unit(values: Vector) -> Vector:
+    # Divided by the largest entry first: the length of (1e308, 1e308, 0) overflows.
+    values = values / np.abs(values).max()
+    return values / math.hypot(*values)
+
+
 def _refuse_xacro(text: str, attribute: str, place: Place) -> None:
     if "${" in text or "$(" in text:
         message = f"attribute '{attribute}': {quoted(text)} is a xacro expression, expected URDF: run xacro first"
@@ -305,8 +255,6 @@ def _shape(shape: tuple[int, ...]) -> str:
 def _repr(value: Any) -> str:
     return " ".join(repr(value).split())
 
-
-NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
 
 LONGEST_QUOTE = 60
 """Maximum number of characters of the source that a message quotes."""
@@ -336,6 +284,25 @@ class Place:
     def note(self, kind: NoteKind, text: str) -> Note:
         """Returns a note on this place."""
         return Note(kind, self.element or self.file, text, self.line)
+
+    @property
+    def main_line(self) -> int:
+        """The line in the robot's main file; 0 in an included one."""
+        return self.line
+
+
+@dataclass(frozen=True)
+class Elsewhere(Place):
+    """A place in an included file. Notes name the file, because their lines refer to the main file."""
+
+    def note(self, kind: NoteKind, text: str) -> Note:
+        """Returns a note on this place."""
+        return Note(kind, f"{self.file}:{self.line}: {self.element}", text)
+
+    @property
+    def main_line(self) -> int:
+        """0."""
+        return 0
 
 
 MOST_FAULTS = 20

@@ -41,6 +41,11 @@ class MassSummary:
     mass: float
     com: Vector
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as plain types; numbers that are not finite become None."""
+        mass, *com = (float(x) if math.isfinite(x) else None for x in (self.mass, *self.com))
+        return {"mass_kg": mass, "com_m": com}
+
 
 @dataclass(frozen=True, eq=False)
 class Receipt:
@@ -50,8 +55,7 @@ class Receipt:
     links. joints: number of joints of each type. movable: names of the joints with entries in q, in order. bodies:
     number of moving bodies. before, after: masses in the file and in the tree. notes: all notes, by line. certificates:
     results of the comparison of each compiled kernel with the tree as given, as plain values. root: how the root link
-    moves in the world.
-    gravity: m/s^2, world axes, for calls that do not specify one.
+    moves in the world. gravity: m/s^2, world axes, for calls that do not specify one.
     """
 
     robot: str
@@ -89,7 +93,7 @@ class Receipt:
             "movable": list(self.movable),
             "bodies": self.bodies,
             "certificates": {name: dict(found) for name, found in self.certificates.items()},
-            "mass": {"before": _plain(self.before), "after": _plain(self.after)},
+            "mass": {"before": self.before.to_dict(), "after": self.after.to_dict()},
             "notes": [
                 {"kind": note.kind, "element": note.element, "text": note.text, "line": note.line or None}
                 for note in self.notes
@@ -160,26 +164,12 @@ def build_receipt(
     merged: tuple[Note, ...] = (),
     fingerprint: str = "",
 ) -> Receipt:
-    """Builds the report of an import.
-
-    Args:
-        description: The description, with the reader's notes.
-        before: Masses in the file.
-        after: Masses in the tree.
-        movable: Names of the joints with entries in q, in order.
-        bodies: Number of moving bodies.
-        merged: Notes on links that were merged by fixed joints.
-        fingerprint: The fingerprint of the tree.
-
-    Returns:
-        The report. A note of the tree without a line gets the line of its link or joint.
-    """
+    """Returns the report of an import. A note of the tree without a line gets the line of its link or joint."""
     types = Counter(joint.type for joint in description.joints)
     lines = {f"link '{link.name}'": link.line for link in description.links}
     lines |= {f"joint '{joint.name}'": joint.line for joint in description.joints}
-    located = [
-        note if note.line else Note(note.kind, note.element, note.text, lines.get(note.element, 0)) for note in merged
-    ]
+    located = [note if note.line else replace(note, line=lines.get(note.element, 0)) for note in merged]
+    notes = [*description.notes, *_acting(description), *_following(description), *located]
     return Receipt(
         robot=description.name,
         source=description.source,
@@ -191,12 +181,7 @@ def build_receipt(
         before=before,
         after=after,
         # Sorting is stable: notes with the same line, and without lines, keep their order.
-        notes=tuple(
-            sorted(
-                [*description.notes, *_acting(description), *_following(description), *located],
-                key=lambda note: note.line,
-            )
-        ),
+        notes=tuple(sorted(notes, key=lambda note: note.line)),
         root=description.root,
         gravity=description.gravity,
     )
@@ -209,9 +194,8 @@ def _acting(description: Description) -> Iterator[Note]:
         if not moves.nv:
             continue
         units = (("N m", "rad") if column[:3].any() else ("N", "m") for column in moves.subspace.T)
-        ways = dict(
-            zip(units, widths(moves), strict=True)
-        )  # two for joints that rotate and translate, with the same numbers
+        # Two for joints that rotate and translate, with the same numbers.
+        ways = dict(zip(units, widths(moves), strict=True))
         (force, length), own = next(iter(ways)), joint.friction_width
         inertia = "kg" if force == "N" else "kg m^2"
         damped = " and ".join(f"{f} s/{x}" for f, x in ways)
@@ -239,9 +223,8 @@ def _following(description: Description) -> Iterator[Note]:
             through = "" if found == joint.mimic else f": {rule(found)}"
             yield Note("following", element, f"follows {first}{through}", joint.line)
         elif joint.mimic is not None and not joint.moves.nv:
-            yield Note(
-                "dropped", element, f"the mimic of '{joint.mimic.joint}' is ignored: the joint is fixed", joint.line
-            )
+            text = f"the mimic of '{joint.mimic.joint}' is ignored: the joint is fixed"
+            yield Note("dropped", element, text, joint.line)
         keeps = kept(joint, following.get(joint.name, ()))
         if keeps.narrowed_by:
             narrowed = [
@@ -254,14 +237,6 @@ def _following(description: Description) -> Iterator[Note]:
         for name in keeps.apart:
             text = f"its range does not overlap that of '{name}', which follows it: the range of '{name}' is ignored"
             yield Note("doubted", element, text, joint.line)
-
-
-def _plain(summary: MassSummary) -> dict[str, Any]:
-    return {"mass_kg": _finite(summary.mass), "com_m": [_finite(value) for value in summary.com]}
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def table(notes: Iterable[Note]) -> list[str]:

@@ -29,9 +29,16 @@ import numpy as np
 from dyn_service.errors import DynError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Inertial, Shape
-from dyn_service.parsing.includes import Elsewhere
 from dyn_service.parsing.pose import Pose
-from dyn_service.parsing.quantities import Place, decimals, quoted, rotation_of_quaternion, rotation_of_rpy
+from dyn_service.parsing.quantities import (
+    Elsewhere,
+    Place,
+    decimals,
+    named,
+    quoted,
+    rotation_of_quaternion,
+    rotation_of_rpy,
+)
 from dyn_service.parsing.xml_elements import Element
 from dyn_service.support.optional import load
 
@@ -41,17 +48,11 @@ _SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "capsule": ("radiu
 
 
 def shapes_of(link: Element, file: str, palette: Mapping[str, tuple[float, ...]]) -> tuple[Shape, ...]:
-    """Returns the `<visual>` and `<collision>` shapes of a URDF link.
-
-    Args:
-        link: The element.
-        file: The file's name, for errors.
-        palette: RGBA of the robot's materials, by name.
-    """
+    """Returns the `<visual>` and `<collision>` shapes of a URDF link; `palette`: RGBA of the materials by name."""
     found = []
     for element in link.children:
         if element.tag in ("visual", "collision"):
-            place = Place(file, f"link {quoted(link.attributes.get('name', ''))}", element.line)
+            place = Place(file, named("link", link.attributes.get("name", "")), element.line)
             try:
                 shape = _shape(element, place, palette)
             except DynError as error:
@@ -167,11 +168,7 @@ class Meshes:
         self._found: dict[str, tuple[float, Pose, Vector]] = {}
 
     def file(self, name: str, place: Place) -> tuple[str, Pose, tuple[float, ...]]:
-        """Returns the path of a mesh relative to the robot's file, the pose of its frame in the geom's, and its scales.
-
-        Raises:
-            UrdfError: The mesh has no file, or its reference pose cannot be combined with its scales.
-        """
+        """Returns the path of a mesh relative to the robot's file, the pose of its frame in the geom's, its scales."""
         asset = self._assets.get(name)
         if asset is None or not asset.file:
             raise place.fault(f"the mesh {quoted(name)} has no file in <asset>")
@@ -252,61 +249,53 @@ class Solid(NamedTuple):
     moments: Vector
 
 
-def box(a: float, b: float, c: float) -> Solid:
-    """A box with half lengths a, b, c, m."""
+# Half lengths or semi-axes a, b, c, m; radius r, m; half length h, m.
+
+
+def _box(a: float, b: float, c: float) -> Solid:
     return Solid(8.0 * a * b * c, np.array([b * b + c * c, a * a + c * c, a * a + b * b]) / 3.0)
 
 
-def ellipsoid(a: float, b: float, c: float) -> Solid:
-    """An ellipsoid with semi-axes a, b, c, m."""
+def _ellipsoid(a: float, b: float, c: float) -> Solid:
     return Solid(4.0 / 3.0 * math.pi * a * b * c, np.array([b * b + c * c, a * a + c * c, a * a + b * b]) / 5.0)
 
 
-def sphere(r: float) -> Solid:
-    """A sphere of radius r, m."""
-    return ellipsoid(r, r, r)
+def _sphere(r: float) -> Solid:
+    return _ellipsoid(r, r, r)
 
 
-def cylinder(r: float, h: float) -> Solid:
-    """A cylinder of radius r and half length h, m."""
+def _cylinder(r: float, h: float) -> Solid:
     across = r * r / 4.0 + h * h / 3.0
     return Solid(2.0 * math.pi * r * r * h, np.array([across, across, r * r / 2.0]))
 
 
-def capsule(r: float, h: float) -> Solid:
-    """A cylinder of radius r and half length h, m, with two half balls."""
-    rod, ball = cylinder(r, h), sphere(r)
+def _capsule(r: float, h: float) -> Solid:
+    rod, ball = _cylinder(r, h), _sphere(r)
     size = rod.size + ball.size
     # The centre of mass of a half ball is 3 r / 8 from its flat side, which is h from the middle.
     ends = np.array([1.0, 1.0, 0.0]) * (h * h + 3.0 / 4.0 * h * r)
     return Solid(size, (rod.size * rod.moments + ball.size * (ball.moments + ends)) / size)
 
 
-def box_shell(a: float, b: float, c: float) -> Solid:
-    """Six plates."""
+def _box_shell(a: float, b: float, c: float) -> Solid:
     x, y, z = b * c, a * c, a * b  # areas of the three pairs, divided by 8
     total = x + y + z
-    squares = np.array([x + (y + z) / 3.0, y + (x + z) / 3.0, z + (x + y) / 3.0]) * np.array([a * a, b * b, c * c])
-    return Solid(
-        8.0 * total, np.array([squares[1] + squares[2], squares[0] + squares[2], squares[0] + squares[1]]) / total
-    )
+    u, v, w = np.array([x + (y + z) / 3.0, y + (x + z) / 3.0, z + (x + y) / 3.0]) * np.array([a * a, b * b, c * c])
+    return Solid(8.0 * total, np.array([v + w, u + w, u + v]) / total)
 
 
-def sphere_shell(r: float) -> Solid:
-    """A thin ball."""
+def _sphere_shell(r: float) -> Solid:
     return Solid(4.0 * math.pi * r * r, np.full(3, 2.0 / 3.0 * r * r))
 
 
-def cylinder_shell(r: float, h: float) -> Solid:
-    """A thin tube and its two lids."""
+def _cylinder_shell(r: float, h: float) -> Solid:
     tube, lids = 4.0 * math.pi * r * h, 2.0 * math.pi * r * r
     of_tube = np.array([r * r / 2.0 + h * h / 3.0] * 2 + [r * r])
     of_lids = np.array([r * r / 4.0 + h * h] * 2 + [r * r / 2.0])
     return Solid(tube + lids, (tube * of_tube + lids * of_lids) / (tube + lids))
 
 
-def capsule_shell(r: float, h: float) -> Solid:
-    """A thin tube between two thin half balls."""
+def _capsule_shell(r: float, h: float) -> Solid:
     tube, ball = 4.0 * math.pi * r * h, 4.0 * math.pi * r * r
     of_tube = np.array([r * r / 2.0 + h * h / 3.0] * 2 + [r * r])
     # The centre of mass of a thin half ball is r / 2 from its open side.
@@ -314,30 +303,23 @@ def capsule_shell(r: float, h: float) -> Solid:
     return Solid(tube + ball, (tube * of_tube + ball * of_ball) / (tube + ball))
 
 
-def ellipsoid_shell(a: float, b: float, c: float) -> Solid:
+def _ellipsoid_shell(a: float, b: float, c: float) -> Solid:
     """A thin ellipsoid as MuJoCo has it: 1e-6 m thick along each axis, its area by Thomsen's formula."""
     p, thick = 1.6075, 1e-6
     area = 4.0 * math.pi * (((a * b) ** p + (a * c) ** p + (b * c) ** p) / 3.0) ** (1.0 / p)
-    outer, inner = ellipsoid(a + thick, b + thick, c + thick), ellipsoid(a, b, c)
+    outer, inner = _ellipsoid(a + thick, b + thick, c + thick), _ellipsoid(a, b, c)
     return Solid(area, (outer.size * outer.moments - inner.size * inner.moments) / (outer.size - inner.size))
 
 
 SOLIDS: Mapping[str, Callable[..., Solid]] = {
-    "sphere": sphere,
-    "capsule": capsule,
-    "ellipsoid": ellipsoid,
-    "cylinder": cylinder,
-    "box": box,
-}
+    "sphere": _sphere, "capsule": _capsule, "ellipsoid": _ellipsoid, "cylinder": _cylinder, "box": _box,
+}  # fmt: skip
 """Solids by the names of MuJoCo and SDFormat; `SIZES` is the number of sizes of each."""
 
 SHELLS: Mapping[str, Callable[..., Solid]] = {
-    "sphere": sphere_shell,
-    "capsule": capsule_shell,
-    "ellipsoid": ellipsoid_shell,
-    "cylinder": cylinder_shell,
-    "box": box_shell,
-}
+    "sphere": _sphere_shell, "capsule": _capsule_shell, "ellipsoid": _ellipsoid_shell, "cylinder": _cylinder_shell,
+    "box": _box_shell,
+}  # fmt: skip
 
 FIRST_HIDDEN = 3
 """The first geom group that MuJoCo's viewer hides by default."""

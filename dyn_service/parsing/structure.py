@@ -27,13 +27,11 @@ grams) or 1e3 to 1e9 (moments), which is larger than the variety of real robots:
     density      A body of mass m has at least the trace of inertia of a ball of osmium, the densest matter:
                  tr I = 6/5 m r^2 with m = rho 4/3 pi r^3.
     lengths      A link with joints or centres of mass d apart is about d long. If most of a robot's mass is in links
-    with a
-                 hundredth of the density of air in cubes of that size, d is in millimetres; if most is in links denser
-                 than solid steel, masses are in grams.
+                 with a hundredth of the density of air in cubes of that size, d is in millimetres; if most is in links
+                 denser than solid steel, masses are in grams.
     gyration     A link's radius of gyration k = sqrt(largest moment / mass) is at most about half its length. For the
-    robots
-                 of example-robot-data it is up to 3 times the largest distance between joints and centres of mass of
-                 its body; a unit mistake in the moments makes k at least 31 times as large.
+                 robots of example-robot-data it is up to 3 times the largest distance between joints and centres of
+                 mass of its body; a unit mistake in the moments makes k at least 31 times as large.
 
 The thresholds separate those robots from the same robots with each mistake applied.
 
@@ -48,7 +46,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
@@ -75,14 +73,7 @@ Named = TypeVar("Named", Link, Joint)
 def assemble(
     name: str, links: Sequence[Link], joints: Sequence[Joint], notes: Iterable[Note], robot: Place
 ) -> Description:
-    """Returns the checked robot, with the reader's notes and warnings.
-
-    Args:
-        name: The robot's name.
-        links: In the order of the source.
-        joints: In the order of the source.
-        notes: The reader's notes.
-        robot: The place of the robot element; its file is the source.
+    """Returns the checked robot, with the reader's notes and warnings. `robot`: the place of the robot element.
 
     Raises:
         UrdfError: An invariant of this module does not hold; names the element and its line.
@@ -95,13 +86,18 @@ def assemble(
     faults.check()
     try:
         _check_tree(by_name, joints, robot)
-    except UrdfError:
-        world = _undeclared_world(by_name, joints)
-        if world is None or not _is_tree(by_name | {WORLD: world}, joints, robot):
+    except UrdfError as fault:
+        # On the line of the first joint that uses it.
+        world = next((Link(WORLD, line=joint.line) for joint in joints if joint.parent == WORLD), None)
+        if world is None or WORLD in by_name:
             raise
         by_name[WORLD] = world
+        try:
+            _check_tree(by_name, joints, robot)
+        except UrdfError:
+            raise fault from None
         text = "is the parent of a joint but not declared: added as the root link, without mass"
-        notes = [*notes, _place("link", world, robot).note("defaulted", text)]
+        notes = [*notes, _place(world, robot.file).note("defaulted", text)]
     _check_mimic(joint_by_name, robot)
     described = Description(name, tuple(by_name.values()), tuple(joints), robot.file)
     return replace(described, notes=(*notes, *doubts(described)))
@@ -118,23 +114,8 @@ def _check_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place
     _check_root(links.values(), inboard, robot)
 
 
-def _is_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place) -> bool:
-    try:
-        _check_tree(links, joints, robot)
-    except UrdfError:
-        return False
-    return True
-
-
-def _undeclared_world(links: Mapping[str, Link], joints: Iterable[Joint]) -> Link | None:
-    """Returns the undeclared `world` link, on the line of the first joint that uses it."""
-    if WORLD in links:
-        return None
-    return next((Link(WORLD, line=joint.line) for joint in joints if joint.parent == WORLD), None)
-
-
-def _place(what: str, element: Link | Joint, robot: Place) -> Place:
-    return Place(robot.file, named(what, element.name), element.line)
+def _place(element: Link | Joint, source: str) -> Place:
+    return Place(source, named("link" if isinstance(element, Link) else "joint", element.name), element.line)
 
 
 def _on_line(element: Link | Joint) -> str:
@@ -148,12 +129,12 @@ def _unique(elements: Sequence[Named], what: str, robot: Place, faults: Faults) 
         if first is not element:
             message = f"a {what} of this name is already defined{_on_line(first)}, expected unique names"
             with faults.kept():
-                raise _place(what, element, robot).fault(message)
+                raise _place(element, robot.file).fault(message)
     return found
 
 
 def _check_ends(joint: Joint, links: Mapping[str, Link], robot: Place) -> None:
-    place = _place("joint", joint, robot)
+    place = _place(joint, robot.file)
     for end, link in (("parent", joint.parent), ("child", joint.child)):
         if link not in links:
             raise place.fault(f"the {end} {quoted(link)} is not a link of the robot{did_you_mean(link, links)}")
@@ -162,7 +143,6 @@ def _check_ends(joint: Joint, links: Mapping[str, Link], robot: Place) -> None:
 
 
 def _inboard(joints: Iterable[Joint], robot: Place) -> dict[str, Joint]:
-    """Returns the inboard joint of each link, by the link's name."""
     inboard: dict[str, Joint] = {}
     for joint in joints:
         first = inboard.setdefault(joint.child, joint)
@@ -171,68 +151,66 @@ def _inboard(joints: Iterable[Joint], robot: Place) -> dict[str, Joint]:
                 f"the link {quoted(joint.child)} already is the child of joint {quoted(first.name)}{_on_line(first)}, "
                 "expected one parent per link"
             )
-            raise _place("joint", joint, robot).fault(message)
+            raise _place(joint, robot.file).fault(message)
     return inboard
 
 
-def _check_loops(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Place) -> None:
+def loop_of(names: Iterable[str], following: Callable[[str], str | None]) -> list[str]:
+    """Returns the names of the first loop that `following`, applied to one of the names again and again, ends in, or
+    [] if it always ends with None.
+    """
     safe: set[str] = set()
-    for link in links:
+    for name in names:
         walked: dict[str, None] = {}
-        at = link.name
-        while at in inboard and at not in safe:
+        at: str | None = name
+        while at is not None and at not in safe:
             if at in walked:
-                raise _loop(at, inboard, robot)
+                return list(walked)[list(walked).index(at) :]
             walked[at] = None
-            at = inboard[at].parent
+            at = following(at)
         safe.update(walked)
+    return []
 
 
-def _loop(start: str, inboard: Mapping[str, Joint], robot: Place) -> Exception:
-    cycle = [start]
-    while (parent := inboard[cycle[-1]].parent) != start:
-        cycle.append(parent)
+def _check_loops(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Place) -> None:
+    names = (link.name for link in links)
+    cycle = loop_of(names, lambda name: inboard[name].parent if name in inboard else None)
+    if not cycle:
+        return
     # Parent to child, starting at the first link in the source, independent of the search.
     cycle.reverse()
     first = min(range(len(cycle)), key=lambda i: (inboard[cycle[i]].line, cycle[i]))
     cycle = cycle[first:] + cycle[:first]
     message = f"the links form a loop, {_cycle_path(cycle)}, expected a tree"
-    return _place("joint", inboard[cycle[0]], robot).fault(message)
+    raise _place(inboard[cycle[0]], robot.file).fault(message)
 
 
 def _check_root(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Place) -> None:
     # Without loops there is at least one root.
     roots = [link for link in links if link.name not in inboard]
     if len(roots) > 1:
-        names = listed([link.name for link in roots])
-        message = (
-            f"this link is not the child of a joint: found {counted(len(roots), 'root link')} ({names}), expected one"
-        )
-        raise _place("link", roots[1], robot).fault(message)
+        found = f"{counted(len(roots), 'root link')} ({listed([link.name for link in roots])})"
+        text = f"this link is not the child of a joint: found {found}, expected one"
+        raise _place(roots[1], robot.file).fault(text)
 
 
 def _check_mimic(joints: Mapping[str, Joint], robot: Place) -> None:
     for joint in joints.values():
         if joint.mimic is None:
             continue
-        place = _place("joint", joint, robot).inside("mimic")
+        place = _place(joint, robot.file).inside("mimic")
         if joint.mimic.joint == joint.name:
             raise place.fault("the joint follows itself, expected another joint")
-    safe: set[str] = set()
-    for joint in joints.values():
-        walked: dict[str, None] = {}
-        at = joint
-        while at.mimic is not None and at.name not in safe:
-            if at.name in walked:
-                names = list(walked)
-                path = _cycle_path(names[names.index(at.name) :])
-                message = f"the joints follow each other in a loop, {path}, expected one that follows no other"
-                raise _place("joint", at, robot).inside("mimic").fault(message)
-            walked[at.name] = None
-            if at.mimic.joint not in joints:
-                break  # a warning, not an error: real files have it, and the joint is independent
-            at = joints[at.mimic.joint]
-        safe.update(walked)
+
+    def leader(name: str) -> str | None:
+        mimic = joints[name].mimic
+        # A leader that does not exist is a warning: real files have it, and the joint is independent.
+        return None if mimic is None or mimic.joint not in joints else mimic.joint
+
+    cycle = loop_of(joints, leader)
+    if cycle:
+        message = f"the joints follow each other in a loop, {_cycle_path(cycle)}, expected one that follows no other"
+        raise _place(joints[cycle[0]], robot.file).inside("mimic").fault(message)
 
 
 def _cycle_path(names: list[str]) -> str:
@@ -251,23 +229,23 @@ FARTHEST_COM_M = 10.0
 
 def doubts(description: Description) -> list[Note]:
     """Returns the warnings: inertias by link, moving links without mass, fixed base, units, joints."""
-    sizes = measure(description)
-    units = unit_notes(description, sizes)
-    # One unit mistake is one note, not one per link.
-    links = [] if units else size_notes(description, sizes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sizes = _measured(description)
+    units = [*_lengths(description, sizes), *_masses(description, sizes)]
     return [
         *_inertials(description, plausible=not units),
         *_massless(description),
-        *walking_notes(description),
+        *_legs(description),
         *units,
-        *links,
+        # One unit mistake is one note, not one per link.
+        *([] if units else _gyrations(description, sizes)),
         *_joints(description),
-        *limit_notes(description, sizes),
+        *_limits(description, sizes),
     ]
 
 
-def _link(description: Description, link: Link) -> Place:
-    return Place(description.source, named("link", link.name), link.line)
+def _doubt(description: Description, element: Link | Joint, text: str) -> Note:
+    return _place(element, description.source).note("doubted", text)
 
 
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
@@ -277,7 +255,7 @@ def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
         by_default = link.line in told and link.inertial is not None and is_stand_in(link.inertial)
         if link.inertial is not None and not by_default:  # the reader has a note on it
             for text in _inertial(link.inertial, plausible=plausible):
-                yield _link(description, link).note("doubted", text)
+                yield _doubt(description, link, text)
 
 
 def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
@@ -339,19 +317,15 @@ def _massless(description: Description) -> Iterator[Note]:
                 text = f"joint {mover} moves no mass: forward dynamics is undefined"
             else:
                 text = f"joint {mover} moves this link, and neither it nor the links welded to it have mass"
-            yield _link(description, links[name]).note("doubted", text)
+            yield _doubt(description, links[name], text)
 
 
 def _joints(description: Description) -> Iterator[Note]:
     moves = {joint.name: joint.moves for joint in description.joints}
     for joint in description.joints:
         if joint.moves.nv:
-            place = Place(description.source, named("joint", joint.name), joint.line)
-            for text in _joint(joint):
-                yield place.note("doubted", text)
-            if joint.mimic is not None:
-                for text in _followed(joint.mimic, moves):
-                    yield place.note("doubted", text)
+            for text in (*_joint(joint), *(_followed(joint.mimic, moves) if joint.mimic is not None else ())):
+                yield _doubt(description, joint, text)
 
 
 def _followed(mimic: Mimic, moves: Mapping[str, Moves]) -> Iterator[str]:
@@ -438,7 +412,7 @@ class _Body:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class _Sizes:
     """Sizes of a robot estimated from distances, m.
 
     own: per link with mass, the longest distance between its frame, its joints and its centre of mass. longest: the
@@ -451,28 +425,7 @@ class Sizes:
     apart: float
 
 
-def unit_notes(description: Description, sizes: Sizes) -> list[Note]:
-    """Warns about the units of lengths and masses."""
-    return [*_lengths(description, sizes), *_masses(description, sizes)]
-
-
-def size_notes(description: Description, sizes: Sizes) -> list[Note]:
-    """Warns about the moments of inertia of each link."""
-    return list(_gyrations(description, sizes))
-
-
-def limit_notes(description: Description, sizes: Sizes) -> list[Note]:
-    """Warns about the units of the limits of each joint."""
-    return list(_limits(description, sizes))
-
-
-def measure(description: Description) -> Sizes:
-    """Returns the sizes of a robot."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _measure(description)
-
-
-def _measure(description: Description) -> Sizes:
+def _measured(description: Description) -> _Sizes:
     inboard = {joint.child: joint for joint in description.joints}
     outboard: dict[str, list[Joint]] = {link.name: [] for link in description.links}
     for joint in description.joints:
@@ -501,14 +454,13 @@ def _measure(description: Description) -> Sizes:
             own[name] = max(map(_length, [*points, inertial.com]))
     bodies = {name: body.extent() for name, (body, _, _) in placed.items()}
     apart = max(body.apart() for body, _, _ in placed.values())
-    return Sizes(own, bodies, max(own.values(), default=0.0), apart)
+    return _Sizes(own, bodies, max(own.values(), default=0.0), apart)
 
 
-def _lengths(description: Description, sizes: Sizes) -> Iterator[Note]:
-    """Warns about lengths in millimetres."""
+def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
     if not LONG_M < sizes.apart < math.inf:
         return
-    massive = list(_massive(description))
+    massive = _massive(description)
     total = sum(inertial.mass for _, inertial in massive)
     thin = sum(inertial.mass for link, inertial in massive if inertial.mass < THIN_KG_M3 * _cube(link, inertial, sizes))
     if thin > total / 2.0:
@@ -517,12 +469,11 @@ def _lengths(description: Description, sizes: Sizes) -> Iterator[Note]:
             f"its joints or centre of mass are up to {sizes.own[link.name]:g} m away, probably given in millimetres: "
             f"at such lengths most of the robot's {total:g} kg would be thinner than air"
         )
-        yield _link(description, link).note("doubted", text)
+        yield _doubt(description, link, text)
 
 
-def _masses(description: Description, sizes: Sizes) -> Iterator[Note]:
-    """Warns about masses in grams."""
-    massive = list(_massive(description))
+def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
+    massive = _massive(description)
     total = sum(inertial.mass for _, inertial in massive)
     dense = sum(
         inertial.mass for link, inertial in massive if inertial.mass > STEEL_KG_M3 * _cube(link, inertial, sizes)
@@ -533,13 +484,14 @@ def _masses(description: Description, sizes: Sizes) -> Iterator[Note]:
             f"mass {inertial.mass:g} kg is probably given in grams: most of the robot's {total:g} kg is in links that "
             "would be denser than solid steel"
         )
-        yield _link(description, link).note("doubted", text)
+        yield _doubt(description, link, text)
 
 
-def _gyrations(description: Description, sizes: Sizes) -> Iterator[Note]:
+def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
     """Warns about moments of inertia that are impossible for the mass or the size."""
-    total = sum(inertial.mass for _, inertial in _massive(description))
-    for link, inertial in _massive(description):
+    massive = _massive(description)
+    total = sum(inertial.mass for _, inertial in massive)
+    for link, inertial in massive:
         k = _gyration(inertial)
         size = max(sizes.body[link.name], SMALLEST_SHARE * (sizes.longest or sizes.apart))
         # A centre of mass may be close to its link's frame: without distances between joints, the size is unknown.
@@ -551,28 +503,27 @@ def _gyrations(description: Description, sizes: Sizes) -> Iterator[Note]:
                 f"the radius of gyration is {k:.3g} m, {k / size:.3g} times the {size:.3g} m between the joints and "
                 f"centres of mass about it: too much inertia for {inertial.mass:g} kg"
             )
-            yield _link(description, link).note("doubted", text)
+            yield _doubt(description, link, text)
         density = _least_density(inertial)
         if density > OSMIUM_KG_M3:
             text = (
                 f"too little inertia for {inertial.mass:g} kg: even a ball would need {density:.3g} kg/m^3, and the "
                 f"densest matter has {OSMIUM_KG_M3:g}"
             )
-            yield _link(description, link).note("doubted", text)
+            yield _doubt(description, link, text)
 
 
-def _limits(description: Description, sizes: Sizes) -> Iterator[Note]:
+def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
     carried = _carried(description)
     total = sum(inertial.mass for _, inertial in _massive(description))
     for joint in description.joints:
         bounds = [] if joint.limit is None else [x for x in (joint.limit.lower, joint.limit.upper) if x is not None]
-        place = Place(description.source, named("joint", joint.name), joint.line)
         stops = joint.moves.ranged
         if stops and all(joint.moves.angles) and any(map(_reads_like_degrees, bounds)):
             turns = max(map(abs, bounds)) / (2.0 * math.pi)
             shown = " and ".join(f"{bound:g}" for bound in bounds)
             text = f"limits {shown} rad are" if len(bounds) > 1 else f"limit {shown} rad is"
-            yield place.note("doubted", f"{text} probably in degrees: {turns:.3g} turns")
+            yield _doubt(description, joint, f"{text} probably in degrees: {turns:.3g} turns")
         if stops and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
             # A sliding base carries most of the robot and may travel far; a link of an arm does not.
@@ -582,7 +533,7 @@ def _limits(description: Description, sizes: Sizes) -> Iterator[Note]:
                     f"travels up to {travel:g} m, probably given in millimetres: no distance within a link is more "
                     f"than {sizes.longest:.3g} m"
                 )
-                yield place.note("doubted", text)
+                yield _doubt(description, joint, text)
 
 
 def _reads_like_degrees(bound: float) -> bool:
@@ -603,13 +554,12 @@ def _carried(description: Description) -> dict[str, float]:
     return mass
 
 
-def _massive(description: Description) -> Iterator[tuple[Link, Inertial]]:
-    for link in description.links:
-        if link.inertial is not None and link.inertial.mass > 0.0:
-            yield link, link.inertial
+def _massive(description: Description) -> list[tuple[Link, Inertial]]:
+    weighed = ((link, link.inertial) for link in description.links if link.inertial is not None)
+    return [(link, inertial) for link, inertial in weighed if inertial.mass > 0.0]
 
 
-def _cube(link: Link, inertial: Inertial, sizes: Sizes) -> float:
+def _cube(link: Link, inertial: Inertial, sizes: _Sizes) -> float:
     """Returns the volume of a cube with the link's length, m^3."""
     length = max(sizes.own[link.name], BALL * _gyration(inertial))
     return length * length * length
@@ -662,7 +612,7 @@ _ENDINGS = ("foot", "ankle", "shank", "tibia", "knee", "lowerleg")
 _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-def walking_notes(description: Description) -> list[Note]:
+def _legs(description: Description) -> Iterator[Note]:
     """Warns if the robot has legs and its base is fixed; the place is the root link."""
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
@@ -685,14 +635,13 @@ def walking_notes(description: Description) -> list[Note]:
             above.add(inboard[name].parent)
     legs = [link for link in feet if link not in above]
     if len(legs) < FEWEST_LEGS:
-        return []
+        return
     ends = listed([feet[link] for link in legs], 4)
     text = (
         f"the robot has {counted(len(legs), 'leg')} ({ends}), and this link, its root, {FIXED_ROOT}: "
         'if the robot moves freely, read it with root="floating"'
     )
-    line = next(link.line for link in description.links if link.name == order[0])
-    return [Place(description.source, named("link", order[0]), line).note("doubted", text)]
+    yield _doubt(description, next(link for link in description.links if link.name == order[0]), text)
 
 
 def _is_of_a_leg(link: str) -> bool:

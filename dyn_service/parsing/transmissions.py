@@ -15,7 +15,7 @@ couple several joints, are ignored with a note: no file is refused for a transmi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dyn_service.errors import UrdfError
@@ -31,13 +31,7 @@ RATIO, ROTOR = "drake:gear_ratio", "drake:rotor_inertia"
 
 
 def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> tuple[list[Joint], list[Note]]:
-    """Returns the joints with reductions and armatures from transmissions, and notes on what was not used.
-
-    Args:
-        root: The robot element.
-        joints: Its joints.
-        robot: The robot's place.
-    """
+    """Returns the joints with reductions and armatures from transmissions, and notes on what was not used."""
     made = list(joints)
     at = {joint.name: k for k, joint in enumerate(made)}
     notes: list[Note] = []
@@ -89,33 +83,21 @@ def not_used(number: int) -> str:
 
 
 def _gear(element: Element, place: Place) -> tuple[float | None, float | None]:
-    """Returns reduction and rotor inertia, kg m^2, None if not given.
-
-    Raises:
-        UrdfError: One is not a number, or the inertia is negative.
-    """
+    """Returns reduction and rotor inertia, kg m^2, None if not given."""
     actuators = element.all("actuator")
     holders = [*actuators, *element.all("joint"), element]
-    ratios = [*_values(actuators, RATIO, place), *_texts(holders, _REDUCTION, place)]
-    rotors = list(_values(actuators, ROTOR, place))
+    given = [inner for holder in actuators for inner in holder.all(RATIO)]
+    ratios = [_number(inner.attributes.get("value", ""), inner, place) for inner in given]
+    ratios += [_number(inner.text, inner, place) for holder in holders for inner in holder.all(_REDUCTION)]
+    given = [inner for holder in actuators for inner in holder.all(ROTOR)]
+    rotors = [_number(inner.attributes.get("value", ""), inner, place) for inner in given]
     if any(rotor < 0.0 for rotor in rotors):
         raise place.fault(f"the rotor inertia is {min(rotors):g} kg m^2, expected zero or more")
     return (ratios[0] if ratios else None), (rotors[0] if rotors else None)
 
 
-def _values(holders: Sequence[Element], tag: str, place: Place) -> Iterator[float]:
-    for inner in (inner for holder in holders for inner in holder.all(tag)):
-        yield _number(inner.attributes.get("value", ""), tag, place)
-
-
-def _texts(holders: Sequence[Element], tag: str, place: Place) -> Iterator[float]:
-    for inner in (inner for holder in holders for inner in holder.all(tag)):
-        yield _number(inner.text, tag, place)
-
-
-def _number(text: str, tag: str, place: Place) -> float:
+def _number(text: str, element: Element, place: Place) -> float:
     try:
-        return float(quantities.decimals(text, 1, tag, place)[0])
+        return float(quantities.decimals(text, 1, element.tag, place)[0])
     except UrdfError as fault:
-        message = fault.message.replace(f"attribute '{tag}'", f"<{tag}>")
-        raise place.fault(message) from None
+        raise place.fault(fault.message.replace(f"attribute '{element.tag}'", f"<{element.tag}>")) from None

@@ -8,6 +8,9 @@ that is commented out. Prefixes are part of names and need no declaration.
 resemble known ones (`<intertial>`), and what xacro left unexpanded, are warnings, and errors in the same element name
 them.
 
+**Files that include others** become one tree of elements, each with its file and line. Only a robot read from a file
+may include files, which are found relative to it and read under the same rules. Limits apply to all files together.
+
 Cost: one pass, time and memory linear in the text, both bounded by `ReadLimits`.
 """
 
@@ -15,20 +18,29 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler, LexicalHandler, property_lexical_handler
 from xml.sax.xmlreader import AttributesImpl
 
+import numpy as np
 from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped, unused-ignore]
 from defusedxml.expatreader import create_parser  # type: ignore[import-untyped, unused-ignore]
 
-from dyn_service.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, ResourceExhaustedError
-from dyn_service.model.description import Note
-from dyn_service.parsing.quantities import NoteKind, Place, quoted, shown_path, unused
+from dyn_service.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UrdfError,
+)
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import Note, NoteKind
+from dyn_service.parsing import quantities
+from dyn_service.parsing.quantities import Elsewhere, Place, quoted, shown_path, unused
 from dyn_service.support.suggestions import LIKENESS, closest
 
 BEFORE_XML = "\ufeff \t\r\n"
@@ -40,8 +52,7 @@ class ReadLimits:
     """Limits of a description. The largest known robots have 0.2 MB, 4000 elements, 130 links.
 
     size: bytes of text. elements: total number, with comments. depth: of nested elements. attributes: per element.
-    links,
-    joints: of the robot.
+    links, joints: of the robot.
     """
 
     size: int = 16 * 2**20
@@ -51,6 +62,12 @@ class ReadLimits:
     links: int = 10_000
     joints: int = 10_000
 
+    def check(self, what: Literal["links", "joints"], count: int, source: str) -> None:
+        """Checks the number of links or joints of a robot."""
+        most = self.links if what == "links" else self.joints
+        if count > most:
+            raise ResourceExhaustedError(f"{source}: the robot has more than the {most} {what} allowed")
+
 
 LONGEST_TEXT = 200
 """Maximum number of characters of an element's text that are kept; only numbers are read from it."""
@@ -59,7 +76,9 @@ LONGEST_TEXT = 200
 @dataclass(slots=True)
 class Element:
     """An XML element: its tag as written (with prefix), attributes, 1-based line, children in order, the start of its
-    text, and its file.
+    text, and its file. The methods that read numbers and words raise `UrdfError` with the element's place.
+
+    place: for errors and notes; set when a reader comes to the element, by `at` or by its parent's `child`.
     """
 
     tag: str
@@ -68,10 +87,88 @@ class Element:
     children: list[Element] = field(default_factory=list)
     text: str = ""
     file: str = ""
+    place: Place = field(default=Place(""), compare=False)
+
+    def at(self, what: str, main: str) -> Place:
+        """Sets the place to this line, with the description `what`; `main` is the name of the robot's main file."""
+        self.place = (Place if self.file == main else Elsewhere)(self.file, what, self.line)
+        return self.place
 
     def all(self, tag: str) -> list[Element]:
         """Returns the children with a tag."""
         return [child for child in self.children if child.tag == tag]
+
+    def child(self, tag: str, notes: list[Note] | None = None) -> Element | None:
+        """Returns the only child with a tag, with its place inside this element, or None.
+
+        Several are an error, unless they have the same content and there are `notes` for that.
+        """
+        found = self.all(tag)
+        if not found:
+            return None
+        first, *others = found
+        if others:
+            again = Place(others[0].file, self.place.element, others[0].line)
+            many = f"there are {len(found)} <{tag}> elements"
+            if notes is None or any(other.content != first.content for other in others):
+                raise again.fault(f"{many}, the first on line {first.line}, expected one")
+            notes.append(again.note("dropped", f"{many} with the same content, the first on line {first.line}"))
+        first.place = self.place.inside(tag, first.line)
+        return first
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The attributes independent of their notation: `1.0` equals `1`. Children are compared by identity."""
+        values = {name: quantities.reading(text) for name, text in self.attributes.items()}
+        return (values, [id(child) for child in self.children])
+
+    def attribute(self, name: str) -> str:
+        """Returns an attribute, which must exist."""
+        if name not in self.attributes:
+            raise self.place.fault(f"the attribute '{name}' is missing")
+        return self.attributes[name]
+
+    def name(self, attribute: str = "name") -> str:
+        """Returns an attribute that is a name."""
+        return quantities.name(self.attribute(attribute), self.place)
+
+    def numbers(self, name: str, count: int) -> Vector:
+        """Returns the numbers of an attribute, (count,)."""
+        return quantities.decimals(self.attribute(name), count, name, self.place)
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Returns the number of an attribute, or the default; without a default the attribute must exist."""
+        if default is not None and name not in self.attributes:
+            return default
+        return float(self.numbers(name, 1)[0])
+
+    def word(self, tag: str = "", default: str = "") -> str:
+        """Returns the text of the child with a tag, or the default; for no tag, that of the element itself."""
+        element = self.child(tag) if tag else self
+        if element is None:
+            return default
+        if len(element.text) >= LONGEST_TEXT:
+            text = f"<{element.tag}> has {LONGEST_TEXT} characters or more, expected numbers or a word"
+            raise element.place.fault(text)
+        return element.text.strip()
+
+    def flag(self, tag: str, default: bool) -> bool:
+        """Returns the boolean in a child's text: true, false, 1 or 0."""
+        said = self.word(tag, str(default)).lower()
+        if said not in ("true", "false", "1", "0"):
+            raise self.place.fault(f"<{tag}>: expected true or false, found {quoted(said)}")
+        return said in ("true", "1")
+
+    def inner_numbers(self, tag: str, default: Sequence[float]) -> Vector:
+        """Returns the numbers in a child's text, as many as the default has."""
+        element = self.child(tag)
+        if element is None:
+            return np.array(default, dtype=np.float64)
+        return quantities.decimals(element.word(), len(default), tag, element.place)
+
+    def inner_number(self, tag: str, default: float) -> float:
+        """Returns the number in a child's text."""
+        return float(self.inner_numbers(tag, (default,))[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +196,7 @@ class Document:
 
 
 def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
-    """Reads a regular file within the size limit.
-
-    Args:
-        path: The file.
-        limits: `size` is checked before reading.
-
-    Returns:
-        The decoded text, without a byte order mark.
+    """Returns the text of a regular file within the size limit, without a byte order mark.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -139,12 +229,7 @@ def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
 
 
 def decode(data: bytes, file: str, limits: ReadLimits) -> str:
-    """Decodes bytes as UTF-8, independent of the encoding in the XML declaration.
-
-    Raises:
-        ResourceExhaustedError: Too many bytes.
-        UrdfError: Not UTF-8; names the line and the first invalid byte.
-    """
+    """Decodes bytes as UTF-8, independent of the encoding in the XML declaration."""
     _hold_size(len(data), file, limits)
     try:
         return data.decode("utf-8-sig")
@@ -156,12 +241,7 @@ def decode(data: bytes, file: str, limits: ReadLimits) -> str:
 
 
 def parse(text: str, file: str, limits: ReadLimits) -> Document:
-    """Parses an XML text.
-
-    Args:
-        text: The XML. Whitespace before it is skipped, because text in triple quotes starts with a newline.
-        file: The name for errors.
-        limits: All but `links` and `joints` are enforced here.
+    """Parses an XML text. Whitespace before it is skipped, because text in triple quotes starts with a newline.
 
     Raises:
         UrdfError: Empty, malformed, or with a document type declaration; `line` is where it was detected.
@@ -258,11 +338,7 @@ class _Builder(ContentHandler, LexicalHandler):
         self.comments.append(Comment(content, line))
 
     def _counted(self) -> int:
-        """Counts an element or comment and returns its line.
-
-        Raises:
-            ResourceExhaustedError: There are too many.
-        """
+        """Counts an element or comment and returns its line."""
         line = self.line()
         self._count += 1
         if self._count > self._limits.elements:
@@ -296,8 +372,6 @@ DEFINITIONS = ("xacro:property", "xacro:arg", "xacro:macro")
 
 
 class _Kind(NamedTuple):
-    """A kind of ignored content: the kind of its note, its noun, its place, and what may have been meant."""
-
     kind: NoteKind
     noun: str
     where: str
@@ -359,3 +433,115 @@ class Unread:
         if key not in self._compared and len(self._compared) < MOST_COMPARED:
             self._compared[key] = closest(name, known, likeness)
         return self._compared.get(key)
+
+
+MOST_FILES = 100
+"""Maximum number of files of a robot; real ones have up to ten."""
+
+MOST_ELEMENTS = 50_000
+"""Maximum number of elements of a robot; the largest known robots have 5000. Each takes up to 50 us."""
+
+
+class Files:
+    """The files of one robot; `main` is None for text, `limits` are for all files together, and with `repeated` a file
+    may be included several times, but not by itself.
+
+    Attributes:
+        notes: Notes on changes that were needed to read the files.
+        roots: The root element of each file by its name in errors.
+    """
+
+    def __init__(self, main: str | os.PathLike[str] | None, limits: ReadLimits, *, repeated: bool = False) -> None:
+        self.main = None if main is None else Path(main)
+        self._repeated = repeated
+        self.notes: list[Note] = []
+        self.roots: dict[str, Element] = {}
+        self._paths: dict[str, str] = {}  # real path by name, of files that were read
+        self._above: dict[str, set[str]] = {}  # the files that include a file, directly or indirectly
+        self._count = 0
+        self._left = replace(limits, elements=min(limits.elements, MOST_ELEMENTS))
+
+    def root(self, text: str, name: str) -> Element:
+        """Returns the root element of the main text; `name` is its name in errors."""
+        self._own = name
+        if self.main is not None:
+            self._paths[name] = os.path.realpath(self.main)
+            self._above[self._paths[name]] = set()
+        return self._counted(text, name)
+
+    def check_main(self, what: str, place: Place) -> None:
+        """Checks that there is a main file; `what`: what the element at `place` includes."""
+        if self.main is None:
+            raise place.fault(
+                f"includes {what}, but a robot given as text cannot open files: read the robot from its file, or "
+                "convert it with dyn convert"
+            )
+
+    def included(self, path: Path, place: Place) -> Element:
+        """Returns the root element of an included file.
+
+        Raises:
+            UrdfError: The file is included twice, does not exist, cannot be read, or is malformed.
+            ResourceExhaustedError: There are too many files or elements.
+        """
+        try:
+            real = os.path.realpath(path)
+            text = load(path, self._left)
+        except NotFoundError:
+            raise place.fault(f"there is no file {quoted(path.name)} to include") from None
+        except UrdfError:
+            raise  # an error in the included file
+        except (InvalidArgumentError, PermissionDeniedError, ValueError) as fault:
+            raise place.fault(f"cannot include {quoted(path.name)}: {fault}") from None
+        by = self._paths[place.file]
+        above = self._above[by] | {by}
+        if real in self._above and not self._repeated:
+            raise place.fault(f"the file {quoted(path.name)} is included a second time, expected once")
+        if real in above:
+            raise place.fault(f"the file {quoted(path.name)} is included in itself, expected in others")
+        self._count += 1
+        if self._count >= MOST_FILES:
+            raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {MOST_FILES} files")
+        name = shown_path(path)
+        self._paths[name] = real
+        self._above.setdefault(real, set()).update(above)
+        return self._counted(text, name)
+
+    def _counted(self, text: str, name: str) -> Element:
+        left = self._left
+        document = parse(text, name, left)
+        self.roots[name] = document.root
+        self.notes += document.notes(document.root.at("", self._own))
+        count, pending = len(document.comments), [document.root]
+        while pending:
+            count += 1
+            pending += pending.pop().children
+        self._left = replace(left, size=left.size - len(text), elements=max(left.elements - count, 0))
+        return document.root
+
+
+def spliced(
+    root: Element, tag: str, find: Callable[[Element], Element], depth: int, dissolve: Callable[[Element], bool]
+) -> None:
+    """Replaces the elements `tag` of a tree, in place, by what `find` returns for them: the root of another file, or
+    its children if `dissolve` says so. `depth`: of nested elements at most.
+
+    Raises:
+        ResourceExhaustedError: Elements are nested deeper.
+    """
+    pending = [(root, 1)]
+    while pending:
+        element, level = pending.pop()
+        if level > depth:
+            raise _too_much(f"{element.file}:{element.line}", f"elements nested more than {depth} deep")
+        waiting = element.children[::-1]
+        kept: list[Element] = []
+        while waiting:
+            child = waiting.pop()
+            if child.tag == tag:
+                found = find(child)
+                waiting += found.children[::-1] if dissolve(found) else [found]
+            else:
+                kept.append(child)
+        element.children = kept
+        pending += [(child, level + 1) for child in kept]

@@ -101,7 +101,7 @@ class Device:
         self._counts = step > 0.0
         self._unit = np.where(self._counts, step, 1.0)
         self._most = np.where(self._counts, np.floor(self._range / self._unit * (1.0 + 1e-12)), self._range)
-        self._filter = None if low_pass is None else Cascade(sections_of(low_pass, rate_hz))
+        self._filter = _cascade(low_pass, rate_hz)
         self.reset(seed)
 
     @property
@@ -115,9 +115,7 @@ class Device:
         return self.channels
 
     def reset(self, seed: int) -> None:
-        """Restarts the sensor: no samples, no tare, new biases. The same `seed` gives the
-        same bits.
-        """
+        """Restarts the sensor: no samples, no tare, new biases. The same `seed` gives the same bits."""
         self._rng = np.random.default_rng([seed, *self.name.encode()])
         self._wandering = self._bias + self._bias_spread * self._rng.standard_normal(self.channels)
         self.tared = np.zeros(self.channels)
@@ -228,9 +226,7 @@ class Encoder(Device):
     def __init__(self, name: str, said: EncoderSettings, *, seed: int = 0) -> None:
         said = checked(said)
         self._apart = said.velocity_samples
-        self._velocity_filter = (
-            None if said.velocity_filter is None else Cascade(sections_of(said.velocity_filter, said.rate_hz))
-        )
+        self._velocity_filter = _cascade(said.velocity_filter, said.rate_hz)
         density = said.noise / math.sqrt(said.rate_hz)
         errors = Errors(bias=said.offset, noise_density=density, step=said.count)
         super().__init__(name, said.rate_hz, said.latency_s, [errors], axes=1, seed=seed)
@@ -296,7 +292,12 @@ class Cascade:
     def __call__(self, x: Array) -> Array:
         """The output that belongs to the sample x (n,)."""
         if self._state is None:
-            self._state = self._settled(x)
+            self._state, settled = [], x
+            for b0, b1, b2, _, a1, a2 in self._sections:
+                y = settled * ((b0 + b1 + b2) / (1.0 + a1 + a2))
+                z2 = b2 * settled - a2 * y
+                self._state.append((b1 * settled - a1 * y + z2, z2))
+                settled = y
         for k, (b0, b1, b2, _, a1, a2) in enumerate(self._sections):
             z1, z2 = self._state[k]
             y = b0 * x + z1
@@ -308,14 +309,9 @@ class Cascade:
         """Clears the filter's state."""
         self._state = None
 
-    def _settled(self, x: Array) -> list[tuple[Array, Array]]:
-        state = []
-        for b0, b1, b2, _, a1, a2 in self._sections:
-            y = x * ((b0 + b1 + b2) / (1.0 + a1 + a2))
-            z2 = b2 * x - a2 * y
-            state.append((b1 * x - a1 * y + z2, z2))
-            x = y
-        return state
+
+def _cascade(said: Filter | None, rate_hz: float) -> Cascade | None:
+    return None if said is None else Cascade(sections_of(said, rate_hz))
 
 
 Pushes = Wrench | Sequence[Wrench] | None
@@ -474,23 +470,23 @@ def misfit(robot: RobotQueries, settings: SensorSettings) -> tuple[tuple[str, ..
     """Place and reason of the first setting that does not fit the robot; None if all fit."""
     if settings.robot != robot.name:
         return ("robot",), f"the sensors are for robot '{settings.robot}', the robot is '{robot.name}'"
-    single = {
-        n for n, joint in zip(robot.configuration.names, robot.configuration.joints, strict=True) if joint.nq == 1
-    }
-    asked: list[tuple[tuple[str, ...], str]] = [
-        (("force_torque", name, "joint"), one.joint) for name, one in settings.force_torque.items()
-    ]
-    asked += [(("encoders", joint), joint) for joint in settings.encoders]
-    for place, joint in asked:
-        if joint not in robot.all_joint_names:
-            return place, f"the robot has no joint '{joint}'{did_you_mean(joint, robot.all_joint_names)}"
-        followed = next((each.mimic for each in robot.description.joints if each.name == joint), None)
-        if place[0] == "encoders" and followed is not None:
-            return place, f"joint '{joint}' follows '{followed.joint}' and has no entry in q: name that one"
-        if place[0] == "encoders" and joint not in single:
-            return place, f"joint '{joint}' has no encoder, expected one that turns about or slides along one axis"
+    at, joints, links = robot.configuration, robot.all_joint_names, robot.link_names
+    single = {name for name, joint in zip(at.names, at.joints, strict=True) if joint.nq == 1}
+    mimics = {each.name: each.mimic for each in robot.description.joints}
+    for name, one in settings.force_torque.items():
+        if one.joint not in joints:
+            text = f"the robot has no joint '{one.joint}'{did_you_mean(one.joint, joints)}"
+            return ("force_torque", name, "joint"), text
+    for name in settings.encoders:
+        if name not in joints:
+            return ("encoders", name), f"the robot has no joint '{name}'{did_you_mean(name, joints)}"
+        if (followed := mimics.get(name)) is not None:
+            text = f"joint '{name}' follows '{followed.joint}' and has no entry in q: name that one"
+            return ("encoders", name), text
+        if name not in single:
+            text = f"joint '{name}' has no encoder, expected one that turns about or slides along one axis"
+            return ("encoders", name), text
     for name, unit in settings.imus.items():
-        if unit.link not in robot.link_names:
-            place = ("imus", name, "link")
-            return place, f"the robot has no link '{unit.link}'{did_you_mean(unit.link, robot.link_names)}"
+        if unit.link not in links:
+            return ("imus", name, "link"), f"the robot has no link '{unit.link}'{did_you_mean(unit.link, links)}"
     return None

@@ -118,37 +118,34 @@ class _Sampled(_Settings, frozen=True, kw_only=True):
             )
 
 
-class ForceTorqueSettings(_Sampled, frozen=True, kw_only=True):
-    """A force/torque sensor in a joint. xyz, rpy, direction: as in the query `force_torque`."""
+class _Mounted(_Sampled, frozen=True, kw_only=True):
+    """xyz, rpy: m, rad, as in the queries `force_torque` and `imu`."""
 
-    joint: str
     xyz: Three = (0.0, 0.0, 0.0)
     rpy: Three = (0.0, 0.0, 0.0)
-    direction: Literal["parent_on_child", "child_on_parent"] = "parent_on_child"
     filter: Filter | None = None
+
+    def __post_init__(self) -> None:
+        self._check("filter", self.filter)
+        _bounded("xyz", self.xyz)
+        _bounded("rpy", self.rpy)
+
+
+class ForceTorqueSettings(_Mounted, frozen=True, kw_only=True):
+    """A force/torque sensor in a joint. direction: as in the query `force_torque`."""
+
+    joint: str
+    direction: Literal["parent_on_child", "child_on_parent"] = "parent_on_child"
     force: Errors = Errors()
     torque: Errors = Errors()
 
-    def __post_init__(self) -> None:
-        self._check("filter", self.filter)
-        _bounded("xyz", self.xyz)
-        _bounded("rpy", self.rpy)
 
-
-class ImuSettings(_Sampled, frozen=True, kw_only=True):
-    """An inertial measurement unit on a link. xyz, rpy: as in the query `imu`."""
+class ImuSettings(_Mounted, frozen=True, kw_only=True):
+    """An inertial measurement unit on a link."""
 
     link: str
-    xyz: Three = (0.0, 0.0, 0.0)
-    rpy: Three = (0.0, 0.0, 0.0)
-    filter: Filter | None = None
     accelerometer: Errors = Errors()
     gyroscope: Errors = Errors()
-
-    def __post_init__(self) -> None:
-        self._check("filter", self.filter)
-        _bounded("xyz", self.xyz)
-        _bounded("rpy", self.rpy)
 
 
 class EncoderSettings(_Sampled, frozen=True, kw_only=True):
@@ -193,11 +190,11 @@ class SensorSettings(_Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         names = [*self.force_torque, *self.imus, *self.encoders]
-        twice = next((name for name in names if names.count(name) > 1), None) if len(names) <= MAX_SENSORS else None
-        if twice is not None:
-            raise InvalidArgumentError(f"two sensors are called '{twice}'")
         if len(names) > MAX_SENSORS:
             raise InvalidArgumentError(f"there are {len(names)} sensors, expected at most {MAX_SENSORS}")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidArgumentError(f"two sensors are called '{twice}'")
 
 
 T = TypeVar("T", bound=_Settings)
@@ -215,7 +212,7 @@ def checked(settings: T) -> T:
         raise InvalidArgumentError(error.message, path=dotted(error.place) or None) from None
 
 
-class _SensorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SensorFile(_Settings, frozen=True, kw_only=True):
     """As `SensorSettings`, its sensors still to be read one by one: a fault then knows its sensor."""
 
     robot: str
@@ -225,11 +222,9 @@ class _SensorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     encoders: dict[str, Any] = {}
 
 
-_KINDS: dict[str, type[msgspec.Struct]] = {
-    "force_torque": ForceTorqueSettings,
-    "imus": ImuSettings,
-    "encoders": EncoderSettings,
-}
+_KINDS: dict[str, type[_Sampled]] = {
+    "force_torque": ForceTorqueSettings, "imus": ImuSettings, "encoders": EncoderSettings,
+}  # fmt: skip
 
 
 def read_settings(path: str | os.PathLike[str]) -> tuple[SensorSettings, Document]:
@@ -237,8 +232,7 @@ def read_settings(path: str | os.PathLike[str]) -> tuple[SensorSettings, Documen
 
     Raises:
         NotFoundError: There is no such file.
-        ConfigurationError: It is not a sensor file, or a number is out of range; names file, line and
-            key.
+        ConfigurationError: It is not a sensor file, or a number is out of range; names file, line and key.
     """
     document = read_document(Path(path))
     file = document.convert(document.value, _SensorFile)

@@ -143,9 +143,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "dynamics/integration.py": (_NUMBERS, "tests/simulation/test_integrators.py", "tests/simulation/test_simulate.py"),
     "formulations/bodies.py": ("tests/theory/test_bodies.py", "tests/theory/test_projected.py"),
-    "formulations/lagrangian.py": ("tests/theory/test_problems.py",),
+    "formulations/systems.py": ("tests/theory/test_problems.py", "tests/theory/test_particles.py"),
     "dynamics/mass_matrix.py": (_NUMBERS, "tests/engine/test_robot.py", "tests/theory/test_newton_euler.py"),
-    "formulations/particles.py": ("tests/theory/test_particles.py",),
     "dynamics/passive.py": (
         _NUMBERS,
         "tests/model/test_mimic.py",
@@ -419,6 +418,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "engine/overlay.py": _OVERLAYS,
     "engine/overlaid.py": _OVERLAYS,
     "parsing/xml_elements.py": (
+        *_SDF,
+        *_MJCF,
         "tests/parsing/urdf/test_habits.py",
         "tests/parsing/urdf/test_reading.py",
         "tests/parsing/urdf/test_faults.py",

@@ -11,7 +11,7 @@ import pytest
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.formulations.particles import ParticleSystem
+from dyn_service.formulations.systems import ParticleSystem
 from dyn_service.simulation.rheonomic.systems import RheonomicRobot, forward_dynamics
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
@@ -388,5 +388,5 @@ def test_time_may_have_the_leading_axes() -> None:
         one = driven.terms([0.3], [0.1], t)
         np.testing.assert_array_equal(many.position[k], one.position)
         np.testing.assert_array_equal(many.gravity_forces[k], one.gravity_forces)
-    with pytest.raises(InvalidArgumentError, match=r"leading axes of q \(2,\), q_dot \(\), t \(5,\) do not broadcast"):
+    with pytest.raises(InvalidArgumentError, match=r"axes of q \(2,\), q_dot \(\) and t \(5,\) do not broadcast"):
         driven.terms([[0.3], [0.4]], [0.1], times)

@@ -11,8 +11,7 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.formulations import segments
-from dyn_service.formulations.lagrangian import LagrangianSystem
-from dyn_service.formulations.particles import ParticleSystem
+from dyn_service.formulations.systems import LagrangianSystem, ParticleSystem
 from tests.conftest import URDF
 from tests.theory.test_newton_euler import same
 

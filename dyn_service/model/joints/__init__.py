@@ -27,9 +27,10 @@ are those of Pinocchio and ROS:
 A quaternion of any length has the rotation of the unit one; `integrate` returns unit ones. The functions take
 numbers, arrays of states or symbols alike: an `Arithmetic` says how they are computed with.
 
-The package gives `JOINT_TYPES`, which stands here, and the names listed in `__all__`, which the rest of the service
-takes from here: the types with one axis are in `axial.py`, those with several degrees of freedom in `free.py`, what all
-have and what they are computed with in `base.py`, turns in `rotations.py`.
+axial      types with one degree of freedom
+base       the base class, and the arithmetic of all types
+free       types with several degrees of freedom
+rotations  rotations about axes, in planes, by quaternions
 """
 
 from __future__ import annotations
@@ -40,17 +41,7 @@ from dyn_service.model.joints.axial import Continuous, Prismatic, Revolute, Scre
 from dyn_service.model.joints.base import FIXED, NUMBERS, SINGLE, Arithmetic, Array, Joint, Terms, summed
 from dyn_service.model.joints.free import Floating, Planar, Spherical
 
-__all__ = [
-    "FIXED",
-    "JOINT_TYPES",
-    "NUMBERS",
-    "SINGLE",
-    "Arithmetic",
-    "Joint",
-    "Planar",
-    "Terms",
-    "summed",
-]
+__all__ = ["FIXED", "JOINT_TYPES", "NUMBERS", "SINGLE", "Arithmetic", "Joint", "Planar", "Terms", "summed"]
 
 JOINT_TYPES: Mapping[str, Callable[[Array, float], Joint]] = {
     "fixed": lambda axis, pitch: FIXED,

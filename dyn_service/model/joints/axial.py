@@ -17,10 +17,27 @@ _UNTURNED = np.array([1.0, 0.0])
 
 
 @dataclass(frozen=True, eq=False)
-class _Axial(Joint):
-    """axis: (3,) unit vector. ratio: as `Joint.ratio`."""
+class JointWithAxis(Joint):
+    """axis: (3,) unit vector."""
 
     axis: Array
+
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        return (self.axis,)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {"axis": tuple(self.axis.tolist())}
+
+    def mapped(self, f: Callable[[Array], Array]) -> Joint:
+        return replace(self, axis=f(self.axis))
+
+
+@dataclass(frozen=True, eq=False)
+class _Axial(JointWithAxis):
+    """ratio: as `Joint.ratio`."""
+
     ratio: float = field(default=1.0, kw_only=True)
 
     @property
@@ -31,22 +48,11 @@ class _Axial(Joint):
         return replace(self, ratio=ratio)
 
     @property
-    def numbers(self) -> tuple[Array, ...]:
-        return (self.axis,)
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        return {"axis": tuple(self.axis.tolist())}
-
-    @property
     def line(self) -> Array | None:
         return self.axis
 
     def along_z(self, turn: Array) -> Joint:
         return replace(self, axis=np.array([0.0, 0.0, 1.0]))
-
-    def mapped(self, f: Callable[[Array], Array]) -> Joint:
-        return replace(self, axis=f(self.axis))
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,9 +63,8 @@ class Joint:
 
     type: its name in URDF. positions, velocities: names of its entries in q and v. angles: which positions are
     unbounded angles, rad. adds_up: whether the rate of its positions is its velocity. driven: whether it has a motor by
-    default.
-    mujoco: the equivalent type of MuJoCo, or a sequence of types on one body, or None. wraps: whether its position
-    counts whole turns, which do not change the pose.
+    default. mujoco: the equivalent type of MuJoCo, or a sequence of types on one body, or None. wraps: whether its
+    position counts whole turns, which do not change the pose.
     """
 
     type: ClassVar[str] = "fixed"
@@ -174,11 +173,8 @@ class Joint:
         entries = [q[..., k] for k in range(self.nq)]
         R, p = np.eye(3), np.zeros(3)
         turned, shifted = self.rotation(entries, NUMBERS), self.translation(entries, NUMBERS)
-        lead = q.shape[:-1]
-        return (
-            np.broadcast_to(summed(turned, 2) if turned else R, (*lead, 3, 3)),
-            np.broadcast_to(summed(shifted, 1) if shifted else p, (*lead, 3)),
-        )
+        R, p = summed(turned, 2) if turned else R, summed(shifted, 1) if shifted else p
+        return np.broadcast_to(R, (*q.shape[:-1], 3, 3)), np.broadcast_to(p, (*q.shape[:-1], 3))
 
     def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
         """Returns the position for the body's pose, a unit quaternion (x, y, z, w) and p, within the joint's

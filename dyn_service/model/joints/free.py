@@ -5,12 +5,13 @@ do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from dyn_service.model.joints.axial import JointWithAxis
 from dyn_service.model.joints.base import Arithmetic, Array, Joint, Scalar, Scalars, Terms, dot
 from dyn_service.model.joints.rotations import (
     COTANGENT_REST,
@@ -36,13 +37,10 @@ _ONE_AT = np.eye(9).reshape(3, 3, 3, 3)
 
 
 @dataclass(frozen=True, eq=False)
-class Planar(Joint):
-    """Moves in the plane across its axis; x and y are the joint frame's, rotated the shorter way so that z is the axis.
-
-    axis: (3,) unit vector.
+class Planar(JointWithAxis):
+    """Moves in the plane across its axis; x and y are the joint frame's, rotated the shorter way so that z is the
+    axis.
     """
-
-    axis: Array
 
     type: ClassVar[str] = "planar"
     adds_up: ClassVar[bool] = False
@@ -51,14 +49,6 @@ class Planar(Joint):
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "theta")
     velocities: ClassVar[tuple[str, ...]] = ("vx", "vy", "omega")
     angles: ClassVar[tuple[bool, ...]] = (False, False, True)
-
-    @property
-    def numbers(self) -> tuple[Array, ...]:
-        return (self.axis,)
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        return {"axis": tuple(self.axis.tolist())}
 
     @property
     def _plane(self) -> tuple[Array, Array]:
@@ -124,9 +114,6 @@ class Planar(Joint):
 
     def turning(self, v: Scalars, p: Scalars) -> list[Scalar]:
         return [-v[2] * p[1], v[2] * p[0], v[0] * p[1] - v[1] * p[0]]
-
-    def mapped(self, f: Callable[[Array], Array]) -> Joint:
-        return replace(self, axis=f(self.axis))
 
 
 @dataclass(frozen=True, eq=False)

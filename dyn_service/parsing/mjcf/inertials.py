@@ -30,11 +30,7 @@ _SHAPES = (*_WEIGHTLESS, *SOLIDS, *_UNKNOWN)
 
 
 def written(values: Values, frame: Pose, place: Place) -> Inertial:
-    """Returns the inertia of an `<inertial>` element in a `<frame>` or a body.
-
-    Raises:
-        UrdfError: A mass or the moments are missing, or negative; or full moments and an orientation are given.
-    """
+    """Returns the inertia of an `<inertial>` element in a `<frame>` or a body."""
     for name in ("pos", "mass"):
         if name not in values.own:
             raise place.fault(f"the attribute '{name}' is missing")
@@ -56,12 +52,7 @@ def written(values: Values, frame: Pose, place: Place) -> Inertial:
 def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes | None) -> tuple[Inertial | None, list[Note]]:
     """Returns the inertia of the shapes of a body, each with the pose of its frame in the body.
 
-    Args:
-        shapes: Its `<geom>` elements.
-        meshes: Those of the file; None where the body does not move, so that nothing depends on them.
-
-    Raises:
-        UrdfError: A shape's mass cannot be known.
+    `meshes` is None for a body that does not move, so that nothing depends on them.
     """
     parts: list[tuple[float, Pose, Vector]] = []
     for values, frame in shapes:
@@ -94,9 +85,8 @@ def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] 
         if meshes is None:
             return None
         if kind != "mesh":
-            raise values.place.fault(
-                f"the mass of a {kind} with a mesh is not supported: add an <inertial> to its body"
-            )
+            text = f"the mass of a {kind} with a mesh is not supported: add an <inertial> to its body"
+            raise values.place.fault(text)
         size, principal, moments = meshes.weighed(values.text("mesh") or "", values.place)
         pose = values.pose() @ principal
     else:
@@ -107,17 +97,7 @@ def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] 
 
 
 def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, str]) -> Shape:
-    """Returns the shape of a `<geom>`: visual if it collides with nothing, or is drawn by default (group 0 to 2).
-
-    Args:
-        values: Its attributes.
-        frame: The pose of its frame in the body.
-        meshes: Those of the file.
-        colours: `rgba` of materials, by name.
-
-    Raises:
-        UrdfError: It is malformed.
-    """
+    """Returns the shape of a `<geom>`: visual if it collides with nothing, or is drawn by default (group 0 to 2)."""
     kind = values.choice("type", _SHAPES, "mesh" if values.text("mesh") else "sphere")
     if kind in ("hfield", "sdf") or (values.text("mesh") and kind != "mesh"):
         return Shape(unread=f"a {kind}{' fitted to a mesh' if values.text('mesh') else ''}, which is not read")
@@ -139,7 +119,6 @@ def shape_of(values: Values, frame: Pose, meshes: Meshes, colours: Mapping[str, 
 
 
 def _placed(values: Values, kind: str) -> tuple[Pose, list[float]]:
-    """Returns the pose of a shape in its frame, and its sizes."""
     count = SIZES[kind]
     ends = values.numbers("fromto", 6)
     sizes = values.numbers("size", 1, 3)
@@ -180,9 +159,8 @@ def corrected(
         notes.append(place.note("changed", text))
         moments = np.maximum(moments, settings.least_inertia)
     if settings.balance and moments[0] + moments[1] < moments[2]:
-        notes.append(
-            place.note("changed", f"moments of inertia made equal, {moments.mean():g} kg m^2, by balanceinertia")
-        )
+        text = f"moments of inertia made equal, {moments.mean():g} kg m^2, by balanceinertia"
+        notes.append(place.note("changed", text))
         moments = np.full(3, moments.mean())
     if not notes:
         return inertial, []

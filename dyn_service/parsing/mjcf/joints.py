@@ -14,9 +14,8 @@ from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Joint, Limit, Mimic, Note
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
-from dyn_service.parsing.includes import place_of
 from dyn_service.parsing.joint_chains import Roots
-from dyn_service.parsing.mjcf.values import Classes, Settings, Values
+from dyn_service.parsing.mjcf.values import Classes, Values
 from dyn_service.parsing.pose import Pose
 from dyn_service.parsing.quantities import Place, named, quoted, unused
 from dyn_service.parsing.xml_elements import Element, Unread
@@ -34,19 +33,12 @@ _JOINT = (
 class Joints:
     """Reads joints.
 
-    Args:
-        classes: The file's defaults.
-        settings: Settings of its `<compiler>`.
-        unread: Collects content that is not read.
-        notes: Collects notes on changes and on unsupported content.
-        source: What the file is called.
-
     Attributes:
         zeros: Position of each joint, rad | m, in the configuration that the file describes.
     """
 
-    def __init__(self, classes: Classes, settings: Settings, unread: Unread, notes: list[Note], source: str) -> None:
-        self._classes, self._settings, self._source = classes, settings, source
+    def __init__(self, classes: Classes, unread: Unread, notes: list[Note], source: str) -> None:
+        self._classes, self._settings, self._source = classes, classes.settings, source
         self._unread, self._notes = unread, notes
         self.zeros: dict[str, float] = {}
 
@@ -55,24 +47,20 @@ class Joints:
     ) -> tuple[Joint, Vector, float]:
         """Returns a joint with its axis, its origin (3,) m and its zero, rad | m, in the body's frame.
 
-        Args:
-            element: A `<joint>` or `<freejoint>`.
-            around: The `childclass` in effect.
-            frame: The pose of its frame in the body.
-            unnamed: Its name if the file gives none.
-            body: The link that it moves.
+        `around` is the `childclass` in effect, `frame` the pose of its frame in the body, `unnamed` the name of a joint
+        to which the file gives none, `body` the link that it moves.
         """
-        place = place_of(element, "joint", self._source)
+        place = element.at("joint", self._source)
         name = quantities.name(element.attributes.get("name", "") or unnamed, place)
-        place = place_of(element, named("joint", name), self._source)
+        place = element.at(named("joint", name), self._source)
         self._unread.suspects = []
         if element.tag == "freejoint":
             self._unread.keep(element, (), ("name", "group", "align"))
-            values = Values({"type": "free"}, {}, place, self._settings)
+            values = self._classes.plain(element, {"type": "free"})
             aligned = element.attributes.get("align", "auto")
         else:
             self._unread.keep(element, (), _JOINT)
-            values = Values(element.attributes, self._classes.of(element, around, place), place, self._settings)
+            values = self._classes.values(element, around)
             aligned = "auto"
         kind = _TYPES[values.choice("type", tuple(_TYPES), "hinge")]
         if kind == "floating" and (aligned == "true" or (aligned == "auto" and self._settings.aligned)):
@@ -96,7 +84,7 @@ class Joints:
             armature=values.least("armature"),
             stiffness=self._polynomial(values, "stiffness"),
             rest=scale(values.number("springref", 0.0)) if single else 0.0,
-            line=place.line if place.file == self._source else 0,
+            line=place.main_line,
         )  # fmt: skip
         joint = self._sprung(joint, values, place)
         anchor = np.zeros(3) if kind == "floating" else values.vector("pos", (0.0, 0.0, 0.0))
@@ -112,9 +100,8 @@ class Joints:
             joint = replace(joint, stiffness=0.0)
         if joint.armature and joint.moves.refused("armature"):
             # There it resists accelerations in the world's axes, and is no mass: nothing here does the same.
-            self._notes.append(
-                place.note("reported", f"armature {joint.armature:g} is ignored: not supported on free joints")
-            )
+            text = f"armature {joint.armature:g} is ignored: not supported on free joints"
+            self._notes.append(place.note("reported", text))
             joint = replace(joint, armature=0.0)
         if (values.vector("springdamper", (0.0, 0.0)) > 0.0).all():
             text = "springdamper: ignored, with the joint's stiffness and damping; MuJoCo derives both from inertia"
@@ -144,10 +131,8 @@ class Joints:
         if efforts is not None:
             effort = float(efforts[1]) if isfinite(efforts[1]) else None
             if efforts[0] != -efforts[1]:
-                effort = None
-                text = (
-                    f"actuatorfrcrange {efforts[0]:g} to {efforts[1]:g}: ignored; only symmetric ranges are supported"
-                )
+                effort, found = None, f"{efforts[0]:g} to {efforts[1]:g}"
+                text = f"actuatorfrcrange {found}: ignored; only symmetric ranges are supported"
                 self._notes.append(place.note("reported", text))
         if bounds is None:
             return None if effort is None else Limit(effort=effort)
@@ -174,43 +159,30 @@ _COUPLINGS = ("connect", "weld", "joint", "tendon", "flex", "flexvert", "flexstr
 class Rest:
     """The elements outside bodies: equalities, actuators, tendons, options.
 
-    Args:
-        root: The file.
-        classes: Its defaults.
-        settings: Settings of its `<compiler>`.
-        source: Its name, for errors.
-        zeros: Positions of joints that are not 0 in the configuration that the file describes.
-
     Attributes:
         gravity: m/s^2, world axes, once `applied` has run.
     """
 
-    def __init__(
-        self, root: Element, classes: Classes, settings: Settings, source: str, zeros: Mapping[str, float]
-    ) -> None:
-        self._root, self._classes, self._settings, self._source = root, classes, settings, source
-        self._zeros = zeros
+    def __init__(self, root: Element, classes: Classes, source: str, zeros: Mapping[str, float]) -> None:
+        self._root, self._classes, self._source, self._zeros = root, classes, source, zeros
         self._notes: list[Note] = []
         self._roots = Roots()
         self.gravity, self._weightless = DEFAULT_GRAVITY, False
 
     def applied(self, joints: Sequence[Joint]) -> list[Joint]:
         """Returns the joints with equalities and the armature and damping of actuators applied."""
-        first = {
-            joint.name: joint for joint in reversed(joints)
-        }  # the first of joints with the same name, which is reported later
+        # Of joints with the same name, which is reported later, the first.
+        first = {joint.name: joint for joint in reversed(joints)}
         made = dict(first)
-        for section in self._root.all("equality"):
-            for element in section.children:
-                self._equality(element, made)
-        for section in self._root.all("actuator"):
-            for element in section.children:
-                self._actuator(element, made)
+        for element in self._inside("equality"):
+            self._equality(element, made)
+        for element in self._inside("actuator"):
+            self._actuator(element, made)
         for tag in ("tendon", "deformable", "extension"):
-            for element in (child for each in self._root.all(tag) for child in each.children):
-                place = self._place(
-                    element, named(tag, element.attributes["name"]) if "name" in element.attributes else tag
-                )
+            for element in self._inside(tag):
+                place = self._place(element, tag)
+                if "name" in element.attributes:
+                    place = self._place(element, named(tag, element.attributes["name"]))
                 self._notes.append(place.note("reported", f"<{element.tag}>: not supported; its forces are ignored"))
         for element in self._root.all("option"):
             self._option(element)
@@ -233,10 +205,8 @@ class Rest:
 
     def _equality(self, element: Element, joints: dict[str, Joint]) -> None:
         place = self._place(element, f"equality <{element.tag}>")
-        inherited = {}
-        if element.tag in _COUPLINGS:
-            inherited = {**self._classes.of(replace(element, tag="equality"), None, place)}
-        values = Values(element.attributes, inherited, place, self._settings)
+        is_known = element.tag in _COUPLINGS
+        values = self._classes.values(element, None, "equality") if is_known else self._classes.plain(element)
         if not values.flag("active", True):
             self._notes.append(place.note("dropped", "ignored: not active"))
             return
@@ -245,10 +215,9 @@ class Rest:
             return
         first, second = (element.attributes.get(name) for name in ("joint1", "joint2"))
         given = values.numbers("polycoef", 1, 5)
-        steps = [
-            *(() if given is None else given.tolist()),
-            *(0.0, 1.0, 0.0, 0.0, 0.0)[0 if given is None else len(given) :],
-        ]
+        steps = [0.0, 1.0, 0.0, 0.0, 0.0]
+        if given is not None:
+            steps[: len(given)] = given.tolist()
         for name in (first, second):
             if name is not None and name not in joints:
                 raise place.fault(f"there is no joint {quoted(name)}{did_you_mean(name, joints)}")
@@ -272,17 +241,14 @@ class Rest:
         mimic = Mimic(second, steps[1], zeros[0] + steps[0] - steps[1] * zeros[1])
         joints[first] = replace(joint, mimic=mimic)
         rule = f"{mimic.multiplier:g} * {quoted(second)} + {mimic.offset:g}"
-        self._notes.append(
-            place.note("changed", f"joint {quoted(first)} mimics {rule} exactly; in MuJoCo it is a soft constraint")
-        )
+        text = f"joint {quoted(first)} mimics {rule} exactly; in MuJoCo it is a soft constraint"
+        self._notes.append(place.note("changed", text))
 
     def _actuator(self, element: Element, joints: dict[str, Joint]) -> None:
         name = element.attributes.get("name", "")
         place = self._place(element, named("actuator", name) if name else f"actuator <{element.tag}>")
         # All actuators have the defaults of <general>; shortcuts have additional ones.
-        of_class = self._classes.of(replace(element, tag="general"), None, place)
-        of_class = {**of_class, **self._classes.of(element, None, place)}
-        values = Values(element.attributes, of_class, place, self._settings)
+        values = self._classes.values(element, None, "general", element.tag)
         on = element.attributes.get("joint")
         others = (f"{what} {quoted(element.attributes[what])}" for what in _DRIVEN if what in element.attributes)
         drives = f"joint {quoted(on)}" if on else ", ".join(others)
@@ -304,12 +270,8 @@ class Rest:
         sums: dict[str, Any] = {part: getattr(joint, part, 0.0) + more for part, more in carried.items()}
         if joint is None or curved or joint.moves.nv != 1 or not all(map(isfinite, sums.values())):
             told = ", ".join(carried)
-            self._notes.append(
-                place.note(
-                    "reported",
-                    f"its {told} is ignored: expected one finite number and one joint with one degree of freedom",
-                )
-            )
+            text = f"its {told} is ignored: expected one finite number and one joint with one degree of freedom"
+            self._notes.append(place.note("reported", text))
             return
         joints[joint.name] = replace(joint, **sums)
         told = ", ".join(f"{part} {more:g}" for part, more in carried.items())
@@ -317,7 +279,7 @@ class Rest:
 
     def _option(self, element: Element) -> None:
         place = self._place(element, "option")
-        values = Values(element.attributes, {}, place, self._settings)
+        values = self._classes.plain(element)
         if "gravity" in element.attributes:
             x, y, z = values.vector("gravity", DEFAULT_GRAVITY).tolist()
             self.gravity = (x, y, z)
@@ -328,14 +290,15 @@ class Rest:
             self._weightless = flags.attributes.get("gravity", "disable" if self._weightless else "") == "disable"
             off = [name for name in _FLAGS if flags.attributes.get(name) == "disable"]
             if off:
-                there = self._place(flags, "option flag")
-                self._notes.append(
-                    there.note("reported", f"{', '.join(off)} disabled: ignored; use the options of each call")
-                )
+                text = f"{', '.join(off)} disabled: ignored; use the options of each call"
+                self._notes.append(self._place(flags, "option flag").note("reported", text))
         known = ("gravity", *_FORCING)
         others = [name for name in element.attributes if name not in known]
         if others:
             self._notes.append(place.note("dropped", f"{', '.join(others)}: solver options are not used"))
 
+    def _inside(self, tag: str) -> list[Element]:
+        return [child for section in self._root.all(tag) for child in section.children]
+
     def _place(self, element: Element, what: str) -> Place:
-        return place_of(element, what, self._source)
+        return element.at(what, self._source)

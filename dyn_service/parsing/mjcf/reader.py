@@ -1,7 +1,7 @@
 """MJCF -> `Description`: the tree of `<worldbody>`, with the numbers of MuJoCo's own compiler.
 
     link `world`          the root, without mass; bodies are links, their frames MuJoCo's body frames
-    several joints        of one body are joints one after the other, with links without mass between them (chains.py)
+    several joints        of one body are joints one after the other, with links without mass between them
     positions, velocities as MuJoCo has them, `ref` included, except where `conventions.to_mujoco` turns around
     names                 of what has none: `body_3`, `joint_2`, by MuJoCo's own numbers
 
@@ -13,7 +13,7 @@ bodies or joints and is not read (`<attach>`, `<composite>`, `<flexcomp>`) is re
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,6 @@ from dyn_service.errors import DynError, ResourceExhaustedError
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Description, Inertial, Joint, Link, Note, Shape
 from dyn_service.parsing import quantities
-from dyn_service.parsing.includes import MOST_ELEMENTS, Files, place_of, spliced
 from dyn_service.parsing.joint_chains import Names, check_finite, hung
 from dyn_service.parsing.mjcf import inertials
 from dyn_service.parsing.mjcf.joints import Joints, Rest
@@ -34,7 +33,7 @@ from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted
 from dyn_service.parsing.shapes import Mesh, Meshes
 from dyn_service.parsing.structure import WORLD, assemble
 from dyn_service.parsing.writing.text import numbers
-from dyn_service.parsing.xml_elements import Element, ReadLimits, Unread
+from dyn_service.parsing.xml_elements import MOST_ELEMENTS, Element, Files, ReadLimits, Unread, spliced
 
 REPLICATE = "replicate"
 ROOTS = ("mujoco", "mujocoinclude")
@@ -68,8 +67,7 @@ _COMPILER = (
 class _Body:
     """A body with the shapes and joints of its frames, each with its class.
 
-    element: None of the world. at: on its parent. moves: whether it or one it hangs on has a joint. pos:
-    as written.
+    at: on its parent. moves: whether it or one it hangs on has a joint. pos: as written.
     """
 
     name: str
@@ -118,15 +116,12 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
 
 
 def _include(element: Element, files: Files) -> Element:
-    place = Place(element.file, "include", element.line)
+    place = element.at("include", element.file)
     name = element.attributes.get("file", "")
     if not name:
         raise place.fault("the attribute 'file' is missing")
-    if files.main is None:
-        raise place.fault(
-            f"includes the file {quoted(name)}, but a robot given as text cannot open files: read the robot from its "
-            "file, or convert it with dyn convert"
-        )
+    files.check_main(f"the file {quoted(name)}", place)
+    assert files.main is not None
     # MuJoCo looks from the main file's folder; nested ones, from their own first.
     folders = dict.fromkeys((Path(element.file).parent, files.main.parent))
     paths = [folder / name for folder in folders]
@@ -143,8 +138,7 @@ class _Reader:
         self._root, self._source, self._limits, self._notes = root, source, limits, files.notes
         self._folder = None if files.main is None else files.main.parent
         self._unread = Unread()
-        self._settings = Settings()
-        self._classes = Classes([])
+        self._classes = Classes([], Settings())
         self._bodies: list[_Body] = []
         self._names = Names(())
         self._faults = Faults()
@@ -158,26 +152,21 @@ class _Reader:
             self._notes.append(place.note("defaulted", f"no name: {quoted(NO_NAME)} is used"))
         name = quantities.name(text if text.strip() else NO_NAME, place)
         place = Place(self._source, named("robot", name), root.line)
-        self._settings = self._compiler(place)
-        self._classes = Classes(root.all("default"))
-        _expand(root, self._settings, self._source, min(self._limits.elements, MOST_ELEMENTS))
+        self._classes = Classes(root.all("default"), self._compiler(place))
+        _expand(root, self._classes, self._source, min(self._limits.elements, MOST_ELEMENTS))
         self._meshes = self._assets()
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")
         with np.errstate(all="ignore"):  # what that leaves is refused below
-            links, joints, gravity = self._read(place)
+            self._gather()
+            reads = Joints(self._classes, self._unread, self._notes, self._source)
+            links, joints = self._tree(place, reads)
+            rest = Rest(root, self._classes, self._source, reads.zeros)
+            joints = rest.applied(joints)
+            self._notes += rest.notes(place)
         check_finite(links, joints, self._source)
         self._notes += self._unread.notes(place)
-        return replace(assemble(name, links, joints, self._notes, place), gravity=gravity)
-
-    def _read(self, place: Place) -> tuple[list[Link], list[Joint], tuple[float, float, float]]:
-        self._gather()
-        reads = Joints(self._classes, self._settings, self._unread, self._notes, self._source)
-        links, joints = self._tree(place, reads)
-        rest = Rest(self._root, self._classes, self._settings, self._source, reads.zeros)
-        joints = rest.applied(joints)
-        self._notes += rest.notes(place)
-        return links, joints, rest.gravity
+        return replace(assemble(name, links, joints, self._notes, place), gravity=rest.gravity)
 
     # What is written, body by body.
 
@@ -194,10 +183,7 @@ class _Reader:
                     body = self._body(pending)
                     stack += self._contents(pending._replace(parent=body.name, moves=body.moves), body)[::-1]
                     self._bodies.append(body)
-                if len(self._bodies) > self._limits.links:
-                    raise ResourceExhaustedError(
-                        f"{self._source}: the robot has more than the {self._limits.links} links allowed"
-                    )
+                self._limits.check("links", len(self._bodies), self._source)
         self._faults.check()
 
     def _body(self, pending: _Pending) -> _Body:
@@ -208,7 +194,7 @@ class _Reader:
         self._unread.keep(element, _INSIDE, _BODY)
         name = quantities.name(element.attributes.get("name", "") or self._names.new(f"body_{number}"), place)
         place = self._place(element, named("link", name))
-        values = self._values(element, {}, place)
+        values = self._classes.plain(element)
         moves = pending.moves or any(child.tag in ("joint", "freejoint") for child in _all_of(element))
         if values.flag("mocap", False):
             self._notes.append(place.note("reported", "a mocap body: read as one that does not move"))
@@ -232,7 +218,7 @@ class _Reader:
             place = self._place(child, f"{body.place.element} {child.tag}")
             if child.tag == "frame":
                 self._unread.keep(child, _INSIDE, ("name", "childclass", "pos", *ORIENTATIONS, "scale"))
-                values = self._values(child, {}, place)
+                values = self._classes.plain(child)
                 scale = values.numbers("scale", 1, 3)
                 if scale is not None and (scale != 1.0).any():
                     raise place.fault("attribute 'scale' is not supported, expected a frame without it")
@@ -259,7 +245,6 @@ class _Reader:
         return inner
 
     def _given(self, *tags: str) -> Iterator[str]:
-        """Returns the names in the file of elements with these tags."""
         pending = self._root.all("worldbody")
         while pending:
             element = pending.pop()
@@ -269,9 +254,7 @@ class _Reader:
 
     def _childclass(self, element: Element, around: str | None, place: Place) -> str | None:
         name = element.attributes.get("childclass", around)
-        if name is not None:
-            self._classes.of(replace(element, attributes={"class": name}), None, place)
-        return name
+        return None if name is None else self._classes.check(name, place)
 
     # Links and joints.
 
@@ -291,14 +274,11 @@ class _Reader:
             if any(joint.type == "floating" for joint, _, _ in hinges):
                 with self._faults.kept():
                     body.at = self._freed(body, hinges)
-            link = Link(body.name, weights[body.name], self._line(body.place), shapes=tuple(self._shapes(body)))
+            link = Link(body.name, weights[body.name], body.place.main_line, shapes=tuple(self._shapes(body)))
             made, found = hung(link, body.parent, body.at, hinges, link_names, joint_names)
             links += made
             joints += found
-            if len(joints) > self._limits.joints:
-                raise ResourceExhaustedError(
-                    f"{self._source}: the robot has more than the {self._limits.joints} joints allowed"
-                )
+            self._limits.check("joints", len(joints), self._source)
         self._faults.check()
         return links, joints
 
@@ -313,7 +293,6 @@ class _Reader:
         return Pose()
 
     def _weights(self, robot: Place) -> dict[str, Inertial | None]:
-        settings = self._settings
         found: dict[str, Inertial | None] = {WORLD: None}
         shapes = 0
         for body in self._bodies[1:]:
@@ -324,33 +303,30 @@ class _Reader:
         if shapes:
             text = f"masses of {counted(shapes, 'body').replace('bodys', 'bodies')} are computed from their shapes"
             self._notes.append(robot.note("defaulted", text))
-        self._notes += inertials.scaled(found, settings.total_mass, robot)
+        self._notes += inertials.scaled(found, self._classes.settings.total_mass, robot)
         return found
 
     def _weight(self, body: _Body) -> tuple[Inertial | None, bool]:
         """Returns the inertia of a body, and whether it is computed from its shapes."""
-        settings, place = self._settings, body.place.inside("inertial")
+        settings, place = self._classes.settings, body.place.inside("inertial")
         inertial: Inertial | None = None
         notes: list[Note] = []
         if settings.inertia_from_geoms == "true" or (settings.inertia_from_geoms == "auto" and body.inertial is None):
-            inertial, notes = inertials.of_shapes(self._geoms(body), self._meshes if body.moves else None)
+            geoms = ((self._geom(body, element, around), frame) for element, around, frame in body.geoms)
+            inertial, notes = inertials.of_shapes(geoms, self._meshes if body.moves else None)
         of_shapes = inertial is not None
         if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
             element, frame = body.inertial
             place = self._place(element, place.element or "")
             self._unread.keep(element, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
-            inertial = inertials.written(self._values(element, {}, place), frame, place)
+            inertial = inertials.written(self._classes.plain(element), frame, place)
         inertial, corrections = inertials.corrected(inertial, settings, place, body.pos)
         self._notes += [*notes, *corrections]
         return inertial, of_shapes
 
-    def _geoms(self, body: _Body) -> Iterator[tuple[Values, Pose]]:
-        for element, around, frame in body.geoms:
-            yield self._geom(body, element, around), frame
-
     def _geom(self, body: _Body, element: Element, around: str | None) -> Values:
-        place = self._place(element, f"{body.place.element} geom")
-        return self._values(element, self._classes.of(element, around, place), place)
+        self._place(element, f"{body.place.element} geom")
+        return self._classes.values(element, around)
 
     def _shapes(self, body: _Body) -> Iterator[Shape]:
         for element, around, frame in body.geoms:
@@ -396,7 +372,7 @@ class _Reader:
         for element in (mesh for section in self._root.all("asset") for mesh in section.all("mesh")):
             name = element.attributes.get("name", Path(element.attributes.get("file", "")).stem)
             place = self._place(element, named("mesh", name))
-            values = self._values(element, self._classes.of(element, None, place), place)
+            values = self._classes.values(element)
             assets[name] = Mesh(
                 values.text("file") or "",
                 place,
@@ -410,19 +386,11 @@ class _Reader:
         self._colours = {given.get("name", ""): given["rgba"] for given in materials if "rgba" in given}
         return Meshes(assets, self._folder, inside)
 
-    def _values(self, element: Element, inherited: Mapping[str, str], place: Place) -> Values:
-        return Values(element.attributes, inherited, place, self._settings)
-
     def _place(self, element: Element, what: str) -> Place:
-        return place_of(element, what, self._source)
-
-    def _line(self, place: Place) -> int:
-        """Returns the line in the main file; 0 for elements of other files."""
-        return place.line if place.file == self._source else 0
+        return element.at(what, self._source)
 
 
 def _all_of(element: Element) -> Iterator[Element]:
-    """Returns the elements of a body and of its frames, without those of nested bodies."""
     pending = [element]
     while pending:
         for child in pending.pop().children:
@@ -434,14 +402,8 @@ def _all_of(element: Element) -> Iterator[Element]:
 _REFERRING = ("joint", "joint1", "joint2")
 
 
-def _expand(root: Element, settings: Settings, source: str, most: int) -> None:
-    """Replaces all `<replicate>` elements by frames with copies.
-
-    Args:
-        root: The file, changed in place.
-        settings: Settings of its `<compiler>`.
-        source: Its name, for errors.
-        most: Maximum number of elements of the expanded file.
+def _expand(root: Element, classes: Classes, source: str, most: int) -> None:
+    """Replaces all `<replicate>` elements by frames with copies, in place; there may be at most `most` elements then.
 
     Raises:
         UrdfError: A count is not a whole number of at least 1.
@@ -455,8 +417,8 @@ def _expand(root: Element, settings: Settings, source: str, most: int) -> None:
             if child.tag != REPLICATE:
                 children.append(child)
                 continue
-            place = place_of(child, f"<{REPLICATE}>", source)
-            values = Values(child.attributes, {}, place, settings)
+            place = child.at(f"<{REPLICATE}>", source)
+            values = classes.plain(child)
             number = values.number("count", 0.0)
             if number < 1.0 or number % 1.0:
                 raise place.fault(f"attribute 'count': expected a whole number of at least 1, found {number:g}")
@@ -514,7 +476,6 @@ def _ending(element: Element, which: Collection[str], end: str) -> dict[str, str
 
 
 def _within(element: Element) -> list[Element]:
-    """Returns an element and its descendants, parents first."""
     found = [element]
     for each in found:
         found += each.children

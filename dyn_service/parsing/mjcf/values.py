@@ -64,7 +64,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """The attributes of one element.
+    """The attributes of one element. What is not as stated here raises `UrdfError`.
 
     own: written on the element. inherited: of its class. place: for errors. settings: of the file.
     """
@@ -82,11 +82,7 @@ class Values:
         return inherited if own is None else own
 
     def numbers(self, name: str, least: int, most: int | None = None) -> Vector | None:
-        """Returns the numbers of an attribute, between `least` and `most`; None if it is absent.
-
-        Raises:
-            UrdfError: The count is wrong, or an item is not a plain decimal number.
-        """
+        """Returns the numbers of an attribute, between `least` and `most`; None if it is absent."""
         text = self.text(name)
         if text is None:
             return None
@@ -104,11 +100,7 @@ class Values:
         return float(self.vector(name, (default,))[0])
 
     def least(self, name: str) -> float:
-        """Returns the first number, 0 by default.
-
-        Raises:
-            UrdfError: It is negative.
-        """
+        """Returns the first number, not negative, 0 by default."""
         found = self.numbers(name, 1, 3)
         if found is None:
             return 0.0
@@ -117,18 +109,13 @@ class Values:
         return float(found[0])
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """Returns a word, which must be one of `choices`.
-
-        Raises:
-            UrdfError: Another one.
-        """
+        """Returns a word, which must be one of `choices`."""
         text = self.text(name)
         if text is None:
             return default
         if text not in choices:
-            raise self.place.fault(
-                f"attribute '{name}': expected {', '.join(choices)}, found {quoted(text)}{did_you_mean(text, choices)}"
-            )
+            found = f"{quoted(text)}{did_you_mean(text, choices)}"
+            raise self.place.fault(f"attribute '{name}': expected {', '.join(choices)}, found {found}")
         return text
 
     def flag(self, name: str, default: bool) -> bool:
@@ -136,12 +123,13 @@ class Values:
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def pose(self) -> Pose:
-        """Returns the pose: `pos` and one of the orientation attributes.
-
-        Raises:
-            UrdfError: There are two orientations, or an axis of length zero.
-        """
-        return Pose(self._rotation(), self.vector("pos", (0.0, 0.0, 0.0)))
+        """Returns the pose: `pos` and at most one of the orientation attributes."""
+        ways = [name for name in ORIENTATIONS if name in self.own]
+        if len(ways) > 1:
+            raise self.place.fault(f"there are {' and '.join(ways)}, expected one orientation")
+        inherited = [name for name in ORIENTATIONS if name in self.inherited]
+        way = next(iter([*ways, *inherited]), "quat")
+        return Pose(getattr(self, f"_of_{way}")(), self.vector("pos", (0.0, 0.0, 0.0)))
 
     def limited(self, name: str, flag: str) -> Vector | None:
         """Returns the range if it is in force: `flag` is true, or it is "auto" and there is a range. Ends may be
@@ -159,14 +147,6 @@ class Values:
                 raise self.place.fault(f"{flag} is true and there is no {name}, expected one")
             return None
         return bounds
-
-    def _rotation(self) -> Matrix:
-        ways = [name for name in ORIENTATIONS if name in self.own]
-        if len(ways) > 1:
-            raise self.place.fault(f"there are {' and '.join(ways)}, expected one orientation")
-        inherited = [name for name in ORIENTATIONS if name in self.inherited]
-        way = next(iter([*ways, *inherited]), "quat")
-        return getattr(self, f"_of_{way}")()  # type: ignore[no-any-return]
 
     def _of_quat(self) -> Matrix:
         return of_quaternion(self.vector("quat", (1.0, 0.0, 0.0, 0.0)), "quat", self.place)
@@ -203,7 +183,6 @@ def _over(own: str, inherited: str) -> str:
 
 
 def _merged(own: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Returns the attributes of a class with those inherited from the enclosing class."""
     turned = any(name in own for name in ORIENTATIONS)
     kept = {name: text for name, text in inherited.items() if not (turned and name in ORIENTATIONS)}
     partial = {name: _over(own[name], kept[name]) for name in PARTIAL if name in own and name in kept}
@@ -215,9 +194,11 @@ class Classes:
 
     Args:
         elements: Its outermost `<default>` elements.
+        settings: Settings of its `<compiler>`.
     """
 
-    def __init__(self, elements: list[Element]) -> None:
+    def __init__(self, elements: list[Element], settings: Settings) -> None:
+        self.settings = settings
         self._of: dict[str, dict[str, dict[str, str]]] = {MAIN: {}}
         self._main = MAIN
         for element in elements:
@@ -226,9 +207,8 @@ class Classes:
                 self._of[name] = self._of[MAIN]
                 self._main = name
             elif name not in self._of:
-                raise Place(element.file, "default", element.line).fault(
-                    f"the outermost class is {quoted(name)} and {quoted(self._main)}, expected one"
-                )
+                text = f"the outermost class is {quoted(name)} and {quoted(self._main)}, expected one"
+                raise element.at("default", element.file).fault(text)
             pending = [(element, name)]
             while pending:
                 outer, of = pending.pop()
@@ -238,26 +218,38 @@ class Classes:
                 pending += [(child, self._nested(child, of)) for child in outer.all("default")]
 
     def _nested(self, element: Element, outer: str) -> str:
-        place = Place(element.file, "default", element.line)
+        place = element.at("default", element.file)
         name = element.attributes.get("class", "")
         if not name:
             raise place.fault("there is no class, expected one for nested defaults")
         if name in self._of:
             raise place.fault(f"the class {quoted(name)} is already defined, expected unique names")
         if len(self._of) >= MOST_CLASSES:
-            raise ResourceExhaustedError(
-                f"{place.file}:{place.line}: there are more than {MOST_CLASSES} default classes"
-            )
+            text = f"there are more than {MOST_CLASSES} default classes"
+            raise ResourceExhaustedError(f"{place.file}:{place.line}: {text}")
         self._of[name] = dict(self._of[outer])
         return name
 
-    def of(self, element: Element, around: str | None, place: Place) -> Mapping[str, str]:
-        """Returns the defaults of an element's class for its tag; `around` is the `childclass` in effect.
-
-        Raises:
-            UrdfError: There is no such class.
-        """
-        name = element.attributes.get("class", around or self._main)
+    def check(self, name: str, place: Place) -> str:
+        """Returns the name of a class, which must exist."""
         if name not in self._of:
             raise place.fault(f"there is no default class {quoted(name)}{did_you_mean(name, self._of)}")
-        return self._of[name].get(element.tag, {})
+        return name
+
+    def plain(self, element: Element, attributes: Mapping[str, str] | None = None) -> Values:
+        """Returns the values of an element without defaults; `attributes` replaces its own."""
+        return Values(element.attributes if attributes is None else attributes, {}, element.place, self.settings)
+
+    def values(self, element: Element, around: str | None = None, *tags: str) -> Values:
+        """Returns the values of an element with the defaults of its class.
+
+        Args:
+            element: The element.
+            around: The `childclass` in effect.
+            tags: The elements whose defaults it has, later ones first; by default those of its own tag.
+        """
+        of_class = self._of[self.check(element.attributes.get("class", around or self._main), element.place)]
+        inherited: dict[str, str] = {}
+        for tag in tags or (element.tag,):
+            inherited |= of_class.get(tag, {})
+        return Values(element.attributes, inherited, element.place, self.settings)

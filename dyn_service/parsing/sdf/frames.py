@@ -3,27 +3,23 @@
 The pose of a frame is relative to the frame of `relative_to`. The defaults are: the model for links and models, the
 child for joints, the attached frame for frames. The pose between two frames is computed through their nearest common
 frame, so that a link placed relative to its parent keeps the numbers in the file.
-
-Also the values of elements, which have text where URDF has attributes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dyn_service.errors import ResourceExhaustedError
-from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Note
 from dyn_service.parsing import quantities
-from dyn_service.parsing.includes import place_of
 from dyn_service.parsing.pose import Pose
 from dyn_service.parsing.quantities import Place, quoted
-from dyn_service.parsing.structure import WORLD
-from dyn_service.parsing.xml_elements import LONGEST_TEXT, Element
+from dyn_service.parsing.structure import WORLD, loop_of
+from dyn_service.parsing.xml_elements import Element
 from dyn_service.support.suggestions import did_you_mean
 
 MODEL = "__model__"
@@ -50,7 +46,7 @@ class Frame:
 
 
 class Frames:
-    """All frames of a robot by full name, such as `arm::hand` for a nested model."""
+    """All frames of a robot by full name, such as `arm::hand` for a nested model. Faults are `UrdfError`."""
 
     def __init__(self) -> None:
         self._of: dict[str, Frame] = {}
@@ -58,11 +54,7 @@ class Frames:
         self._steps = 0
 
     def add(self, name: str, frame: Frame) -> None:
-        """Adds a frame.
-
-        Raises:
-            UrdfError: The name is used or reserved.
-        """
+        """Adds a frame with a name that is neither used nor reserved."""
         own = name.rpartition(SCOPE)[2]
         if self._of and (own == WORLD or (own == MODEL and name in self._of)):
             raise frame.place.fault(f"the name {quoted(own)} is reserved in SDFormat, expected another")
@@ -77,11 +69,7 @@ class Frames:
         return name in self._of
 
     def named(self, name: str, scope: str, place: Place) -> str:
-        """Returns the full name of the frame `name` of a model.
-
-        Raises:
-            UrdfError: There is no such frame.
-        """
+        """Returns the full name of the frame `name` of a model, which must exist."""
         whole = name if name == WORLD else scope + name
         if whole not in self._of:
             near = did_you_mean(whole, self._of)
@@ -99,11 +87,7 @@ class Frames:
         return self._links[name]
 
     def check(self) -> None:
-        """Checks that the parents and links of all frames exist, without loops.
-
-        Raises:
-            UrdfError: A frame does not exist, or there is a loop.
-        """
+        """Checks that the parents and links of all frames exist, without loops."""
         for frame in self._of.values():
             for other in (frame.parent, frame.link):
                 if other and other not in self._of:
@@ -152,121 +136,46 @@ class Frames:
         return pose
 
     def _refuse_loops(self, step: Callable[[str], str], what: str) -> None:
-        safe: set[str] = set()
-        for name in self._of:
-            walked: dict[str, None] = {}
-            while name not in safe:
-                if name in walked:
-                    names = list(walked)[list(walked).index(name) :][:LONGEST_LOOP]
-                    loop = " -> ".join(map(quoted, [*names, name]))
-                    raise self._of[name].place.fault(f"the frames {what} in a loop, {loop}, expected none")
-                walked[name] = None
-                following = step(name)
-                if following in ("", name):
-                    break
-                name = following
-            safe.update(walked)
+        found = loop_of(self._of, lambda name: after if (after := step(name)) not in ("", name) else None)
+        if found:
+            loop = " -> ".join(map(quoted, [*found[:LONGEST_LOOP], found[0]]))
+            raise self._of[found[0]].place.fault(f"the frames {what} in a loop, {loop}, expected none")
 
 
 INFINITE = 1e16
 """Limits from this value on mean no limit; the format's default is 1e16."""
 
 
-def one(parent: Element, tag: str, place: Place) -> Element | None:
-    """Returns the child with that tag, or None.
-
-    Raises:
-        UrdfError: There are several.
-    """
-    found = parent.all(tag)
-    if len(found) > 1:
-        message = f"there are {len(found)} <{tag}> elements, the first on line {found[0].line}, expected one"
-        raise place_of(found[1], place.element or "", place.file).fault(message)
-    return found[0] if found else None
-
-
-def text_of(element: Element, place: Place) -> str:
-    """Returns the text of an element.
-
-    Raises:
-        UrdfError: It is too long.
-    """
-    if len(element.text) >= LONGEST_TEXT:
-        raise place.fault(f"<{element.tag}> has {LONGEST_TEXT} characters or more, expected numbers or a word")
-    return element.text.strip()
-
-
-def word(parent: Element, tag: str, default: str, place: Place) -> str:
-    """Returns the text of a child, or the default."""
-    element = one(parent, tag, place)
-    return default if element is None else text_of(element, _at(element, tag, place))
-
-
-def flag(parent: Element, tag: str, default: bool, place: Place) -> bool:
-    """Returns the boolean of a child: true, false, 1 or 0."""
-    said = word(parent, tag, str(default).lower(), place).lower()
-    if said not in ("true", "false", "1", "0"):
-        raise place.fault(f"<{tag}>: expected true or false, found {quoted(said)}")
-    return said in ("true", "1")
-
-
-def numbers(parent: Element, tag: str, default: Iterable[float], place: Place) -> Vector:
-    """Returns the numbers of a child, as many as the default has."""
-    expected = np.array(list(default), dtype=np.float64)
-    element = one(parent, tag, place)
-    if element is None:
-        return expected
-    inside = _at(element, tag, place)
-    return quantities.decimals(text_of(element, inside), len(expected), tag, inside)
-
-
-def number(parent: Element | None, tag: str, default: float, place: Place) -> float:
-    """Returns the number of a child; the default also if the parent is None."""
-    return default if parent is None else float(numbers(parent, tag, (default,), place)[0])
-
-
-def bound(parent: Element, tag: str, place: Place) -> float | None:
+def bound(parent: Element, tag: str) -> float | None:
     """Returns a limit; None if it is missing or infinite."""
-    said = word(parent, tag, "inf", place)
-    if said.lower().lstrip("+-") in ("inf", "infinity"):
+    if parent.word(tag, "inf").lower().lstrip("+-") in ("inf", "infinity"):
         return None
-    value = number(parent, tag, math.inf, place)
+    value = parent.inner_number(tag, math.inf)
     return value if abs(value) < INFINITE else None
 
 
-def pose(parent: Element, place: Place, notes: list[Note]) -> Pose:
-    """Returns the `<pose>` of an element in the frame that it names.
-
-    Raises:
-        UrdfError: The number of values is wrong, or the rotation format is unknown.
-    """
-    element = one(parent, "pose", place)
+def pose(parent: Element, notes: list[Note]) -> Pose:
+    """Returns the `<pose>` of an element in the frame that it names."""
+    element = parent.child("pose")
     if element is None:
         return Pose()
-    inside = _at(element, "pose", place)
-    text = text_of(element, inside)
+    place, text = element.place, element.word()
     if not text:
         return Pose()
     way = element.attributes.get("rotation_format", "euler_rpy")
     if way == "quat_xyzw":
-        values = quantities.decimals(text, 7, "pose", inside)
-        return Pose(quantities.rotation_of_quaternion(values[3:], inside, notes), values[:3])
+        values = quantities.decimals(text, 7, "pose", place)
+        return Pose(quantities.rotation_of_quaternion(values[3:], place, notes), values[:3])
     if way != "euler_rpy":
-        raise inside.fault(f"attribute 'rotation_format': expected euler_rpy or quat_xyzw, found {quoted(way)}")
-    values = quantities.decimals(text, 6, "pose", inside)
+        raise place.fault(f"attribute 'rotation_format': expected euler_rpy or quat_xyzw, found {quoted(way)}")
+    values = quantities.decimals(text, 6, "pose", place)
     if element.attributes.get("degrees", "false") in ("true", "1"):
         return Pose(quantities.rotation_of_rpy(np.radians(values[3:])), values[:3])
-    notes += quantities.degree_note(values[3:], inside)
+    notes += quantities.degree_note(values[3:], place)
     return Pose(quantities.rotation_of_rpy(values[3:]), values[:3])
 
 
-def said_in(parent: Element, place: Place) -> str:
+def said_in(parent: Element) -> str:
     """Returns the frame that the `<pose>` of an element is relative to, "" if it names none."""
-    element = one(parent, "pose", place)
-    if element is None:
-        return ""
-    return element.attributes.get("relative_to", element.attributes.get("frame", ""))
-
-
-def _at(element: Element, tag: str, place: Place) -> Place:
-    return place.inside(tag, element.line)
+    element = parent.child("pose")
+    return "" if element is None else element.attributes.get("relative_to", element.attributes.get("frame", ""))

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from dyn_service.api.arguments import DEFAULT_GRAVITY
-from dyn_service.errors import DynError, ResourceExhaustedError
+from dyn_service.errors import DynError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import (
     FIXED_ROOT,
@@ -39,28 +39,14 @@ from dyn_service.model.description import (
 )
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
-from dyn_service.parsing.includes import Files, place_of, spliced
 from dyn_service.parsing.joint_chains import Names, Roots, check_finite, hung
 from dyn_service.parsing.pose import Pose, turning_z_to
 from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted
-from dyn_service.parsing.sdf.frames import (
-    MODEL,
-    SCOPE,
-    Frame,
-    Frames,
-    bound,
-    flag,
-    number,
-    numbers,
-    one,
-    pose,
-    said_in,
-    word,
-)
+from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames, bound, pose, said_in
 from dyn_service.parsing.shapes import SOLIDS, Mesh, Meshes, Solid, stretched, together
 from dyn_service.parsing.structure import WORLD, assemble
 from dyn_service.parsing.transmissions import RATIO, ROTOR
-from dyn_service.parsing.xml_elements import Element, ReadLimits, Unread, load, parse
+from dyn_service.parsing.xml_elements import Element, Files, ReadLimits, Unread, load, parse, spliced
 from dyn_service.support.suggestions import did_you_mean
 
 ROOTS = ("sdf", "world")
@@ -79,17 +65,8 @@ WORLD_GRAVITY = (0.0, 0.0, -9.8)
 """m/s^2, the format's default gravity in a `<world>`."""
 
 _MODEL = (
-    "pose",
-    "link",
-    "joint",
-    "frame",
-    "model",
-    "static",
-    "self_collide",
-    "allow_auto_disable",
-    "enable_wind",
-    "plugin",
-)
+    "pose", "link", "joint", "frame", "model", "static", "self_collide", "allow_auto_disable", "enable_wind", "plugin",
+)  # fmt: skip
 _LINK = (
     "pose", "inertial", "visual", "collision", "gravity", "kinematic", "self_collide", "must_be_base_link",
     "velocity_decay", "enable_wind", "sensor", "light",
@@ -114,35 +91,28 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
 
 def _include(element: Element, files: Files) -> Element:
     """Returns the model of another file, with the name and pose of the include."""
-    place = Place(element.file, "include", element.line)
-    uri = word(element, "uri", "", place)
-    if files.main is None:
-        raise place.fault(
-            f"includes {quoted(uri)}, but a robot given as text cannot open files: read the robot from its file, or "
-            "convert it with dyn convert"
-        )
+    place = element.at("include", element.file)
+    uri = element.word("uri")
+    files.check_main(quoted(uri), place)
     if uri in SCENERY:
         files.notes.append(place.note("dropped", f"{uri}, which is not a robot"))
         return Element("light", {}, element.line, file=element.file)
     target = _located(uri, element.file, place)
     found = files.included(_sdf_in(target) if os.path.isdir(target) else target, place)
-    inside = Place(found.file, found.tag, found.line)
     models = _models(found)
     if len(models) != 1:
-        raise inside.fault(f"found {counted(len(models), 'model')}, expected one in a file that is included")
+        text = f"found {counted(len(models), 'model')}, expected one in a file that is included"
+        raise found.at(found.tag, found.file).fault(text)
     (model,) = models
     changed = {tag: element.all(tag) for tag in ("pose", "static")}
     model.children = [
         *(child for child in model.children if not changed.get(child.tag)),
         *(child for of_tag in changed.values() for child in of_tag),
     ]
-    name = word(element, "name", "", place)
-    model.attributes = {
-        **model.attributes,
-        **({"name": name} if name else {}),
-        **({MERGED: ""} if element.attributes.get("merge", "false") in ("true", "1") else {}),
-        **{key: text for key, text in {"placement_frame": word(element, "placement_frame", "", place)}.items() if text},
-    }
+    said = {key: element.word(key) for key in ("name", "placement_frame")}
+    model.attributes = {**model.attributes, **{key: text for key, text in said.items() if text}}
+    if element.attributes.get("merge", "false") in ("true", "1"):
+        model.attributes[MERGED] = ""
     return model
 
 
@@ -160,8 +130,9 @@ def _located(uri: str, file: str, place: Place) -> Path:
         candidates = (folder.joinpath(*parts) for folder in folders)
         target = next((each for each in candidates if any(map(os.path.isfile, (each, _sdf_in(each))))), None)
         if target is None:
+            folders_of = ", ".join(SEARCHED)
             raise place.fault(
-                f"there is no model {quoted(uri)} in the folders of {', '.join(SEARCHED)}, nor in one above the file"
+                f"there is no model {quoted(uri)} in the folders of {folders_of}, nor in one above the file"
             )
         return target
     return Path(file).parent.joinpath(*parts)
@@ -180,10 +151,8 @@ def _sdf_in(folder: Path) -> Path:
 
 
 def _models(root: Element) -> list[Element]:
-    worlds = [root] if root.tag == "world" else root.all("world")
-    return [
-        model for holder in (root, *(world for world in worlds if world is not root)) for model in holder.all("model")
-    ]
+    worlds = [] if root.tag == "world" else root.all("world")
+    return [model for holder in (root, *worlds) for model in holder.all("model")]
 
 
 class _Reader:
@@ -197,8 +166,8 @@ class _Reader:
         self._meshes = Meshes(self._assets, None if files.main is None else Path())
         self._unread = Unread()
         self._frames = Frames()
-        self._links: dict[str, tuple[Element, Place]] = {}
-        self._joints: list[tuple[str, Element, Place, str]] = []
+        self._links: dict[str, Element] = {}
+        self._joints: list[tuple[str, Element, str]] = []
         self._placements: list[tuple[str, str, Place]] = []
         self._faults = Faults()
 
@@ -207,38 +176,41 @@ class _Reader:
         place = Place(self._source, root.tag, root.line)
         self._version(root)
         models = _models(root)
-        moving = [model for model in models if not flag(model, "static", False, self._place(model, "model"))]
+        for model in models:
+            self._place(model, "model")
+        moving = [model for model in models if not model.flag("static", False)]
         if len(models) > 1 and len(moving) == 1:
             text = f"{counted(len(models) - 1, 'other static model')} {'is' if len(models) == 2 else 'are'} not read"
-            self._notes.append(self._place(moving[0], "model").note("dropped", text))
+            self._notes.append(moving[0].place.note("dropped", text))
             models = moving
         if len(models) != 1:
             names = ", ".join(quoted(model.attributes.get("name", "")) for model in models[:6])
             raise place.fault(f"found {counted(len(models), 'model')}{f' ({names})' if names else ''}, expected one")
         (model,) = models
         if MERGED in model.attributes:
-            raise self._place(model, "model").fault("merge is read in an <include> that is in a <model>, not elsewhere")
-        name = quantities.name(model.attributes.get("name", ""), self._place(model, "model"))
+            raise model.place.fault("merge is read in an <include> that is in a <model>, not elsewhere")
+        name = quantities.name(model.attributes.get("name", ""), model.place)
         place = self._place(model, named("robot", name))
         for world in (root, *root.all("world")):
             self._unread.keep(world, ("world", "model", "gravity"), ("name", "version"))
         self._frames.add(WORLD, Frame("", Pose(), "", place))
         with np.errstate(all="ignore"):  # what that leaves is refused below
-            self._model(model, "", place, WORLD)
+            self._model(model, "", WORLD)
             self._faults.check()
             links, joints = self._tree(place)
         check_finite(links, joints, self._source)
         if not any(joint.parent == WORLD for joint in joints):
             links, joints = self._standing(links, joints, place)
-            if not flag(model, "static", False, place):
+            if not model.flag("static", False):
                 text = f"no joint holds it to the world, so in SDFormat it floats, but its root {FIXED_ROOT}"
                 self._notes.append(place.note("doubted", f'{text}; to let it float, read it with root="floating"'))
-        self._note_geometry(place)
+        shaped = sum(bool(element.all("visual") or element.all("collision")) for element in self._links.values())
+        if shaped:
+            self._notes.append(place.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
         self._notes += self._unread.notes(place)
         return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
 
     def _version(self, element: Element) -> tuple[int, int]:
-        """Returns the SDFormat version of the element's file."""
         root = self._roots[element.file]
         found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
         if found is None and root.tag == "sdf":
@@ -246,10 +218,10 @@ class _Reader:
         return (int(found[1]), int(found[2])) if found else (1, 0)
 
     def _gravity(self, model: Element) -> tuple[float, float, float]:
-        """Returns the gravity of the model's world."""
         for world in (self._root, *self._root.all("world")):
             if world.tag == "world" and any(each is model for each in world.all("model")):
-                x, y, z = numbers(world, "gravity", WORLD_GRAVITY, self._place(world, world.tag)).tolist()
+                self._place(world, world.tag)
+                x, y, z = world.inner_numbers("gravity", WORLD_GRAVITY).tolist()
                 return x, y, z
         return DEFAULT_GRAVITY
 
@@ -273,13 +245,13 @@ class _Reader:
 
     # What is written, model by model.
 
-    def _model(self, model: Element, scope: str, place: Place, outer: str) -> None:
+    def _model(self, model: Element, scope: str, outer: str) -> None:
         """Reads frames, links and joints of a model and its nested models; `outer`: the default frame of its pose."""
         self._unread.suspects = []
         self._unread.keep(model, _MODEL, ("name", "canonical_link", "placement_frame"))
         while inner := [each for each in model.all("model") if MERGED in each.attributes]:
             self._merge(model, inner[0], scope)
-        links = model.all("link")
+        place, links = model.place, model.all("link")
         own = scope + MODEL
         canonical = model.attributes.get("canonical_link", links[0].attributes.get("name", "") if links else "")
         inner = model.all("model")
@@ -287,8 +259,7 @@ class _Reader:
             moves_with = scope + canonical
         else:  # that of the first model in it
             moves_with = scope + inner[0].attributes.get("name", "") + SCOPE + MODEL if inner else own
-        relative = said_in(model, place)
-        stands = pose(model, place, self._notes)
+        relative, stands = said_in(model), pose(model, self._notes)
         if relative and scope:
             outer = scope.removesuffix(SCOPE).rpartition(SCOPE)[0]
             outer = f"{outer}{SCOPE}{relative}" if outer else relative
@@ -303,14 +274,10 @@ class _Reader:
                 with self._faults.kept():
                     read(element, scope)
         for element in inner:
-            within = self._place(element, "model")
-            name = quantities.name(element.attributes.get("name", ""), within)
-            self._model(element, f"{scope}{name}{SCOPE}", self._place(element, named("model", name)), own)
-        if model.all("plugin"):
-            first = self._place(model.all("plugin")[0], place.element or "")
-            self._notes.append(
-                first.note("reported", f"{counted(len(model.all('plugin')), 'plugin')}: ignored, not supported")
-            )
+            self._model(element, f"{scope}{self._named(element, 'model', '')}{SCOPE}", own)
+        if plugins := model.all("plugin"):
+            first = self._place(plugins[0], place.element or "")
+            self._notes.append(first.note("reported", f"{counted(len(plugins), 'plugin')}: ignored, not supported"))
         placement = model.attributes.get("placement_frame", "")
         if placement:  # the model's pose is that of this frame
             self._placements.append((own, scope + placement, place))
@@ -319,7 +286,7 @@ class _Reader:
         """Adds the elements of a merged model to the model, with a frame in place of its own, as libsdformat does."""
         place = self._place(inner, "model")
         proxy = f"_merged__{quantities.name(inner.attributes.get('name', ''), place)}__model__"
-        at = one(inner, "pose", place) or Element("pose", {}, inner.line, file=inner.file)
+        at = inner.child("pose") or Element("pose", {}, inner.line, file=inner.file)
         at.attributes = {"relative_to": MODEL, **at.attributes}
         first = next((each.attributes.get("name", "") for each in (*inner.all("link"), *inner.all("model"))), MODEL)
         on = inner.attributes.get("canonical_link", first)
@@ -327,7 +294,8 @@ class _Reader:
         for part in parts:
             with_model = self._version(part) < AXES_IN_MODEL
             for axis in (*part.all("axis"), *part.all("axis2")):
-                if with_model or flag(axis, "use_parent_model_frame", False, place):
+                axis.place = place
+                if with_model or axis.flag("use_parent_model_frame", False):
                     for xyz in axis.all("xyz"):
                         xyz.attributes = {"expressed_in": MODEL, **xyz.attributes}
             if part.tag in ("link", "model"):
@@ -350,67 +318,55 @@ class _Reader:
             self._placements.append((scope + proxy, scope + (proxy if placement == MODEL else placement), place))
 
     def _link(self, element: Element, scope: str) -> None:
-        place = self._place(element, "link")
-        name = scope + quantities.name(element.attributes.get("name", ""), place)
-        place = self._place(element, named("link", name))
+        name = self._named(element, "link", scope)
         self._unread.suspects = []
         self._unread.keep(element, _LINK, ("name",))
-        if len(self._links) >= self._limits.links:
-            raise self._too_many("links", self._limits.links)
-        self._frames.add(
-            name, Frame(self._stands(element, scope, MODEL, place), pose(element, place, self._notes), name, place)
-        )
-        self._links[name] = (element, place)
-        if not flag(element, "gravity", True, place):
-            self._notes.append(place.note("reported", "gravity is false: ignored; gravity acts on the link"))
+        self._limits.check("links", len(self._links) + 1, self._source)
+        self._frames.add(name, self._frame_of(element, scope, MODEL, name))
+        self._links[name] = element
+        if not element.flag("gravity", True):
+            self._notes.append(element.place.note("reported", "gravity is false: ignored; gravity acts on the link"))
         if element.all("velocity_decay"):
-            self._notes.append(place.note("reported", "velocity_decay: ignored"))
+            self._notes.append(element.place.note("reported", "velocity_decay: ignored"))
 
     def _frame(self, element: Element, scope: str) -> None:
-        place = self._place(element, "frame")
-        name = scope + quantities.name(element.attributes.get("name", ""), place)
-        place = self._place(element, named("frame", name))
+        name = self._named(element, "frame", scope)
         on = element.attributes.get("attached_to", "") or MODEL
-        stands = self._stands(element, scope, on, place)
-        self._frames.add(name, Frame(stands, pose(element, place, self._notes), scope + on, place))
+        self._frames.add(name, self._frame_of(element, scope, on, scope + on))
 
     def _joint(self, element: Element, scope: str) -> None:
-        place = self._place(element, "joint")
-        name = scope + quantities.name(element.attributes.get("name", ""), place)
-        place = self._place(element, named("joint", name))
+        name = self._named(element, "joint", scope)
         self._unread.suspects = []
         self._unread.keep(element, _JOINT, ("name", "type"))
-        if len(self._joints) >= self._limits.joints:
-            raise self._too_many("joints", self._limits.joints)
-        child = word(element, "child", "", place)
-        if not child or not word(element, "parent", "", place):
-            raise place.fault("there is no <parent> or no <child>, expected both")
-        stands = self._stands(element, scope, child, place)
-        frame = Frame(stands, pose(element, place, self._notes), scope + child, place)
+        self._limits.check("joints", len(self._joints) + 1, self._source)
+        child = element.word("child")
+        if not child or not element.word("parent"):
+            raise element.place.fault("there is no <parent> or no <child>, expected both")
+        frame = self._frame_of(element, scope, child, scope + child)
         if name in self._links and self._version(element) < (1, 7):  # they may share a name there
-            self._frames.add(f"{name}{SCOPE}joint", frame)
-            self._joints.append((f"{name}{SCOPE}joint", element, place, scope))
-        else:
-            self._frames.add(name, frame)
-            self._joints.append((name, element, place, scope))
+            name = f"{name}{SCOPE}joint"
+        self._frames.add(name, frame)
+        self._joints.append((name, element, scope))
 
-    def _stands(self, element: Element, scope: str, default: str, place: Place) -> str:
-        """Returns the full name of the frame of an element's pose."""
-        name = said_in(element, place)
+    def _frame_of(self, element: Element, scope: str, default: str, link: str) -> Frame:
+        """Returns the frame of an element; `default` is the one that its pose is relative to unless it names one."""
+        name = said_in(element)
         if name and self._version(element) < (1, 7):
             text = (
                 f"its pose is in the frame {quoted(name)}, read by the rules of SDFormat 1.7, the first version that "
                 "defines it"
             )
-            self._notes.append(place.note("changed", text))
-        return name if name == WORLD else scope + (name or default)
+            self._notes.append(element.place.note("changed", text))
+        parent = name if name == WORLD else scope + (name or default)
+        return Frame(parent, pose(element, self._notes), link, element.place)
 
     # Links and joints.
 
-    def _weighed(self, mesh: Element, place: Place) -> tuple[float, Pose, Vector]:
+    def _weighed(self, mesh: Element) -> tuple[float, Pose, Vector]:
+        place = mesh.place
         if mesh.all("submesh"):
             raise place.fault("the mass of a <submesh> is not supported: add an <inertial> with numbers to its link")
-        uri, scale = word(mesh, "uri", "", place), numbers(mesh, "scale", (1.0, 1.0, 1.0), place)
+        uri, scale = mesh.word("uri"), mesh.inner_numbers("scale", (1.0, 1.0, 1.0))
         path = str(_located(uri, mesh.file, place)) if self._from_file else uri
         key = f"{path} {scale.tolist()}"
         self._assets.setdefault(key, Mesh(path, place, "exact", scale))
@@ -428,18 +384,18 @@ class _Reader:
         for joint in joined:
             if joint.child == WORLD or not roots.join(joint.child, joint.parent):
                 text = "closes a loop of links: the joint is ignored, and its links move independently"
-                self._notes.append(joint.place.note("reported", text))
+                self._notes.append(joint.element.place.note("reported", text))
             else:
                 inboard[joint.child] = joint
         bodies: dict[str, Link] = {}
-        for name, (element, place) in self._links.items():
+        for name, element in self._links.items():
             with self._faults.kept():
-                weight = inertial(element, place, self._notes, self._unread, self._weighed)
-                bodies[name] = Link(name, weight, self._line(place), shapes=tuple(self._shapes(name, element, place)))
+                weight = inertial(element, self._notes, self._unread, self._weighed)
+                bodies[name] = Link(name, weight, element.place.main_line, shapes=tuple(self._shapes(name, element)))
         self._faults.check()
         if any(joint.parent == WORLD for joint in inboard.values()):
             bodies = {WORLD: Link(WORLD), **bodies}
-        reads = Joints(frames, self._version, self._unread, self._notes, self._source)
+        reads = Joints(frames, self._version, self._unread, self._notes)
         link_names, joint_names = Names(bodies), Names(joint.name for joint in joined)
         links: list[Link] = []
         joints: list[Joint] = []
@@ -452,15 +408,14 @@ class _Reader:
             at = frames.between(joint.parent, joint.child)
             made, found = hung(body, joint.parent, at, ways, link_names, joint_names)
             if not ways:
-                found = [replace(found[0], name=joint.name, line=self._line(joint.place))]
+                found = [replace(found[0], name=joint.name, line=joint.element.place.main_line)]
             links += made
             joints += found
         return links, joints
 
     def _joined(self) -> Iterator[Joined]:
-        """Returns the joints between two links."""
-        for frame, element, place, scope in self._joints:
-            kind = element.attributes.get("type", "")
+        for frame, element, scope in self._joints:
+            place, kind = element.place, element.attributes.get("type", "")
             if kind == "gearbox":
                 self._notes.append(place.note("reported", "gearbox: ignored, the two joints move independently"))
                 continue
@@ -470,44 +425,37 @@ class _Reader:
             ends = []
             for end in ("parent", "child"):
                 inside = place.inside(end)
-                link = self._frames.link_of(self._frames.named(word(element, end, "", place), scope, inside))
+                link = self._frames.link_of(self._frames.named(element.word(end), scope, inside))
                 if link != WORLD and link not in self._links:
                     raise inside.fault(f"{quoted(link)} is not attached to a link")
                 ends.append(link)
             name = (scope + element.attributes["name"]) if frame.endswith(f"{SCOPE}joint") else frame
             if ends[0] == ends[1]:
                 raise place.fault(f"the parent and the child are the same link {quoted(ends[0])}, expected two links")
-            yield Joined(name, frame, ends[0], ends[1], element, place, scope)
+            yield Joined(name, frame, ends[0], ends[1], element, scope)
 
-    def _shapes(self, link: str, element: Element, place: Place) -> Iterator[Shape]:
-        """Returns the visual and collision shapes of a link."""
+    def _shapes(self, link: str, element: Element) -> Iterator[Shape]:
         scope = link.removesuffix(element.attributes["name"])
         for each in element.children:
             if each.tag in ("visual", "collision"):
-                inside = place.inside(each.tag, each.line)
+                each.place = element.place.inside(each.tag, each.line)
                 try:
-                    at, frame = pose(each, inside, []), said_in(each, inside)
+                    at, frame = pose(each, []), said_in(each)
                     if frame:
-                        at = self._frames.between(link, self._frames.named(frame, scope, inside)) @ at
-                    shape = shape_of(each, at, inside, included="" if each.file == self._source else each.file)
+                        at = self._frames.between(link, self._frames.named(frame, scope, each.place)) @ at
+                    shape = shape_of(each, at, included="" if each.file == self._source else each.file)
                 except DynError as error:
                     shape = Shape(unread=str(error))
                 yield replace(shape, visual=each.tag == "visual", collision=each.tag == "collision")
 
-    def _note_geometry(self, robot: Place) -> None:
-        shaped = sum(bool(element.all("visual") or element.all("collision")) for element, _ in self._links.values())
-        if shaped:
-            self._notes.append(robot.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
-
-    def _too_many(self, what: str, most: int) -> ResourceExhaustedError:
-        return ResourceExhaustedError(f"{self._source}: the robot has more than the {most} {what} allowed")
-
     def _place(self, element: Element, what: str) -> Place:
-        return place_of(element, what, self._source)
+        return element.at(what, self._source)
 
-    def _line(self, place: Place) -> int:
-        """Returns the line in the main file; 0 for elements of other files."""
-        return place.line if place.file == self._source else 0
+    def _named(self, element: Element, what: str, scope: str) -> str:
+        """Returns the full name of an element and puts it into the element's place."""
+        name = scope + quantities.name(element.attributes.get("name", ""), self._place(element, what))
+        self._place(element, named(what, name))
+        return name
 
 
 MOMENTS = {"ixx": 1.0, "ixy": 0.0, "ixz": 0.0, "iyy": 1.0, "iyz": 0.0, "izz": 1.0}
@@ -523,54 +471,51 @@ WATER = 1000.0
 """The format's default density, kg/m^3."""
 
 
-Weigh = Callable[[Element, Place], tuple[float, Pose, Vector]]
+Weigh = Callable[[Element], tuple[float, Pose, Vector]]
 """Returns the volume of a `<mesh>`, m^3, the frame of its principal axes, and the moments of one kilogram."""
 
 
-def inertial(link: Element, place: Place, notes: list[Note], unread: Unread, weigh: Weigh) -> Inertial:
-    """Returns the inertia of a `<link>`; adds defaults to `notes`, and unread elements to `unread`.
-
-    Raises:
-        UrdfError: The mass is negative, or that of a shape that is not read.
-    """
-    element = one(link, "inertial", place)
+def inertial(link: Element, notes: list[Note], unread: Unread, weigh: Weigh) -> Inertial:
+    """Returns the inertia of a `<link>`; adds defaults to `notes`, and unread elements to `unread`."""
+    element = link.child("inertial")
     if element is None:
-        notes.append(place.note("defaulted", "no <inertial>: 1 kg and unit inertia are used, the format's defaults"))
+        text = "no <inertial>: 1 kg and unit inertia are used, the format's defaults"
+        notes.append(link.place.note("defaulted", text))
         return Inertial(MASS, np.zeros(3), np.eye(3), np.eye(3))
-    place = place.inside("inertial", element.line)
+    place = element.place
     unread.keep(element, _INERTIAL, ("auto",))
     if element.all(_WATERS):
         notes.append(place.note("reported", f"<{_WATERS}>: ignored; added mass of fluids is not supported"))
     if element.attributes.get("auto", "false") in ("true", "1"):
-        return _of_collisions(link, element, place, notes, weigh)
-    at = pose(element, place, notes)
+        return _of_collisions(link, element, notes, weigh)
+    at = pose(element, notes)
     if not element.all("mass"):
         notes.append(place.note("defaulted", f"no <mass>: {MASS:g} kg is used, the format's default"))
-    mass = quantities.mass(number(element, "mass", MASS, place), place)
-    moments = one(element, "inertia", place)
-    if moments is not None:
-        unread.keep(moments, tuple(MOMENTS), ())
-    missing = [name for name, value in MOMENTS.items() if value and not (moments and moments.all(name))]
+    mass = quantities.mass(element.inner_number("mass", MASS), place)
+    moments = element.child("inertia") or Element("inertia", {}, element.line)
+    unread.keep(moments, tuple(MOMENTS), ())
+    missing = [name for name, value in MOMENTS.items() if value and not moments.all(name)]
     if missing:
         text = f"no {', '.join(missing)}: 1 kg m^2 is used, the format's default"
         notes.append(place.note("defaulted", text))
-    values = [number(moments, name, default, place.inside("inertia")) for name, default in MOMENTS.items()]
+    values = [moments.inner_number(name, default) for name, default in MOMENTS.items()]
     return Inertial(mass, at.origin, at.rotation, quantities.inertia_of_moments(values))
 
 
-def _of_collisions(link: Element, element: Element, place: Place, notes: list[Note], weigh: Weigh) -> Inertial:
-    density = number(element, "density", WATER, place)
+def _of_collisions(link: Element, element: Element, notes: list[Note], weigh: Weigh) -> Inertial:
+    place, density = element.place, element.inner_number("density", WATER)
     parts: list[tuple[float, Pose, Vector]] = []
     for collision in link.all("collision"):
-        inside = place.inside("collision", collision.line)
-        geometry, at = one(collision, "geometry", inside), pose(collision, inside, notes)
-        mesh = None if geometry is None else one(geometry, "mesh", inside)
+        inside = collision.place = place.inside("collision", collision.line)
+        geometry, at = _geometry(collision), pose(collision, notes)
+        mesh = geometry.child("mesh")
         if mesh is None:
-            size, moments = _solid(geometry, inside)
+            size, moments = _solid(geometry)
         else:
-            size, principal, moments = weigh(mesh, inside)
+            mesh.place = inside
+            size, principal, moments = weigh(mesh)
             at = at @ principal
-        mass = number(collision, "density", density, inside) * size
+        mass = collision.inner_number("density", density) * size
         parts.append((mass, at, mass * moments))
     whole = together(parts)
     if whole is None or not whole.mass > 0.0:
@@ -580,52 +525,58 @@ def _of_collisions(link: Element, element: Element, place: Place, notes: list[No
     return whole
 
 
-def _solid(geometry: Element | None, place: Place) -> Solid:
-    shapes = [] if geometry is None else [child for child in geometry.children if child.tag in SOLIDS]
+def _geometry(element: Element) -> Element:
+    """Returns the `<geometry>` of a shape, or an empty one; for errors, it and its shapes are at the shape's place."""
+    geometry = element.child("geometry") or Element("geometry", {}, element.line)
+    for each in (geometry, *geometry.children):
+        each.place = element.place
+    return geometry
+
+
+def _solid(geometry: Element) -> Solid:
+    shapes = [child for child in geometry.children if child.tag in SOLIDS]
     if len(shapes) != 1:
         known = ", ".join((*SOLIDS, "mesh"))
-        raise place.fault(f"the inertia cannot be computed from this shape, expected one of {known}")
+        raise geometry.place.fault(f"the inertia cannot be computed from this shape, expected one of {known}")
     (shape,) = shapes
-    sizes = _sizes(shape, place)
+    sizes = _sizes(shape)
     if not all(size > 0.0 for size in sizes):
-        raise place.fault(f"<{shape.tag}>: expected positive sizes")
+        raise geometry.place.fault(f"<{shape.tag}>: expected positive sizes")
     return SOLIDS[shape.tag](*sizes)
 
 
-def _sizes(shape: Element, place: Place) -> Sequence[float]:
+def _sizes(shape: Element) -> Sequence[float]:
     if shape.tag == "box":
-        return [float(side) / 2.0 for side in numbers(shape, "size", (1.0, 1.0, 1.0), place)]
+        return [float(side) / 2.0 for side in shape.inner_numbers("size", (1.0, 1.0, 1.0))]
     if shape.tag == "ellipsoid":
-        return numbers(shape, "radii", (1.0, 1.0, 1.0), place).tolist()  # type: ignore[no-any-return]
-    radius = number(shape, "radius", 1.0, place)
-    return [radius] if shape.tag == "sphere" else [radius, number(shape, "length", 1.0, place) / 2.0]
+        return shape.inner_numbers("radii", (1.0, 1.0, 1.0)).tolist()  # type: ignore[no-any-return]
+    radius = shape.inner_number("radius", 1.0)
+    return [radius] if shape.tag == "sphere" else [radius, shape.inner_number("length", 1.0) / 2.0]
 
 
-def shape_of(element: Element, at: Pose, place: Place, included: str) -> Shape:
-    """Returns the shape of a `<visual>` or `<collision>`, without its roles.
+def shape_of(element: Element, at: Pose, included: str) -> Shape:
+    """Returns the shape of a `<visual>` or `<collision>` with the pose `at` in the link's frame, without its roles.
 
-    Args:
-        element: The element.
-        at: Its pose in the link's frame.
-        place: For errors.
-        included: The included file that contains it; paths of meshes are relative to it. "": the robot's own file.
+    `included` is the file to which paths of meshes are relative, "" for the robot's own file.
     """
-    geometry, material = one(element, "geometry", place), one(element, "material", place)
-    rgba = None if material is None else tuple(numbers(material, "diffuse", (1.0, 1.0, 1.0, 1.0), place).tolist())
-    for child in geometry.children if geometry is not None else ():
+    geometry, material, rgba = _geometry(element), element.child("material"), None
+    if material is not None:
+        material.place = element.place
+        rgba = tuple(material.inner_numbers("diffuse", (1.0, 1.0, 1.0, 1.0)).tolist())
+    for child in geometry.children:
         if child.tag in SOLIDS:
-            size = stretched(child.tag, _sizes(child, place), 2.0)
+            size = stretched(child.tag, _sizes(child), 2.0)
             return Shape(child.tag, size, at.origin, at.rotation, rgba=rgba)  # type: ignore[arg-type]  # is in SOLIDS
         if child.tag == "plane":
-            normal = quantities.unit_axis(numbers(child, "normal", (0.0, 0.0, 1.0), place), place, [])
+            normal = quantities.unit_axis(child.inner_numbers("normal", (0.0, 0.0, 1.0)), child.place, [])
             return Shape("plane", (), at.origin, at.rotation @ turning_z_to(normal), rgba=rgba)
         if child.tag == "mesh" and not child.all("submesh"):
-            uri = word(child, "uri", "", place)
+            uri = child.word("uri")
             if included and "://" not in uri:
                 uri = os.path.join(os.path.dirname(os.path.abspath(included)), uri)
-            scale = tuple(numbers(child, "scale", (1.0, 1.0, 1.0), place).tolist())
+            scale = tuple(child.inner_numbers("scale", (1.0, 1.0, 1.0)).tolist())
             return Shape("mesh", scale, at.origin, at.rotation, rgba=rgba, mesh=uri)
-    found = ", ".join(f"<{child.tag}>" for child in geometry.children) if geometry is not None else "nothing"
+    found = ", ".join(f"<{child.tag}>" for child in geometry.children) if element.all("geometry") else "nothing"
     return Shape(unread=f"its geometry is {found}, expected one of {', '.join(SOLIDS)}, plane, mesh without submesh")
 
 
@@ -654,24 +605,14 @@ class Joined:
     parent: str
     child: str
     element: Element
-    place: Place
     scope: str
 
 
 class Joints:
-    """Reads joints.
+    """Reads joints; `version` returns the version of the format that an element's file has."""
 
-    Args:
-        frames: All frames of the robot.
-        version: Returns the version of the format that an element's file has.
-        unread: Collects content that is not read.
-        notes: Collects notes on changed and dropped content.
-        source: The name of the file, for errors.
-    """
-
-    def __init__(self, frames: Frames, version: Version, unread: Unread, notes: list[Note], source: str) -> None:
-        self._frames, self._version, self._source = frames, version, source
-        self._unread, self._notes = unread, notes
+    def __init__(self, frames: Frames, version: Version, unread: Unread, notes: list[Note]) -> None:
+        self._frames, self._version, self._unread, self._notes = frames, version, unread, notes
 
     def ways(self, joint: Joined, names: Names) -> list[tuple[Joint, Vector, float]]:
         """Returns one joint per axis, with its origin in the child link's frame and its zero."""
@@ -687,99 +628,87 @@ class Joints:
         return ways
 
     def _way(self, joint: Joined, kind: str, tag: str, name: str) -> Joint:
-        place, moves = joint.place, quantities.movement(kind)
-        element = one(joint.element, tag, place)
-        made = Joint(
-            name,
-            kind,
-            joint.parent,
-            joint.child,
-            np.zeros(3),
-            np.eye(3),
-            np.array(quantities.X_AXIS),
-            line=place.line if place.file == self._source else 0,
-        )
+        place, moves = joint.element.place, quantities.movement(kind)
+        element = joint.element.child(tag)
+        x_axis = np.array(quantities.X_AXIS)
+        made = Joint(name, kind, joint.parent, joint.child, np.zeros(3), np.eye(3), x_axis, line=place.main_line)
         if "axis" not in moves.figures:
             if element is not None:
                 self._notes.append(place.note("dropped", f"an <{tag}>, which a ball joint does not have"))
             return made
         if element is None:
             raise place.fault(f"there is no <{tag}> element, expected one")
-        place = place.inside(tag, element.line)
         self._unread.keep(element, _AXIS, ())
-        axis = quantities.unit_axis(numbers(element, "xyz", (0.0, 0.0, 1.0), place), place, self._notes)
-        axis = self._axis_in(joint, element, place) @ axis
-        limit = self._limit(element, place)
+        axis = quantities.unit_axis(element.inner_numbers("xyz", (0.0, 0.0, 1.0)), element.place, self._notes)
+        axis = self._axis_in(joint, element) @ axis
+        limit = self._limit(element)
         if kind == "revolute" and (limit is None or (limit.lower is None and limit.upper is None)):
             kind = "continuous"
-        dynamics = one(element, "dynamics", place)
-        if dynamics is not None:
-            self._unread.keep(dynamics, _DYNAMICS, ())
-        stiffness = number(dynamics, "spring_stiffness", 0.0, place)
+        dynamics = element.child("dynamics") or Element("dynamics", {}, element.line)
+        dynamics.place = element.place
+        self._unread.keep(dynamics, _DYNAMICS, ())
+        stiffness = dynamics.inner_number("spring_stiffness", 0.0)
         return replace(
             made,
             type=kind,
             axis=axis,
             limit=limit,
-            damping=number(dynamics, "damping", 0.0, place),
-            friction=number(dynamics, "friction", 0.0, place),
+            damping=dynamics.inner_number("damping", 0.0),
+            friction=dynamics.inner_number("friction", 0.0),
             armature=self._armature(joint, limit) if tag == "axis" else 0.0,
             stiffness=stiffness,
-            rest=number(dynamics, "spring_reference", 0.0, place) if stiffness else 0.0,
-            mimic=self._mimic(element, joint, place),
+            rest=dynamics.inner_number("spring_reference", 0.0) if stiffness else 0.0,
+            mimic=self._mimic(element, joint),
             pitch=self._pitch(joint) if moves.threaded else 0.0,
         )
 
-    def _axis_in(self, joint: Joined, axis: Element, place: Place) -> Matrix:
+    def _axis_in(self, joint: Joined, axis: Element) -> Matrix:
         """Returns the rotation from the frame of the axis to the child link's frame."""
-        xyz = one(axis, "xyz", place)
+        xyz = axis.child("xyz")
         within = "" if xyz is None else xyz.attributes.get("expressed_in", "")
-        if self._version(axis) < AXES_IN_MODEL or flag(axis, "use_parent_model_frame", False, place):
+        if self._version(axis) < AXES_IN_MODEL or axis.flag("use_parent_model_frame", False):
             within = within or MODEL
-        frame = self._frames.named(within, joint.scope, place) if within else joint.frame
+        frame = self._frames.named(within, joint.scope, axis.place) if within else joint.frame
         return self._frames.between(joint.child, frame).rotation
 
-    def _limit(self, axis: Element, place: Place) -> Limit | None:
-        element = one(axis, "limit", place)
+    def _limit(self, axis: Element) -> Limit | None:
+        element = axis.child("limit")
         if element is None:
             return None
-        place = place.inside("limit", element.line)
         self._unread.keep(element, _LIMIT, ())
-        efforts = [bound(element, tag, place) for tag in ("effort", "velocity")]
+        efforts = [bound(element, tag) for tag in ("effort", "velocity")]
         # Negative values mean no limit.
         effort, velocity = (None if value is not None and value < 0.0 else value for value in efforts)
-        return Limit(bound(element, "lower", place), bound(element, "upper", place), effort, velocity)
+        return Limit(bound(element, "lower"), bound(element, "upper"), effort, velocity)
 
-    def _mimic(self, axis: Element, joint: Joined, place: Place) -> Mimic | None:
-        element = one(axis, "mimic", place)
+    def _mimic(self, axis: Element, joint: Joined) -> Mimic | None:
+        element = axis.child("mimic")
         if element is None:
             return None
-        place = place.inside("mimic", element.line)
         self._unread.keep(element, _MIMIC, ("joint", "axis"))
-        leader = joint.scope + quantities.name(element.attributes.get("joint", ""), place)
+        leader = joint.scope + quantities.name(element.attributes.get("joint", ""), element.place)
         if element.attributes.get("axis", "axis") == "axis2":
             leader = f"{leader}_axis2"
-        multiplier = number(element, "multiplier", 1.0, place)
-        offset = number(element, "offset", 0.0, place) - multiplier * number(element, "reference", 0.0, place)
+        multiplier = element.inner_number("multiplier", 1.0)
+        offset = element.inner_number("offset", 0.0) - multiplier * element.inner_number("reference", 0.0)
         return Mimic(leader, multiplier, offset)
 
     def _armature(self, joint: Joined, limit: Limit | None) -> float:
         """Returns the reflected inertia of a rotor, kg m^2 | kg, in Drake's elements; 0 if the effort limit is 0, as in
         Drake.
         """
-        rotor, ratio = (number(joint.element, tag, none, joint.place) for tag, none in ((ROTOR, 0.0), (RATIO, 1.0)))
+        rotor, ratio = (joint.element.inner_number(tag, none) for tag, none in ((ROTOR, 0.0), (RATIO, 1.0)))
         if rotor < 0.0:
-            raise joint.place.fault(f"the {ROTOR} is {rotor:g}, expected zero or more")
+            raise joint.element.place.fault(f"the {ROTOR} is {rotor:g}, expected zero or more")
         return 0.0 if limit is not None and limit.effort == 0.0 else reflected(rotor, ratio)
 
     def _pitch(self, joint: Joined) -> float:
         """m per turn: `screw_thread_pitch`; `thread_pitch` is rad per m, of a left-handed thread."""
-        element, place = joint.element, joint.place
+        element = joint.element
         if element.all("screw_thread_pitch"):
-            return number(element, "screw_thread_pitch", 1.0, place)
-        turns = number(element, "thread_pitch", 0.0, place)
+            return element.inner_number("screw_thread_pitch", 1.0)
+        turns = element.inner_number("thread_pitch", 0.0)
         if turns == 0.0:
-            raise place.fault(
-                "there is no <screw_thread_pitch> element, expected one: the thread's pitch in m per turn"
-            )
+            text = "there is no <screw_thread_pitch> element, expected one: the thread's pitch in m per turn"
+            raise element.place.fault(text)
         return -2.0 * np.pi / turns

@@ -4,11 +4,9 @@ Supported are urdfpy and its maintained fork urchin (`links`, `joints`, poses as
 under `.robot`). Changes that these packages make while reading can be undone only in part:
 
     urdfpy, urchin   replace a missing `<inertial>` by 1 kg and unit inertia (a warning per link); normalise axes, and
-    replace
-                     a zero axis by x
+                     replace a zero axis by x
     yourdfpy         keeps axes as written (normalised here) and damping and friction as text (read as numbers);
-    replaces a
-                     missing diagonal moment of inertia by 1; returns part of a robot for broken XML
+                     replaces a missing diagonal moment of inertia by 1; returns part of a robot for broken XML
 
 Reading the file itself (`read_file`) avoids this and gives line numbers. All values are checked as for text.
 """

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 import numpy as np
@@ -82,7 +82,7 @@ def read(source: str | os.PathLike[str] | bytes | object, *, limits: ReadLimits 
 
     Args:
         source: A path; the XML as text (a str that starts with `<`) or bytes; or a URDF object of urdfpy, urchin or
-        yourdfpy.
+            yourdfpy.
         limits: The largest description to read, for files and text.
 
     Returns:
@@ -153,8 +153,8 @@ class _Reader:
         return UrdfError(message, file=fault.file, line=fault.line, element=fault.element)
 
     def _robot(self, root: Element, comments: Iterable[Comment]) -> Description:
-        place = Place(self._file, "robot", root.line)
-        _refuse_other_formats(root, place)
+        place = root.at("robot", self._file)
+        _refuse_other_formats(root)
         self._unread.keep(root, ("link", *JOINTS, TRANSMISSION, *GEOMETRY), ("name", "version"))
         of_robot = self._unread.suspects
         links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
@@ -163,9 +163,9 @@ class _Reader:
                 raise ResourceExhaustedError(f"{self._file}: the robot has {len(found)} {what}, the maximum is {most}")
         if not links:
             raise place.fault("there are no <link> elements, expected at least one")
-        name = self._name(root, place)
-        place = Place(self._file, named("robot", name), root.line)
-        self._version(root, place)
+        name = root.name()
+        place = root.at(named("robot", name), self._file)
+        self._version(root)
         for element in root.all("material"):
             if rgba := rgba_of(element, place):
                 self._palette[element.attributes.get("name", "")] = rgba
@@ -185,150 +185,121 @@ class _Reader:
         self._notes += self._unread.notes(place)
         return assemble(name, read_links, read_joints, self._notes, place)
 
-    def _link(self, element: Element) -> Link:
+    def _begun(self, element: Element, what: str, children: Collection[str], attributes: Collection[str]) -> str:
+        """Starts to read a link or a joint: sets its place, and returns its name."""
         self._unread.suspects = []
-        self._unread.keep(element, ("inertial", *GEOMETRY), ("name",))
-        name = self._name(element, Place(self._file, "link", element.line))
-        place = Place(self._file, named("link", name), element.line)
-        inertial = self._one(element, "inertial", place)
-        weight = None if inertial is None else self._inertial(inertial, place)
+        self._unread.keep(element, children, attributes)
+        element.at(what, self._file)
+        name = element.name()
+        element.at(named(what, name), self._file)
+        return name
+
+    def _child(self, parent: Element, tag: str, attributes: Collection[str]) -> Element | None:
+        """Returns the child with a tag, or None. Of a joint it may be there twice with the same content.
+
+        (Two equal inertials could mean their sum.)
+        """
+        element = parent.child(tag, self._notes if parent.tag in JOINTS else None)
+        if element is not None:
+            self._unread.keep(element, (), attributes)
+        return element
+
+    def _needed(self, parent: Element, tag: str, attributes: Collection[str], what: str = "") -> Element:
+        element = self._child(parent, tag, attributes)
+        if element is None:
+            raise parent.place.fault(f"there is no <{tag}> element, expected one{what}")
+        return element
+
+    def _link(self, element: Element) -> Link:
+        name = self._begun(element, "link", ("inertial", *GEOMETRY), ("name",))
+        inertial = element.child("inertial")
+        weight = None if inertial is None else self._inertial(inertial)
         return Link(name, weight, element.line, shapes=shapes_of(element, self._file, self._palette))
 
-    def _inertial(self, element: Element, link: Place) -> Inertial:
-        place = link.inside("inertial", element.line)
+    def _inertial(self, element: Element) -> Inertial:
         self._unread.keep(element, ("origin", "mass", "inertia"), ())
-        com, rotation = self._origin(element, place, quantities.NO_INERTIAL_ORIGIN)
-        mass_element = self._one(element, "mass", place)
-        if mass_element is None:
-            raise place.fault("there is no <mass> element, expected one")
-        self._unread.keep(mass_element, (), ("value",))
-        inside = place.inside("mass", mass_element.line)
-        mass = quantities.mass(self._number(mass_element, "value", inside), inside)
-        inertia = np.zeros((3, 3))
-        moments = self._one(element, "inertia", place)
+        com, rotation = self._origin(element, quantities.NO_INERTIAL_ORIGIN)
+        weight = self._needed(element, "mass", ("value",))
+        mass = quantities.mass(weight.number("value"), weight.place)
+        moments = self._child(element, "inertia", MOMENTS)
         if moments is None:
-            self._notes.append(place.note("defaulted", quantities.NO_INERTIA))
-        else:
-            self._unread.keep(moments, (), MOMENTS)
-            inside = place.inside("inertia", moments.line)
-            inertia = quantities.inertia_of_moments([self._number(moments, name, inside) for name in MOMENTS])
-        return Inertial(mass, com, rotation, inertia)
+            self._notes.append(element.place.note("defaulted", quantities.NO_INERTIA))
+            return Inertial(mass, com, rotation, np.zeros((3, 3)))
+        return Inertial(mass, com, rotation, quantities.inertia_of_moments(list(map(moments.number, MOMENTS))))
 
     def _joint(self, element: Element) -> Joint:
-        self._unread.suspects = []
-        self._unread.keep(
-            element, ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic", PITCH), ("name", "type")
-        )
-        name = self._name(element, Place(self._file, "joint", element.line))
-        place = Place(self._file, named("joint", name), element.line)
-        kind = quantities.joint_type(self._attribute(element, "type", place), place)
+        known = ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic", PITCH)
+        name = self._begun(element, "joint", known, ("name", "type"))
+        kind = quantities.joint_type(element.attribute("type"), element.place)
         moves = quantities.movement(kind)
-        parent, child = (self._end(element, end, place) for end in ("parent", "child"))
-        xyz, rotation = self._origin(element, place, quantities.NO_JOINT_ORIGIN)
-        axis = self._axis(element, place, moves)
-        limit = self._limit(element, place)
-        self._notes += quantities.limit_notes(moves, limit, place)
-        damping, friction = self._dynamics(element, place)
-        mimic = self._mimic(element, place)
-        pitch = self._pitch(element, place) if moves.threaded else 0.0
+        parent, child = (self._needed(element, end, ("link",)).name("link") for end in ("parent", "child"))
+        xyz, rotation = self._origin(element, quantities.NO_JOINT_ORIGIN)
+        axis = self._axis(element, moves)
+        limit = self._limit(element)
+        self._notes += quantities.limit_notes(moves, limit, element.place)
+        dynamics = self._child(element, "dynamics", ("damping", "friction"))
+        damping, friction = (dynamics.number(key, 0.0) if dynamics else 0.0 for key in ("damping", "friction"))
+        mimic = self._mimic(element)
+        pitch = 0.0
+        if moves.threaded:
+            pitch = self._needed(element, PITCH, ("value",), ": the thread's pitch in m per turn").number("value")
         line = element.line
         return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic, line, pitch)
 
-    def _pitch(self, joint: Element, place: Place) -> float:
-        element = self._one(joint, PITCH, place)
-        if element is None:
-            raise place.fault(f"there is no <{PITCH}> element, expected one: the thread's pitch in m per turn")
-        self._unread.keep(element, (), ("value",))
-        return self._number(element, "value", place.inside(PITCH, element.line))
-
-    def _end(self, joint: Element, tag: str, place: Place) -> str:
-        element = self._one(joint, tag, place)
-        if element is None:
-            raise place.fault(f"there is no <{tag}> element, expected one")
-        self._unread.keep(element, (), ("link",))
-        inside = place.inside(tag, element.line)
-        return quantities.name(self._attribute(element, "link", inside), inside)
-
-    def _axis(self, joint: Element, place: Place, moves: Moves) -> Vector:
-        element = self._one(joint, "axis", place)
+    def _axis(self, joint: Element, moves: Moves) -> Vector:
+        element = self._child(joint, "axis", ("xyz",))
         default = np.array(quantities.X_AXIS)
         if element is None:
             if "axis" in moves.figures:
-                self._notes.append(place.note("defaulted", quantities.NO_AXIS))
+                self._notes.append(joint.place.note("defaulted", quantities.NO_AXIS))
             return default
-        self._unread.keep(element, (), ("xyz",))
-        inside = place.inside("axis", element.line)
         if not moves.nv and not element.attributes.get("xyz", "").strip():
-            self._notes.append(inside.note("dropped", "an empty <axis>, which a fixed joint does not need"))
+            self._notes.append(element.place.note("dropped", "an empty <axis>, which a fixed joint does not need"))
             return default
-        values = self._numbers(element, "xyz", 3, inside)
+        values = element.numbers("xyz", 3)
         # Exporters write a zero axis for fixed joints, where it has no meaning.
-        return quantities.unit_axis(values, inside, self._notes) if moves.nv else default
+        return quantities.unit_axis(values, element.place, self._notes) if moves.nv else default
 
-    def _limit(self, joint: Element, place: Place) -> Limit | None:
-        element = self._one(joint, "limit", place)
-        if element is None:
-            return None
+    def _limit(self, joint: Element) -> Limit | None:
         names = ("lower", "upper", "effort", "velocity")
-        self._unread.keep(element, (), names)
-        inside = place.inside("limit", element.line)
-        return Limit(*(self._number(element, name, inside) if name in element.attributes else None for name in names))
-
-    def _dynamics(self, joint: Element, place: Place) -> tuple[float, float]:
-        element = self._one(joint, "dynamics", place)
-        if element is None:
-            return 0.0, 0.0
-        self._unread.keep(element, (), ("damping", "friction"))
-        inside = place.inside("dynamics", element.line)
-        damping, friction = (
-            self._number(element, name, inside) if name in element.attributes else 0.0
-            for name in ("damping", "friction")
-        )
-        return damping, friction
-
-    def _mimic(self, joint: Element, place: Place) -> Mimic | None:
-        element = self._one(joint, "mimic", place)
+        element = self._child(joint, "limit", names)
         if element is None:
             return None
-        self._unread.keep(element, (), ("joint", "multiplier", "offset"))
-        inside = place.inside("mimic", element.line)
-        leader = quantities.name(self._attribute(element, "joint", inside), inside)
-        multiplier, offset = (
-            self._number(element, name, inside) if name in element.attributes else default
-            for name, default in (("multiplier", 1.0), ("offset", 0.0))
-        )
-        return Mimic(leader, multiplier, offset)
+        return Limit(*(element.number(name) if name in element.attributes else None for name in names))
 
-    def _origin(self, parent: Element, place: Place, default: str) -> tuple[Vector, Matrix]:
-        element = self._one(parent, "origin", place)
+    def _mimic(self, joint: Element) -> Mimic | None:
+        element = self._child(joint, "mimic", ("joint", "multiplier", "offset"))
         if element is None:
-            self._notes.append(place.note("defaulted", default))
+            return None
+        return Mimic(element.name("joint"), element.number("multiplier", 1.0), element.number("offset", 0.0))
+
+    def _origin(self, parent: Element, default: str) -> tuple[Vector, Matrix]:
+        element = self._child(parent, "origin", ("xyz", "rpy", "quat_xyzw"))
+        if element is None:
+            self._notes.append(parent.place.note("defaulted", default))
             return np.zeros(3), np.eye(3)
-        self._unread.keep(element, (), ("xyz", "rpy", "quat_xyzw"))
-        inside = place.inside("origin", element.line)
-        xyz = self._numbers(element, "xyz", 3, inside) if "xyz" in element.attributes else np.zeros(3)
-        if "quat_xyzw" in element.attributes:
+        given, place = element.attributes, element.place
+        xyz = element.numbers("xyz", 3) if "xyz" in given else np.zeros(3)
+        if "quat_xyzw" in given:
             # Ignoring it silently would rotate the frame differently than the author meant.
             if not self._quaternions:
-                raise inside.fault("attribute 'quat_xyzw' is of URDF 1.1, expected rpy, or <robot version=\"1.1\">")
-            if "rpy" in element.attributes:
-                raise inside.fault("there are both rpy and quat_xyzw, expected one of them")
-            values = self._numbers(element, "quat_xyzw", 4, inside)
-            return xyz, quantities.rotation_of_quaternion(values, inside, self._notes)
-        rpy = self._numbers(element, "rpy", 3, inside) if "rpy" in element.attributes else np.zeros(3)
-        self._notes += quantities.degree_note(rpy, inside)
+                raise place.fault("attribute 'quat_xyzw' is of URDF 1.1, expected rpy, or <robot version=\"1.1\">")
+            if "rpy" in given:
+                raise place.fault("there are both rpy and quat_xyzw, expected one of them")
+            return xyz, quantities.rotation_of_quaternion(element.numbers("quat_xyzw", 4), place, self._notes)
+        rpy = element.numbers("rpy", 3) if "rpy" in given else np.zeros(3)
+        self._notes += quantities.degree_note(rpy, place)
         return xyz, quantities.rotation_of_rpy(rpy)
 
-    def _version(self, root: Element, place: Place) -> None:
+    def _version(self, root: Element) -> None:
         version = root.attributes.get("version", "1.0")
         numbers = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", version)
         if numbers:
             self._quaternions = (int(numbers[1]), int(numbers[2])) >= QUATERNIONS_SINCE
         if version not in KNOWN_VERSIONS:
             known = ", ".join(KNOWN_VERSIONS)
-            self._notes.append(
-                place.note("reported", f"URDF version {quoted(version)} is unknown; known versions: {known}")
-            )
+            text = f"URDF version {quoted(version)} is unknown; known versions: {known}"
+            self._notes.append(root.place.note("reported", text))
 
     def _note_geometry(self, root: Element, place: Place) -> None:
         links = [{child.tag for child in link.children} for link in root.all("link")]
@@ -351,52 +322,16 @@ class _Reader:
             )
             self._notes.append(Place(self._file, place.element, line).note("doubted", text))
 
-    def _one(self, parent: Element, tag: str, place: Place) -> Element | None:
-        """Returns the child with a tag, or None.
 
-        Two are a fault, unless they are equal children of a joint. (Two equal inertials could mean their sum.)
-        """
-        found = parent.all(tag)
-        if len(found) > 1:
-            again = Place(self._file, place.element, found[1].line)
-            if parent.tag not in JOINTS or any(_says(one) != _says(found[0]) for one in found[1:]):
-                raise again.fault(
-                    f"there are {len(found)} <{tag}> elements, the first on line {found[0].line}, expected one"
-                )
-            text = f"there are {len(found)} <{tag}> elements with the same content, the first on line {found[0].line}"
-            self._notes.append(again.note("dropped", text))
-        return found[0] if found else None
-
-    def _name(self, element: Element, place: Place) -> str:
-        return quantities.name(self._attribute(element, "name", place), place)
-
-    def _attribute(self, element: Element, name: str, place: Place) -> str:
-        if name not in element.attributes:
-            raise place.fault(f"the attribute '{name}' is missing")
-        return element.attributes[name]
-
-    def _numbers(self, element: Element, name: str, count: int, place: Place) -> Vector:
-        return quantities.decimals(self._attribute(element, name, place), count, name, place)
-
-    def _number(self, element: Element, name: str, place: Place) -> float:
-        return float(self._numbers(element, name, 1, place)[0])
-
-
-def _says(element: Element) -> tuple[object, ...]:
-    """Returns the content of an element independent of notation: `1.0` equals `1`. Children are not compared."""
-    values = {name: quantities.reading(text) for name, text in element.attributes.items()}
-    return (values, [id(child) for child in element.children])
-
-
-def _refuse_other_formats(root: Element, place: Place) -> None:
+def _refuse_other_formats(root: Element) -> None:
+    text = f"the root element is {quoted(root.tag)}, expected <robot>"
     if root.tag in OTHER_FORMATS:
-        raise Place(place.file, line=root.line).fault(
+        text = (
             f"the root element is <{root.tag}>: this is {OTHER_FORMATS[root.tag]}, which Robot.from_file reads; "
-            f"expected URDF with "
-            "the root <robot>"
+            "expected URDF with the root <robot>"
         )
     if root.tag != "robot":
-        raise Place(place.file, line=root.line).fault(f"the root element is {quoted(root.tag)}, expected <robot>")
+        raise Place(root.file, line=root.line).fault(text)
 
 
 __all__ = ["ReadLimits", "read", "read_file", "read_text"]

@@ -77,9 +77,8 @@ class _Writer:
             if joint.mimic is not None and {joint.name, joint.mimic.joint} <= single:
                 followers.append(joint)
             elif joint.mimic is not None:
-                self._tell(
-                    "dropped", joint, f"follows '{joint.mimic.joint}', which does not have one degree of freedom"
-                )
+                text = f"follows '{joint.mimic.joint}', which does not have one degree of freedom"
+                self._tell("dropped", joint, text)
         if followers:
             couplings = root.add("equality")
             for joint in followers:
@@ -94,7 +93,6 @@ class _Writer:
         return document(root), self._notes
 
     def _root(self, world: Tag, name: str) -> Tag:
-        """Returns the element that contains the bodies on the root link."""
         link, moves = self._links[name], self._description.root
         if moves == "fixed" and name == WORLD and link.inertial is None:
             world.children += self._geoms(link)
@@ -128,9 +126,8 @@ class _Writer:
         if not single or beyond[0].moves.nv not in ((0, 1) if link.between else (1,)):
             return None
         if not link.between:
-            self._tell(
-                "dropped", joint, f"link '{link.name}' is not a body in MJCF: it has no mass and separates joints"
-            )
+            text = f"link '{link.name}' is not a body in MJCF: it has no mass and separates joints"
+            self._tell("dropped", joint, text)
             if link.shapes:
                 self._tell("dropped", joint, f"the shapes of link '{link.name}'")
         return beyond[0]
@@ -143,9 +140,8 @@ class _Writer:
         name = link.name
         if name == WORLD:
             name = Names(self._links).new(f"{WORLD}_link")
-            self._notes.append(
-                Note("changed", f"link '{WORLD}'", f"is renamed to '{name}': 'world' is the world itself in MuJoCo")
-            )
+            text = f"is renamed to '{name}': 'world' is the world itself in MuJoCo"
+            self._notes.append(Note("changed", f"link '{WORLD}'", text))
         tag = holder.add("body", name=name, pos=numbers(at.origin) if at.origin.any() else None, quat=turned)
         for joint, frame in body.joints:
             if joint.type == "planar":
@@ -161,13 +157,12 @@ class _Writer:
             if a + b < c or (a < 1e-14 and np.count_nonzero(own.inertia - np.diag(np.diag(own.inertia)))):
                 text = f"no body has the principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2: "
                 is_fixed = link.name not in self._moving
-                kind, end = (
-                    ("dropped", "the inertia is not written, because the body does not move")
-                    if is_fixed
-                    else ("doubted", "MuJoCo rejects them")
-                )
-                self._notes.append(Note(kind, said, text + end))  # type: ignore[arg-type]
-                own = None if is_fixed else own
+                if is_fixed:
+                    end = "the inertia is not written, because the body does not move"
+                    self._notes.append(Note("dropped", said, text + end))
+                    own = None
+                else:
+                    self._notes.append(Note("doubted", said, f"{text}MuJoCo rejects them"))
         if own is not None:
             tag.children.append(_inertial(own))
         return tag
@@ -187,13 +182,8 @@ class _Writer:
             elif not shape.visual:
                 said["group"] = str(FIRST_HIDDEN)
             if shape.kind == "plane" and link.name in self._moving:
-                self._notes.append(
-                    Note(
-                        "dropped",
-                        f"link '{link.name}'",
-                        "a plane: MuJoCo allows planes only on bodies that do not move",
-                    )
-                )
+                text = "a plane: MuJoCo allows planes only on bodies that do not move"
+                self._notes.append(Note("dropped", f"link '{link.name}'", text))
             else:
                 yield Tag("geom", said)
 
@@ -264,14 +254,8 @@ def _inertial(inertial: Inertial) -> Tag:
     I = inertial.inertia
     if np.array_equal(I, np.diag(np.diag(I))):
         turned = not np.array_equal(inertial.rotation, np.eye(3))
-        return Tag(
-            "inertial",
-            {
-                **said,
-                "quat": numbers(quaternion_of(inertial.rotation)) if turned else None,
-                "diaginertia": numbers(np.diag(I)),
-            },
-        )
+        quat = numbers(quaternion_of(inertial.rotation)) if turned else None
+        return Tag("inertial", {**said, "quat": quat, "diaginertia": numbers(np.diag(I))})
     about = inertial.rotation @ I @ inertial.rotation.T
     six = [about[0, 0], about[1, 1], about[2, 2], about[0, 1], about[0, 2], about[1, 2]]
     return Tag("inertial", {**said, "fullinertia": numbers(six)})

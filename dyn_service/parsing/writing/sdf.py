@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import UnimplementedError
 from dyn_service.model.arrays import Matrix, Vector
@@ -14,7 +16,7 @@ from dyn_service.parsing.joint_chains import Names
 from dyn_service.parsing.pose import quaternion_of
 from dyn_service.parsing.structure import WORLD
 from dyn_service.parsing.transmissions import RATIO, ROTOR
-from dyn_service.parsing.writing.text import Tag, document, number, numbers, roles, sizes
+from dyn_service.parsing.writing.text import Tag, document, limits, moments, number, numbers, roles, sizes
 
 VERSION = "1.11"
 
@@ -126,21 +128,9 @@ def _geometry(shape: Shape) -> Tag:
 
 
 def _inertial(inertial: Inertial | None) -> Tag:
-    tag = Tag("inertial")
-    moments = tag if inertial is None else None
-    if inertial is not None:
-        tag.children.append(_pose(inertial.com, inertial.rotation))
+    tag = Tag("inertial", children=[] if inertial is None else [_pose(inertial.com, inertial.rotation)])
     tag.add("mass", text=number(0.0 if inertial is None else inertial.mass))
-    moments = tag.add("inertia")
-    for name, (i, j) in {
-        "ixx": (0, 0),
-        "ixy": (0, 1),
-        "ixz": (0, 2),
-        "iyy": (1, 1),
-        "iyz": (1, 2),
-        "izz": (2, 2),
-    }.items():
-        moments.add(name, text=number(0.0 if inertial is None else inertial.inertia[i, j]))
+    tag.add_texts("inertia", moments(np.zeros((3, 3)) if inertial is None else inertial.inertia))
     return tag
 
 
@@ -174,22 +164,14 @@ def _axis(joint: Joint) -> Tag:
     axis = Tag("axis")
     axis.add("xyz", text=numbers(joint.axis))
     if joint.limit is not None:
-        limit = axis.add("limit")
-        for name in ("lower", "upper", "effort", "velocity"):
-            value = getattr(joint.limit, name)
-            if value is not None:
-                limit.add(name, text=number(value))
+        axis.add_texts("limit", limits(joint))
     if joint.damping or joint.friction or joint.stiffness:
-        dynamics = axis.add("dynamics")
-        dynamics.add("damping", text=number(joint.damping))
-        dynamics.add("friction", text=number(joint.friction))
-        dynamics.add("spring_reference", text=number(joint.rest))
-        dynamics.add("spring_stiffness", text=number(joint.stiffness))
-    if joint.mimic is not None:
-        mimic = axis.add("mimic", joint=joint.mimic.joint)
-        mimic.add("multiplier", text=number(joint.mimic.multiplier))
-        mimic.add("offset", text=number(joint.mimic.offset))
-        mimic.add("reference", text="0")
+        passive = {"damping": joint.damping, "friction": joint.friction}
+        passive |= {"spring_reference": joint.rest, "spring_stiffness": joint.stiffness}
+        axis.add_texts("dynamics", {name: number(value) for name, value in passive.items()})
+    if (mimic := joint.mimic) is not None:
+        rule = {"multiplier": number(mimic.multiplier), "offset": number(mimic.offset), "reference": "0"}
+        axis.add_texts("mimic", rule, joint=mimic.joint)
     return axis
 
 

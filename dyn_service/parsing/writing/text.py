@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from dyn_service.model.description import Shape
+from dyn_service.model.arrays import Matrix
+from dyn_service.model.description import Joint, Shape
 
 
 @dataclass
@@ -23,6 +24,10 @@ class Tag:
         """Adds a child."""
         self.children.append(Tag(tag, attributes, list(children), text))
         return self.children[-1]
+
+    def add_texts(self, tag: str, texts: Mapping[str, str], /, **attributes: str | None) -> None:
+        """Adds a child whose own children have one text each."""
+        self.children.append(Tag(tag, attributes, [Tag(name, text=text) for name, text in texts.items()]))
 
     def lines(self) -> list[str]:
         """Returns the lines, indented by two spaces. Not recursive, because bodies may be nested hundreds deep."""
@@ -58,6 +63,18 @@ def number(value: float) -> str:
 def numbers(values: Sequence[float] | Any) -> str:
     """Returns numbers separated by spaces."""
     return " ".join(number(value) for value in values)
+
+
+def moments(inertia: Matrix) -> dict[str, str]:
+    """Returns the moments and products of an inertia (3, 3) by their names in URDF and SDFormat."""
+    entries = {"ixx": (0, 0), "ixy": (0, 1), "ixz": (0, 2), "iyy": (1, 1), "iyz": (1, 2), "izz": (2, 2)}
+    return {name: number(inertia[at]) for name, at in entries.items()}
+
+
+def limits(joint: Joint) -> dict[str, str]:
+    """Returns the limits of a joint by their names in URDF and SDFormat."""
+    given = ((name, getattr(joint.limit, name, None)) for name in ("lower", "upper", "effort", "velocity"))
+    return {name: number(value) for name, value in given if value is not None}
 
 
 def roles(shape: Shape) -> list[str]:

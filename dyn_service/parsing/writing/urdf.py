@@ -11,7 +11,7 @@ from dyn_service.parsing.pose import rpy_of
 from dyn_service.parsing.transmissions import RATIO, ROTOR
 from dyn_service.parsing.transmissions import TAG as TRANSMISSION
 from dyn_service.parsing.urdf.reader import PITCH
-from dyn_service.parsing.writing.text import Tag, document, number, numbers, roles, sizes
+from dyn_service.parsing.writing.text import Tag, document, limits, moments, number, numbers, roles, sizes
 
 _DRAKES = {"spherical": "ball", "ball": "ball", "screw": "screw"}
 
@@ -24,9 +24,8 @@ def write(description: Description) -> tuple[str, list[Note]]:
         text = f'the {description.root} root is not written: read the file with root="{description.root}"'
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     if description.gravity != DEFAULT_GRAVITY:
-        text = (
-            f"its gravity, ({', '.join(map(number, description.gravity))}) m/s^2, is not written: pass it to each call"
-        )
+        gravity = ", ".join(map(number, description.gravity))
+        text = f"its gravity, ({gravity}) m/s^2, is not written: pass it to each call"
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     for link in description.links:
         inside = [] if link.inertial is None else [_inertial(link.inertial)]
@@ -52,12 +51,9 @@ def _shape(role: str, shape: Shape, material: str) -> Tag:
 
 
 def _inertial(inertial: Inertial) -> Tag:
-    tag = Tag("inertial")
-    tag.children.append(_origin(inertial.com, inertial.rotation))
+    tag = Tag("inertial", children=[_origin(inertial.com, inertial.rotation)])
     tag.add("mass", value=number(inertial.mass))
-    I = inertial.inertia
-    moments = {"ixx": I[0, 0], "ixy": I[0, 1], "ixz": I[0, 2], "iyy": I[1, 1], "iyz": I[1, 2], "izz": I[2, 2]}
-    tag.children.append(Tag("inertia", {name: number(value) for name, value in moments.items()}))
+    tag.add("inertia", **moments(inertial.inertia))
     return tag
 
 
@@ -75,8 +71,7 @@ def _joint(joint: Joint) -> Tag:
     if "axis" in joint.moves.figures:
         tag.add("axis", xyz=numbers(joint.axis))
     if joint.limit is not None:
-        given = {name: getattr(joint.limit, name) for name in ("lower", "upper", "effort", "velocity")}
-        tag.children.append(Tag("limit", {name: number(value) for name, value in given.items() if value is not None}))
+        tag.add("limit", **limits(joint))
     if joint.damping or joint.friction:
         tag.add("dynamics", damping=number(joint.damping), friction=number(joint.friction))
     if joint.mimic is not None:
