@@ -93,20 +93,11 @@ from dyn_service.service.server.answering.service import names_robot
 _LOG = logging.getLogger(__name__)
 
 
-_BURST = 64
-"""Maximum number of messages of a transport handled before the sockets are polled again."""
-
-_TURN_NS = 1_000_000
-"""After this time no further message is started before the sockets are polled again."""
-
-_TICK_S = 0.05
-"""Interval at which an idle loop checks for a stop and for expired requests."""
-
-_LOOK_NS = 100_000_000
-"""Interval at which connections and the list of keys are checked."""
-
-_GRACE_S = 2.0
-"""Time that a stopping server waits for running requests and for replies to be sent."""
+_BURST = 64  # maximum number of messages of a transport handled before the sockets are polled again
+_TURN_NS = 1_000_000  # after this time no further message is started before the sockets are polled again
+_TICK_S = 0.05  # interval at which an idle loop checks for a stop and for expired requests
+_LOOK_NS = 100_000_000  # interval at which connections and the list of keys are checked
+_GRACE_S = 2.0  # time that a stopping server waits for running requests and for replies to be sent
 
 
 class Server:
@@ -154,8 +145,7 @@ class Server:
         self._given_context = context
         self._bound: tuple[BoundEndpoint, ...] = ()
         self._stopping = self._running = self._opening = self._closed = False
-        self._life = threading.RLock()
-        """Held while the server opens and while it closes."""
+        self._life = threading.RLock()  # held while the server opens and while it closes
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
         self._next_look_ns = 0
@@ -579,10 +569,8 @@ class Dispatcher:
         self._limits = service.limits
         self._traffic = service.metrics.traffic
         self._shutting_down = False
-        self.waiting: dict[int, Task] = {}
-        """Tasks whose replies the executor still owes, by identity."""
-        self.waiting_bytes = 0
-        """Bytes of their requests."""
+        self.waiting: dict[int, Task] = {}  # tasks whose replies the executor still owes, by identity
+        self.waiting_bytes = 0  # bytes of their requests
         self._by_peer: Counter[Any] = Counter()
 
     def answer(

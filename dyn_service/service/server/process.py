@@ -7,14 +7,9 @@ import os
 import sys
 from contextlib import suppress
 
-_SWITCH_S = 1e-4
-"""Longest time that another thread may hold the interpreter lock while the server's thread waits."""
-
-_MOST_FILES = 65536
-"""Soft limit of open files to set; each connection takes one."""
-
-_KEPT_FILES = 64
-"""Open files reserved for purposes other than connections and their messages."""
+_SWITCH_S = 1e-4  # longest time that another thread may hold the interpreter lock while the server's thread waits
+_MOST_FILES = 65536  # soft limit of open files to set; each connection takes one
+_KEPT_FILES = 64  # open files reserved for purposes other than connections and their messages
 
 
 def files_allowed() -> int | None:

@@ -185,10 +185,8 @@ class AccessList:
         """All keys of the last valid list, including revoked ones, by public key."""
         self._callers = self._take_over(_parse(file, self._content))
         self._next_ns = 0
-        self.losses = 0
-        """Number of changes that removed a key."""
-        self.fault: str | None = None
-        """Why the list admits no client, or None if it is valid."""
+        self.losses = 0  # number of changes that removed a key
+        self.fault: str | None = None  # why the list admits no client, or None if it is valid
 
     @property
     def state(self) -> str:

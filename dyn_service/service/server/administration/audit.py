@@ -32,8 +32,7 @@ AUDIT = logging.getLogger("dyn.audit")
 AUDIT.setLevel(logging.INFO)
 
 _REFUSALS_EVERY_S = 1.0
-_MOST_TEXT = 200
-"""Maximum number of characters logged of a text that a client sent."""
+_MOST_TEXT = 200  # maximum number of characters logged of a text that a client sent
 
 _MOST_CALLERS = 1000
 

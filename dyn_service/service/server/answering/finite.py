@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 _WRENCH_PARTS = ("torque", "force", "point")
-_AS_THEY_ARE = BY_NAME | {"overlay"}
-"""Kinds of input that are not clipped, because they contain no numbers of a state."""
-
-_HUGE = 1e50
-"""Inputs of a computation beyond this are the cause of an overflow; no quantity in SI units is near."""
+_AS_THEY_ARE = BY_NAME | {"overlay"}  # kinds of input that are not clipped, because they contain no numbers of a state
+_HUGE = 1e50  # inputs of a computation beyond this are the cause of an overflow; no quantity in SI units is near
 
 
 @dataclass(frozen=True)

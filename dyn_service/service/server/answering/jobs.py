@@ -174,8 +174,7 @@ def cancelled_error() -> DeadlineExceededError:
     return DeadlineExceededError("the request was cancelled by its client")
 
 
-_MOST_REMEMBERED = 4096
-"""Number of peers whose last turn is stored; more than there are connections."""
+_MOST_REMEMBERED = 4096  # number of peers whose last turn is stored; more than there are connections
 
 _Line = dict[Any, OrderedDict[Task, int]]
 """By peer, its waiting tasks in order, with their arrival numbers."""
@@ -263,11 +262,8 @@ class Schedule:
         return self._long if task.long else self._short
 
 
-_KEPT = 512
-"""Number of compilations remembered; one request needs fewer."""
-
-_NOTICE_AFTER_NS = 20_000_000
-"""No notices are sent for kernels that take less, such as those loaded from disk."""
+_KEPT = 512  # number of compilations remembered; one request needs fewer
+_NOTICE_AFTER_NS = 20_000_000  # no notices are sent for kernels that take less, such as those loaded from disk
 
 
 class CompileClock:

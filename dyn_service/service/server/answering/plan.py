@@ -330,10 +330,8 @@ class Plan:
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
         self._fast_path = FastPath(row, robot, sizes, durations, orders) if small else None
-        self.models = (UNSET, robot.fingerprint)
-        """Valid values of `model` in a request."""
-        self.fast_path: FastPath | None = None
-        """The fast path for single states, once a kernel is loaded."""
+        self.models = (UNSET, robot.fingerprint)  # valid values of `model` in a request
+        self.fast_path: FastPath | None = None  # the fast path for single states, once a kernel is loaded
         self.refresh()
 
     @property

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 
-_REMEMBERED = 1000
-"""Number of expired robots remembered, for the error message of requests for them."""
+_REMEMBERED = 1000  # number of expired robots remembered, for the error message of requests for them
 
 
 class Served:
@@ -241,8 +240,7 @@ class Administrator:
         self._limits = limits
         self._registry = registry
         self._metrics = metrics
-        self.allowed: AccessList | None = None
-        """The list of allowed keys, if the server has one."""
+        self.allowed: AccessList | None = None  # the list of allowed keys, if the server has one
         self.is_ready: Callable[[], bool] = lambda: True
         """Returns whether requests would be answered: workers are ready, and the server is not stopping."""
         self._anyone = local_caller("a local process", allow_load=allow_load)

@@ -79,8 +79,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-_NO_SIZES: Mapping[str, int] = {}
-"""The sizes for computations without a robot."""
+_NO_SIZES: Mapping[str, int] = {}  # the sizes for computations without a robot
 
 
 def compute(

@@ -56,8 +56,7 @@ from dyn_service.service.server.transport.zmtp import Message
 _LOG = logging.getLogger(__name__)
 
 
-_LIMIT_S = 10.0
-"""A handshake on this machine takes milliseconds; one not finished by then is a fault."""
+_LIMIT_S = 10.0  # a handshake on this machine takes milliseconds; one not finished by then is a fault
 
 _WAIT_MS = 5
 _OUTCOMES = (
@@ -124,17 +123,10 @@ def _from_here(endpoint: str) -> str:
     return endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
-_COUNTS = struct.Struct("@120xQQ")
-"""`tcpi_bytes_acked` and `tcpi_bytes_received` in the kernel's `struct tcp_info`."""
-
-_AT_ONCE = struct.pack("ii", 1, 0)
-"""SO_LINGER options that reset the connection on close."""
-
-_SEALED_BYTES = 33
-"""Bytes that encryption adds to a part."""
-
-_PING_TO_PONG = 1.05
-"""An encrypted PING takes at least 42 bytes, its PONG two fewer."""
+_COUNTS = struct.Struct("@120xQQ")  # `tcpi_bytes_acked` and `tcpi_bytes_received` in the kernel's `struct tcp_info`
+_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER options that reset the connection on close
+_SEALED_BYTES = 33  # bytes that encryption adds to a part
+_PING_TO_PONG = 1.05  # an encrypted PING takes at least 42 bytes, its PONG two fewer
 
 _ASIDE_BYTES = 1024
 """Bytes received that are not messages: the handshake, and heartbeats whose answer is not acknowledged yet."""
@@ -401,17 +393,10 @@ def _counts(peer: EncryptedPeer) -> tuple[int, int] | None:
     return taken, received
 
 
-_ADMITTED_AT_ONCE = 16
-"""Maximum number of connections admitted or refused before messages are handled."""
-
-_DISCARDED_AT_ONCE = 256
-"""Maximum number of parts of an invalid message discarded before others are handled: 0.2 ms."""
-
-_SHUT_OUT_NS = 10_000_000_000
-"""A key that sends such a message is refused for this long."""
-
-_HANDSHAKE_MS = 2000
-"""A connection that is not authenticated by then is closed."""
+_ADMITTED_AT_ONCE = 16  # maximum number of connections admitted or refused before messages are handled
+_DISCARDED_AT_ONCE = 256  # maximum number of parts of an invalid message discarded before others are handled: 0.2 ms
+_SHUT_OUT_NS = 10_000_000_000  # a key that sends such a message is refused for this long
+_HANDSHAKE_MS = 2000  # a connection that is not authenticated by then is closed
 
 _KEEPALIVE_S = 5
 """Interval of TCP keepalive; a connection whose host misses two is closed. ZeroMQ's own heartbeats are off: with them,
@@ -461,8 +446,7 @@ class EncryptedTransport:
         self._losses = allowed.losses
         self._shut_out: dict[str, int] = {}
         self._discarding = self._is_woken = False
-        self.refused = 0
-        """Number of connections refused, without those of self-tests."""
+        self.refused = 0  # number of connections refused, without those of self-tests
         self._refusals = RateLimitedLog(_LOG, logging.WARNING)
         self._self_testing = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -24,8 +24,7 @@ from dyn_service.service.server.transport.zmtp import Message
 KeyPolicy = Literal["remote", "required"]
 """Where keys are required: at endpoints that other machines can reach, or at all except `inproc`."""
 
-_CREDENTIALS = struct.Struct("3i")
-"""pid, uid and gid of the process at the other end of an ipc connection."""
+_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the process at the other end of an ipc connection
 
 
 def check_endpoint(endpoint: str) -> str:

@@ -47,26 +47,16 @@ from dyn_service.service.server.transport.zmtp import (
 )
 from dyn_service.service.server.workers.pipes import AVAILABLE, allocate
 
-_READ_BYTES = 1 << 16
-"""Bytes read from a connection before the next one; twice that of a long message."""
-
-_WRITE_BYTES = 1 << 18
-"""Maximum bytes per write."""
-
-_KERNEL_BYTES = 1 << 18
-"""Send buffer of the kernel per connection."""
+_READ_BYTES = 1 << 16  # bytes read from a connection before the next one; twice that of a long message
+_WRITE_BYTES = 1 << 18  # maximum bytes per write
+_KERNEL_BYTES = 1 << 18  # send buffer of the kernel per connection
 
 _JOINED_BYTES = 1 << 14
 """Replies up to this length are copied behind their header, which is faster than sending two pieces."""
 
-_LONG_NS = 100_000
-"""Messages that take longer are long; one state takes a tenth of it."""
-
-_HELLO_S = 2.0
-"""A connection whose handshake is incomplete after this time is closed."""
-
-_QUIET_S = 5.0
-"""A peer silent for this long gets a PING; it is disconnected after three times that."""
+_LONG_NS = 100_000  # messages that take longer are long; one state takes a tenth of it
+_HELLO_S = 2.0  # a connection whose handshake is incomplete after this time is closed
+_QUIET_S = 5.0  # a peer silent for this long gets a PING; it is disconnected after three times that
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2))
 """TCP keepalive at the same rate, for peers of ZMTP 3.0, which has no PING."""
@@ -194,8 +184,7 @@ class PlainTransport:
         self._peers: set[PlainPeer] = set()
         self.short: deque[PlainPeer] = deque()
         """Peers with data to decode whose last message was short, in order of their turns."""
-        self._long: deque[PlainPeer] = deque()
-        """The same for peers whose last message was long."""
+        self._long: deque[PlainPeer] = deque()  # the same for peers whose last message was long
 
     @property
     def pending(self) -> bool:

@@ -29,14 +29,9 @@ _GRACE_S = 1.0
 request hold half of the places.
 """
 
-_STUCK_S = 30.0
-"""A connection whose peer reads none of its replies for this long is closed."""
-
-_FEWEST_FILES = 24
-"""Number of open files available to connections even if the system's limit is lower."""
-
-_LOG_EVERY_S = 1.0
-"""Minimum time between log lines about events that clients can cause at will."""
+_STUCK_S = 30.0  # a connection whose peer reads none of its replies for this long is closed
+_FEWEST_FILES = 24  # number of open files available to connections even if the system's limit is lower
+_LOG_EVERY_S = 1.0  # minimum time between log lines about events that clients can cause at will
 
 
 class CountedConnection(Protocol):
@@ -107,10 +102,8 @@ class ConnectionQuota:
     ) -> None:
         self.limits = limits
         self.traffic = traffic
-        self.unread = 0
-        """Bytes of unread replies."""
-        self.unfinished = 0
-        """Bytes of unfinished messages."""
+        self.unread = 0  # bytes of unread replies
+        self.unfinished = 0  # bytes of unfinished messages
         self.refreshers: list[Callable[[], None]] = []
         """Functions that update what connections hold; called before a connection is closed."""
         self._gone = gone

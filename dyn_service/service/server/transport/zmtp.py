@@ -26,8 +26,7 @@ connection of a sender of more is closed.
 """
 
 _MORE, _LONG, _COMMAND = 1, 2, 4
-_BIG = 1 << 15
-"""Longer parts are collected in their own buffer, without copying data read with them."""
+_BIG = 1 << 15  # longer parts are collected in their own buffer, without copying data read with them
 
 _MAX_COMMAND = 1 << 12
 Buffer = Any
@@ -116,8 +115,7 @@ class Decoder:
         self._ready = False
         self._is_req = False
         self._payload: bytes | memoryview = b""
-        self.minor = -1
-        """The peer's minor version after its greeting; PING exists since 3.1."""
+        self.minor = -1  # the peer's minor version after its greeting; PING exists since 3.1
         self._next_message()
         self._missing, self._more, self._is_whole = 0, False, False
         self._big: memoryview | None = None

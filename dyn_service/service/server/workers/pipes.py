@@ -33,8 +33,7 @@ from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.audit import Change
 from dyn_service.service.server.process import files_allowed
 
-_SHARE_OF_FILES = 4
-"""At most one in so many open files is used for waiting messages; more are in private memory."""
+_SHARE_OF_FILES = 4  # at most one in so many open files is used for waiting messages; more are in private memory
 
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -138,8 +137,7 @@ ORDER = struct.Struct("=Q")
 
 _HEAD = struct.Struct("=IQ")
 _PACKET_BYTES = 1 << 17
-_SHARED_FROM = 1 << 16
-"""Payloads of at least this size are sent in shared memory."""
+_SHARED_FROM = 1 << 16  # payloads of at least this size are sent in shared memory
 
 _encode = msgspec.msgpack.Encoder().encode
 

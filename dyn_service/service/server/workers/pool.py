@@ -239,8 +239,7 @@ class WorkerHandle:
 
 
 _MOST_REFUSED = 1000
-_REFUSED_NS = 600_000_000_000
-"""Time for which a kernel that took too long is refused; the machine may have been busy."""
+_REFUSED_NS = 600_000_000_000  # time for which a kernel that took too long is refused; the machine may have been busy
 
 
 class RefusedKernels:
@@ -383,28 +382,21 @@ class Loader:
             _LOG.exception("a kernel could not be fetched")
 
 
-_RESTART_DELAY_NS = 1_000_000_000
-"""Delay before another worker is started after one exited before it was ready."""
-
-_LOOK_NS = 50_000_000
-"""Interval at which a task past its deadline is checked again while kernels are compiled."""
-
-_CHECK_NS = 100_000_000
-"""Interval of checks whether a signal has stopped a worker with a task."""
+_RESTART_DELAY_NS = 1_000_000_000  # delay before another worker is started after one exited before it was ready
+_LOOK_NS = 50_000_000  # interval at which a task past its deadline is checked again while kernels are compiled
+_CHECK_NS = 100_000_000  # interval of checks whether a signal has stopped a worker with a task
 
 _STOPPED_CHECKS = 3
 """A worker is replaced after so many consecutive checks; counted, not timed, because this process may be suspended too.
 """
 
-_MAX_LOSSES = 2
-"""A request is refused after so many workers were lost computing it."""
+_MAX_LOSSES = 2  # a request is refused after so many workers were lost computing it
 
 _MAX_UNREAD = 8
 """A request is refused after so many workers were lost before they read it, perhaps because of the robots sent first.
 """
 
-_START_S = 60.0
-"""Time for the first worker to start, not counting time without a CPU."""
+_START_S = 60.0  # time for the first worker to start, not counting time without a CPU
 
 _FORK_SERVER_ENDED = "the fork server has exited"
 

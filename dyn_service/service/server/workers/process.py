@@ -57,8 +57,7 @@ from dyn_service.service.server.workers.pipes import (
 
 _LOG = logging.getLogger(__name__)
 
-_NICE = 10
-"""Niceness of workers, so that the server's process has priority."""
+_NICE = 10  # niceness of workers, so that the server's process has priority
 
 _PRELOADED = ("dyn_service.kernels.certify", "dyn_service.kernels.lower", "dyn_service.parsing.files")
 """Modules that the fork server imports once, so that the workers share their memory."""
