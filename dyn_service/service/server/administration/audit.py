@@ -81,14 +81,7 @@ def record_done(caller: Caller, query: str, robot: str, fingerprint: str) -> Non
 
 
 def record_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> None:
-    """Records a change that was refused or failed.
-
-    Args:
-        caller: The caller.
-        query: The query.
-        robot: The robot's name in the request, if any.
-        fault: The error.
-    """
+    """Records a change to a robot of this name, if any, that was refused or failed."""
     code, cause = (fault.code, fault.message) if isinstance(fault, DynError) else (InternalError.code, "")
     name = robot[:_MOST_TEXT] if isinstance(robot, str) else None
     record(Change(caller.name, query, name, code, cause=cause[:_MOST_TEXT]))

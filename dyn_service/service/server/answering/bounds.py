@@ -19,14 +19,7 @@ from dyn_service.service.protocol.limits import RequestLimits
 
 
 def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
-    """Returns the cost of a request.
-
-    Args:
-        row: The query or computation.
-        sizes: The robot's dimensions; unused for computations without a robot.
-        inputs: Decoded inputs: arrays, wrenches, payloads.
-        options: All options of the row.
-    """
+    """Returns the cost of a request with these decoded inputs and all options of the row; no robot has no sizes."""
     if isinstance(row, Query):
         return of_query(row, sizes, inputs, options)
     assert isinstance(row, Computation)
@@ -35,11 +28,7 @@ def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options
 
 
 def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
-    """Refuses a request that exceeds a limit.
-
-    Raises:
-        ResourceExhaustedError: The message has the request's size, its cost, the limit, and what would fit.
-    """
+    """Raises `ResourceExhaustedError` for a limit exceeded; names the request's size and cost, and what would fit."""
     if (
         cost.work_s <= limits.max_work_s
         and cost.bytes <= limits.max_memory_bytes
@@ -78,21 +67,12 @@ def meter(
 ) -> Callable[[float], None]:
     """Returns a function that a computation calls with the fraction done; it raises when a limit is exceeded.
 
-    Args:
-        row: The computation.
-        limits: `max_work_s` is the CPU time that this thread may use.
-        until_ns: When the client stops waiting, on the clock of `time.perf_counter_ns`.
-        clock: CPU time of this thread in ns.
+    The limits are the CPU time of this thread, `max_work_s` by `clock`, and `until_ns`, when the client stops waiting.
     """
     began: int | None = None
 
     def check(share: float) -> None:
-        """Checks time and deadline.
-
-        Raises:
-            ResourceExhaustedError: The computation has used its CPU time.
-            DeadlineExceededError: The deadline has passed.
-        """
+        """Raises a `DynError` once the computation has used its CPU time or the deadline has passed."""
         nonlocal began
         began = clock() if began is None else began  # from the first call on, so that compilation does not count
         if clock() - began > limits.max_work_s * 1e9:

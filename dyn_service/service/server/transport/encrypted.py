@@ -4,13 +4,6 @@ A ROUTER socket of libzmq does the cryptography. Each connection is checked agai
 its messages and before each reply; removing a key closes its connections. Before it serves, an endpoint tests itself: a
 new key must be refused, and so must a connection without a key.
 
-    router = EncryptedTransport(server_keys, access_list, quota)
-    bound = router.listen("tcp://0.0.0.0:5755")
-    selector.register(router.descriptor, EVENT_READ)                # readable: call `messages`
-    for peer, (payload, parts, is_req) in router.messages(64): ..   # and every tenth of a second `router.check()`
-    peer.caller.check(query)
-    router.send(peer, is_req, reply)
-
 libzmq does not report what it stores for a peer, so the kernel's counts are compared with the transport's own:
 
     unfinished or waiting = bytes received on a connection - bytes of the messages read from the socket
@@ -48,9 +41,9 @@ from zmq.utils.monitor import parse_monitor_message
 from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.service.protocol.keys import Keys, make_keys, use_keys
 from dyn_service.service.protocol.sockets import file_descriptor, is_readable, plain_send
-from dyn_service.service.server.administration.access import AccessList, Caller, KeyFolder
+from dyn_service.service.server.administration.access import AccessList, KeyFolder
 from dyn_service.service.server.transport.endpoints import MORE, NOBLOCK, UNREAD_REPLIES, BoundEndpoint, bind
-from dyn_service.service.server.transport.quotas import ConnectionQuota, RateLimitedLog
+from dyn_service.service.server.transport.quotas import Connection, ConnectionQuota, RateLimitedLog
 from dyn_service.service.server.transport.zmtp import Message
 
 _LOG = logging.getLogger(__name__)
@@ -68,12 +61,7 @@ _OUTCOMES = (
 
 
 def self_test(endpoint: str, keys: Keys, admit: Callable[[], None]) -> None:
-    """Tests a bound endpoint.
-
-    Args:
-        endpoint: The endpoint, with the port that was chosen.
-        keys: The server's keys.
-        admit: Handles pending requests for admission; called repeatedly during the test.
+    """Tests a bound endpoint of a server with these keys, while `admit` handles pending requests for admission.
 
     Raises:
         FailedPreconditionError: The endpoint admits an unknown key, or refuses the server's own.
@@ -104,7 +92,7 @@ def try_handshake(endpoint: str, keys: Keys | None, admit: Callable[[], None]) -
         use_keys(socket, keys)
     monitor = socket.get_monitor_socket(_OUTCOMES)
     try:
-        socket.connect(_from_here(endpoint))
+        socket.connect(endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"))
         until = time.monotonic() + _LIMIT_S
         while time.monotonic() < until:
             admit()
@@ -118,11 +106,6 @@ def try_handshake(endpoint: str, keys: Keys | None, admit: Callable[[], None]) -
         context.term()
 
 
-def _from_here(endpoint: str) -> str:
-    """Returns the address to connect to for an endpoint that may listen on all interfaces."""
-    return endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-
-
 _COUNTS = struct.Struct("@120xQQ")  # `tcpi_bytes_acked` and `tcpi_bytes_received` in the kernel's `struct tcp_info`
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER options that reset the connection on close
 _SEALED_BYTES = 33  # bytes that encryption adds to a part
@@ -132,55 +115,24 @@ _ASIDE_BYTES = 1024
 """Bytes received that are not messages: the handshake, and heartbeats whose answer is not acknowledged yet."""
 
 
-class EncryptedPeer:
-    """One connection; a `CountedConnection` and a `Peer`.
+class EncryptedPeer(Connection):
+    """One connection.
 
-    sender: its routing id. key: its public key. caller: the caller by that key at the last message. delivered: bytes of
-    its messages and heartbeats. handed: bytes of replies and heartbeats to it. taken, received: the kernel's last
-    counts.
+    sender: its routing id. key: its public key. Both are unknown until its first message, and `caller` is by the list
+    of keys at its last one. delivered: bytes of its messages and heartbeats. handed: bytes of replies and heartbeats to
+    it. taken, received: the kernel's last counts.
     """
 
-    files = 1
-
-    __slots__ = (
-        "_peers",
-        "caller",
-        "closed",
-        "delivered",
-        "descriptor",
-        "handed",
-        "held",
-        "inode",
-        "key",
-        "last_received_s",
-        "last_sent_s",
-        "received",
-        "received_ns",
-        "sender",
-        "served",
-        "taken",
-        "unread",
-    )
+    is_stranger = True
 
     def __init__(self, peers: EncryptedPeers, descriptor: int, inode: int) -> None:
+        super().__init__()
         self._peers = peers
-        self.descriptor = descriptor
-        self.inode = inode
-        self.served = False
-        self.sender = self.key = self.caller = None
-        self.handed = self.unread = self.held = self.taken = self.received = self.received_ns = 0
+        self.descriptor, self.inode = descriptor, inode
+        self.sender: bytes | None = None
+        self.key: str | None = None
+        self.handed = self.taken = self.received = 0
         self.delivered: float = _ASIDE_BYTES
-        self.last_received_s = self.last_sent_s = time.monotonic()
-        self.closed = False
-
-    sender: bytes | None
-    key: str | None
-    caller: Caller | None
-
-    @property
-    def is_stranger(self) -> bool:
-        """Whether its key is unknown, as it is until its first message."""
-        return self.key is None
 
     def end(self) -> None:
         """Resets the connection; repeated calls do nothing."""
@@ -188,12 +140,7 @@ class EncryptedPeer:
 
 
 class EncryptedPeers:
-    """The connections of one socket. All calls come from the thread that owns the socket.
-
-    Args:
-        router: The socket, before it listens.
-        quota: The quota over all connections.
-    """
+    """The connections of one socket, which does not listen yet. All calls come from the thread that owns it."""
 
     def __init__(self, router: zmq.Socket[bytes], quota: ConnectionQuota) -> None:
         self._quota = quota
@@ -204,9 +151,9 @@ class EncryptedPeers:
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         name = f"inproc://dyn-keyed-{os.urandom(16).hex()}"
         router.monitor(name, events)
-        self._monitor: zmq.Socket[bytes] = router.context.socket(zmq.PAIR)
-        self._monitor.setsockopt(zmq.RCVHWM, 0)  # a full queue would block libzmq's I/O thread
-        self._monitor.connect(name)
+        self.monitor: zmq.Socket[bytes] = router.context.socket(zmq.PAIR)
+        self.monitor.setsockopt(zmq.RCVHWM, 0)  # a full queue would block libzmq's I/O thread
+        self.monitor.connect(name)
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -214,15 +161,10 @@ class EncryptedPeers:
     def __iter__(self) -> Iterator[EncryptedPeer]:
         return iter([*self._peers.values()])
 
-    @property
-    def descriptor(self) -> int:
-        """Readable when connections were made or closed."""
-        return file_descriptor(self._monitor)
-
     def read_events(self) -> None:
         """Updates which connections exist."""
-        while is_readable(self._monitor):
-            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+        while is_readable(self.monitor):
+            event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))
             descriptor = event["value"]
             if event["event"] == zmq.EVENT_ACCEPTED:
                 self._forget(descriptor)
@@ -232,11 +174,9 @@ class EncryptedPeers:
                 self._forget(descriptor)
 
     def peer_of(self, sender: bytes, frame: zmq.Frame) -> EncryptedPeer | None:
-        """Returns the connection that a message came from, or None if it has ended.
+        """Returns the connection that a frame of a message came from, or None if it has ended.
 
-        Args:
-            sender: The peer's routing id: zero and a counter.
-            frame: A frame of the message.
+        `sender` is the peer's routing id: zero and a counter.
         """
         descriptor: Any = frame.get(zmq.SRCFD)
         peer = self._peers.get(descriptor)
@@ -262,11 +202,7 @@ class EncryptedPeers:
         return peer
 
     def _note(self, descriptor: int) -> EncryptedPeer:
-        """Adds a connection.
-
-        Raises:
-            OSError: It is closed already.
-        """
+        """Adds a connection; `OSError` if it is closed already."""
         peer = EncryptedPeer(self, descriptor, os.fstat(descriptor).st_ino)
         self._quota.add(peer)
         self._peers[descriptor] = peer
@@ -348,7 +284,7 @@ class EncryptedPeers:
     def close(self) -> None:
         """Stops watching; to be called before the socket is closed."""
         self._router.disable_monitor()
-        self._monitor.close(linger=0)
+        self.monitor.close(linger=0)
         self._quota.refreshers.remove(self._refresh_all)
         for peer in self:
             self._forget(peer.descriptor)
@@ -405,13 +341,8 @@ libzmq 4.3.5 aborts the process if a client with unread requests leaves (`Assert
 
 
 def open_encrypted(folder: KeyFolder, quota: ConnectionQuota) -> EncryptedTransport:
-    """Returns the transport for encrypted endpoints, with keys and list from a folder.
-
-    Raises:
-        DynError: As `read_folder`.
-    """
-    keys, allowed = read_folder(folder)
-    return EncryptedTransport(keys, allowed, quota)
+    """Returns the transport for encrypted endpoints, with keys and list from a folder; errors as `read_folder`."""
+    return EncryptedTransport(*read_folder(folder), quota)
 
 
 def read_folder(folder: KeyFolder) -> tuple[Keys, AccessList]:
@@ -430,13 +361,7 @@ def read_folder(folder: KeyFolder) -> tuple[Keys, AccessList]:
 
 
 class EncryptedTransport:
-    """Listens on encrypted endpoints.
-
-    Args:
-        keys: The server's keys.
-        allowed: The list of allowed keys.
-        quota: The quota over all connections.
-    """
+    """Listens on encrypted endpoints, with the server's keys and the list of allowed ones."""
 
     def __init__(self, keys: Keys, allowed: AccessList, quota: ConnectionQuota) -> None:
         self.allowed = allowed
@@ -472,11 +397,8 @@ class EncryptedTransport:
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self._ready = selectors.DefaultSelector()
-        for descriptor in (
-            self._wake_reader,
-            self._peers.descriptor,
-            *map(file_descriptor, (router, self._zap_handler)),
-        ):
+        sockets = (router, self._zap_handler, self._peers.monitor)
+        for descriptor in (self._wake_reader, *map(file_descriptor, sockets)):  # `monitor`: connections come and go
             self._ready.register(descriptor, selectors.EVENT_READ)
 
     @property
@@ -490,13 +412,7 @@ class EncryptedTransport:
         return self._is_woken
 
     def listen(self, endpoint: str) -> BoundEndpoint:
-        """Listens on a tcp or ipc endpoint after its self-test.
-
-        Raises:
-            InvalidArgumentError: The endpoint is invalid.
-            UnavailableError: It is in use.
-            FailedPreconditionError: It failed its self-test.
-        """
+        """Listens on a tcp or ipc endpoint after its self-test; errors as `endpoints.bind` and `self_test`."""
         self._router.setsockopt(zmq.IPV6, int("[" in endpoint))
         bound = bind(self._router, endpoint)
         refused, self._self_testing = self.refused, True
@@ -558,10 +474,6 @@ class EncryptedTransport:
         finally:
             self._wake_if_more()  # sending may consume the event for a message that has arrived
         self._peers.release_reply(peer, sizes)
-
-    def end(self, peer: EncryptedPeer) -> None:
-        """Resets a connection."""
-        peer.end()
 
     def check(self) -> None:
         """Applies changes of the list, and closes connections that are no longer allowed or hold too much."""
@@ -636,7 +548,7 @@ class EncryptedTransport:
         if frame.more or sender[0] or caller is None:
             self._quota.disconnect(peer, cause)
             return None
-        peer.key, peer.caller, peer.received_ns = key, caller, received_ns
+        peer.key, peer.caller, peer.received_ns, peer.is_stranger = key, caller, received_ns, False
         self._peers.note_message(peer, sizes)
         payload = frame.bytes if sizes[-1] < zmq.COPY_THRESHOLD else frame.buffer
         return peer, Message(payload, 1 + is_req, is_req)

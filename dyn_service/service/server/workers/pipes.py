@@ -83,11 +83,7 @@ _sendable: set[int] = set()
 
 
 def allocate_shared(size: int) -> memoryview:
-    """Returns zeroed memory that can be sent to another process without a copy.
-
-    Raises:
-        OSError: No open file or memory is available.
-    """
+    """Returns zeroed memory that can be sent to another process without a copy; `OSError` if there is none."""
     descriptor = os.memfd_create("dyn")
     try:
         os.ftruncate(descriptor, size)
@@ -110,11 +106,7 @@ def allocate(size: int) -> memoryview:
 
 
 def map_received(descriptor: int, size: int) -> memoryview:
-    """Maps memory that another process has written, and closes the descriptor.
-
-    Raises:
-        OSError: It cannot be mapped, or is shorter than `size`.
-    """
+    """Maps memory that another process has written, and closes the descriptor; `OSError` if it is too short."""
     try:
         if os.fstat(descriptor).st_size < size:  # access beyond the end would kill this process
             raise OSError(f"{size} bytes were announced, found {os.fstat(descriptor).st_size}")
@@ -163,12 +155,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Pipe(Generic[MessageT]):
-    """One end of a connection.
+    """One end of a connection: a socket of `pair` that receives messages of this type.
 
-    Args:
-        end: A socket of `pair`.
-        message: The type of received messages.
-        waits: Whether `send` and `read` block. If not, unsent messages are queued, and `read` yields what has arrived.
+    waits: whether `send` and `read` block. If not, unsent messages are queued, and `read` yields what has arrived.
     """
 
     def __init__(self, end: socket.socket, message: type[MessageT], *, waits: bool) -> None:
@@ -183,12 +172,7 @@ class Pipe(Generic[MessageT]):
         return bool(self._out)
 
     def send(self, message: msgspec.Struct, body: bytes | bytearray | memoryview = b"") -> None:
-        """Sends a message.
-
-        Raises:
-            PipeClosedError: The other end is closed.
-            OSError: No open file or memory is available; nothing was sent.
-        """
+        """Sends a message; errors as `write`, and `OSError` if there is no open file or memory for the payload."""
         text = _encode(message)
         packet = _HEAD.pack(len(text), len(body)) + text
         if len(body) < _SHARED_FROM:
@@ -202,11 +186,7 @@ class Pipe(Generic[MessageT]):
         self.write()
 
     def write(self) -> None:
-        """Sends queued messages.
-
-        Raises:
-            UnreadError: The other end is closed.
-        """
+        """Sends queued messages; raises `UnreadError` if the other end is closed."""
         while self._out:
             packet, body = self._out[0]
             descriptor = None if body is None else descriptor_of(body)
