@@ -65,7 +65,7 @@ from dyn_service.service.server.transport.endpoints import (
     needs_keys,
 )
 from dyn_service.service.server.transport.plain import InprocTransport, PlainTransport
-from dyn_service.service.server.transport.quotas import ConnectionQuota
+from dyn_service.service.server.transport.quotas import Connection, ConnectionQuota
 from dyn_service.service.server.transport.zmtp import Message
 from dyn_service.service.server.workers.pipes import AVAILABLE
 from dyn_service.service.server.workers.pool import Executor, Pool, ThreadWorker
@@ -237,7 +237,7 @@ class Server:
         for end in (self._wake_writer, self._wake_reader):
             end.setblocking(False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, lambda events: self._wake_reader.recv(4096))
-        self._quota = ConnectionQuota(self._limits, self._traffic, lambda peer: self._dispatcher.gone(peer))
+        self._quota = ConnectionQuota(self._limits, self._traffic, self._gone)
         self._keyed: EncryptedTransport | None = None
         self._by_kind: dict[str, Transport] = {}
         self._transports: list[Transport] = []
@@ -274,21 +274,19 @@ class Server:
             kind = EncryptedTransport
         elif endpoint.startswith("inproc://"):
             kind = InprocTransport
-        made = next((each for each in self._transports if isinstance(each, kind)), None)
-        if made is None:
-            made = self._make_transport(kind)
-            self._transports.append(made)
-        return made
-
-    def _make_transport(self, kind: type[Transport]) -> Transport:
+        for transport in self._transports:
+            if isinstance(transport, kind):
+                return transport
         if kind is EncryptedTransport:
-            self._keyed = keyed = open_encrypted(self._key_folder, self._quota)
+            transport = self._keyed = keyed = open_encrypted(self._key_folder, self._quota)
             self._selector.register(keyed.descriptor, selectors.EVENT_READ, lambda events: None)
             self.service.administrator.allowed = keyed.allowed
-            return keyed
-        if kind is InprocTransport:
-            return InprocTransport(self._selector, self._given_context or zmq.Context.instance(), self._traffic)
-        return PlainTransport(self._selector, self._quota)
+        elif kind is InprocTransport:
+            transport = InprocTransport(self._selector, self._given_context or zmq.Context.instance(), self._traffic)
+        else:
+            transport = PlainTransport(self._selector, self._quota)
+        self._transports.append(transport)
+        return transport
 
     def _make_worker(self) -> Executor:
         if self._workers and AVAILABLE:
@@ -376,7 +374,7 @@ class Server:
         except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
             traffic.defects += 1
             _LOG.exception("a request failed")
-            reply = self.service.refuse_unread(payload, InternalError("the server failed to answer; see its log"))
+            reply = self.service.refuse(peek(payload), InternalError("the server failed to answer; see its log"))
         if reply is not None:
             self._send(envelope, reply)
 
@@ -387,7 +385,10 @@ class Server:
         except Exception:  # noqa: BLE001  # a defect: the loop goes on
             self._traffic.defects += 1
             _LOG.exception("a reply could not be sent, its connection is closed")
-            peer.end()
+            peer.close()
+
+    def _gone(self, peer: Connection) -> None:
+        self._dispatcher.gone(peer)
 
     def _drain(self) -> None:
         """Refuses requests not started, and answers those received."""
@@ -550,10 +551,10 @@ class Dispatcher:
             long = plan is None or job.verify or not has_kernel
             return self._hand_over(Task(envelope, payload, received_ns, peek(payload), job, long, caller, kernel))
         except DynError as error:
-            return service.refuse_unread(payload, error)
+            return service.refuse(peek(payload), error)
         except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
             _LOG.exception("a request failed")
-            return service.refuse_unread(payload, InternalError("the server failed to answer; see its log"))
+            return service.refuse(peek(payload), InternalError("the server failed to answer; see its log"))
 
     def _hand_over_unread(
         self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None
@@ -575,9 +576,7 @@ class Dispatcher:
 
     def gone(self, peer: Any) -> None:
         """Drops or stops the requests of a peer whose connection has ended."""
-        meant = [task for task in self.waiting.values() if task.peer[1] is peer]
-        if meant:
-            self._cancel_tasks(meant)
+        self._cancel_tasks([task for task in self.waiting.values() if task.peer[1] is peer])
 
     def finished(self) -> Iterator[tuple[Envelope, bytes | memoryview]]:
         """Yields the replies that the executor has finished."""
@@ -613,14 +612,12 @@ class Dispatcher:
     def _cancel(self, envelope: Envelope, request_id: int) -> None:
         """Drops or stops a request that its client cancelled."""
         self._traffic.cancelled += 1
-        meant = [*self._waiting(envelope, request_id)]
-        if meant:
-            self._cancel_tasks(meant)
+        self._cancel_tasks([*self._waiting(envelope, request_id)])
 
     def _cancel_tasks(self, meant: list[Task]) -> None:
         for task in meant:
             task.cancelled = True
-        for task in self._worker.cancel(meant):
+        for task in self._worker.cancel(meant) if meant else ():
             self._forget(task)
 
     def _hand_over(self, task: Task) -> bytes | None:

@@ -151,7 +151,7 @@ class Place(Connection):
         if not self.served:
             self._quota.note_request(self)
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.closed = True
         self._quota.remove(self)
 

@@ -158,8 +158,7 @@ def _parse_line(line: str) -> AllowedKey:
     return AllowedKey(ROLES[role], check_public(public, "the second word"), name, date.fromisoformat(since), revoked)
 
 
-ROLES: Mapping[str, Role] = {role.name.lower(): role for role in Role}
-"""The roles by their names in the list."""
+ROLES: Mapping[str, Role] = {role.name.lower(): role for role in Role}  # the roles by their names in the list
 
 
 class AccessList:

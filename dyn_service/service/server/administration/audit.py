@@ -104,10 +104,7 @@ entries.
 
 
 def open_audit(file: Path) -> logging.Handler:
-    """Starts to write changes to a file.
-
-    Returns:
-        The log handler, to be closed by `close_audit`.
+    """Starts to write changes to a file; returns the log handler, to be closed by `close_audit`.
 
     Raises:
         PermissionDeniedError: The file cannot be written, or other users may read or write it.

@@ -29,17 +29,6 @@ def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options
 
 def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
     """Raises `ResourceExhaustedError` for a limit exceeded; names the request's size and cost, and what would fit."""
-    if (
-        cost.work_s <= limits.max_work_s
-        and cost.bytes <= limits.max_memory_bytes
-        and cost.reply_bytes <= limits.max_reply_bytes
-        and cost.states <= limits.max_states
-        and cost.steps <= limits.max_steps
-        and cost.segments <= limits.max_segments
-        and cost.wrenches <= limits.max_wrenches
-        and cost.contacts <= limits.max_contacts
-    ):
-        return
     counts = (
         (cost.segments, limits.max_segments, "segments", "inputs.mass"),
         (cost.wrenches, limits.max_wrenches, "wrenches", "inputs.wrenches"),
@@ -52,13 +41,13 @@ def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
             text = f"{_size_text(row, cost)}; the limit is {most} {name} in one request{_hint(name)}"
             raise ResourceExhaustedError(text, path=path)
     amounts = (
-        (cost.reply_bytes, limits.max_reply_bytes, f"the answer takes {cost.reply_bytes} bytes, the limit is {{}}"),
-        (cost.bytes, limits.max_memory_bytes, f"that takes {cost.bytes} bytes of memory, the limit is {{}}"),
-        (cost.work_s, limits.max_work_s, f"that takes about {cost.work_s:.3g} s of one core, the limit is {{}} s"),
+        (cost.reply_bytes, limits.max_reply_bytes, "the answer takes {} bytes, the limit is {}"),
+        (cost.bytes, limits.max_memory_bytes, "that takes {} bytes of memory, the limit is {}"),
+        (cost.work_s, limits.max_work_s, "that takes about {:.3g} s of one core, the limit is {} s"),
     )
-    for amount, most_of_it, text in amounts:
-        if amount > most_of_it:
-            message = f"{_size_text(row, cost)}: {text.format(most_of_it)}{_suggestion(cost, most_of_it / amount)}"
+    for amount, limit, text in amounts:
+        if amount > limit:
+            message = f"{_size_text(row, cost)}: {text.format(amount, limit)}{_suggestion(cost, limit / amount)}"
             raise ResourceExhaustedError(message, path="options.steps" if cost.steps > 1 else "inputs")
 
 

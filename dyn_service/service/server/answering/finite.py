@@ -59,13 +59,15 @@ def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
         array = np.frombuffer(outputs.data, dtype="<f8").reshape(outputs.shape)
     elif isinstance(outputs, np.ndarray | float):
         array = np.asarray(outputs)
-    elif isinstance(outputs, Mapping | list | tuple):
+    else:
+        parts: list[tuple[str, Any]] = []
         if isinstance(outputs, Mapping):
             parts = [(f"{name}.{key}" if name else str(key), value) for key, value in outputs.items()]
-        else:
+        elif isinstance(outputs, list | tuple):
             parts = [(f"{name}[{k}]", value) for k, value in enumerate(outputs) if not isinstance(value, str)]
-        return next((found for key, value in parts if (found := first_not_finite(value, key)) is not None), None)
-    else:
+        for key, value in parts:
+            if (found := first_not_finite(value, key)) is not None:
+                return found
         return None
     if is_finite(array):
         return None

@@ -42,12 +42,10 @@ if TYPE_CHECKING:
 _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
-FEW_WRENCHES = 4
-"""Maximum number of wrenches on the fast path."""
+FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
 
 
-MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048
-"""Overlays kept per query and robot, and the length of one."""
+MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
 
 FREQUENT = 8
 """Requests with the same overlay after which the server's thread makes the robot with it, which takes a millisecond."""
@@ -321,8 +319,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return get if len(names) > 1 else lambda state: (get(state),)
 
 
-SLOW_BYTES = 16 << 10
-"""Longer requests or answers are not handled by the server's thread."""
+SLOW_BYTES = 16 << 10  # longer requests or answers are not handled by the server's thread
 
 SLOW_WORK_S = 2.5e-4
 """Nor are requests with more predicted CPU time: batches, more than four wrenches, large answers in world axes."""
@@ -397,10 +394,10 @@ class Plan:
 
     def _acting(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Robot:
         """Returns the robot that answers: with the overlay of the request, or without passive forces."""
-        row, robot = self._row, self._robot
-        overlay = inputs.get(row.overlay or "")
-        robot = robot if overlay is None else robot.overlaid(overlay)
-        return robot.acting(row, self._method(options), options.get(row.leaves_out or "", True))
+        overlay = inputs.get(self._row.overlay or "")
+        robot = self._robot if overlay is None else self._robot.overlaid(overlay)
+        method, _, passive = self.kernel(inputs, options)
+        return robot.acting(self._row, method, passive)
 
     def _most_singular(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[int, ...]:
         """Returns the state of a batch whose mass matrix has the largest condition number."""
@@ -449,7 +446,3 @@ class Plan:
     def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
         """Returns the kernel for a request: method, variant, and whether passive forces act."""
         return kernel_of(self._row, inputs, options)
-
-    def _method(self, options: Mapping[str, Any]) -> str:
-        selector = self._row.selector
-        return options.get(selector, "") if selector is not None else next(iter(self._row.kernels), "")

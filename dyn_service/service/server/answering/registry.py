@@ -258,10 +258,7 @@ class Administrator:
         caller, row = caller or self._anyone, ADMINISTRATION[request.query]
         try:
             caller.check(request.query)
-            for what, given, known in (
-                ("input", request.inputs, row.inputs),
-                ("option", request.options, row.options),
-            ):
+            for what, given, known in (("input", request.inputs, row.inputs), ("option", request.options, row.options)):
                 for name in given or ():
                     if name not in known:
                         raise unknown(row.name, what, name, known)

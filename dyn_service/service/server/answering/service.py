@@ -52,20 +52,8 @@ from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.audit import record_done
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.bounds import check_cost, meter, predict_cost
-from dyn_service.service.server.answering.finite import (
-    NotFinite,
-    defect,
-    explain_computation,
-    first_not_finite,
-)
-from dyn_service.service.server.answering.jobs import (
-    CompileClock,
-    Job,
-    Task,
-    cancelled_error,
-    due_ns,
-    late_error,
-)
+from dyn_service.service.server.answering.finite import NotFinite, defect, explain_computation, first_not_finite
+from dyn_service.service.server.answering.jobs import CompileClock, Job, Task, cancelled_error, due_ns, late_error
 from dyn_service.service.server.answering.plan import (
     SLOW_BYTES,
     SLOW_WORK_S,
@@ -103,7 +91,7 @@ def compute(
             robot.configuration.check_unit(inputs[name], name, f"inputs.{name}")
     progress = meter(row, limits, until_ns)
     try:
-        outputs = _part(row, robot, inputs, options, progress) if row.part else _whole(row, robot, inputs, options)
+        outputs = _outputs(row, robot, inputs, options, progress)
     except DynError as error:
         error.path = _path_on_wire(row, error.path)
         raise
@@ -133,15 +121,6 @@ def _path_on_wire(row: Computation, path: str | None) -> str | None:
     return f"inputs.{name}" + ("" if row.inputs[name].kind == "motions" else path[len(head) :])
 
 
-def _part(
-    row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any], progress: Callable[[float], None]
-) -> Mapping[str, Any]:
-    """Computes one request of a motion that is split into several."""
-    robot, inputs, options = _resolved(row, robot, inputs, options)
-    outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, progress)
-    return outputs
-
-
 def _resolved(
     row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
@@ -153,10 +132,15 @@ def _resolved(
     return robot, *({name: left[name] for name in of if name in left} for of in (inputs, options))
 
 
-def _whole(row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Computes an answer that fits one reply."""
+def _outputs(
+    row: Computation, robot: Any, inputs: dict[str, Any], options: dict[str, Any], progress: Callable[[float], None]
+) -> Mapping[str, Any]:
+    """Computes an answer, or the part of one that a request asks for."""
     if robot is not None:
         robot, inputs, options = _resolved(row, robot, inputs, options)
+    if row.part:
+        part: Mapping[str, Any] = row.function("part")(robot, inputs, options, progress)
+        return part
     given = {**inputs, **options}
     arguments = {parameter: given[name] for parameter, name in row.parameters.items() if name in given}
     result = row.function("run")(*([] if robot is None else [robot]), **arguments)
@@ -310,10 +294,6 @@ class Service:
         """Returns the refusal of a request, and counts it."""
         self.metrics.refused(request.query if is_query(request.query) else None, error.code)
         return error_reply(request.id, error, self.epoch)
-
-    def refuse_unread(self, payload: bytes | memoryview, error: DynError) -> bytes:
-        """Returns the refusal of a request of which only the head was read."""
-        return self.refuse(peek(payload), error)
 
     def _check(self, request: Request, length: int, received_ns: int, excused_ns: int, caller: Caller | None) -> Job:
         """Returns the job for a request, or raises a `DynError` if it is invalid or exceeds a limit."""

@@ -28,7 +28,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import perf_counter_ns
@@ -119,8 +119,8 @@ class EncryptedPeer(Connection):
     """One connection.
 
     sender: its routing id. key: its public key. Both are unknown until its first message, and `caller` is by the list
-    of keys at its last one. delivered: bytes of its messages and heartbeats. handed: bytes of replies and heartbeats to
-    it. taken, received: the kernel's last counts.
+    of keys at its last one. delivered: bytes of its messages and heartbeats. sent: bytes of replies and heartbeats to
+    it. acknowledged, received: the kernel's last counts.
     """
 
     is_stranger = True
@@ -131,12 +131,12 @@ class EncryptedPeer(Connection):
         self.descriptor, self.inode = descriptor, inode
         self.sender: bytes | None = None
         self.key: str | None = None
-        self.handed = self.taken = self.received = 0
+        self.sent = self.acknowledged = self.received = 0
         self.delivered: float = _ASIDE_BYTES
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Resets the connection; repeated calls do nothing."""
-        self._peers.end(self)
+        self._peers.reset(self)
 
 
 class EncryptedPeers:
@@ -208,7 +208,7 @@ class EncryptedPeers:
         self._peers[descriptor] = peer
         return peer
 
-    def end(self, peer: EncryptedPeer) -> None:
+    def reset(self, peer: EncryptedPeer) -> None:
         """Resets a connection; repeated calls do nothing."""
         if peer.closed:
             return
@@ -220,18 +220,15 @@ class EncryptedPeers:
                 borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 borrowed.shutdown(socket.SHUT_RDWR)
 
-    def note_message(self, peer: EncryptedPeer, sizes: Sequence[int]) -> None:
-        """Notes a message with parts of these sizes."""
-        peer.delivered += sum(map(_on_the_wire, sizes))
+    def note_message(self, peer: EncryptedPeer, size: int) -> None:
+        """Notes a message of that many bytes on the wire."""
+        peer.delivered += size
         peer.last_received_s = time.monotonic()
         if not peer.served:
             self._quota.note_request(peer)
 
-    def reserve_reply(self, peer: EncryptedPeer, sizes: Sequence[int]) -> bool:
-        """Notes a reply before it is sent. False if unread replies would exceed the limit; a single reply is always
-        accepted.
-        """
-        size = sum(map(_on_the_wire, sizes))
+    def reserve_reply(self, peer: EncryptedPeer, size: int) -> bool:
+        """Notes a reply before it is sent. False if unread ones would exceed the limit; a single one never does."""
         most = self._limits.max_reply_bytes
         if peer.unread and peer.unread + size > most:
             self._refresh(peer)
@@ -239,15 +236,14 @@ class EncryptedPeers:
                 return False
         if not peer.unread:
             peer.last_sent_s = time.monotonic()
-        peer.handed += size
+        peer.sent += size
         self._quota.set_unread(peer, peer.unread + size)
         self._quota.enforce_unread()
         return not peer.closed
 
-    def release_reply(self, peer: EncryptedPeer, sizes: Sequence[int]) -> None:
+    def release_reply(self, peer: EncryptedPeer, size: int) -> None:
         """Reverts `reserve_reply`: the reply was not sent."""
-        size = sum(map(_on_the_wire, sizes))
-        peer.handed -= size
+        peer.sent -= size
         if not peer.closed:
             self._quota.set_unread(peer, peer.unread - size)
 
@@ -255,8 +251,8 @@ class EncryptedPeers:
         """Updates what each connection holds, and closes those that hold too much."""
         self._refresh_all()
         for peer in self:
-            if peer.held > 2 * self._limits.max_message_bytes:
-                self._quota.disconnect(peer, f"it sent {peer.held} bytes of an unfinished message")
+            if peer.unfinished > 2 * self._limits.max_message_bytes:
+                self._quota.disconnect(peer, f"it sent {peer.unfinished} bytes of an unfinished message")
 
     def _refresh_all(self) -> None:
         for peer in self:
@@ -268,17 +264,17 @@ class EncryptedPeers:
         if counts is None:
             self._quota.set_unread(peer, 0)
             return
-        taken, received = counts
+        acknowledged, received = counts
         now = time.monotonic()
-        if taken > peer.taken:
+        if acknowledged > peer.acknowledged:
             peer.last_sent_s = now
         if received > peer.received:
             peer.last_received_s = now
-        peer.taken, peer.received = counts
-        heartbeats = max(0, taken - peer.handed)
-        peer.handed += heartbeats
+        peer.acknowledged, peer.received = counts
+        heartbeats = max(0, acknowledged - peer.sent)
+        peer.sent += heartbeats
         peer.delivered = min(peer.delivered + _PING_TO_PONG * heartbeats, received + _ASIDE_BYTES)
-        self._quota.set_unread(peer, peer.handed - taken)
+        self._quota.set_unread(peer, peer.sent - acknowledged)
         self._quota.set_unfinished(peer, max(0, received - int(peer.delivered)))
 
     def close(self) -> None:
@@ -296,10 +292,10 @@ class EncryptedPeers:
             self._quota.remove(peer)
 
 
-def _on_the_wire(size: int) -> int:
-    """Returns the bytes that a part of a message takes on the connection."""
+def _bytes_on_wire(size: int, is_req: bool) -> int:
+    """Returns the bytes that a message takes on the connection, with the empty part of a REQ socket."""
     sealed = size + _SEALED_BYTES
-    return sealed + (2 if sealed < 256 else 9)
+    return sealed + (2 if sealed < 256 else 9) + (_SEALED_BYTES + 2) * is_req
 
 
 def _is_later(sender: bytes, other: bytes) -> bool:
@@ -323,10 +319,12 @@ def _counts(peer: EncryptedPeer) -> tuple[int, int] | None:
         return None
     try:
         with _borrowed(peer.descriptor) as borrowed:
-            taken, received = _COUNTS.unpack(borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTS.size))
+            acknowledged, received = _COUNTS.unpack(
+                borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTS.size)
+            )
     except (OSError, struct.error):
         return None
-    return taken, received
+    return acknowledged, received
 
 
 _ADMITTED_AT_ONCE = 16  # maximum number of connections admitted or refused before messages are handled
@@ -452,8 +450,8 @@ class EncryptedTransport:
         if peer.closed or peer.sender is None or self.allowed.caller(peer.key or "") is None:
             self._traffic.dropped_gone += 1
             return
-        sizes = (0, len(reply)) if is_req else (len(reply),)
-        if not self._peers.reserve_reply(peer, sizes):
+        size = _bytes_on_wire(len(reply), is_req)
+        if not self._peers.reserve_reply(peer, size):
             self._traffic.dropped_slow_reader += 1
             return
         send = self._send_frame
@@ -473,7 +471,7 @@ class EncryptedTransport:
             self._traffic.dropped_gone += 1
         finally:
             self._wake_if_more()  # sending may consume the event for a message that has arrived
-        self._peers.release_reply(peer, sizes)
+        self._peers.release_reply(peer, size)
 
     def check(self) -> None:
         """Applies changes of the list, and closes connections that are no longer allowed or hold too much."""
@@ -527,11 +525,9 @@ class EncryptedTransport:
         sender = self._router.recv(NOBLOCK)
         frame = self._router.recv(NOBLOCK, copy=False)
         received_ns = perf_counter_ns()
-        sizes = [len(frame)]
-        is_req = frame.more and not sizes[0]
+        is_req = frame.more and not len(frame)
         if is_req:
             frame = self._router.recv(NOBLOCK, copy=False)
-            sizes.append(len(frame))
         key = str(frame.get("User-Id"))
         caller = self.allowed.caller(key) if self._shut_out.get(key, 0) < received_ns else None
         peer = self._peers.peer_of(sender, frame)
@@ -549,8 +545,8 @@ class EncryptedTransport:
             self._quota.disconnect(peer, cause)
             return None
         peer.key, peer.caller, peer.received_ns, peer.is_stranger = key, caller, received_ns, False
-        self._peers.note_message(peer, sizes)
-        payload = frame.bytes if sizes[-1] < zmq.COPY_THRESHOLD else frame.buffer
+        self._peers.note_message(peer, _bytes_on_wire(len(frame), is_req))
+        payload = frame.bytes if len(frame) < zmq.COPY_THRESHOLD else frame.buffer
         return peer, Message(payload, 1 + is_req, is_req)
 
     def _discard(self) -> bool:

@@ -91,12 +91,9 @@ class BoundEndpoint:
 
 
 def bind(router: zmq.Socket[bytes], endpoint: str) -> BoundEndpoint:
-    """Binds a ZeroMQ socket to the endpoint.
+    """Binds a ZeroMQ socket; returns the endpoint, with the port chosen for a port of 0 or `*`.
 
     An ipc endpoint is a file that only its owner may connect to; the file of a running server is not replaced.
-
-    Returns:
-        The endpoint, with the port chosen for a port of 0 or `*`.
 
     Raises:
         InvalidArgumentError: The endpoint is invalid.
@@ -165,8 +162,7 @@ def check_not_in_use(path: str) -> None:
     raise UnavailableError(f"cannot listen on ipc://{path}: another server listens there", path="endpoints")
 
 
-UNREAD_REPLIES = 4000
-"""Maximum number of replies queued for a client at a libzmq socket; later ones are dropped."""
+UNREAD_REPLIES = 4000  # maximum number of replies queued for a client at a libzmq socket; later ones are dropped
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
@@ -178,7 +174,7 @@ class Peer(Protocol):
     received_ns: int
     caller: Caller | None
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Closes its connection, if it has one."""
 
 

@@ -39,15 +39,7 @@ from dyn_service.service.server.transport.endpoints import (
     peer_is_owner,
 )
 from dyn_service.service.server.transport.quotas import Connection, ConnectionQuota
-from dyn_service.service.server.transport.zmtp import (
-    GREETING,
-    PING,
-    READY,
-    Decoder,
-    Message,
-    ProtocolError,
-    head,
-)
+from dyn_service.service.server.transport.zmtp import GREETING, PING, READY, Decoder, Message, ProtocolError, head
 from dyn_service.service.server.workers.pipes import AVAILABLE, allocate
 
 _READ_BYTES = 1 << 16  # bytes read from a connection before the next one; twice that of a long message
@@ -102,7 +94,7 @@ class PlainPeer(Connection):
         except BlockingIOError:
             sent = 0
         except OSError:
-            self.end()
+            self.close()
             return
         if sent < size:
             self.last_sent_s = time.monotonic()
@@ -123,7 +115,7 @@ class PlainPeer(Connection):
         except (BlockingIOError, IndexError):
             return
         except OSError:
-            self.end()
+            self.close()
             return
         self.last_sent_s = time.monotonic()
         self._quota.set_unread(self, self.unread - sent)
@@ -135,7 +127,7 @@ class PlainPeer(Connection):
         if not self._out:
             self._connections.watch(self, writing=False)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Closes the connection; repeated calls do nothing."""
         if not self.closed:
             self.closed = True
@@ -225,7 +217,7 @@ class PlainTransport:
         except OSError:
             count = 0
         if not count:
-            peer.end()
+            peer.close()
             return
         peer.received_ns = perf_counter_ns()
         peer.last_received_s, peer.pinged = time.monotonic(), False
@@ -264,7 +256,7 @@ class PlainTransport:
             except (OSError, MemoryError) as fault:
                 self.quota.disconnect(peer, f"no memory for its message: {fault}")
                 continue
-            if (held := peer.decoder.held) != peer.held:
+            if (held := peer.decoder.held) != peer.unfinished:
                 self.quota.set_unfinished(peer, held)
                 self.quota.enforce_unfinished()
             if message is None or peer.closed:
@@ -345,7 +337,7 @@ class PlainTransport:
                 if events & selectors.EVENT_WRITE:
                     key.data(selectors.EVENT_WRITE)
         for peer in [*self._peers]:
-            peer.end()
+            peer.close()
 
 
 def _listen_tcp(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
@@ -394,7 +386,7 @@ class InprocPeer:
     received_ns: int = field(compare=False)
     caller: Caller | None = field(default=None, compare=False)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Does nothing: there are no connections."""
 
 

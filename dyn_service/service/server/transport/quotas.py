@@ -25,7 +25,6 @@ from dyn_service.service.server.process import files_allowed
 _LOG = logging.getLogger(__name__)
 
 _GRACE_S = 1.0  # a new connection has this long for its first request before it may be closed for others
-
 _STUCK_S = 30.0  # a connection whose peer reads none of its replies for this long is closed
 _FEWEST_FILES = 24  # number of open files available to connections even if the system's limit is lower
 _LOG_EVERY_S = 1.0  # minimum time between log lines about events that clients can cause at will
@@ -37,8 +36,8 @@ class Connection:
     received_ns: arrival of its last message, on the clock of `time.perf_counter_ns`. caller: the peer by its key; None
     is a process of this machine without a key. last_received_s, last_sent_s: when it last sent a message and last read
     part of a reply, on the clock of `time.monotonic`. closed: whether it has ended. files: open files that it may use.
-    is_stranger: whether its peer has not been identified yet. Set by the quota: held, bytes of its unfinished messages;
-    unread, bytes of replies that wait for it; served, whether it has sent a request.
+    is_stranger: whether its peer has not been identified yet. Set by the quota: unfinished, bytes of messages that have
+    not arrived in full; unread, bytes of replies that wait for it; served, whether it has sent a request.
     """
 
     files = 1
@@ -47,10 +46,10 @@ class Connection:
 
     def __init__(self) -> None:
         self.last_received_s = self.last_sent_s = time.monotonic()
-        self.received_ns = self.held = self.unread = 0
+        self.received_ns = self.unfinished = self.unread = 0
         self.served = self.closed = False
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Closes the connection at once; its transport then calls `ConnectionQuota.remove`."""
         raise NotImplementedError
 
@@ -119,7 +118,7 @@ class ConnectionQuota:
             self._newcomers.pop(peer, None)
             self._files -= peer.files
             self.unread -= peer.unread
-            self.unfinished -= peer.held
+            self.unfinished -= peer.unfinished
             self._gone(peer)
 
     def note_request(self, peer: Connection) -> None:
@@ -144,8 +143,8 @@ class ConnectionQuota:
 
     def set_unfinished(self, peer: Connection, size: int) -> None:
         """Notes how many bytes of unfinished messages a connection holds."""
-        self.unfinished += size - peer.held
-        peer.held = size
+        self.unfinished += size - peer.unfinished
+        peer.unfinished = size
 
     def set_unread(self, peer: Connection, size: int) -> None:
         """Notes how many bytes of replies wait for a connection."""
@@ -158,8 +157,9 @@ class ConnectionQuota:
             return
         self._refresh()
         while self.unfinished > self.limits.max_unfinished_bytes:
-            largest = max((peer for peer in self._peers if peer.held), key=lambda peer: (peer.is_stranger, peer.held))
-            self.disconnect(largest, f"it sent {largest.held} bytes of an unfinished message")
+            holding = [peer for peer in self._peers if peer.unfinished]
+            largest = max(holding, key=lambda peer: (peer.is_stranger, peer.unfinished))
+            self.disconnect(largest, f"it sent {largest.unfinished} bytes of an unfinished message")
 
     def enforce_unread(self) -> None:
         """Closes connections until unread replies are within the limit."""
@@ -184,7 +184,7 @@ class ConnectionQuota:
         """Closes a connection, counts and logs it."""
         if not peer.closed:
             self.note_disconnect(cause)
-            peer.end()
+            peer.close()
 
     def note_disconnect(self, cause: str) -> None:
         """Counts and logs a closed connection."""

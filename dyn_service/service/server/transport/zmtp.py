@@ -5,11 +5,6 @@ memory and take 2 us of the server's thread, without authentication. This decode
 only the part that a request has, and rejects messages with too many. Peers are DEALER and REQ sockets of any library
 that implements ZMTP 3.0 or 3.1 with mechanism NULL (https://rfc.zeromq.org/spec/37). Encrypted endpoints use libzmq,
 see `encrypted`.
-
-    decoder = Decoder(max_bytes)
-    socket.send(GREETING + READY)
-    decoder.feed(socket.recv(65536))
-    while (message := decoder.next()) is not None: ..
 """
 
 from __future__ import annotations

@@ -54,12 +54,7 @@ class _Mapping:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self._address = address
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, not writable),
-        }
+        self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, not writable)}
 
     def __del__(self) -> None:
         if self._address is not None:
