@@ -498,11 +498,8 @@ def prepare(robot: Robot, purposes: Sequence[str], watch: ProgressWatch = no_pro
     return f"{robot.name}: {kernels} kernels for {', '.join(purposes)} in {time.monotonic() - begun:.1f} s"
 
 
-_SCANNED_OBJECTS = 2000
-"""Number of MessagePack objects of a long request that are scanned for its head; takes about 0.4 ms."""
-
-_MANY_OBJECTS = 500
-"""A request with more objects is treated as long, because each takes some microseconds to read and check."""
+_SCANNED_OBJECTS = 2000  # MessagePack objects of a long request that are scanned for its head; takes about 0.4 ms
+_MANY_OBJECTS = 500  # a request with more is treated as long, because each takes some microseconds to read and check
 
 
 class Dispatcher:

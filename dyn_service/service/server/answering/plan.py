@@ -43,13 +43,8 @@ _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
 FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
-
-
 MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
-
-FREQUENT = 8
-"""Requests with the same overlay after which the server's thread makes the robot with it, which takes a millisecond."""
-
+FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
 _NONE = Raw(b"\xc0")
 
 
@@ -320,9 +315,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 SLOW_BYTES = 16 << 10  # longer requests or answers are not handled by the server's thread
-
-SLOW_WORK_S = 2.5e-4
-"""Nor are requests with more predicted CPU time: batches, more than four wrenches, large answers in world axes."""
+SLOW_WORK_S = 2.5e-4  # nor those with more predicted CPU time: batches, many wrenches, large answers in world axes
 
 
 class Plan:

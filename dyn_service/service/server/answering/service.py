@@ -147,8 +147,7 @@ def _outputs(
     return result if isinstance(result, dict) else {name: getattr(result, name) for name in row.outputs}
 
 
-_SERVER_ITSELF = Caller("the server, because it was unused", Role.LOAD)
-"""The caller recorded when the server unloads expired robots."""
+_SERVER_ITSELF = Caller("the server, because it was unused", Role.LOAD)  # unloads expired robots
 
 
 def is_query(name: str) -> bool:

@@ -111,8 +111,7 @@ _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER options that reset the connectio
 _SEALED_BYTES = 33  # bytes that encryption adds to a part
 _PING_TO_PONG = 1.05  # an encrypted PING takes at least 42 bytes, its PONG two fewer
 
-_ASIDE_BYTES = 1024
-"""Bytes received that are not messages: the handshake, and heartbeats whose answer is not acknowledged yet."""
+_ASIDE_BYTES = 1024  # bytes received besides messages: handshake, heartbeats whose answer is not acknowledged yet
 
 
 class EncryptedPeer(Connection):

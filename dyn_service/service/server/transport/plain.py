@@ -46,9 +46,7 @@ _READ_BYTES = 1 << 16  # bytes read from a connection before the next one; twice
 _WRITE_BYTES = 1 << 18  # maximum bytes per write
 _KERNEL_BYTES = 1 << 18  # send buffer of the kernel per connection
 
-_JOINED_BYTES = 1 << 14
-"""Replies up to this length are copied behind their header, which is faster than sending two pieces."""
-
+_JOINED_BYTES = 1 << 14  # replies up to this length are copied behind their header, faster than sending two pieces
 _LONG_NS = 100_000  # messages that take longer are long; one state takes a tenth of it
 _HELLO_S = 2.0  # a connection whose handshake is incomplete after this time is closed
 _QUIET_S = 5.0  # a peer silent for this long gets a PING; it is disconnected after three times that

@@ -78,7 +78,7 @@ _sendable: set[int] = set()
 
 
 def allocate_shared(size: int) -> memoryview:
-    """Returns zeroed memory that can be sent to another process without a copy; `OSError` if there is none."""
+    """Returns zeroed memory that can be sent to another process without a copy; `OSError` if it runs out."""
     descriptor = os.memfd_create("dyn")
     try:
         os.ftruncate(descriptor, size)
@@ -116,9 +116,7 @@ def descriptor_of(body: bytes | bytearray | memoryview) -> int | None:
     return owner.descriptor if isinstance(owner, _Mapping) and owner.size == len(body) else None
 
 
-AVAILABLE = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")
-"""Whether this system has what worker processes need."""
-
+AVAILABLE = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")  # workers can run
 ORDER = struct.Struct("=Q")
 """An order to the fork server: the number of a worker, to be started if a socket is attached, else killed."""
 
