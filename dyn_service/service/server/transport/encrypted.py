@@ -227,7 +227,7 @@ class EncryptedPeers:
             self._quota.note_request(peer)
 
     def reserve_reply(self, peer: EncryptedPeer, size: int) -> bool:
-        """Notes a reply before it is sent. False if unread ones would exceed the limit; a single one never does."""
+        """Notes a reply before it is sent. False beyond the limit of unread ones; a single one is accepted."""
         most = self._limits.max_reply_bytes
         if peer.unread and peer.unread + size > most:
             self._refresh(peer)
