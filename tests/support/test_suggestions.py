@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot, Wrench
-from dyn_service.api.queries import COMPUTATIONS
+from dyn_service.api.queries import COMPUTATIONS, QUERIES
 from dyn_service.api.results import ConstraintForces
 from dyn_service.cli.calling import ask
 from dyn_service.control.trajectory import from_wire
@@ -22,7 +22,8 @@ from dyn_service.service.protocol.inputs import unpack_wrenches
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Request
 from dyn_service.service.server.administration.metrics import Metrics
-from dyn_service.service.server.answering.registry import Registry, Served
+from dyn_service.service.server.answering.plan import read_inputs, read_options
+from dyn_service.service.server.answering.registry import Registry
 from dyn_service.service.server.answering.service import Service, compute
 from dyn_service.simulation.integrators.explicit import integrator
 from dyn_service.simulation.rheonomic.systems import RheonomicRobot
@@ -72,6 +73,7 @@ def test_names_cannot_command_the_terminal() -> None:
 PENDULUM = Robot.from_urdf("urdf/double_pendulum.urdf")
 Q = np.zeros(2)
 STATE: dict[str, Any] = {"q": [0.0, 0.0], "v": [0.0, 0.0]}
+CONSTRAINTS = QUERIES["constraint_forces"]
 LOADS = ConstraintForces(("joint_1",), np.zeros((1, 6)), np.zeros(1), np.zeros((1, 6)))
 LIMITS = Limits(-np.ones(2), np.ones(2), np.ones(2), np.ones(2))
 
@@ -91,10 +93,6 @@ def computed(request: Request) -> Any:
 
 def asked_of_a_server(query: str) -> Any:
     return Service([PENDULUM])._check(Request(1, 1, query), 0, 0, 0.0, None)
-
-
-def plan() -> Any:
-    return Served(PENDULUM, Metrics()).plans["constraint_forces"]
 
 
 # fmt: off
@@ -118,8 +116,8 @@ MISSPELT: list[tuple[str, Callable[[], Any], str]] = [
     ("input of a command", lambda: asked("gravity_forces", {"gravty": 0}), "gravity"),
     ("query on a server", lambda: asked_of_a_server("mass_matrx"), "mass_matrix"),
     ("robot on a server", lambda: registry().get("double_pendelum"), "double_pendulum"),
-    ("input on a server", lambda: plan().read_inputs({"wrenche": []}), "wrenches"),
-    ("option on a server", lambda: plan().read_options({"joint": []}), "joints"),
+    ("input on a server", lambda: read_inputs(CONSTRAINTS, {"wrenche": []}, None, PENDULUM), "wrenches"),
+    ("option on a server", lambda: read_options(CONSTRAINTS, {"joint": []}), "joints"),
     ("key of a wrench on the wire", lambda: unpack_wrenches({"links": "a"}, "inputs.wrenches"), "link"),
     ("input of a computation",
      lambda: computed(Request(1, 1, "segment_inverse_dynamics", None, {"omegadot": 0})),

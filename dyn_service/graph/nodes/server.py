@@ -104,12 +104,11 @@ def _until_it_answers(client: Client, ended: threading.Event) -> DynError | None
     for _ in range(_HEALTH_TRIES):
         try:
             client.health()
+            return None
         except (UnavailableError, DeadlineExceededError) as error:
             fault = error
         except DynError as error:
             return error
-        else:
-            return None
         if ended.is_set():
             break
     return fault

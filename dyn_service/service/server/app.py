@@ -8,18 +8,8 @@ for the few requests that arrived before it.
     Server([robot]).serve_forever()                         runs in this thread until SIGINT or SIGTERM
     open_server(settings, print)                            loads robots and compiles kernels by `ServerSettings`
 
-**`Dispatcher`** decides what happens to a request: an answer at once, a queue for the workers, or a refusal; sends
-compile notices.
-
-No socket and no thread of its own: `Server` passes in events and sends what is returned.
-
-    answer(envelope, payload, received_ns)    a request arrived: returns its reply, or None if it waits for a worker
-    finished()                                the executor has results: yields replies
-    notices(now_ns)                           periodically: yields notices for clients that wait for a kernel
-    gone(peer)                                a connection closed: drops or stops its requests
-    shut_down()                               returns refusals of requests not started; later ones are refused
-
-Each request gets one reply, from `answer`, `finished` or `shut_down`; its notices come before the reply.
+`Dispatcher` has no socket and no thread of its own: `Server` passes in events and sends what is returned. Each request
+gets one reply, from `answer`, `finished` or `shut_down`; its notices come before the reply.
 """
 
 from __future__ import annotations
@@ -31,27 +21,37 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zmq
 
 from dyn_service.api.preparation import chosen, load_modules
-from dyn_service.api.queries import COMPUTATIONS
-from dyn_service.errors import FailedPreconditionError, InternalError, InvalidArgumentError
+from dyn_service.api.queries import COMPUTATIONS, QUERIES
+from dyn_service.errors import (
+    DynError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from dyn_service.kernels.making import making_none
 from dyn_service.parsing.joint_files import robot_of
 from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT, RequestLimits
-from dyn_service.service.server.administration.access import KeyFolder
+from dyn_service.service.protocol.messages import CANCEL, Request, RequestHead, has_more_objects, peek, read_cancel
+from dyn_service.service.server.administration.access import Caller, KeyFolder
 from dyn_service.service.server.administration.audit import close_audit, open_audit
-from dyn_service.service.server.answering.jobs import Envelope
-from dyn_service.service.server.answering.service import Service
+from dyn_service.service.server.answering.jobs import Envelope, Task, due_notices
+from dyn_service.service.server.answering.plan import SLOW_BYTES
+from dyn_service.service.server.answering.service import Service, names_robot
 from dyn_service.service.server.process import resident_bytes, settle_process
 from dyn_service.service.server.settings import ServerSettings
 from dyn_service.service.server.transport.encrypted import EncryptedTransport, open_encrypted, read_folder
@@ -65,48 +65,24 @@ from dyn_service.service.server.transport.endpoints import (
     needs_keys,
 )
 from dyn_service.service.server.transport.plain import InprocTransport, PlainTransport
-from dyn_service.service.server.transport.quotas import ConnectionQuota, CountedConnection
+from dyn_service.service.server.transport.quotas import Connection, ConnectionQuota
 from dyn_service.service.server.transport.zmtp import Message
 from dyn_service.service.server.workers.pipes import AVAILABLE
-from dyn_service.service.server.workers.pool import Pool, ThreadWorker
+from dyn_service.service.server.workers.pool import Executor, Pool, ThreadWorker
 from dyn_service.support.realtime import check
 from dyn_service.support.shipped import find_robot
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
-from collections import Counter
-from typing import Any, Protocol
-
-from dyn_service.api.queries import QUERIES
-from dyn_service.errors import (
-    DynError,
-    ResourceExhaustedError,
-    UnavailableError,
-)
-from dyn_service.service.protocol.messages import CANCEL, Request, RequestHead, has_more_objects, peek, read_cancel
-from dyn_service.service.server.administration.access import Caller
-from dyn_service.service.server.answering.jobs import Task, due_notices
-from dyn_service.service.server.answering.plan import SLOW_BYTES
-from dyn_service.service.server.answering.service import names_robot
-
 _LOG = logging.getLogger(__name__)
 
 
-_BURST = 64
-"""Maximum number of messages of a transport handled before the sockets are polled again."""
-
-_TURN_NS = 1_000_000
-"""After this time no further message is started before the sockets are polled again."""
-
-_TICK_S = 0.05
-"""Interval at which an idle loop checks for a stop and for expired requests."""
-
-_LOOK_NS = 100_000_000
-"""Interval at which connections and the list of keys are checked."""
-
-_GRACE_S = 2.0
-"""Time that a stopping server waits for running requests and for replies to be sent."""
+_BURST = 64  # maximum number of messages of a transport handled before the sockets are polled again
+_TURN_NS = 1_000_000  # after this time no further message is started before the sockets are polled again
+_TICK_S = 0.05  # interval at which an idle loop checks for a stop and for expired requests
+_LOOK_NS = 100_000_000  # interval at which connections and the list of keys are checked
+_GRACE_S = 2.0  # time that a stopping server waits for running requests and for replies to be sent
 
 
 class Server:
@@ -117,13 +93,11 @@ class Server:
         endpoints: Where to listen; the default is loopback.
         limits: Limits on sizes, counts and times of requests.
         workers: Number of processes for slow requests, which can be killed. 0 is one thread of this process, for
-            servers
-            inside another program: its requests wait for each other and cannot be stopped.
+            servers inside another program: its requests wait for each other and cannot be stopped.
         allow_load: Whether clients may load and unload robots; None: if only this machine can reach the server.
         context: ZeroMQ context of `inproc` endpoints; None is the process's own.
         keys: Where keys are required: "remote", if other machines can reach the endpoint, or "required", on this
-            machine
-            too.
+            machine too.
         key_folder: The folder of `dyn keys`; None is its default.
         audit: File of the audit log of loaded and unloaded robots; None: changes are only logged.
     """
@@ -154,8 +128,7 @@ class Server:
         self._given_context = context
         self._bound: tuple[BoundEndpoint, ...] = ()
         self._stopping = self._running = self._opening = self._closed = False
-        self._life = threading.RLock()
-        """Held while the server opens and while it closes."""
+        self._life = threading.RLock()  # held while the server opens and while it closes
         self._thread: threading.Thread | None = None
         self._traffic = self.service.metrics.traffic
         self._next_look_ns = 0
@@ -195,9 +168,7 @@ class Server:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def serve_forever(self, announce: Callable[[], None] | None = None) -> None:
@@ -260,11 +231,7 @@ class Server:
                 self._opening = False
 
     def _open(self) -> None:
-        """Listens, and runs the loop until a worker is ready.
-
-        Raises:
-            DynError: An endpoint or the workers cannot start.
-        """
+        """Listens, and runs the loop until a worker is ready."""
         self._selector = selectors.DefaultSelector()
         self._wake_writer, self._wake_reader = socket.socketpair()
         for end in (self._wake_writer, self._wake_reader):
@@ -276,7 +243,7 @@ class Server:
         self._transports: list[Transport] = []
         self._worker = self._make_worker()
         self._dispatcher = Dispatcher(self.service, self._worker)
-        self.service.set_readiness(lambda: self._worker.ready and not self._stopping)
+        self.service.administrator.is_ready = lambda: self._worker.ready and not self._stopping
         self.service.metrics.gauges |= {
             "connections": lambda: len(self._quota),
             "unfinished_bytes": lambda: self._quota.unfinished,
@@ -291,7 +258,7 @@ class Server:
         if self._audit_file is not None:
             self._audit = open_audit(self._audit_file)
         self._worker.start()
-        with self._serving():
+        with _serving():
             while not self._worker.ready and not self._stopping:
                 self._worker.check_starting()
                 self._turn(_TICK_S)
@@ -302,30 +269,31 @@ class Server:
 
     def _transport_for(self, endpoint: str) -> Transport:
         """Returns the transport for this endpoint, made if needed."""
-        keyed, inproc = needs_keys(endpoint, self._keys), endpoint.startswith("inproc://")
-        kind = "keyed" if keyed else "inproc" if inproc else "open"
-        if kind not in self._by_kind:
-            self._by_kind[kind] = self._make_transport(kind)
-            self._transports.append(self._by_kind[kind])
-        return self._by_kind[kind]
-
-    def _make_transport(self, kind: str) -> Transport:
-        if kind == "keyed":
-            self._keyed = keyed = open_encrypted(self._key_folder, self._quota)
+        kind: type[Transport] = PlainTransport
+        if needs_keys(endpoint, self._keys):
+            kind = EncryptedTransport
+        elif endpoint.startswith("inproc://"):
+            kind = InprocTransport
+        for transport in self._transports:
+            if isinstance(transport, kind):
+                return transport
+        if kind is EncryptedTransport:
+            transport = self._keyed = keyed = open_encrypted(self._key_folder, self._quota)
             self._selector.register(keyed.descriptor, selectors.EVENT_READ, lambda events: None)
-            self.service.set_access_list(keyed.allowed)
-            return keyed
-        if kind == "inproc":
-            return InprocTransport(self._selector, self._given_context or zmq.Context.instance(), self._traffic)
-        return PlainTransport(self._selector, self._quota)
+            self.service.administrator.allowed = keyed.allowed
+        elif kind is InprocTransport:
+            transport = InprocTransport(self._selector, self._given_context or zmq.Context.instance(), self._traffic)
+        else:
+            transport = PlainTransport(self._selector, self._quota)
+        self._transports.append(transport)
+        return transport
 
-    def _make_worker(self) -> ThreadWorker | Pool:
-        service = self.service
-        if self._workers and not AVAILABLE:
+    def _make_worker(self) -> Executor:
+        if self._workers and AVAILABLE:
+            return Pool(self.service, self._workers, selector=self._selector, wake=self._wake)
+        if self._workers:
             _LOG.warning("worker processes need Linux: a thread computes slow requests, and cannot be stopped")
-        if not self._workers or not AVAILABLE:
-            return ThreadWorker(self._wake, service)
-        return Pool(service, self._workers, selector=self._selector, wake=self._wake)
+        return ThreadWorker(self._wake, self.service)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:  # the second signal
@@ -341,19 +309,13 @@ class Server:
 
     def _run(self) -> None:
         try:
-            with self._serving():
+            with _serving():
                 while not self._stopping:
                     self._turn(_TICK_S)
                 self._drain()
         finally:
             with self._life:
                 self._close(_GRACE_S)
-
-    @contextmanager
-    def _serving(self) -> Iterator[None]:
-        """Context of a thread that runs the loop: it compiles no kernels, and overflows raise no warnings."""
-        with making_none(), np.errstate(all="ignore"):
-            yield
 
     def _close(self, linger_s: float) -> None:
         """Closes everything; repeated calls do nothing."""
@@ -412,7 +374,7 @@ class Server:
         except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
             traffic.defects += 1
             _LOG.exception("a request failed")
-            reply = self.service.refuse_unread(payload, InternalError("the server failed to answer; see its log"))
+            reply = self.service.refuse(peek(payload), InternalError("the server failed to answer; see its log"))
         if reply is not None:
             self._send(envelope, reply)
 
@@ -423,9 +385,9 @@ class Server:
         except Exception:  # noqa: BLE001  # a defect: the loop goes on
             self._traffic.defects += 1
             _LOG.exception("a reply could not be sent, its connection is closed")
-            transport.end(peer)
+            peer.close()
 
-    def _gone(self, peer: CountedConnection) -> None:
+    def _gone(self, peer: Connection) -> None:
         self._dispatcher.gone(peer)
 
     def _drain(self) -> None:
@@ -439,6 +401,13 @@ class Server:
                 break
         while self._dispatcher.waiting and time.monotonic() < until:
             self._turn(_TICK_S)
+
+
+@contextmanager
+def _serving() -> Iterator[None]:
+    """Context of a thread that runs the loop: it compiles no kernels, and overflows raise no warnings."""
+    with making_none(), np.errstate(all="ignore"):
+        yield
 
 
 ProgressWatch = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -455,12 +424,12 @@ def open_server(settings: ServerSettings, report: Callable[[str], None], watch: 
     """Returns a server with these settings and its kernels compiled. It does not listen yet.
 
     Args:
-        settings: The settings.
+        settings: The parameters of the server.
         report: Called with a line for each robot with warnings or compiled kernels.
         watch: Shows the progress of compilation.
 
     Raises:
-        DynError: A robot file is invalid.
+        DynError: A robot or joint file is invalid.
         InvalidArgumentError: There is no robot, and clients may not load one.
         FailedPreconditionError: An endpoint needs keys, and no keys exist.
         PermissionDeniedError: The system refuses a required part of `realtime`.
@@ -469,11 +438,10 @@ def open_server(settings: ServerSettings, report: Callable[[str], None], watch: 
     if by_key:  # fails before anything slow is started
         read_folder(KeyFolder(settings.keys_folder))
     check(settings.realtime, polls=False)
-    files = [find_robot(path) for path in settings.robots]
-    for path, file in zip(settings.robots, files, strict=True):
-        if path != str(file):
+    for path in settings.robots:
+        if path != (file := str(find_robot(path))):
             report(f"{path}: {file}")
-    robots = _robots(settings, files)
+    robots = open_robots(settings)
     for path, robot in zip(settings.robots, robots, strict=True):
         warnings = len(robot.receipt.of_kind("doubted"))
         if warnings:
@@ -496,19 +464,10 @@ def open_server(settings: ServerSettings, report: Callable[[str], None], watch: 
 
 
 def open_robots(settings: ServerSettings) -> list[Robot]:
-    """Returns the robots of these settings in order; nothing is compiled.
+    """Returns the robots of these settings in order, each with its joint file; nothing is compiled.
 
     Raises:
         DynError: A robot file is invalid.
-        InvalidArgumentError: A joint file matches no robot, or two match one.
-    """
-    return _robots(settings, [find_robot(path) for path in settings.robots])
-
-
-def _robots(settings: ServerSettings, robot_files: Sequence[Path]) -> list[Robot]:
-    """Returns the robots, each with its joint file.
-
-    Raises:
         InvalidArgumentError: A joint file matches no robot, or two match one.
     """
     files: dict[str, str] = {}
@@ -520,8 +479,8 @@ def _robots(settings: ServerSettings, robot_files: Sequence[Path]) -> list[Robot
     from dyn_service.engine.robot import Robot  # here, because it imports the compiler
 
     robots = []
-    for path in robot_files:
-        read = partial(Robot.from_file, path, root=settings.root, mimic=settings.mimic)
+    for path in settings.robots:
+        read = partial(Robot.from_file, find_robot(path), root=settings.root, mimic=settings.mimic)
         robot = read()
         file_of = files.pop(robot.name, None)
         robots.append(robot if file_of is None else read(joints=file_of))
@@ -539,39 +498,12 @@ def prepare(robot: Robot, purposes: Sequence[str], watch: ProgressWatch = no_pro
     return f"{robot.name}: {kernels} kernels for {', '.join(purposes)} in {time.monotonic() - begun:.1f} s"
 
 
-_SCANNED_OBJECTS = 2000
-"""Number of MessagePack objects of a long request that are scanned for its head; takes about 0.4 ms."""
-
-_MANY_OBJECTS = 500
-"""A request with more objects is treated as long, because each takes some microseconds to read and check."""
-
-
-class Executor(Protocol):
-    """Computes slow requests: `pool.ThreadWorker`, `pool.Pool`."""
-
-    def offer(self, task: Task) -> None:
-        """Queues the task."""
-
-    def collect(self) -> Iterator[tuple[Task, bytes | memoryview]]:
-        """Yields tasks finished since the last call, with their replies."""
-
-    def abandon(self) -> list[Task]:
-        """Returns the tasks not started, and starts no more."""
-
-    def cancel(self, meant: Iterable[Task]) -> list[Task]:
-        """Drops waiting tasks and stops running ones where possible; returns those dropped."""
-
-    def tick(self, now_ns: int) -> None:
-        """Stops tasks past their limits, where possible."""
+_SCANNED_OBJECTS = 2000  # MessagePack objects of a long request that are scanned for its head; takes about 0.4 ms
+_MANY_OBJECTS = 500  # a request with more is treated as long, because each takes some microseconds to read and check
 
 
 class Dispatcher:
-    """Dispatches requests. All calls come from the server's thread.
-
-    Args:
-        service: Computes the answers.
-        worker: Computes slow requests.
-    """
+    """Dispatches requests. All calls come from the server's thread."""
 
     def __init__(self, service: Service, worker: Executor) -> None:
         self._service = service
@@ -579,10 +511,8 @@ class Dispatcher:
         self._limits = service.limits
         self._traffic = service.metrics.traffic
         self._shutting_down = False
-        self.waiting: dict[int, Task] = {}
-        """Tasks whose replies the executor still owes, by identity."""
-        self.waiting_bytes = 0
-        """Bytes of their requests."""
+        self.waiting: dict[int, Task] = {}  # tasks whose replies the executor still owes, by identity
+        self.waiting_bytes = 0  # bytes of their requests
         self._by_peer: Counter[Any] = Counter()
 
     def answer(
@@ -590,11 +520,7 @@ class Dispatcher:
     ) -> bytes | memoryview | None:
         """Returns the reply to a request; None if it waits, or if it is a cancel or a retry of a waiting request.
 
-        Args:
-            envelope: Where the reply goes.
-            payload: The request's bytes, unchanged until it is answered.
-            received_ns: Its arrival, on the clock of `time.perf_counter_ns`.
-            caller: Its sender; None is a process of this machine without a key.
+        The payload must not change until the request is answered. For the other arguments see `jobs.Task`.
         """
         service = self._service
         try:
@@ -622,10 +548,10 @@ class Dispatcher:
             long = plan is None or job.verify or not has_kernel
             return self._hand_over(Task(envelope, payload, received_ns, peek(payload), job, long, caller, kernel))
         except DynError as error:
-            return service.refuse_unread(payload, error)
+            return service.refuse(peek(payload), error)
         except Exception:  # noqa: BLE001  # a defect: the client gets an error reply
             _LOG.exception("a request failed")
-            return service.refuse_unread(payload, InternalError("the server failed to answer; see its log"))
+            return service.refuse(peek(payload), InternalError("the server failed to answer; see its log"))
 
     def _hand_over_unread(
         self, envelope: Envelope, payload: bytes | memoryview, received_ns: int, caller: Caller | None
@@ -647,9 +573,7 @@ class Dispatcher:
 
     def gone(self, peer: Any) -> None:
         """Drops or stops the requests of a peer whose connection has ended."""
-        meant = [task for task in self.waiting.values() if task.peer[1] is peer]
-        if meant:
-            self._cancel_tasks(meant)
+        self._cancel_tasks([task for task in self.waiting.values() if task.peer[1] is peer])
 
     def finished(self) -> Iterator[tuple[Envelope, bytes | memoryview]]:
         """Yields the replies that the executor has finished."""
@@ -658,11 +582,7 @@ class Dispatcher:
             yield task.envelope, reply
 
     def notices(self, now_ns: int) -> Iterator[tuple[Envelope, bytes]]:
-        """Yields the notices due to clients that wait for a kernel.
-
-        Args:
-            now_ns: The time, on the clock of `time.perf_counter_ns`.
-        """
+        """Yields the notices due to clients that wait for a kernel."""
         for task, notice in due_notices(self._service.clock, self.waiting.values(), now_ns):
             self._traffic.notices += 1
             yield task.envelope, notice
@@ -689,22 +609,16 @@ class Dispatcher:
     def _cancel(self, envelope: Envelope, request_id: int) -> None:
         """Drops or stops a request that its client cancelled."""
         self._traffic.cancelled += 1
-        meant = [*self._waiting(envelope, request_id)]
-        if meant:
-            self._cancel_tasks(meant)
+        self._cancel_tasks([*self._waiting(envelope, request_id)])
 
     def _cancel_tasks(self, meant: list[Task]) -> None:
         for task in meant:
             task.cancelled = True
-        for task in self._worker.cancel(meant):
+        for task in self._worker.cancel(meant) if meant else ():
             self._forget(task)
 
     def _hand_over(self, task: Task) -> bytes | None:
-        """Gives the task to the executor, or returns its refusal.
-
-        Raises:
-            NotFoundError: Its robot does not exist; a worker could not name the existing ones.
-        """
+        """Gives the task to the executor, or returns its refusal; raises `NotFoundError` for an unknown robot."""
         limits, count = self._limits, len(self.waiting)
         if names_robot(task.head.query) and type(task.head.robot) is str:
             self._service.registry.get(task.head.robot)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-_SWITCH_S = 1e-4
-"""Longest time that another thread may hold the interpreter lock while the server's thread waits."""
-
-_MOST_FILES = 65536
-"""Soft limit of open files to set; each connection takes one."""
-
-_KEPT_FILES = 64
-"""Open files reserved for purposes other than connections and their messages."""
+_SWITCH_S = 1e-4  # longest time that another thread may hold the interpreter lock while the server's thread waits
+_MOST_FILES = 65536  # soft limit of open files to set; each connection takes one
+_KEPT_FILES = 64  # open files reserved for purposes other than connections and their messages
 
 
 def files_allowed() -> int | None:
@@ -47,6 +44,16 @@ def is_stopped(process: int) -> bool:
     with suppress(OSError, IndexError), open(f"/proc/{process}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] in ("T", "t")
     return False
+
+
+@contextmanager
+def blocked(number: signal.Signals) -> Iterator[None]:
+    """Blocks a signal meanwhile. Processes started in this context never receive it, this one does afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def settle_process() -> None:

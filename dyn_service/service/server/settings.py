@@ -25,8 +25,7 @@ from dyn_service.support.documents import read_document
 from dyn_service.support.parameters import FilePath, InputFile, Parameters, RobotFile
 from dyn_service.support.realtime import Realtime
 
-NODE = "server"
-"""Name of the section for `dyn serve`, and default name of the node in launch files."""
+NODE = "server"  # name of the section for `dyn serve`, and default name of the node in launch files
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

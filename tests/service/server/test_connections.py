@@ -337,7 +337,7 @@ def pair() -> Iterator[tuple[PlainTransport, PlainPeer, socket.socket]]:
         for end in (ours, theirs):
             end.setblocking(False)
         connections = PlainTransport(selector, ConnectionQuota(RequestLimits(max_reply_bytes=4096), Traffic()))
-        peer = PlainPeer(connections, ours, time.monotonic())
+        peer = PlainPeer(connections, ours)
         connections.quota.add(peer)
         selector.register(ours, selectors.EVENT_READ, peer.ready)
         yield connections, peer, theirs

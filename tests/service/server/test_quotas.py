@@ -23,7 +23,7 @@ from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.administration.audit import close_audit, open_audit
 from dyn_service.service.server.administration.metrics import Traffic
-from dyn_service.service.server.transport.quotas import ConnectionQuota, RateLimitedLog
+from dyn_service.service.server.transport.quotas import Connection, ConnectionQuota, RateLimitedLog
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import WAIT_MS, Bare, request
 from tests.service.server.test_connections import is_closed
@@ -136,14 +136,12 @@ def test_connections_are_bounded_over_all_transports(
         assert counters(server)["cut_off"] == 8
 
 
-class Place:
+class Place(Connection):
     """A connection as the quota sees it, that sends a request when the test calls `ask`."""
 
-    served = is_stranger = closed = False
-    last_received_s = last_sent_s = 0.0
-    held = unread = 0
-
     def __init__(self, quota: ConnectionQuota, files: int = 1) -> None:
+        super().__init__()
+        self.last_received_s = self.last_sent_s = 0.0
         self._quota = quota
         self.files = files
         quota.add(self)
@@ -153,7 +151,7 @@ class Place:
         if not self.served:
             self._quota.note_request(self)
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.closed = True
         self._quota.remove(self)
 

@@ -835,10 +835,10 @@ def test_messages_of_an_ended_connection_are_not_attributed_to_the_next(folder: 
             peers = router._peers
             assert peers.peer_of(peer.sender, frame) is peer
             assert peers.peer_of(before, frame) is None
-            handed = peer.handed, peer.unread, router._quota.unread
-            assert peers.reserve_reply(peer, (100,))
-            peers.release_reply(peer, (100,))
-            assert (peer.handed, peer.unread, router._quota.unread) == handed
+            counts = peer.sent, peer.unread, router._quota.unread
+            assert peers.reserve_reply(peer, 100)
+            peers.release_reply(peer, 100)
+            assert (peer.sent, peer.unread, router._quota.unread) == counts
             later = peers.peer_of(after, frame)
             assert later is not None
             assert later is not peer

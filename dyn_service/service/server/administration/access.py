@@ -68,11 +68,7 @@ class Caller:
     may_load: bool = True
 
     def check(self, query: str) -> None:
-        """Checks that the caller may send this query.
-
-        Raises:
-            PermissionDeniedError: It may not.
-        """
+        """Raises `PermissionDeniedError` if the caller may not send this query."""
         needed = required_role(query)
         if needed > self.role:
             raise PermissionDeniedError(
@@ -162,19 +158,13 @@ def _parse_line(line: str) -> AllowedKey:
     return AllowedKey(ROLES[role], check_public(public, "the second word"), name, date.fromisoformat(since), revoked)
 
 
-ROLES: Mapping[str, Role] = {role.name.lower(): role for role in Role}
-"""The roles by their names in the list."""
+ROLES: Mapping[str, Role] = {role.name.lower(): role for role in Role}  # the roles by their names in the list
 
 
 class AccessList:
-    """The list used by a running server. All calls come from one thread.
+    """The list used by a running server; a `DynError` if it is missing or invalid. All calls come from one thread.
 
-    Args:
-        file: The list.
-        own: The server's own public key, which is also allowed; the server's self-test uses it.
-
-    Raises:
-        DynError: The list does not exist or is invalid.
+    `own` is the server's own public key, which is also allowed; the server's self-test uses it.
     """
 
     def __init__(self, file: Path, own: str) -> None:
@@ -185,10 +175,8 @@ class AccessList:
         """All keys of the last valid list, including revoked ones, by public key."""
         self._callers = self._take_over(_parse(file, self._content))
         self._next_ns = 0
-        self.losses = 0
-        """Number of changes that removed a key."""
-        self.fault: str | None = None
-        """Why the list admits no client, or None if it is valid."""
+        self.losses = 0  # number of changes that removed a key
+        self.fault: str | None = None  # why the list admits no client, or None if it is valid
 
     @property
     def state(self) -> str:
@@ -252,11 +240,7 @@ def default_folder() -> Path:
 
 
 class KeyFolder:
-    """A folder of keys, which need not exist yet.
-
-    Args:
-        folder: The folder; empty is the default.
-    """
+    """A folder of keys, which need not exist yet; empty is the default folder."""
 
     def __init__(self, folder: str | os.PathLike[str] = "") -> None:
         self.folder = Path(folder) if os.fspath(folder) else default_folder()
@@ -266,49 +250,29 @@ class KeyFolder:
     # used by the server
 
     def server_keys(self) -> Keys:
-        """Returns the server's key pair.
-
-        Raises:
-            DynError: It does not exist, or its file is invalid.
-        """
+        """Returns the server's key pair. These methods raise a `DynError` if a file is missing or invalid."""
         return read_keys(self.server_file)
 
     def own_keys(self) -> Keys:
-        """Returns keys by which the server's own user can connect, with the role `query`, without being on the list.
-
-        Raises:
-            DynError: They do not exist, or their file is invalid.
-        """
+        """Returns keys by which the server's own user can connect, with the role `query`, without being on the list."""
         keys = self.server_keys()
         return replace(keys, server=keys.public)
 
     def access_list(self) -> AccessList:
-        """Returns the list that a server checks clients against.
-
-        Raises:
-            DynError: It does not exist or is invalid.
-        """
+        """Returns the list that a server checks clients against."""
         return AccessList(self.list_file, self.server_keys().public)
 
     # used by `dyn keys`
 
     def entries(self) -> dict[str, AllowedKey]:
-        """Returns the keys of the list by name, including revoked ones; empty if there is no list.
-
-        Raises:
-            DynError: The list is invalid.
-        """
+        """Returns the keys of the list by name, including revoked ones; empty if there is no list."""
         try:
             return read_list(self.list_file)
         except NotFoundError:
             return {}
 
     def make_server(self) -> Keys:
-        """Makes the server's key pair, and an empty list if there is no list.
-
-        Raises:
-            FailedPreconditionError: The key pair exists already.
-        """
+        """Makes the server's key pair, which must not exist, and an empty list if there is no list."""
         with self._changing():
             return self._make_server()
 
@@ -356,11 +320,7 @@ class KeyFolder:
             return file
 
     def revoke(self, name: str) -> AllowedKey:
-        """Revokes a key. Running servers apply this within a second.
-
-        Raises:
-            NotFoundError: No key has that name.
-        """
+        """Revokes a key, or raises `NotFoundError`. Running servers apply this within a second."""
         with self._changing():
             entries = self.entries()
             if name not in entries:

@@ -32,8 +32,7 @@ AUDIT = logging.getLogger("dyn.audit")
 AUDIT.setLevel(logging.INFO)
 
 _REFUSALS_EVERY_S = 1.0
-_MOST_TEXT = 200
-"""Maximum number of characters logged of a text that a client sent."""
+_MOST_TEXT = 200  # maximum number of characters logged of a text that a client sent
 
 _MOST_CALLERS = 1000
 
@@ -82,14 +81,7 @@ def record_done(caller: Caller, query: str, robot: str, fingerprint: str) -> Non
 
 
 def record_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> None:
-    """Records a change that was refused or failed.
-
-    Args:
-        caller: The caller.
-        query: The query.
-        robot: The robot's name in the request, if any.
-        fault: The error.
-    """
+    """Records a change to a robot of this name, if any, that was refused or failed."""
     code, cause = (fault.code, fault.message) if isinstance(fault, DynError) else (InternalError.code, "")
     name = robot[:_MOST_TEXT] if isinstance(robot, str) else None
     record(Change(caller.name, query, name, code, cause=cause[:_MOST_TEXT]))
@@ -112,10 +104,7 @@ entries.
 
 
 def open_audit(file: Path) -> logging.Handler:
-    """Starts to write changes to a file.
-
-    Returns:
-        The log handler, to be closed by `close_audit`.
+    """Starts to write changes to a file; returns the log handler, to be closed by `close_audit`.
 
     Raises:
         PermissionDeniedError: The file cannot be written, or other users may read or write it.

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_BUCKETS = 64
-"""Bucket k counts durations from 2^(k-1) us up to 2^k us."""
+_BUCKETS = 64  # bucket k counts durations from 2^(k-1) us up to 2^k us
 
 
 class Durations:

@@ -19,14 +19,7 @@ from dyn_service.service.protocol.limits import RequestLimits
 
 
 def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
-    """Returns the cost of a request.
-
-    Args:
-        row: The query or computation.
-        sizes: The robot's dimensions; unused for computations without a robot.
-        inputs: Decoded inputs: arrays, wrenches, payloads.
-        options: All options of the row.
-    """
+    """Returns the cost of a request with these decoded inputs and all options of the row; no robot has no sizes."""
     if isinstance(row, Query):
         return of_query(row, sizes, inputs, options)
     assert isinstance(row, Computation)
@@ -35,22 +28,7 @@ def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options
 
 
 def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
-    """Refuses a request that exceeds a limit.
-
-    Raises:
-        ResourceExhaustedError: The message has the request's size, its cost, the limit, and what would fit.
-    """
-    if (
-        cost.work_s <= limits.max_work_s
-        and cost.bytes <= limits.max_memory_bytes
-        and cost.reply_bytes <= limits.max_reply_bytes
-        and cost.states <= limits.max_states
-        and cost.steps <= limits.max_steps
-        and cost.segments <= limits.max_segments
-        and cost.wrenches <= limits.max_wrenches
-        and cost.contacts <= limits.max_contacts
-    ):
-        return
+    """Raises `ResourceExhaustedError` for a limit exceeded; names the request's size and cost, and what would fit."""
     counts = (
         (cost.segments, limits.max_segments, "segments", "inputs.mass"),
         (cost.wrenches, limits.max_wrenches, "wrenches", "inputs.wrenches"),
@@ -63,13 +41,13 @@ def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
             text = f"{_size_text(row, cost)}; the limit is {most} {name} in one request{_hint(name)}"
             raise ResourceExhaustedError(text, path=path)
     amounts = (
-        (cost.reply_bytes, limits.max_reply_bytes, f"the answer takes {cost.reply_bytes} bytes, the limit is {{}}"),
-        (cost.bytes, limits.max_memory_bytes, f"that takes {cost.bytes} bytes of memory, the limit is {{}}"),
-        (cost.work_s, limits.max_work_s, f"that takes about {cost.work_s:.3g} s of one core, the limit is {{}} s"),
+        (cost.reply_bytes, limits.max_reply_bytes, "the answer takes {} bytes, the limit is {}"),
+        (cost.bytes, limits.max_memory_bytes, "that takes {} bytes of memory, the limit is {}"),
+        (cost.work_s, limits.max_work_s, "that takes about {:.3g} s of one core, the limit is {} s"),
     )
-    for amount, most_of_it, text in amounts:
-        if amount > most_of_it:
-            message = f"{_size_text(row, cost)}: {text.format(most_of_it)}{_suggestion(cost, most_of_it / amount)}"
+    for amount, limit, text in amounts:
+        if amount > limit:
+            message = f"{_size_text(row, cost)}: {text.format(amount, limit)}{_suggestion(cost, limit / amount)}"
             raise ResourceExhaustedError(message, path="options.steps" if cost.steps > 1 else "inputs")
 
 
@@ -78,21 +56,12 @@ def meter(
 ) -> Callable[[float], None]:
     """Returns a function that a computation calls with the fraction done; it raises when a limit is exceeded.
 
-    Args:
-        row: The computation.
-        limits: `max_work_s` is the CPU time that this thread may use.
-        until_ns: When the client stops waiting, on the clock of `time.perf_counter_ns`.
-        clock: CPU time of this thread in ns.
+    The limits are the CPU time of this thread, `max_work_s` by `clock`, and `until_ns`, when the client stops waiting.
     """
     began: int | None = None
 
     def check(share: float) -> None:
-        """Checks time and deadline.
-
-        Raises:
-            ResourceExhaustedError: The computation has used its CPU time.
-            DeadlineExceededError: The deadline has passed.
-        """
+        """Raises a `DynError` once the computation has used its CPU time or the deadline has passed."""
         nonlocal began
         began = clock() if began is None else began  # from the first call on, so that compilation does not count
         if clock() - began > limits.max_work_s * 1e9:

@@ -13,7 +13,7 @@ inputs clipped to +-1, at the same angles. This takes milliseconds and may trace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 _WRENCH_PARTS = ("torque", "force", "point")
-_AS_THEY_ARE = BY_NAME | {"overlay"}
-"""Kinds of input that are not clipped, because they contain no numbers of a state."""
-
-_HUGE = 1e50
-"""Inputs of a computation beyond this are the cause of an overflow; no quantity in SI units is near."""
+_AS_THEY_ARE = BY_NAME | {"overlay"}  # kinds of input that are not clipped, because they contain no numbers of a state
+_HUGE = 1e50  # inputs of a computation beyond this are the cause of an overflow; no quantity in SI units is near
 
 
 @dataclass(frozen=True)
@@ -57,23 +54,20 @@ class _Entry:
 
 
 def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
-    """Returns the first number in outputs, packed or not, that is not finite; None if all are finite.
-
-    Args:
-        outputs: By name: arrays, packed arrays, numbers, texts, or lists and dictionaries of these.
-        name: Prefix of the names.
-    """
+    """Returns the first number of outputs, packed or not, that is not finite; None if all are. `name`: a prefix."""
     if isinstance(outputs, WireArray):
         array = np.frombuffer(outputs.data, dtype="<f8").reshape(outputs.shape)
     elif isinstance(outputs, np.ndarray | float):
         array = np.asarray(outputs)
-    elif isinstance(outputs, Mapping):
-        parts = [(f"{name}.{key}" if name else str(key), value) for key, value in outputs.items()]
-        return next((found for key, value in parts if (found := first_not_finite(value, key)) is not None), None)
-    elif isinstance(outputs, list | tuple):
-        parts = [(f"{name}[{k}]", value) for k, value in enumerate(outputs) if not isinstance(value, str)]
-        return next((found for key, value in parts if (found := first_not_finite(value, key)) is not None), None)
     else:
+        parts: list[tuple[str, Any]] = []
+        if isinstance(outputs, Mapping):
+            parts = [(f"{name}.{key}" if name else str(key), value) for key, value in outputs.items()]
+        elif isinstance(outputs, list | tuple):
+            parts = [(f"{name}[{k}]", value) for k, value in enumerate(outputs) if not isinstance(value, str)]
+        for key, value in parts:
+            if (found := first_not_finite(value, key)) is not None:
+                return found
         return None
     if is_finite(array):
         return None
@@ -82,14 +76,7 @@ def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
 
 
 class Diagnosis:
-    """Why one state of a query on a robot has no finite answer.
-
-    Args:
-        acting: Returns the robot that answers such inputs and options.
-        row: The query.
-        inputs: Decoded inputs.
-        options: Decoded options.
-    """
+    """Why one state of a query has no finite answer on the robot that `acting` returns for its inputs and options."""
 
     def __init__(
         self,
@@ -105,26 +92,14 @@ class Diagnosis:
         self._options = options
 
     def of_output(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
-        """Returns the error for an output of the row.
-
-        Args:
-            found: The number.
-            ask: Returns the outputs, packed or not, for other inputs of the same kind.
-        """
-        spec = self._row.outputs[found.output]
-        lead = found.index[: len(found.index) - len(spec.shape)]
-        place = self._place(spec.shape, found.index[len(lead) :])
-        return self._explain(
-            f"{self._row.name} gives {found.output}{place} = {found.value}",
-            lead,
-            ask,
-            inverts=bool(self._row.inverts),
-            singular=spec.singular if np.isnan(found.value) else "",
-        )
+        """Returns the error for an output of the row; `ask` returns the outputs, packed or not, for other inputs."""
+        text, lead = _described(self._row, found, self._names())
+        singular = self._row.outputs[found.output].singular if np.isnan(found.value) else ""
+        return self._explain(text, lead, ask, inverts=bool(self._row.inverts), singular=singular)
 
     def of_residual(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
         """Returns the error for a residual of the verification, whose formulations invert the mass matrix."""
-        text = f"verify of {self._row.name} gives {found.output} = {found.value}"
+        text = f"verify of {self._row.name} gives {found.output} = {found.value}{_state_text(found.index)}"
         return self._explain(text, found.index, ask, inverts=self._robot.massless_joint is None)
 
     def _explain(
@@ -136,8 +111,6 @@ class Diagnosis:
         inverts: bool,
         singular: str = "",
     ) -> DynError:
-        if lead:
-            text += f" at state {list(lead)} of the batch"
         inputs = {name: self._at(name, value, lead) for name, value in self._inputs.items()}
         pose = self._row.pose
         q = None if pose is None else inputs.get(pose)
@@ -161,11 +134,7 @@ class Diagnosis:
                     "inertia along it, so no finite effort gives a finite acceleration"
                 )
         if _is_answered(ask, ordinary):
-            entry = self._largest(inputs)
-            return InvalidArgumentError(
-                f"{text}: intermediate values overflow, and the largest input is {entry.name} = {entry.value:g}",
-                path=entry.path,
-            )
+            return _overflow(text, _largest(_entries(self._row, inputs, self._names())))
         laid = self._row.overlay
         if laid is not None and laid in ordinary and _is_answered(ask, {**ordinary, laid: None}):
             return InvalidArgumentError(
@@ -178,29 +147,22 @@ class Diagnosis:
             f"'{self._robot.name}' are too large or too small for a double"
         )
 
-    def _place(self, dims: Sequence[str | int], index: tuple[int, ...]) -> str:
-        return _named_place(dims, index, self._names())
-
     def _names(self) -> dict[str, Sequence[str]]:
         rows = None if self._row.rows is None else self._options[self._row.rows]
         return _dimension_names(self._robot) | ({} if rows is None else {str(self._row.selected): rows})
 
     def _at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:
         """Returns the input at one state of the batch."""
-        if self._row.inputs[name].kind == "wrenches":
-            return [
-                msgspec.structs.replace(
-                    w, **{part: _entry(np.asarray(getattr(w, part), float), 1, lead) for part in _WRENCH_PARTS}
-                )
-                for w in value
-            ]
-        if self._row.inputs[name].kind == "link":
+        spec = self._row.inputs[name]
+        if spec.kind == "wrenches":
+            return _each_vector(value, lambda vector: _entry(vector, 1, lead))
+        if spec.kind == "link":
             return _named(value, lead)
-        if self._row.inputs[name].kind == "directions":
+        if spec.kind == "directions":
             return value
-        if self._row.inputs[name].kind == "overlay":
+        if spec.kind == "overlay":
             return mapped(value, lambda array, axes, _: _entry(np.asarray(array), axes, lead))
-        return _entry(np.asarray(value), len(self._row.inputs[name].shape), lead)
+        return _entry(np.asarray(value), len(spec.shape), lead)
 
     def _too_far(self, q: Array) -> str | None:
         """Returns the first revolute joint whose angle is beyond the limit."""
@@ -216,68 +178,30 @@ class Diagnosis:
         """Returns the input with its numbers clipped to +-1, except angles, because a mass matrix may be singular at
         them, and overlays.
         """
-        if self._row.inputs[name].kind == "wrenches":
-            return [
-                msgspec.structs.replace(w, **{part: np.clip(getattr(w, part), -1.0, 1.0) for part in _WRENCH_PARTS})
-                for w in value
-            ]
-        if self._row.inputs[name].kind in _AS_THEY_ARE:
+        kind = self._row.inputs[name].kind
+        if kind == "wrenches":
+            return _each_vector(value, lambda vector: np.clip(vector, -1.0, 1.0))
+        if kind in _AS_THEY_ARE:
             return value
         cut: Array = np.clip(value, -1.0, 1.0)
-        if self._row.inputs[name].kind == "position" and value.shape == (self._robot.nq,):
+        if kind == "position" and value.shape == (self._robot.nq,):
             cut = np.where(self._robot.configuration.shifts, cut, value)
         return cut
-
-    def _largest(self, inputs: Mapping[str, Any]) -> _Entry:
-        entries = []
-        for name, value in inputs.items():
-            if self._row.inputs[name].kind == "wrenches":
-                entries += [_largest_of_wrench(k, wrench) for k, wrench in enumerate(value)]
-            elif self._row.inputs[name].kind in _AS_THEY_ARE:
-                continue
-            elif value.size:
-                index = _largest_index(value)
-                place = self._place(self._row.inputs[name].shape, index)
-                entries.append(_Entry(name + place, f"inputs.{name}", float(value[index])))
-        return max(entries, key=lambda entry: abs(entry.value))
 
 
 def explain_computation(
     row: Computation, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], robot: Robot | None
 ) -> DynError:
-    """Returns the error for an output of a computation, from the request's numbers.
-
-    Args:
-        row: The computation.
-        found: The number.
-        inputs: Decoded inputs.
-        options: The request's options.
-        robot: The request's robot.
-    """
+    """Returns the error for an output of a computation, from the decoded inputs and the options of the request."""
     names = {} if robot is None else _dimension_names(robot)
-    declared = {**row.outputs, **row.between}.get(found.output)
-    dims = () if declared is None else declared.shape
-    core = found.index[len(found.index) - len(dims) :] if dims else ()
-    lead = list(found.index[: len(found.index) - len(core)])
-    text = f"{row.name} gives {found.output}{_named_place(dims, core, names)} = {found.value}"
-    text += f" at state {lead} of the batch" if lead else ""
-    entries = []
-    for name, value in inputs.items():
-        if isinstance(value, np.ndarray) and value.size:
-            index = _largest_index(value)
-            place = _named_place(row.inputs[name].shape, index, names)
-            entries.append(_Entry(name + place, f"inputs.{name}", float(value[index])))
-        elif isinstance(value, list) and value and isinstance(value[0], Wrench):
-            entries += [_largest_of_wrench(k, wrench) for k, wrench in enumerate(value)]
+    text, _ = _described(row, found, names)
+    entries = [*_entries(row, inputs, names)]
     for name, value in options.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             entries.append(_Entry(name, f"options.{name}", float(value)))
-    largest = max(entries, key=lambda each: abs(each.value))
+    largest = _largest(entries)
     if abs(largest.value) > _HUGE:
-        return InvalidArgumentError(
-            f"{text}: intermediate values overflow, and the largest input is {largest.name} = {largest.value:g}",
-            path=largest.path,
-        )
+        return _overflow(text, largest)
     return FailedPreconditionError(f"{text}: the computation diverges or reaches a singular state")
 
 
@@ -314,15 +238,58 @@ def _named(names: Any, lead: tuple[int, ...]) -> Any:
     return names
 
 
-def _largest_index(array: Array) -> tuple[int, ...]:
-    return tuple(int(k) for k in np.unravel_index(np.argmax(np.abs(array)), array.shape))
+def _each_vector(wrenches: Sequence[Wrench], change: Callable[[Array], Array]) -> list[Wrench]:
+    """Returns the wrenches with each of their vectors changed."""
+    return [
+        msgspec.structs.replace(w, **{part: change(np.asarray(getattr(w, part), float)) for part in _WRENCH_PARTS})
+        for w in wrenches
+    ]
 
 
-def _largest_of_wrench(number: int, wrench: Wrench) -> _Entry:
-    parts = {part: np.abs(np.asarray(getattr(wrench, part), float)).max(initial=0.0) for part in _WRENCH_PARTS}
-    part = max(parts, key=lambda name: parts[name])
-    name = f"wrenches[{number}].{part}"
-    return _Entry(f"{name} on link '{wrench.link}'", f"inputs.{name}", float(parts[part]))
+def _described(
+    row: Query | Computation, found: NotFinite, names: Mapping[str, Sequence[str]]
+) -> tuple[str, tuple[int, ...]]:
+    """Returns which number of an answer is not finite, as text, and its state of the batch."""
+    between = row.between if isinstance(row, Computation) else {}
+    spec = {**row.outputs, **between}.get(found.output)
+    dims = () if spec is None else spec.shape
+    lead = found.index[: len(found.index) - len(dims)]
+    place = _named_place(dims, found.index[len(lead) :], names)
+    return f"{row.name} gives {found.output}{place} = {found.value}{_state_text(lead)}", lead
+
+
+def _state_text(lead: tuple[int, ...]) -> str:
+    return f" at state {list(lead)} of the batch" if lead else ""
+
+
+def _entries(
+    row: Query | Computation, inputs: Mapping[str, Any], names: Mapping[str, Sequence[str]]
+) -> Iterator[_Entry]:
+    """Yields the largest number of each input with numbers of a state, and of each wrench."""
+    for name, value in inputs.items():
+        if isinstance(value, np.ndarray) and value.size:
+            index = tuple(int(k) for k in np.unravel_index(np.argmax(np.abs(value)), value.shape))
+            place = _named_place(row.inputs[name].shape, index, names)
+            yield _Entry(name + place, f"inputs.{name}", float(value[index]))
+        elif row.inputs[name].kind == "wrenches":
+            for number, wrench in enumerate(value):
+                parts = {
+                    part: np.abs(np.asarray(getattr(wrench, part), float)).max(initial=0.0) for part in _WRENCH_PARTS
+                }
+                part = max(parts, key=lambda each: parts[each])
+                path = f"wrenches[{number}].{part}"
+                yield _Entry(f"{path} on link '{wrench.link}'", f"inputs.{path}", float(parts[part]))
+
+
+def _largest(entries: Iterable[_Entry]) -> _Entry:
+    return max(entries, key=lambda entry: abs(entry.value))
+
+
+def _overflow(text: str, largest: _Entry) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{text}: intermediate values overflow, and the largest input is {largest.name} = {largest.value:g}",
+        path=largest.path,
+    )
 
 
 def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:

@@ -24,7 +24,6 @@ from dyn_service.service.server.answering.plan import Plan
 
 if TYPE_CHECKING:
     from dyn_service.api.spec import Variant
-    from dyn_service.service.server.administration.access import Caller
 
 
 _NOTHING: Mapping[str, Any] = {}
@@ -60,9 +59,9 @@ Envelope = tuple[Any, bool]
 class Task:
     """A request that waits for a worker.
 
-    envelope: where its reply goes. payload: its bytes. received_ns: its arrival. head: its id, query and robot. job:
-    the request as read; None if reading it takes too long for the server's thread. long: whether it may take seconds,
-    because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: the kernel it needs, if
+    payload: its bytes. received_ns: its arrival, on the clock of `time.perf_counter_ns`. head: its id, query and robot.
+    job: the request as read; None if reading it takes too long for the server's thread. long: whether it may take
+    seconds, because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: its own, if
     known. next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread: workers
     lost before they read it. waits_for_kernel: whether it may wait for a kernel being compiled. cancelled: whether the
     client no longer waits. answered: whether it was refused at its deadline while its worker still compiles a kernel.
@@ -100,10 +99,7 @@ _MS = 1_000_000
 def due_ns(request: Request | RequestHead, received_ns: int, excused_ns: float) -> float | None:
     """Returns the time of a request's deadline, on the clock of its receipt; None if it has no deadline.
 
-    Args:
-        request: Contains the deadline and the additional time allowed for compilation.
-        received_ns: When it arrived.
-        excused_ns: Time since then spent compiling kernels.
+    `excused_ns` is the time since its receipt spent compiling kernels; as much of it as the request allows is added.
     """
     if not request.deadline_ms:
         return None
@@ -151,20 +147,11 @@ class DueTimes:
                 yield task
 
 
-def not_started_error(request: Request | RequestHead, waited_ns: float) -> DeadlineExceededError:
-    """Returns the error for a deadline that passed before the computation started."""
+def late_error(request: Request | RequestHead, after_ns: float, *, started: bool) -> DeadlineExceededError:
+    """Returns the error for a deadline that passed before the computation started, or at which it was stopped."""
+    must, was = ("end", "and was stopped after") if started else ("start", "but waited")
     return DeadlineExceededError(
-        f"{request.query} must start within {request.deadline_ms:g} ms of its receipt, but waited "
-        f"{waited_ns / 1e6:.1f} ms",
-        path="deadline_ms",
-    )
-
-
-def stopped_error(request: Request | RequestHead, ran_ns: float) -> DeadlineExceededError:
-    """Returns the error for a computation stopped at its deadline."""
-    return DeadlineExceededError(
-        f"{request.query} must end within {request.deadline_ms:g} ms of its receipt, and was stopped after "
-        f"{ran_ns / 1e6:.1f} ms",
+        f"{request.query} must {must} within {request.deadline_ms:g} ms of its receipt, {was} {after_ns / 1e6:.1f} ms",
         path="deadline_ms",
     )
 
@@ -174,8 +161,7 @@ def cancelled_error() -> DeadlineExceededError:
     return DeadlineExceededError("the request was cancelled by its client")
 
 
-_MOST_REMEMBERED = 4096
-"""Number of peers whose last turn is stored; more than there are connections."""
+_MOST_REMEMBERED = 4096  # number of peers whose last turn is stored; more than there are connections
 
 _Line = dict[Any, OrderedDict[Task, int]]
 """By peer, its waiting tasks in order, with their arrival numbers."""
@@ -263,11 +249,8 @@ class Schedule:
         return self._long if task.long else self._short
 
 
-_KEPT = 512
-"""Number of compilations remembered; one request needs fewer."""
-
-_NOTICE_AFTER_NS = 20_000_000
-"""No notices are sent for kernels that take less, such as those loaded from disk."""
+_KEPT = 512  # number of compilations remembered; one request needs fewer
+_NOTICE_AFTER_NS = 20_000_000  # no notices are sent for kernels that take less, such as those loaded from disk
 
 
 class CompileClock:

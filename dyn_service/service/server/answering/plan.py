@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from dyn_service.api.cost import Cost, answer_numbers
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
-from dyn_service.api.queries import Array, Overlay, Query, Wrench
+from dyn_service.api.queries import Array, Overlay, Query, Row, Wrench
 from dyn_service.api.spec import BY_NAME, Kind, Option, Variant
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.formulations.cost import of_states
@@ -42,16 +42,9 @@ if TYPE_CHECKING:
 _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
-FEW_WRENCHES = 4
-"""Maximum number of wrenches on the fast path."""
-
-
-MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048
-"""Overlays kept per query and robot, and the length of one."""
-
-FREQUENT = 8
-"""Requests with the same overlay after which the server's thread makes the robot with it, which takes a millisecond."""
-
+FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
+MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
+FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
 _NONE = Raw(b"\xc0")
 
 
@@ -76,14 +69,7 @@ decode_fast_request = msgspec.msgpack.Decoder(FastRequest).decode
 class FastPath:
     """The fast path of one query on one robot, for one state.
 
-    used_ns: when it last answered.
-
-    Args:
-        row: The query.
-        robot: The robot.
-        sizes: The robot's dimensions.
-        durations: Counts answers.
-        orders: Orders of joints used by clients.
+    durations: counts its answers. used_ns: when it last answered. orders: those of joints that clients use.
     """
 
     def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations, orders: Orders) -> None:
@@ -123,15 +109,7 @@ class FastPath:
 
     def read(self, inputs: Raw, options: Raw, most_wrenches: int) -> _Given | None:
         """Returns the vectors, other arguments by name, and the request's order of joints; None if a number may not be
-        finite or a kernel is missing.
-
-        Args:
-            inputs: Inputs of the request.
-            options: Options of the request.
-            most_wrenches: Maximum number of wrenches.
-
-        Raises:
-            Exception: The inputs or options have another form.
+        finite, a kernel is missing, or there are too many wrenches. Raises if inputs or options have another form.
         """
         state: Any = self._decode(inputs)
         values = self._arrays(state)
@@ -208,28 +186,53 @@ class FastPath:
         return True
 
     def answer(self, values: _Given) -> dict[str, Any] | None:
-        """Returns the outputs by name, packed for a message; None if a number may not be finite.
-
-        Args:
-            values: The result of `read`.
-
-        Raises:
-            DynError: As the robot's method.
-        """
+        """Returns the outputs for what `read` returned, by name and packed; None if a number may not be finite."""
         vectors, keywords, order = values
         result = self._ask(*vectors, **keywords)
-        if order is not None:
-            found = {self._output: result} if self._output else {n: getattr(result, n) for n in self._outputs}
-            outputs = {name: pack_output(value) for name, value in order.outward(self._row, found).items()}
-        elif self._output is not None:
+        if order is None and self._output is not None:
             data = result.tobytes()
             return None if may_be_infinite(data) else {self._output: WireArray("<f8", result.shape, data)}
-        else:
-            outputs = {name: pack_output(getattr(result, name)) for name in self._outputs}
-        for value in outputs.values():
-            if value.__class__ is WireArray and may_be_infinite(bytes(value.data)):
+        outputs = {self._output: result} if self._output else {name: getattr(result, name) for name in self._outputs}
+        if order is not None:
+            outputs = order.outward(self._row, outputs)
+        for name, value in outputs.items():
+            outputs[name] = packed = pack_output(value)
+            if packed.__class__ is WireArray and may_be_infinite(bytes(packed.data)):
                 return None
         return outputs
+
+
+def read_inputs(
+    row: Row, raw: Mapping[str, Any], orders: Orders | None, robot: Robot | None, prescribed: Any = None
+) -> tuple[dict[str, Any], Order | None]:
+    """Returns the inputs of a request as arrays and objects in the robot's order, and the request's order if any.
+
+    `robot` checks the length of quaternions, unless it is None. `prescribed` names joints whose motion is an input.
+
+    Raises:
+        InvalidArgumentError: An input is missing, unknown or malformed. The robot or the computation checks the rest.
+        NotFoundError: It names an unknown joint.
+    """
+    order = free = None
+    if NAMES in raw and orders is not None:
+        raw, order = orders.split(row, raw)
+    check_names(row, raw)
+    if order is not None and isinstance(prescribed, list) and row.of_kind("motions"):
+        free = order.without(prescribed)
+    inputs: dict[str, Any] = {}
+    for name, value in raw.items():
+        if value is not None:
+            path, spec = f"inputs.{name}", row.inputs[name]
+            given = unpack(spec.kind, value, path)
+            inputs[name] = given if order is None else order.inward(spec, given, free)
+            if robot is not None and spec.kind == "position" and given.shape[-1:] == (robot.nq,):
+                robot.configuration.check_unit(inputs[name], name, path)
+    return inputs, order
+
+
+def read_options(row: Row, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all options, with defaults for those that are missing or nil; errors as `checked_options`."""
+    return checked_options(row, {name: value for name, value in raw.items() if value is not None})
 
 
 def kernel_of(row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
@@ -311,11 +314,8 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return get if len(names) > 1 else lambda state: (get(state),)
 
 
-SLOW_BYTES = 16 << 10
-"""Longer requests or answers are not handled by the server's thread."""
-
-SLOW_WORK_S = 2.5e-4
-"""Nor are requests with more predicted CPU time: batches, more than four wrenches, large answers in world axes."""
+SLOW_BYTES = 16 << 10  # longer requests or answers are not handled by the server's thread
+SLOW_WORK_S = 2.5e-4  # nor those with more predicted CPU time: batches, many wrenches, large answers in world axes
 
 
 class Plan:
@@ -324,16 +324,13 @@ class Plan:
     def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations, orders: Orders) -> None:
         self._row = row
         self._robot = robot
-        self._orders = orders
         self._ask = getattr(robot, row.name)  # not `evaluate`, because the method has bound calls
         self._sizes = sizes
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
         self._fast_path = FastPath(row, robot, sizes, durations, orders) if small else None
-        self.models = (UNSET, robot.fingerprint)
-        """Valid values of `model` in a request."""
-        self.fast_path: FastPath | None = None
-        """The fast path for single states, once a kernel is loaded."""
+        self.models = (UNSET, robot.fingerprint)  # valid values of `model` in a request
+        self.fast_path: FastPath | None = None  # the fast path for single states, once a kernel is loaded
         self.refresh()
 
     @property
@@ -341,49 +338,10 @@ class Plan:
         """When the fast path last answered."""
         return 0 if self._fast_path is None else self._fast_path.used_ns
 
-    @property
-    def fingerprint(self) -> str:
-        """The robot's fingerprint."""
-        return self._robot.fingerprint
-
-    def read_inputs(self, raw: Mapping[str, Any]) -> tuple[dict[str, Any], Order | None]:
-        """Returns the inputs as arrays and wrenches in the robot's order, and the request's order of joints if it has
-        one.
-
-        Raises:
-            InvalidArgumentError: An input is missing, unknown or malformed. Shapes are checked by the robot.
-            NotFoundError: It names an unknown joint.
-        """
-        row, order = self._row, None
-        if NAMES in raw:
-            raw, order = self._orders.split(row, raw)
-        check_names(row, raw)
-        inputs: dict[str, Any] = {}
-        for name, value in raw.items():
-            if value is not None:
-                path, spec = f"inputs.{name}", row.inputs[name]
-                given = unpack(spec.kind, value, path)
-                inputs[name] = given if order is None else order.inward(spec, given)
-                if spec.kind == "position" and given.shape[-1:] == (self._sizes["nq"],):
-                    self._robot.configuration.check_unit(inputs[name], name, path)
-        return inputs, order
-
-    def read_options(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns all options, with defaults for those not given.
-
-        Raises:
-            InvalidArgumentError: An option is unknown or invalid.
-        """
-        return checked_options(self._row, {name: value for name, value in raw.items() if value is not None})
-
     def cost(
         self, inputs: Mapping[str, Any], options: Mapping[str, Any], limits: RequestLimits, *, verify: bool
     ) -> Cost:
-        """Returns the cost of the answer.
-
-        Raises:
-            ResourceExhaustedError: It exceeds a limit.
-        """
+        """Returns the cost of the answer, or raises `ResourceExhaustedError` if it exceeds a limit."""
         cost = predict_cost(self._row, self._sizes, inputs, options)
         if verify:
             cost = cost.plus(of_states(self._sizes, cost.lead))
@@ -393,22 +351,18 @@ class Plan:
     def answer(
         self, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
     ) -> dict[str, Any]:
-        """Returns the outputs by name, packed for a message, in the request's order of joints.
-
-        Raises:
-            DynError: As the robot's method.
-        """
+        """Returns the outputs by name, packed for a message, in the request's order of joints."""
         vectors = {
             name: np.full(length, inputs[name]) for name, length in self._numbers.items() if inputs[name].ndim == 0
         }
         result = self._ask(**{**inputs, **vectors}, **options)
         row = self._row
+        outputs = {row.output: result} if row.output else {name: getattr(result, name) for name in row.answers}
         if order is not None:
-            outputs = {row.output: result} if row.output else {name: getattr(result, name) for name in row.answers}
-            return {name: pack_output(value) for name, value in order.outward(row, outputs).items()}
-        if row.output is not None:
-            return {row.output: pack_output(result)}
-        return {name: pack_output(getattr(result, name)) for name in row.answers}
+            outputs = order.outward(row, outputs)
+        for name, value in outputs.items():
+            outputs[name] = pack_output(value)
+        return outputs
 
     def explain(
         self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
@@ -420,11 +374,7 @@ class Plan:
         return diagnosis.of_output(found, lambda other: self.answer(other, options))
 
     def verification(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the residuals at the request's state: numbers, or nested lists for a batch.
-
-        Raises:
-            DynError: As the robot's method, or a residual is not finite.
-        """
+        """Returns the residuals at the request's state, all finite: numbers, or nested lists for a batch."""
         try:
             found = self.residuals(inputs, options)
             wrong = first_not_finite(found, "residuals")
@@ -437,10 +387,10 @@ class Plan:
 
     def _acting(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Robot:
         """Returns the robot that answers: with the overlay of the request, or without passive forces."""
-        row, robot = self._row, self._robot
-        overlay = inputs.get(row.overlay or "")
-        robot = robot if overlay is None else robot.overlaid(overlay)
-        return robot.acting(row, self._method(options), options.get(row.leaves_out or "", True))
+        overlay = inputs.get(self._row.overlay or "")
+        robot = self._robot if overlay is None else self._robot.overlaid(overlay)
+        method, _, passive = self.kernel(inputs, options)
+        return robot.acting(self._row, method, passive)
 
     def _most_singular(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[int, ...]:
         """Returns the state of a batch whose mass matrix has the largest condition number."""
@@ -453,9 +403,6 @@ class Plan:
 
         Velocities and accelerations that the query does not take are zero; efforts are converted to accelerations.
         External wrenches are not applied in the comparison.
-
-        Raises:
-            DynError: As the robot's method.
         """
         if self._row.constant:
             raise InvalidArgumentError(
@@ -478,11 +425,7 @@ class Plan:
         return robot.verify(q, v, a, gravity=gravity)
 
     def refresh(self, *, answered: bool = False) -> None:
-        """Enables the fast path once a kernel is loaded.
-
-        Args:
-            answered: Whether a request was just answered, so that one is.
-        """
+        """Enables the fast path once a kernel is loaded, as one is if a request was just answered."""
         if self.fast_path is None and self._fast_path is not None:
             default = next(iter(self._row.kernels), "")
             if answered or self._robot.has_kernel(self._row, default):
@@ -496,7 +439,3 @@ class Plan:
     def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
         """Returns the kernel for a request: method, variant, and whether passive forces act."""
         return kernel_of(self._row, inputs, options)
-
-    def _method(self, options: Mapping[str, Any]) -> str:
-        selector = self._row.selector
-        return options.get(selector, "") if selector is not None else next(iter(self._row.kernels), "")

@@ -12,6 +12,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from dyn_service import __version__
 from dyn_service.api.cost import overlay_lead
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 
-_REMEMBERED = 1000
-"""Number of expired robots remembered, for the error message of requests for them."""
+_REMEMBERED = 1000  # number of expired robots remembered, for the error message of requests for them
 
 
 class Served:
@@ -89,23 +89,11 @@ class Served:
             plan.refresh()
 
 
-def other_model(robot: Any, fingerprint: str, expected: Any) -> FailedPreconditionError:
-    """Returns the error for a request made for another model than the one served."""
-    return FailedPreconditionError(
-        f"robot '{robot}' has fingerprint {fingerprint}, the request was made for {expected}", path="model"
-    )
-
-
 class Registry:
     """The served robots. Threads may read while it changes: each change replaces the dictionaries.
 
-    served: robots by name. plans: by name and query. added: called with each robot added, new or not.
-
-    Args:
-        robots: The first robots.
-        limit: Maximum number of robots.
-        metrics: Counts their answers.
-        clock: ns, for the times of use.
+    served: robots by name, at most `limit`. plans: by name and query. added: called with each robot added, new or not.
+    clock: ns, for the times of use.
     """
 
     def __init__(
@@ -125,12 +113,13 @@ class Registry:
         for robot in robots:
             self.add(robot)
 
-    def get(self, name: Any) -> Served:
-        """Returns the robot of that name.
+    def get(self, name: Any, model: Any = UNSET) -> Served:
+        """Returns the robot of that name and, unless `model` is UNSET or None, of that fingerprint.
 
         Raises:
-            InvalidArgumentError: It is not a string.
+            InvalidArgumentError: The name is not a string.
             NotFoundError: No robot has that name.
+            FailedPreconditionError: It has another fingerprint.
         """
         if not isinstance(name, str):
             raise InvalidArgumentError("robot must be the name of a robot, found nothing", path="robot")
@@ -144,17 +133,17 @@ class Registry:
             known = ", ".join(sorted(self.served)) or "none"
             near = did_you_mean(name, self.served)
             raise NotFoundError(f"there is no robot '{name}'; the robots are {known}{near}", path="robot")
+        if model not in (UNSET, None, served.robot.fingerprint):
+            raise FailedPreconditionError(
+                f"robot '{name}' has fingerprint {served.robot.fingerprint}, the request was made for {model}",
+                path="model",
+            )
         if served.expires_s is not None:
             served.used_ns = self._clock()
         return served
 
     def expire(self, now_ns: int, in_use: Iterable[Any] = ()) -> list[Served]:
-        """Unloads and returns the robots unused for too long. Takes no time before one may be.
-
-        Args:
-            now_ns: The time.
-            in_use: Names of robots that waiting or running requests use.
-        """
+        """Unloads and returns the robots unused for too long and not in use. Takes no time before one may be."""
         expiring = self._expiring
         if not expiring or (expiring is self._looked_at and now_ns <= self._next_look_ns):
             return []
@@ -207,11 +196,7 @@ class Registry:
             self.added(served)
 
     def remove(self, name: Any) -> Served:
-        """Stops serving a robot and returns it; running answers still arrive.
-
-        Raises:
-            NotFoundError: No robot has that name.
-        """
+        """Stops serving a robot and returns it, or raises `NotFoundError`; running answers still arrive."""
         with self._change:
             removed = self.get(name)
             self._replace({key: served for key, served in self.served.items() if key != name})
@@ -230,19 +215,14 @@ CERTIFIED = ("inverse_dynamics", "forward_dynamics")
 class Administrator:
     """Answers the queries of `protocol.messages`.
 
-    Args:
-        registry: The robots.
-        metrics: The counters.
-        limits: The limits on requests.
-        allow_load: Whether callers without keys may load and unload robots; others have roles.
+    allow_load: whether callers without keys may load and unload robots; others have roles.
     """
 
     def __init__(self, registry: Registry, metrics: Metrics, limits: RequestLimits, *, allow_load: bool) -> None:
         self._limits = limits
         self._registry = registry
         self._metrics = metrics
-        self.allowed: AccessList | None = None
-        """The list of allowed keys, if the server has one."""
+        self.allowed: AccessList | None = None  # the list of allowed keys, if the server has one
         self.is_ready: Callable[[], bool] = lambda: True
         """Returns whether requests would be answered: workers are ready, and the server is not stopping."""
         self._anyone = local_caller("a local process", allow_load=allow_load)
@@ -260,15 +240,7 @@ class Administrator:
         """These return the robot loaded or unloaded as well."""
 
     def answer(self, request: Request, caller: Caller | None = None) -> dict[str, Any]:
-        """Returns the outputs of a query in `protocol.messages`.
-
-        Args:
-            request: The query.
-            caller: Its sender; None is a process of this machine without a key.
-
-        Raises:
-            DynError: The query is refused.
-        """
+        """Returns the outputs of a query in `protocol.messages`, or raises the `DynError` that refuses it."""
         caller = caller or self._anyone
         self.check(request, caller)
         if request.query in self._answers:
@@ -282,19 +254,11 @@ class Administrator:
         return outputs
 
     def check(self, request: Request, caller: Caller | None) -> None:
-        """Checks permissions, inputs and options of a query; logs refused changes.
-
-        Raises:
-            PermissionDeniedError: The caller may not send it.
-            InvalidArgumentError: An input or option is unknown; `path` names it.
-        """
+        """Raises a `DynError` if the caller may not send the query or a name is unknown; logs refused changes."""
         caller, row = caller or self._anyone, ADMINISTRATION[request.query]
         try:
             caller.check(request.query)
-            for what, given, known in (
-                ("input", request.inputs, row.inputs),
-                ("option", request.options, row.options),
-            ):
+            for what, given, known in (("input", request.inputs, row.inputs), ("option", request.options, row.options)):
                 for name in given or ():
                     if name not in known:
                         raise unknown(row.name, what, name, known)

@@ -20,7 +20,6 @@ import numpy as np
 from msgspec import UNSET
 
 from dyn_service.api.arrays import spread
-from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation
 from dyn_service.errors import (
     DynError,
@@ -31,9 +30,8 @@ from dyn_service.errors import (
     UnimplementedError,
 )
 from dyn_service.kernels.making import KernelMissingError
-from dyn_service.model.order import NAMES, Order
+from dyn_service.model.order import Order
 from dyn_service.service.protocol.arrays import describe_value, pack_output
-from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import (
     ADMINISTRATION,
@@ -50,26 +48,20 @@ from dyn_service.service.protocol.messages import (
     peek,
     read_request,
 )
-from dyn_service.service.server.administration.access import AccessList, Caller
+from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.audit import record_done
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.bounds import check_cost, meter, predict_cost
-from dyn_service.service.server.answering.finite import (
-    NotFinite,
-    defect,
-    explain_computation,
-    first_not_finite,
+from dyn_service.service.server.answering.finite import NotFinite, defect, explain_computation, first_not_finite
+from dyn_service.service.server.answering.jobs import CompileClock, Job, Task, cancelled_error, due_ns, late_error
+from dyn_service.service.server.answering.plan import (
+    SLOW_BYTES,
+    SLOW_WORK_S,
+    decode_fast_request,
+    read_inputs,
+    read_options,
 )
-from dyn_service.service.server.answering.jobs import (
-    CompileClock,
-    Job,
-    Task,
-    cancelled_error,
-    due_ns,
-    not_started_error,
-)
-from dyn_service.service.server.answering.plan import SLOW_BYTES, SLOW_WORK_S, decode_fast_request
-from dyn_service.service.server.answering.registry import Administrator, Registry, Served, other_model
+from dyn_service.service.server.answering.registry import Administrator, Registry, Served
 from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -79,36 +71,27 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-_NO_SIZES: Mapping[str, int] = {}
-"""The sizes for computations without a robot."""
+_NO_SIZES: Mapping[str, int] = {}  # the sizes for computations without a robot
 
 
 def compute(
     registry: Registry, row: Computation, request: Request, limits: RequestLimits, until_ns: float = math.inf
 ) -> dict[str, Any]:
-    """Returns the packed outputs of a computation, by name.
+    """Returns the packed outputs of a computation, by name, or raises a `DynError`.
 
-    Args:
-        registry: The robots.
-        row: The computation.
-        request: The request.
-        limits: The limits on its cost.
-        until_ns: When the client stops waiting, on the clock of `time.perf_counter_ns`.
-
-    Raises:
-        DynError: The request is refused, or the computation fails.
+    `until_ns` is when the client stops waiting, on the clock of `time.perf_counter_ns`.
     """
-    served = _served(registry, request) if row.robot else None
+    served = registry.get(request.robot, request.model) if row.robot else None
     robot = None if served is None else served.robot
-    inputs, order = read_inputs(row, request.inputs or {}, request.options or {}, served)
-    options = _options(row, request.options or {})
+    inputs, order = _read_inputs(row, request, served)
+    options = read_options(row, request.options or {})
     check_cost(row, predict_cost(row, _NO_SIZES if robot is None else robot.sizes, inputs, options), limits)
     for name in row.of_kind("position"):
         if robot is not None and name in inputs and inputs[name].shape[-1:] == (robot.nq,):
             robot.configuration.check_unit(inputs[name], name, f"inputs.{name}")
     progress = meter(row, limits, until_ns)
     try:
-        outputs = _part(row, robot, inputs, options, progress) if row.part else _whole(row, robot, inputs, options)
+        outputs = _outputs(row, robot, inputs, options, progress)
     except DynError as error:
         error.path = _path_on_wire(row, error.path)
         raise
@@ -122,41 +105,9 @@ def compute(
     return {name: pack_output(value) for name, value in arrays.items()}
 
 
-def read_inputs(
-    row: Computation, raw: Mapping[str, Any], options: Mapping[str, Any], served: Served | None
-) -> tuple[dict[str, Any], Order | None]:
-    """Returns the inputs as arrays, wrenches and payloads in the robot's order, and the request's order of joints if
-    any.
-
-    Raises:
-        InvalidArgumentError: An input is missing, unknown or malformed. The computation checks the rest.
-        NotFoundError: It names an unknown joint.
-    """
-    order = free = None
-    if NAMES in raw and served is not None:
-        raw, order = served.orders.split(row, raw)
-    check_names(row, raw)
-    inputs = {
-        name: unpack(row.inputs[name].kind, value, f"inputs.{name}") for name, value in raw.items() if value is not None
-    }
-    if order is not None:
-        prescribed = options.get("joints")
-        if row.of_kind("motions") and isinstance(prescribed, list):
-            free = order.without(prescribed)
-        inputs = {name: order.inward(row.inputs[name], value, free) for name, value in inputs.items()}
-    return inputs, order
-
-
-def _served(registry: Registry, request: Request) -> Served:
-    served = registry.get(request.robot)
-    if request.model not in (UNSET, None, served.robot.fingerprint):
-        raise other_model(served.robot.name, served.robot.fingerprint, request.model)
-    return served
-
-
-def _options(row: Computation, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns all options; nil counts as not given."""
-    return checked_options(row, {name: value for name, value in raw.items() if value is not None})
+def _read_inputs(row: Computation, request: Request, served: Served | None) -> tuple[dict[str, Any], Order | None]:
+    prescribed = (request.options or {}).get("joints")
+    return read_inputs(row, request.inputs or {}, None if served is None else served.orders, None, prescribed)
 
 
 def _path_on_wire(row: Computation, path: str | None) -> str | None:
@@ -170,15 +121,6 @@ def _path_on_wire(row: Computation, path: str | None) -> str | None:
     return f"inputs.{name}" + ("" if row.inputs[name].kind == "motions" else path[len(head) :])
 
 
-def _part(
-    row: Computation, robot: Any, inputs: dict[str, Any], options: Mapping[str, Any], progress: Callable[[float], None]
-) -> Mapping[str, Any]:
-    """Computes one request of a motion that is split into several."""
-    robot, inputs, options = _resolved(row, robot, inputs, options)
-    outputs: Mapping[str, Any] = row.function("part")(robot, inputs, options, progress)
-    return outputs
-
-
 def _resolved(
     row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
@@ -190,18 +132,22 @@ def _resolved(
     return robot, *({name: left[name] for name in of if name in left} for of in (inputs, options))
 
 
-def _whole(row: Computation, robot: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Computes an answer that fits one reply."""
+def _outputs(
+    row: Computation, robot: Any, inputs: dict[str, Any], options: dict[str, Any], progress: Callable[[float], None]
+) -> Mapping[str, Any]:
+    """Computes an answer, or the part of one that a request asks for."""
     if robot is not None:
         robot, inputs, options = _resolved(row, robot, inputs, options)
+    if row.part:
+        part: Mapping[str, Any] = row.function("part")(robot, inputs, options, progress)
+        return part
     given = {**inputs, **options}
     arguments = {parameter: given[name] for parameter, name in row.parameters.items() if name in given}
     result = row.function("run")(*([] if robot is None else [robot]), **arguments)
     return result if isinstance(result, dict) else {name: getattr(result, name) for name in row.outputs}
 
 
-_SERVER_ITSELF = Caller("the server, because it was unused", Role.LOAD)
-"""The caller recorded when the server unloads expired robots."""
+_SERVER_ITSELF = Caller("the server, because it was unused", Role.LOAD)  # unloads expired robots
 
 
 def is_query(name: str) -> bool:
@@ -219,11 +165,7 @@ def names_robot(query: str) -> bool:
 class Service:
     """Answers requests on a set of robots.
 
-    Args:
-        robots: The robots, served by their names.
-        limits: The limits on requests and replies.
-        allow_load: Whether requests may load and unload robots.
-        epoch: Number of this run of the server in its replies; None: a new one.
+    allow_load: whether requests may load and unload robots. epoch: number of this run of the server in its replies.
     """
 
     def __init__(
@@ -240,15 +182,7 @@ class Service:
         self.clock = CompileClock()
         self.allow_load = allow_load
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
-        self._administrator = Administrator(self.registry, self.metrics, self.limits, allow_load=allow_load)
-
-    def set_readiness(self, ready: Callable[[], bool]) -> None:
-        """Sets the function by which `health` reports whether the server is ready."""
-        self._administrator.is_ready = ready
-
-    def set_access_list(self, allowed: AccessList) -> None:
-        """Sets the list of keys whose state `health` reports."""
-        self._administrator.allowed = allowed
+        self.administrator = Administrator(self.registry, self.metrics, self.limits, allow_load=allow_load)
 
     def expire(self, now_ns: int, in_use: Iterable[Any] = ()) -> None:
         """Unloads the robots unused for too long; see `Registry.expire`."""
@@ -271,13 +205,7 @@ class Service:
         return self.refuse(task.head if task.head.id is not None else peek(task.payload), error)
 
     def handle(self, payload: bytes | memoryview, received_ns: int, caller: Caller | None = None) -> bytes:
-        """Returns the reply to a request.
-
-        Args:
-            payload: The request's bytes.
-            received_ns: Its arrival, on the clock of `time.perf_counter_ns`.
-            caller: Its sender.
-        """
+        """Returns the reply to a request that arrived at `received_ns`, on the clock of `time.perf_counter_ns`."""
         job = self.accept(payload, received_ns, caller=caller)
         return job if isinstance(job, bytes) else self.answer(job)
 
@@ -305,13 +233,7 @@ class Service:
             late = True if request.deadline_ms and took > request.deadline_ms * 1e6 else UNSET
             timing = Timing(waited / 1e3, (finished - started) / 1e3)
             reply = encode(Reply(VERSION, request.id, True, outputs, timing, UNSET, self.epoch, late))
-        except (
-            msgspec.MsgspecError,
-            ValueError,
-            KeyError,
-            DynError,
-            KernelMissingError,
-        ):  # of another form, or invalid
+        except (msgspec.MsgspecError, ValueError, KeyError, DynError, KernelMissingError):  # another form, or invalid
             return None
         except Exception:  # noqa: BLE001  # a defect: the slow path answers
             _LOG.exception("the fast path failed")
@@ -372,51 +294,38 @@ class Service:
         self.metrics.refused(request.query if is_query(request.query) else None, error.code)
         return error_reply(request.id, error, self.epoch)
 
-    def refuse_unread(self, payload: bytes | memoryview, error: DynError) -> bytes:
-        """Returns the refusal of a request of which only the head was read."""
-        return self.refuse(peek(payload), error)
-
     def _check(self, request: Request, length: int, received_ns: int, excused_ns: int, caller: Caller | None) -> Job:
-        """Returns the job for a request.
-
-        Raises:
-            DynError: The request is invalid or exceeds a limit.
-        """
+        """Returns the job for a request, or raises a `DynError` if it is invalid or exceeds a limit."""
         query = request.query
         if query in ADMINISTRATION or query in COMPUTATIONS:
             slow = query in COMPUTATIONS or ADMINISTRATION[query].slow
             if query in ADMINISTRATION:
-                self._administrator.check(request, caller)
+                self.administrator.check(request, caller)
             return Job(request, None, received_ns, excused_ns, slow=slow, caller=caller)
         if query not in QUERIES:
             known = ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
             near = did_you_mean(query, (*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
             raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
-        plan = self.registry.get(request.robot).plans[query]
-        if request.model not in (*plan.models, None):
-            raise other_model(request.robot, plan.fingerprint, request.model)
-        inputs, order = plan.read_inputs(request.inputs or {})
+        row, served = QUERIES[query], self.registry.get(request.robot, request.model)
+        plan = served.plans[query]
+        inputs, order = read_inputs(row, request.inputs or {}, served.orders, served.robot)
         given = dict(request.options or {})
         verify = given.pop("verify", None) or False
         if type(verify) is not bool:
             raise InvalidArgumentError(
                 f"verify must be true or false, found {describe_value(verify)}", path="options.verify"
             )
-        options = plan.read_options(given)
+        options = read_options(row, given)
         cost = plan.cost(inputs, options, self.limits, verify=verify)
         slow = max(length, cost.reply_bytes) > SLOW_BYTES or cost.work_s > SLOW_WORK_S
         return Job(request, plan, received_ns, excused_ns, inputs, options, slow or verify, verify, order=order)
 
     def _compute(self, job: Job, started: int) -> bytes | None:
-        """Returns the reply with the answer; None if the answer is not finite.
-
-        Raises:
-            Exception: The computation failed.
-        """
+        """Returns the reply with the answer; None if the answer is not finite."""
         request, plan = job.request, job.plan
         waited = started - job.received_ns
         if self._is_late(job, started):
-            raise not_started_error(request, waited)
+            raise late_error(request, waited, started=False)
         if plan is None:
             outputs = self._answer_planless(job)
         else:
@@ -430,8 +339,9 @@ class Service:
         timing = Timing(waited / 1e3, (finished - started) / 1e3)
         late = True if self._is_late(job, finished) else UNSET
         reply = encode(Reply(VERSION, request.id, True, outputs, timing, residuals, self.epoch, late))
-        if len(reply) > self.limits.max_reply_bytes:
-            raise self._too_long(len(reply))
+        if len(reply) > (limit := self.limits.max_reply_bytes):
+            text = f"the answer takes {len(reply)} bytes, the limit is {limit}: ask for fewer states"
+            raise ResourceExhaustedError(text)
         return reply
 
     def _is_late(self, job: Job, now: int) -> bool:
@@ -443,11 +353,7 @@ class Service:
         return due is not None and now > due
 
     def _why_not_finite(self, job: Job) -> DynError:
-        """Returns why the answer is not finite. Computes only that one state of a batch.
-
-        Raises:
-            Exception: It cannot be determined.
-        """
+        """Returns why the answer is not finite. Computes only that one state of a batch."""
         plan, found = job.plan, job.not_finite
         assert found is not None
         if plan is None:
@@ -460,28 +366,20 @@ class Service:
         if row is None:
             return defect(request.query, found)
         served = self.registry.get(request.robot) if row.robot else None
-        inputs, order = read_inputs(row, request.inputs or {}, request.options or {}, served)
+        inputs, order = _read_inputs(row, request, served)
         if order is not None:
             found = replace(found, index=order.place(row, found.output, found.index))
         robot = None if served is None else served.robot
         return explain_computation(row, found, inputs, request.options or {}, robot)
 
     def _answer_planless(self, job: Job) -> dict[str, Any]:
-        """Returns the outputs of a computation, or of a query about the server.
-
-        Raises:
-            Exception: It failed.
-        """
+        """Returns the outputs of a computation, or of a query about the server."""
         request = job.request
         row = COMPUTATIONS.get(request.query)
         if row is None:
-            return self._administrator.answer(request, job.caller)
+            return self.administrator.answer(request, job.caller)
         waits_ms = (request.deadline_ms or math.inf) + (request.compile_wait_ms or 0.0)
         return compute(self.registry, row, request, self.limits, job.received_ns + waits_ms * 1e6)
-
-    def _too_long(self, size: int) -> DynError:
-        limit = self.limits.max_reply_bytes
-        return ResourceExhaustedError(f"the answer takes {size} bytes, the limit is {limit}: ask for fewer states")
 
     def _fail(self, request: Request | None, error: Exception) -> bytes:
         """Returns the error reply. Defects are logged, not sent to the client."""

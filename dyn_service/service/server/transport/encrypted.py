@@ -4,13 +4,6 @@ A ROUTER socket of libzmq does the cryptography. Each connection is checked agai
 its messages and before each reply; removing a key closes its connections. Before it serves, an endpoint tests itself: a
 new key must be refused, and so must a connection without a key.
 
-    router = EncryptedTransport(server_keys, access_list, quota)
-    bound = router.listen("tcp://0.0.0.0:5755")
-    selector.register(router.descriptor, EVENT_READ)                # readable: call `messages`
-    for peer, (payload, parts, is_req) in router.messages(64): ..   # and every tenth of a second `router.check()`
-    peer.caller.check(query)
-    router.send(peer, is_req, reply)
-
 libzmq does not report what it stores for a peer, so the kernel's counts are compared with the transport's own:
 
     unfinished or waiting = bytes received on a connection - bytes of the messages read from the socket
@@ -35,7 +28,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import perf_counter_ns
@@ -48,16 +41,15 @@ from zmq.utils.monitor import parse_monitor_message
 from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.service.protocol.keys import Keys, make_keys, use_keys
 from dyn_service.service.protocol.sockets import file_descriptor, is_readable, plain_send
-from dyn_service.service.server.administration.access import AccessList, Caller, KeyFolder
+from dyn_service.service.server.administration.access import AccessList, KeyFolder
 from dyn_service.service.server.transport.endpoints import MORE, NOBLOCK, UNREAD_REPLIES, BoundEndpoint, bind
-from dyn_service.service.server.transport.quotas import ConnectionQuota, RateLimitedLog
+from dyn_service.service.server.transport.quotas import Connection, ConnectionQuota, RateLimitedLog
 from dyn_service.service.server.transport.zmtp import Message
 
 _LOG = logging.getLogger(__name__)
 
 
-_LIMIT_S = 10.0
-"""A handshake on this machine takes milliseconds; one not finished by then is a fault."""
+_LIMIT_S = 10.0  # a handshake on this machine takes milliseconds; one not finished by then is a fault
 
 _WAIT_MS = 5
 _OUTCOMES = (
@@ -69,12 +61,7 @@ _OUTCOMES = (
 
 
 def self_test(endpoint: str, keys: Keys, admit: Callable[[], None]) -> None:
-    """Tests a bound endpoint.
-
-    Args:
-        endpoint: The endpoint, with the port that was chosen.
-        keys: The server's keys.
-        admit: Handles pending requests for admission; called repeatedly during the test.
+    """Tests a bound endpoint of a server with these keys, while `admit` handles pending requests for admission.
 
     Raises:
         FailedPreconditionError: The endpoint admits an unknown key, or refuses the server's own.
@@ -105,7 +92,7 @@ def try_handshake(endpoint: str, keys: Keys | None, admit: Callable[[], None]) -
         use_keys(socket, keys)
     monitor = socket.get_monitor_socket(_OUTCOMES)
     try:
-        socket.connect(_from_here(endpoint))
+        socket.connect(endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"))
         until = time.monotonic() + _LIMIT_S
         while time.monotonic() < until:
             admit()
@@ -119,89 +106,40 @@ def try_handshake(endpoint: str, keys: Keys | None, admit: Callable[[], None]) -
         context.term()
 
 
-def _from_here(endpoint: str) -> str:
-    """Returns the address to connect to for an endpoint that may listen on all interfaces."""
-    return endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+_COUNTS = struct.Struct("@120xQQ")  # `tcpi_bytes_acked` and `tcpi_bytes_received` in the kernel's `struct tcp_info`
+_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER options that reset the connection on close
+_SEALED_BYTES = 33  # bytes that encryption adds to a part
+_PING_TO_PONG = 1.05  # an encrypted PING takes at least 42 bytes, its PONG two fewer
+
+_ASIDE_BYTES = 1024  # bytes received besides messages: handshake, heartbeats whose answer is not acknowledged yet
 
 
-_COUNTS = struct.Struct("@120xQQ")
-"""`tcpi_bytes_acked` and `tcpi_bytes_received` in the kernel's `struct tcp_info`."""
+class EncryptedPeer(Connection):
+    """One connection.
 
-_AT_ONCE = struct.pack("ii", 1, 0)
-"""SO_LINGER options that reset the connection on close."""
-
-_SEALED_BYTES = 33
-"""Bytes that encryption adds to a part."""
-
-_PING_TO_PONG = 1.05
-"""An encrypted PING takes at least 42 bytes, its PONG two fewer."""
-
-_ASIDE_BYTES = 1024
-"""Bytes received that are not messages: the handshake, and heartbeats whose answer is not acknowledged yet."""
-
-
-class EncryptedPeer:
-    """One connection; a `CountedConnection` and a `Peer`.
-
-    sender: its routing id. key: its public key. caller: the caller by that key at the last message. delivered: bytes of
-    its messages and heartbeats. handed: bytes of replies and heartbeats to it. taken, received: the kernel's last
-    counts.
+    sender: its routing id. key: its public key. Both are unknown until its first message, and `caller` is by the list
+    of keys at its last one. delivered: bytes of its messages and heartbeats. sent: bytes of replies and heartbeats to
+    it. acknowledged, received: the kernel's last counts.
     """
 
-    files = 1
-
-    __slots__ = (
-        "_peers",
-        "caller",
-        "closed",
-        "delivered",
-        "descriptor",
-        "handed",
-        "held",
-        "inode",
-        "key",
-        "last_received_s",
-        "last_sent_s",
-        "received",
-        "received_ns",
-        "sender",
-        "served",
-        "taken",
-        "unread",
-    )
+    is_stranger = True
 
     def __init__(self, peers: EncryptedPeers, descriptor: int, inode: int) -> None:
+        super().__init__()
         self._peers = peers
-        self.descriptor = descriptor
-        self.inode = inode
-        self.served = False
-        self.sender = self.key = self.caller = None
-        self.handed = self.unread = self.held = self.taken = self.received = self.received_ns = 0
+        self.descriptor, self.inode = descriptor, inode
+        self.sender: bytes | None = None
+        self.key: str | None = None
+        self.sent = self.acknowledged = self.received = 0
         self.delivered: float = _ASIDE_BYTES
-        self.last_received_s = self.last_sent_s = time.monotonic()
-        self.closed = False
 
-    sender: bytes | None
-    key: str | None
-    caller: Caller | None
-
-    @property
-    def is_stranger(self) -> bool:
-        """Whether its key is unknown, as it is until its first message."""
-        return self.key is None
-
-    def end(self) -> None:
+    def close(self) -> None:
         """Resets the connection; repeated calls do nothing."""
-        self._peers.end(self)
+        self._peers.reset(self)
 
 
 class EncryptedPeers:
-    """The connections of one socket. All calls come from the thread that owns the socket.
-
-    Args:
-        router: The socket, before it listens.
-        quota: The quota over all connections.
-    """
+    """The connections of one socket, which does not listen yet. All calls come from the thread that owns it."""
 
     def __init__(self, router: zmq.Socket[bytes], quota: ConnectionQuota) -> None:
         self._quota = quota
@@ -212,9 +150,9 @@ class EncryptedPeers:
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         name = f"inproc://dyn-keyed-{os.urandom(16).hex()}"
         router.monitor(name, events)
-        self._monitor: zmq.Socket[bytes] = router.context.socket(zmq.PAIR)
-        self._monitor.setsockopt(zmq.RCVHWM, 0)  # a full queue would block libzmq's I/O thread
-        self._monitor.connect(name)
+        self.monitor: zmq.Socket[bytes] = router.context.socket(zmq.PAIR)
+        self.monitor.setsockopt(zmq.RCVHWM, 0)  # a full queue would block libzmq's I/O thread
+        self.monitor.connect(name)
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -222,15 +160,10 @@ class EncryptedPeers:
     def __iter__(self) -> Iterator[EncryptedPeer]:
         return iter([*self._peers.values()])
 
-    @property
-    def descriptor(self) -> int:
-        """Readable when connections were made or closed."""
-        return file_descriptor(self._monitor)
-
     def read_events(self) -> None:
         """Updates which connections exist."""
-        while is_readable(self._monitor):
-            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+        while is_readable(self.monitor):
+            event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))
             descriptor = event["value"]
             if event["event"] == zmq.EVENT_ACCEPTED:
                 self._forget(descriptor)
@@ -240,11 +173,9 @@ class EncryptedPeers:
                 self._forget(descriptor)
 
     def peer_of(self, sender: bytes, frame: zmq.Frame) -> EncryptedPeer | None:
-        """Returns the connection that a message came from, or None if it has ended.
+        """Returns the connection that a frame of a message came from, or None if it has ended.
 
-        Args:
-            sender: The peer's routing id: zero and a counter.
-            frame: A frame of the message.
+        `sender` is the peer's routing id: zero and a counter.
         """
         descriptor: Any = frame.get(zmq.SRCFD)
         peer = self._peers.get(descriptor)
@@ -270,17 +201,13 @@ class EncryptedPeers:
         return peer
 
     def _note(self, descriptor: int) -> EncryptedPeer:
-        """Adds a connection.
-
-        Raises:
-            OSError: It is closed already.
-        """
+        """Adds a connection; `OSError` if it is closed already."""
         peer = EncryptedPeer(self, descriptor, os.fstat(descriptor).st_ino)
         self._quota.add(peer)
         self._peers[descriptor] = peer
         return peer
 
-    def end(self, peer: EncryptedPeer) -> None:
+    def reset(self, peer: EncryptedPeer) -> None:
         """Resets a connection; repeated calls do nothing."""
         if peer.closed:
             return
@@ -292,18 +219,15 @@ class EncryptedPeers:
                 borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 borrowed.shutdown(socket.SHUT_RDWR)
 
-    def note_message(self, peer: EncryptedPeer, sizes: Sequence[int]) -> None:
-        """Notes a message with parts of these sizes."""
-        peer.delivered += sum(map(_on_the_wire, sizes))
+    def note_message(self, peer: EncryptedPeer, size: int) -> None:
+        """Notes a message of that many bytes on the wire."""
+        peer.delivered += size
         peer.last_received_s = time.monotonic()
         if not peer.served:
             self._quota.note_request(peer)
 
-    def reserve_reply(self, peer: EncryptedPeer, sizes: Sequence[int]) -> bool:
-        """Notes a reply before it is sent. False if unread replies would exceed the limit; a single reply is always
-        accepted.
-        """
-        size = sum(map(_on_the_wire, sizes))
+    def reserve_reply(self, peer: EncryptedPeer, size: int) -> bool:
+        """Notes a reply before it is sent. False beyond the limit of unread ones; a single one is accepted."""
         most = self._limits.max_reply_bytes
         if peer.unread and peer.unread + size > most:
             self._refresh(peer)
@@ -311,15 +235,14 @@ class EncryptedPeers:
                 return False
         if not peer.unread:
             peer.last_sent_s = time.monotonic()
-        peer.handed += size
+        peer.sent += size
         self._quota.set_unread(peer, peer.unread + size)
         self._quota.enforce_unread()
         return not peer.closed
 
-    def release_reply(self, peer: EncryptedPeer, sizes: Sequence[int]) -> None:
+    def release_reply(self, peer: EncryptedPeer, size: int) -> None:
         """Reverts `reserve_reply`: the reply was not sent."""
-        size = sum(map(_on_the_wire, sizes))
-        peer.handed -= size
+        peer.sent -= size
         if not peer.closed:
             self._quota.set_unread(peer, peer.unread - size)
 
@@ -327,8 +250,8 @@ class EncryptedPeers:
         """Updates what each connection holds, and closes those that hold too much."""
         self._refresh_all()
         for peer in self:
-            if peer.held > 2 * self._limits.max_message_bytes:
-                self._quota.disconnect(peer, f"it sent {peer.held} bytes of an unfinished message")
+            if peer.unfinished > 2 * self._limits.max_message_bytes:
+                self._quota.disconnect(peer, f"it sent {peer.unfinished} bytes of an unfinished message")
 
     def _refresh_all(self) -> None:
         for peer in self:
@@ -340,23 +263,23 @@ class EncryptedPeers:
         if counts is None:
             self._quota.set_unread(peer, 0)
             return
-        taken, received = counts
+        acknowledged, received = counts
         now = time.monotonic()
-        if taken > peer.taken:
+        if acknowledged > peer.acknowledged:
             peer.last_sent_s = now
         if received > peer.received:
             peer.last_received_s = now
-        peer.taken, peer.received = counts
-        heartbeats = max(0, taken - peer.handed)
-        peer.handed += heartbeats
+        peer.acknowledged, peer.received = counts
+        heartbeats = max(0, acknowledged - peer.sent)
+        peer.sent += heartbeats
         peer.delivered = min(peer.delivered + _PING_TO_PONG * heartbeats, received + _ASIDE_BYTES)
-        self._quota.set_unread(peer, peer.handed - taken)
+        self._quota.set_unread(peer, peer.sent - acknowledged)
         self._quota.set_unfinished(peer, max(0, received - int(peer.delivered)))
 
     def close(self) -> None:
         """Stops watching; to be called before the socket is closed."""
         self._router.disable_monitor()
-        self._monitor.close(linger=0)
+        self.monitor.close(linger=0)
         self._quota.refreshers.remove(self._refresh_all)
         for peer in self:
             self._forget(peer.descriptor)
@@ -368,10 +291,10 @@ class EncryptedPeers:
             self._quota.remove(peer)
 
 
-def _on_the_wire(size: int) -> int:
-    """Returns the bytes that a part of a message takes on the connection."""
+def _bytes_on_wire(size: int, is_req: bool) -> int:
+    """Returns the bytes that a message takes on the connection, with the empty part of a REQ socket."""
     sealed = size + _SEALED_BYTES
-    return sealed + (2 if sealed < 256 else 9)
+    return sealed + (2 if sealed < 256 else 9) + (_SEALED_BYTES + 2) * is_req
 
 
 def _is_later(sender: bytes, other: bytes) -> bool:
@@ -395,23 +318,18 @@ def _counts(peer: EncryptedPeer) -> tuple[int, int] | None:
         return None
     try:
         with _borrowed(peer.descriptor) as borrowed:
-            taken, received = _COUNTS.unpack(borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTS.size))
+            acknowledged, received = _COUNTS.unpack(
+                borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTS.size)
+            )
     except (OSError, struct.error):
         return None
-    return taken, received
+    return acknowledged, received
 
 
-_ADMITTED_AT_ONCE = 16
-"""Maximum number of connections admitted or refused before messages are handled."""
-
-_DISCARDED_AT_ONCE = 256
-"""Maximum number of parts of an invalid message discarded before others are handled: 0.2 ms."""
-
-_SHUT_OUT_NS = 10_000_000_000
-"""A key that sends such a message is refused for this long."""
-
-_HANDSHAKE_MS = 2000
-"""A connection that is not authenticated by then is closed."""
+_ADMITTED_AT_ONCE = 16  # maximum number of connections admitted or refused before messages are handled
+_DISCARDED_AT_ONCE = 256  # maximum number of parts of an invalid message discarded before others are handled: 0.2 ms
+_SHUT_OUT_NS = 10_000_000_000  # a key that sends such a message is refused for this long
+_HANDSHAKE_MS = 2000  # a connection that is not authenticated by then is closed
 
 _KEEPALIVE_S = 5
 """Interval of TCP keepalive; a connection whose host misses two is closed. ZeroMQ's own heartbeats are off: with them,
@@ -420,13 +338,8 @@ libzmq 4.3.5 aborts the process if a client with unread requests leaves (`Assert
 
 
 def open_encrypted(folder: KeyFolder, quota: ConnectionQuota) -> EncryptedTransport:
-    """Returns the transport for encrypted endpoints, with keys and list from a folder.
-
-    Raises:
-        DynError: As `read_folder`.
-    """
-    keys, allowed = read_folder(folder)
-    return EncryptedTransport(keys, allowed, quota)
+    """Returns the transport for encrypted endpoints, with keys and list from a folder; errors as `read_folder`."""
+    return EncryptedTransport(*read_folder(folder), quota)
 
 
 def read_folder(folder: KeyFolder) -> tuple[Keys, AccessList]:
@@ -445,13 +358,7 @@ def read_folder(folder: KeyFolder) -> tuple[Keys, AccessList]:
 
 
 class EncryptedTransport:
-    """Listens on encrypted endpoints.
-
-    Args:
-        keys: The server's keys.
-        allowed: The list of allowed keys.
-        quota: The quota over all connections.
-    """
+    """Listens on encrypted endpoints, with the server's keys and the list of allowed ones."""
 
     def __init__(self, keys: Keys, allowed: AccessList, quota: ConnectionQuota) -> None:
         self.allowed = allowed
@@ -461,8 +368,7 @@ class EncryptedTransport:
         self._losses = allowed.losses
         self._shut_out: dict[str, int] = {}
         self._discarding = self._is_woken = False
-        self.refused = 0
-        """Number of connections refused, without those of self-tests."""
+        self.refused = 0  # number of connections refused, without those of self-tests
         self._refusals = RateLimitedLog(_LOG, logging.WARNING)
         self._self_testing = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -488,11 +394,8 @@ class EncryptedTransport:
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self._ready = selectors.DefaultSelector()
-        for descriptor in (
-            self._wake_reader,
-            self._peers.descriptor,
-            *map(file_descriptor, (router, self._zap_handler)),
-        ):
+        sockets = (router, self._zap_handler, self._peers.monitor)
+        for descriptor in (self._wake_reader, *map(file_descriptor, sockets)):  # `monitor`: connections come and go
             self._ready.register(descriptor, selectors.EVENT_READ)
 
     @property
@@ -506,13 +409,7 @@ class EncryptedTransport:
         return self._is_woken
 
     def listen(self, endpoint: str) -> BoundEndpoint:
-        """Listens on a tcp or ipc endpoint after its self-test.
-
-        Raises:
-            InvalidArgumentError: The endpoint is invalid.
-            UnavailableError: It is in use.
-            FailedPreconditionError: It failed its self-test.
-        """
+        """Listens on a tcp or ipc endpoint after its self-test; errors as `endpoints.bind` and `self_test`."""
         self._router.setsockopt(zmq.IPV6, int("[" in endpoint))
         bound = bind(self._router, endpoint)
         refused, self._self_testing = self.refused, True
@@ -552,8 +449,8 @@ class EncryptedTransport:
         if peer.closed or peer.sender is None or self.allowed.caller(peer.key or "") is None:
             self._traffic.dropped_gone += 1
             return
-        sizes = (0, len(reply)) if is_req else (len(reply),)
-        if not self._peers.reserve_reply(peer, sizes):
+        size = _bytes_on_wire(len(reply), is_req)
+        if not self._peers.reserve_reply(peer, size):
             self._traffic.dropped_slow_reader += 1
             return
         send = self._send_frame
@@ -573,11 +470,7 @@ class EncryptedTransport:
             self._traffic.dropped_gone += 1
         finally:
             self._wake_if_more()  # sending may consume the event for a message that has arrived
-        self._peers.release_reply(peer, sizes)
-
-    def end(self, peer: EncryptedPeer) -> None:
-        """Resets a connection."""
-        peer.end()
+        self._peers.release_reply(peer, size)
 
     def check(self) -> None:
         """Applies changes of the list, and closes connections that are no longer allowed or hold too much."""
@@ -631,11 +524,9 @@ class EncryptedTransport:
         sender = self._router.recv(NOBLOCK)
         frame = self._router.recv(NOBLOCK, copy=False)
         received_ns = perf_counter_ns()
-        sizes = [len(frame)]
-        is_req = frame.more and not sizes[0]
+        is_req = frame.more and not len(frame)
         if is_req:
             frame = self._router.recv(NOBLOCK, copy=False)
-            sizes.append(len(frame))
         key = str(frame.get("User-Id"))
         caller = self.allowed.caller(key) if self._shut_out.get(key, 0) < received_ns else None
         peer = self._peers.peer_of(sender, frame)
@@ -652,9 +543,9 @@ class EncryptedTransport:
         if frame.more or sender[0] or caller is None:
             self._quota.disconnect(peer, cause)
             return None
-        peer.key, peer.caller, peer.received_ns = key, caller, received_ns
-        self._peers.note_message(peer, sizes)
-        payload = frame.bytes if sizes[-1] < zmq.COPY_THRESHOLD else frame.buffer
+        peer.key, peer.caller, peer.received_ns, peer.is_stranger = key, caller, received_ns, False
+        self._peers.note_message(peer, _bytes_on_wire(len(frame), is_req))
+        payload = frame.bytes if len(frame) < zmq.COPY_THRESHOLD else frame.buffer
         return peer, Message(payload, 1 + is_req, is_req)
 
     def _discard(self) -> bool:

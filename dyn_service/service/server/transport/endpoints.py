@@ -24,8 +24,7 @@ from dyn_service.service.server.transport.zmtp import Message
 KeyPolicy = Literal["remote", "required"]
 """Where keys are required: at endpoints that other machines can reach, or at all except `inproc`."""
 
-_CREDENTIALS = struct.Struct("3i")
-"""pid, uid and gid of the process at the other end of an ipc connection."""
+_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the process at the other end of an ipc connection
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -33,8 +32,7 @@ def check_endpoint(endpoint: str) -> str:
 
     Raises:
         InvalidArgumentError: It is malformed, its port is invalid, or it is an abstract ipc name, to which every user
-            of
-            the machine could connect.
+            of the machine could connect.
     """
     scheme = next((scheme for scheme in SCHEMES if endpoint.startswith(scheme)), None)
     rest = endpoint.removeprefix(scheme or "")
@@ -93,12 +91,9 @@ class BoundEndpoint:
 
 
 def bind(router: zmq.Socket[bytes], endpoint: str) -> BoundEndpoint:
-    """Binds a ZeroMQ socket to the endpoint.
+    """Binds a ZeroMQ socket; returns the endpoint, with the port chosen for a port of 0 or `*`.
 
     An ipc endpoint is a file that only its owner may connect to; the file of a running server is not replaced.
-
-    Returns:
-        The endpoint, with the port chosen for a port of 0 or `*`.
 
     Raises:
         InvalidArgumentError: The endpoint is invalid.
@@ -112,14 +107,24 @@ def bind(router: zmq.Socket[bytes], endpoint: str) -> BoundEndpoint:
         with nullcontext() if path is None else owner_only():
             router.bind(endpoint)
     except zmq.ZMQError as fault:
-        taken = fault.errno == errno.EADDRINUSE
-        cause = "another server listens there" if taken else str(fault).partition(" (")[0].lower()
-        raise UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints") from None
-    bound = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-    if path is not None:
-        found = os.stat(path)
-        return BoundEndpoint(bound, (path, found.st_dev, found.st_ino))
-    return BoundEndpoint(bound)
+        raise listen_error(endpoint, fault) from None
+    return bound_endpoint(router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0"))
+
+
+def listen_error(endpoint: str, fault: OSError | zmq.ZMQError) -> UnavailableError:
+    """Returns the error for an endpoint on which the system refuses to listen."""
+    taken = fault.errno == errno.EADDRINUSE
+    cause = "another server listens there" if taken else (fault.strerror or str(fault)).partition(" (")[0].lower()
+    return UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints")
+
+
+def bound_endpoint(endpoint: str) -> BoundEndpoint:
+    """Returns an endpoint that a socket listens on."""
+    if not endpoint.startswith("ipc://"):
+        return BoundEndpoint(endpoint)
+    path = endpoint.removeprefix("ipc://")
+    found = os.stat(path)
+    return BoundEndpoint(endpoint, (path, found.st_dev, found.st_ino))
 
 
 @contextmanager
@@ -133,10 +138,7 @@ def owner_only() -> Iterator[None]:
 
 
 def peer_is_owner(connected: socket.socket) -> bool:
-    """Returns whether the process at the other end of an ipc connection runs as this server's user.
-
-    Where the system cannot tell, only the file's mode protects the endpoint.
-    """
+    """Returns whether the process at the other end of an ipc connection runs as this server's user; True if unknown."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     _, uid, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -144,11 +146,7 @@ def peer_is_owner(connected: socket.socket) -> bool:
 
 
 def check_not_in_use(path: str) -> None:
-    """Checks that no running server listens on this file; ZeroMQ would replace it.
-
-    Raises:
-        UnavailableError: A server does, or the file is not a socket.
-    """
+    """Raises `UnavailableError` if a server listens on this file, which ZeroMQ would replace, or it is no socket."""
     if not os.path.exists(path):
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):
@@ -164,34 +162,27 @@ def check_not_in_use(path: str) -> None:
     raise UnavailableError(f"cannot listen on ipc://{path}: another server listens there", path="endpoints")
 
 
-UNREAD_REPLIES = 4000
-"""Maximum number of replies queued for a client at a libzmq socket; later ones are dropped."""
+UNREAD_REPLIES = 4000  # maximum number of replies queued for a client at a libzmq socket; later ones are dropped
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
 
 
 class Peer(Protocol):
-    """The sender of a message."""
+    """The sender of a message; see `quotas.Connection`."""
 
-    @property
-    def received_ns(self) -> int:
-        """Arrival of its last message, on the clock of `time.perf_counter_ns`."""
+    received_ns: int
+    caller: Caller | None
 
-    @property
-    def caller(self) -> Caller | None:
-        """The caller by its key; None for a process of this machine without a key."""
+    def close(self) -> None:
+        """Closes its connection, if it has one."""
 
 
 class Transport(Protocol):
     """Listens on endpoints of one kind. All calls come from one thread; only `close` may block."""
 
     def listen(self, endpoint: str) -> BoundEndpoint:
-        """Listens on the endpoint.
-
-        Raises:
-            DynError: It cannot.
-        """
+        """Listens on the endpoint, or raises a `DynError`."""
 
     @property
     def pending(self) -> bool:
@@ -207,9 +198,6 @@ class Transport(Protocol):
 
     def send(self, peer: Any, is_req: bool, reply: bytes | memoryview) -> None:
         """Sends a reply to a peer, or counts that it could not be sent."""
-
-    def end(self, peer: Any) -> None:
-        """Closes a peer's connection, if it has one, because a reply to it was lost."""
 
     def check(self) -> None:
         """Closes connections that are dead or no longer allowed; called ten times a second."""

@@ -17,13 +17,14 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import cast
 
 import zmq
 
-from dyn_service.errors import UnavailableError
 from dyn_service.service.protocol.sockets import is_readable, plain_send
+from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.metrics import Traffic
 from dyn_service.service.server.transport.endpoints import (
     MORE,
@@ -31,89 +32,48 @@ from dyn_service.service.server.transport.endpoints import (
     UNREAD_REPLIES,
     BoundEndpoint,
     bind,
+    bound_endpoint,
     check_not_in_use,
+    listen_error,
     owner_only,
     peer_is_owner,
 )
-from dyn_service.service.server.transport.quotas import ConnectionQuota
-from dyn_service.service.server.transport.zmtp import (
-    GREETING,
-    PING,
-    READY,
-    Decoder,
-    Message,
-    ProtocolError,
-    head,
-)
+from dyn_service.service.server.transport.quotas import Connection, ConnectionQuota
+from dyn_service.service.server.transport.zmtp import GREETING, PING, READY, Decoder, Message, ProtocolError, head
 from dyn_service.service.server.workers.pipes import AVAILABLE, allocate
 
-_READ_BYTES = 1 << 16
-"""Bytes read from a connection before the next one; twice that of a long message."""
+_READ_BYTES = 1 << 16  # bytes read from a connection before the next one; twice that of a long message
+_WRITE_BYTES = 1 << 18  # maximum bytes per write
+_KERNEL_BYTES = 1 << 18  # send buffer of the kernel per connection
 
-_WRITE_BYTES = 1 << 18
-"""Maximum bytes per write."""
-
-_KERNEL_BYTES = 1 << 18
-"""Send buffer of the kernel per connection."""
-
-_JOINED_BYTES = 1 << 14
-"""Replies up to this length are copied behind their header, which is faster than sending two pieces."""
-
-_LONG_NS = 100_000
-"""Messages that take longer are long; one state takes a tenth of it."""
-
-_HELLO_S = 2.0
-"""A connection whose handshake is incomplete after this time is closed."""
-
-_QUIET_S = 5.0
-"""A peer silent for this long gets a PING; it is disconnected after three times that."""
+_JOINED_BYTES = 1 << 14  # replies up to this length are copied behind their header, faster than sending two pieces
+_LONG_NS = 100_000  # messages that take longer are long; one state takes a tenth of it
+_HELLO_S = 2.0  # a connection whose handshake is incomplete after this time is closed
+_QUIET_S = 5.0  # a peer silent for this long gets a PING; it is disconnected after three times that
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2))
 """TCP keepalive at the same rate, for peers of ZMTP 3.0, which has no PING."""
 
 
-class PlainPeer:
-    """One connection; a `Peer` and a `CountedConnection`.
+class PlainPeer(Connection):
+    """One connection.
 
     queued: whether it is in `queue`, one of the queues of peers whose last message was short or long. pinged: whether
     it has a PING to answer.
     """
 
-    files = 3
-    """Its own socket, and two for a long message collected in shared memory."""
-    is_stranger = False
-    caller = None
+    files = 3  # its own socket, and two for a long message collected in shared memory
 
-    __slots__ = (
-        "_connections",
-        "_out",
-        "_quota",
-        "came_s",
-        "closed",
-        "decoder",
-        "held",
-        "last_received_s",
-        "last_sent_s",
-        "pinged",
-        "queue",
-        "queued",
-        "received_ns",
-        "served",
-        "socket",
-        "unread",
-    )
-
-    def __init__(self, connections: PlainTransport, connected: socket.socket, now_s: float) -> None:
+    def __init__(self, connections: PlainTransport, connected: socket.socket) -> None:
+        super().__init__()
         self._connections = connections
         self._quota = connections.quota
         self._out: deque[memoryview] = deque()
         self.socket = connected
         self.decoder = Decoder(self._quota.limits.max_message_bytes, allocate if AVAILABLE else bytearray)
-        self.came_s = self.last_received_s = self.last_sent_s = now_s
+        self.came_s = self.last_received_s
         self.queue = connections.short
-        self.received_ns = 0
-        self.unread = self.held = 0
-        self.closed = self.pinged = self.queued = self.served = False
+        self.pinged = self.queued = False
 
     def ready(self, events: int) -> None:
         """Called when the socket is readable or writable."""
@@ -125,8 +85,7 @@ class PlainPeer:
     def send(self, *pieces: bytes | memoryview) -> None:
         """Sends what the socket accepts at once, and queues the rest."""
         if self._out:
-            self._keep(pieces)
-            return
+            return self._keep(pieces)
         size = sum(map(len, pieces))
         try:
             sent = self.socket.send(pieces[0]) if len(pieces) == 1 else self.socket.sendmsg(pieces)
@@ -174,15 +133,11 @@ class PlainPeer:
             self._connections.forget(self)
             self.socket.close()
 
-    end = close
-
 
 class PlainTransport:
     """The connections of the endpoints without encryption. All calls come from one thread.
 
-    Args:
-        selector: Watches the sockets; ready ones are handled by `key.data(events)`.
-        quota: The quota over all connections.
+    The selector watches the sockets; ready ones are handled by `key.data(events)`.
     """
 
     def __init__(self, selector: selectors.BaseSelector, quota: ConnectionQuota) -> None:
@@ -192,10 +147,8 @@ class PlainTransport:
         self._traffic = quota.traffic
         self._listening: list[socket.socket] = []
         self._peers: set[PlainPeer] = set()
-        self.short: deque[PlainPeer] = deque()
-        """Peers with data to decode whose last message was short, in order of their turns."""
-        self._long: deque[PlainPeer] = deque()
-        """The same for peers whose last message was long."""
+        self.short: deque[PlainPeer] = deque()  # peers with data to decode whose last message was short, by turns
+        self._long: deque[PlainPeer] = deque()  # the same for peers whose last message was long
 
     @property
     def pending(self) -> bool:
@@ -205,19 +158,13 @@ class PlainTransport:
     # connections
 
     def listen(self, endpoint: str) -> BoundEndpoint:
-        """Listens on a tcp or ipc endpoint.
-
-        Raises:
-            UnavailableError: It is in use, or this machine has no such address.
-        """
-        try:
-            listening, bound = _listen_ipc(endpoint) if endpoint.startswith("ipc://") else _listen_tcp(endpoint)
-        except OSError as fault:
-            taken = fault.errno == errno.EADDRINUSE
-            cause = "another server listens there" if taken else (fault.strerror or str(fault)).lower()
-            raise UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints") from None
-        self._listening.append(listening)
+        """Listens on a tcp or ipc endpoint; errors as `endpoints.bind`."""
         is_ipc = endpoint.startswith("ipc://")
+        try:
+            listening, bound = _listen_ipc(endpoint) if is_ipc else _listen_tcp(endpoint)
+        except OSError as fault:
+            raise listen_error(endpoint, fault) from None
+        self._listening.append(listening)
         self._selector.register(listening, selectors.EVENT_READ, lambda events: self._accept(listening, is_ipc))
         return bound
 
@@ -244,7 +191,7 @@ class PlainTransport:
                         connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         with suppress(OSError):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL_BYTES)
-        peer = PlainPeer(self, connected, time.monotonic())
+        peer = PlainPeer(self, connected)
         self.quota.add(peer)
         self._peers.add(peer)
         self._selector.register(connected, selectors.EVENT_READ, peer.ready)
@@ -307,7 +254,7 @@ class PlainTransport:
             except (OSError, MemoryError) as fault:
                 self.quota.disconnect(peer, f"no memory for its message: {fault}")
                 continue
-            if (held := peer.decoder.held) != peer.held:
+            if (held := peer.decoder.held) != peer.unfinished:
                 self.quota.set_unfinished(peer, held)
                 self.quota.enforce_unfinished()
             if message is None or peer.closed:
@@ -371,10 +318,6 @@ class PlainTransport:
                 peer.pinged = True
                 peer.send(PING)
 
-    def end(self, peer: PlainPeer) -> None:
-        """Closes a connection."""
-        peer.close()
-
     def forget(self, peer: PlainPeer) -> None:
         """Removes a peer whose connection has ended."""
         self._selector.unregister(peer.socket)
@@ -411,10 +354,8 @@ def _listen_tcp(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
     except BaseException:
         listening.close()
         raise
-    bound_host, bound_port = listening.getsockname()[:2]
-    return listening, BoundEndpoint(
-        f"tcp://[{bound_host}]:{bound_port}" if ":" in bound_host else f"tcp://{bound_host}:{bound_port}"
-    )
+    host, port = listening.getsockname()[:2]
+    return listening, BoundEndpoint(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
 
 
 def _listen_ipc(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
@@ -429,38 +370,26 @@ def _listen_ipc(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
             listening.bind(path)
         listening.listen(socket.SOMAXCONN)
         listening.setblocking(False)
-        found = os.stat(path)
+        return listening, bound_endpoint(endpoint)
     except BaseException:
         listening.close()
         raise
-    return listening, BoundEndpoint(endpoint, (path, found.st_dev, found.st_ino))
 
 
+@dataclass(unsafe_hash=True)
 class InprocPeer:
     """A socket of this process, identified by its routing id; a `Peer`."""
 
-    __slots__ = ("received_ns", "sender")
-    caller = None
+    sender: bytes
+    received_ns: int = field(compare=False)
+    caller: Caller | None = field(default=None, compare=False)
 
-    def __init__(self, sender: bytes, received_ns: int) -> None:
-        self.sender = sender
-        self.received_ns = received_ns
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, InprocPeer) and other.sender == self.sender
-
-    def __hash__(self) -> int:
-        return hash(self.sender)
+    def close(self) -> None:
+        """Does nothing: there are no connections."""
 
 
 class InprocTransport:
-    """One ROUTER socket; a `Transport`.
-
-    Args:
-        selector: Watches the socket.
-        context: The ZeroMQ context that contains the endpoints.
-        traffic: Counts messages.
-    """
+    """One ROUTER socket, in the context of its clients; a `Transport`."""
 
     def __init__(
         self, selector: selectors.BaseSelector, context: zmq.Context[zmq.Socket[bytes]], traffic: Traffic
@@ -474,11 +403,7 @@ class InprocTransport:
         selector.register(cast(int, router.getsockopt(zmq.FD)), selectors.EVENT_READ, lambda events: None)
 
     def listen(self, endpoint: str) -> BoundEndpoint:
-        """Listens on the endpoint.
-
-        Raises:
-            UnavailableError: It is in use.
-        """
+        """See `endpoints.bind`."""
         return bind(self._router, endpoint)
 
     @property
@@ -516,9 +441,6 @@ class InprocTransport:
             if fault.errno != errno.EHOSTUNREACH:
                 raise
             self._traffic.dropped_gone += 1
-
-    def end(self, peer: InprocPeer) -> None:
-        """Does nothing: there are no connections."""
 
     def check(self) -> None:
         """Does nothing: sockets of this process need no checks."""

@@ -16,54 +16,42 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.metrics import Traffic
 from dyn_service.service.server.process import files_allowed
 
 _LOG = logging.getLogger(__name__)
 
-_GRACE_S = 1.0
-"""Time that a new connection has for its first request before it may be closed for others, unless connections without a
-request hold half of the places.
-"""
-
-_STUCK_S = 30.0
-"""A connection whose peer reads none of its replies for this long is closed."""
-
-_FEWEST_FILES = 24
-"""Number of open files available to connections even if the system's limit is lower."""
-
-_LOG_EVERY_S = 1.0
-"""Minimum time between log lines about events that clients can cause at will."""
+_GRACE_S = 1.0  # a new connection has this long for its first request before it may be closed for others
+_STUCK_S = 30.0  # a connection whose peer reads none of its replies for this long is closed
+_FEWEST_FILES = 24  # number of open files available to connections even if the system's limit is lower
+_LOG_EVERY_S = 1.0  # minimum time between log lines about events that clients can cause at will
 
 
-class CountedConnection(Protocol):
-    """A connection as the quota sees it.
+class Connection:
+    """A connection and its peer.
 
-    last_received_s, last_sent_s: when it last sent a message and last read part of a reply, on the clock of
-    `time.monotonic`. Set by the quota: held, bytes of its unfinished messages; unread, bytes of replies that wait for
-    it; served, whether it has sent a request. closed: whether it has ended.
+    received_ns: arrival of its last message, on the clock of `time.perf_counter_ns`. caller: the peer by its key; None
+    is a process of this machine without a key. last_received_s, last_sent_s: when it last sent a message and last read
+    part of a reply, on the clock of `time.monotonic`. closed: whether it has ended. files: open files that it may use.
+    is_stranger: whether its peer has not been identified yet. Set by the quota: unfinished, bytes of messages that have
+    not arrived in full; unread, bytes of replies that wait for it; served, whether it has sent a request.
     """
 
-    last_received_s: float
-    last_sent_s: float
-    held: int
-    unread: int
-    served: bool
-    closed: bool
+    files = 1
+    is_stranger = False
+    caller: Caller | None = None
 
-    @property
-    def files(self) -> int:
-        """Open files that it may use."""
+    def __init__(self) -> None:
+        self.last_received_s = self.last_sent_s = time.monotonic()
+        self.received_ns = self.unfinished = self.unread = 0
+        self.served = self.closed = False
 
-    @property
-    def is_stranger(self) -> bool:
-        """Whether the peer has not been identified yet."""
-
-    def end(self) -> None:
+    def close(self) -> None:
         """Closes the connection at once; its transport then calls `ConnectionQuota.remove`."""
+        raise NotImplementedError
 
 
 class RateLimitedLog:
@@ -94,36 +82,26 @@ class RateLimitedLog:
 
 
 class ConnectionQuota:
-    """All connections and their sums. All calls come from one thread.
-
-    Args:
-        limits: The limits.
-        traffic: Counts closed connections.
-        gone: Called with each connection that has ended.
-    """
+    """All connections and their sums; calls `gone` for each that has ended. All calls come from one thread."""
 
     def __init__(
-        self, limits: RequestLimits, traffic: Traffic, gone: Callable[[CountedConnection], None] = lambda peer: None
+        self, limits: RequestLimits, traffic: Traffic, gone: Callable[[Connection], None] = lambda peer: None
     ) -> None:
         self.limits = limits
         self.traffic = traffic
-        self.unread = 0
-        """Bytes of unread replies."""
-        self.unfinished = 0
-        """Bytes of unfinished messages."""
-        self.refreshers: list[Callable[[], None]] = []
-        """Functions that update what connections hold; called before a connection is closed."""
+        self.unread = 0  # bytes of unread replies
+        self.unfinished = 0  # bytes of unfinished messages
+        self.refreshers: list[Callable[[], None]] = []  # update what connections hold, before one is closed for it
         self._gone = gone
-        self._peers: dict[CountedConnection, None] = {}
-        self._newcomers: dict[CountedConnection, float] = {}
-        """Connections without a request and when they were accepted, oldest first."""
+        self._peers: dict[Connection, None] = {}
+        self._newcomers: dict[Connection, float] = {}  # those without a request, by when they were accepted
         self._files = 0
         self._closed = RateLimitedLog(_LOG, logging.WARNING)
 
     def __len__(self) -> int:
         return len(self._peers)
 
-    def add(self, peer: CountedConnection) -> None:
+    def add(self, peer: Connection) -> None:
         """Adds a connection; closes others first if there is no room."""
         allowed = files_allowed()
         files = math.inf if allowed is None else max(_FEWEST_FILES, allowed)
@@ -133,17 +111,17 @@ class ConnectionQuota:
         self._newcomers[peer] = time.monotonic()
         self._files += peer.files
 
-    def remove(self, peer: CountedConnection) -> None:
+    def remove(self, peer: Connection) -> None:
         """Removes a connection that has ended."""
         if peer in self._peers:
             del self._peers[peer]
             self._newcomers.pop(peer, None)
             self._files -= peer.files
             self.unread -= peer.unread
-            self.unfinished -= peer.held
+            self.unfinished -= peer.unfinished
             self._gone(peer)
 
-    def note_request(self, peer: CountedConnection) -> None:
+    def note_request(self, peer: Connection) -> None:
         """Notes that a connection has sent its first request."""
         peer.served = True
         self._newcomers.pop(peer, None)
@@ -163,12 +141,12 @@ class ConnectionQuota:
             peer = min((peer for peer in self._peers if peer.served), key=lambda peer: peer.last_received_s)
         self.disconnect(peer, "room was needed for another connection")
 
-    def set_unfinished(self, peer: CountedConnection, size: int) -> None:
+    def set_unfinished(self, peer: Connection, size: int) -> None:
         """Notes how many bytes of unfinished messages a connection holds."""
-        self.unfinished += size - peer.held
-        peer.held = size
+        self.unfinished += size - peer.unfinished
+        peer.unfinished = size
 
-    def set_unread(self, peer: CountedConnection, size: int) -> None:
+    def set_unread(self, peer: Connection, size: int) -> None:
         """Notes how many bytes of replies wait for a connection."""
         self.unread += size - peer.unread
         peer.unread = size
@@ -179,8 +157,9 @@ class ConnectionQuota:
             return
         self._refresh()
         while self.unfinished > self.limits.max_unfinished_bytes:
-            largest = max((peer for peer in self._peers if peer.held), key=lambda peer: (peer.is_stranger, peer.held))
-            self.disconnect(largest, f"it sent {largest.held} bytes of an unfinished message")
+            holding = [peer for peer in self._peers if peer.unfinished]
+            largest = max(holding, key=lambda peer: (peer.is_stranger, peer.unfinished))
+            self.disconnect(largest, f"it sent {largest.unfinished} bytes of an unfinished message")
 
     def enforce_unread(self) -> None:
         """Closes connections until unread replies are within the limit."""
@@ -201,18 +180,18 @@ class ConnectionQuota:
                 self._disconnect_unread(peer)
         self._closed.check()
 
-    def disconnect(self, peer: CountedConnection, cause: str) -> None:
+    def disconnect(self, peer: Connection, cause: str) -> None:
         """Closes a connection, counts and logs it."""
         if not peer.closed:
             self.note_disconnect(cause)
-            peer.end()
+            peer.close()
 
     def note_disconnect(self, cause: str) -> None:
         """Counts and logs a closed connection."""
         self.traffic.cut_off += 1
         self._closed.log("a connection was closed: %s", cause)
 
-    def _disconnect_unread(self, peer: CountedConnection) -> None:
+    def _disconnect_unread(self, peer: Connection) -> None:
         self.disconnect(peer, f"{peer.unread} bytes of replies were not read")
 
     def _refresh(self) -> None:

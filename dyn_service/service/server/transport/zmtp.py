@@ -5,11 +5,6 @@ memory and take 2 us of the server's thread, without authentication. This decode
 only the part that a request has, and rejects messages with too many. Peers are DEALER and REQ sockets of any library
 that implements ZMTP 3.0 or 3.1 with mechanism NULL (https://rfc.zeromq.org/spec/37). Encrypted endpoints use libzmq,
 see `encrypted`.
-
-    decoder = Decoder(max_bytes)
-    socket.send(GREETING + READY)
-    decoder.feed(socket.recv(65536))
-    while (message := decoder.next()) is not None: ..
 """
 
 from __future__ import annotations
@@ -26,8 +21,7 @@ connection of a sender of more is closed.
 """
 
 _MORE, _LONG, _COMMAND = 1, 2, 4
-_BIG = 1 << 15
-"""Longer parts are collected in their own buffer, without copying data read with them."""
+_BIG = 1 << 15  # longer parts are collected in their own buffer, without copying data read with them
 
 _MAX_COMMAND = 1 << 12
 Buffer = Any
@@ -90,42 +84,18 @@ class Decoder:
         allocate: Returns a buffer for a long part, given its size, before it arrives.
     """
 
-    __slots__ = (
-        "_allocate",
-        "_answers",
-        "_at",
-        "_big",
-        "_bytes",
-        "_data",
-        "_is_req",
-        "_is_whole",
-        "_max_bytes",
-        "_missing",
-        "_more",
-        "_parts",
-        "_payload",
-        "_ready",
-        "minor",
-    )
-
     def __init__(self, max_bytes: int, allocate: Callable[[int], Buffer] = bytearray) -> None:
         self._max_bytes = max_bytes
         self._allocate = allocate
         self._data, self._at = b"", 0
         self._answers = b""
-        self._ready = False
+        self.ready = False  # whether the handshake is complete, so that messages may be exchanged
         self._is_req = False
         self._payload: bytes | memoryview = b""
-        self.minor = -1
-        """The peer's minor version after its greeting; PING exists since 3.1."""
+        self.minor = -1  # the peer's minor version after its greeting; PING exists since 3.1
         self._next_message()
         self._missing, self._more, self._is_whole = 0, False, False
         self._big: memoryview | None = None
-
-    @property
-    def ready(self) -> bool:
-        """Whether the handshake is complete, so that messages may be exchanged."""
-        return self._ready
 
     @property
     def buffer(self) -> memoryview | None:
@@ -154,11 +124,7 @@ class Decoder:
         return answers
 
     def next(self) -> Message | None:
-        """Returns the next message, or None if more bytes are needed.
-
-        Raises:
-            ProtocolError: The connection must be closed.
-        """
+        """Returns the next message, or None if more bytes are needed; on `ProtocolError` close the connection."""
         if self.minor < 0 and not self._greeted():
             return None
         while True:
@@ -173,7 +139,7 @@ class Decoder:
                 whole = begin + size <= len(self._data)
                 if not whole and size <= _BIG:
                     return None
-                if flags & _COMMAND or not self._ready:
+                if flags & _COMMAND or not self.ready:
                     return self._command(flags, begin, size)
                 self._count(size)
                 self._more = bool(flags & _MORE)
@@ -259,7 +225,7 @@ class Decoder:
         body = self._data[begin : self._at]
         length = body[0] if body else 0
         name, rest = body[1 : 1 + length], body[1 + length :]
-        if not self._ready:
+        if not self.ready:
             self._meet(name, rest)
         elif name == b"PING":
             self._answers += _command(b"PONG", rest[2:18])
@@ -285,4 +251,4 @@ class Decoder:
                 f"a socket of type {kind[:20]!r}, expected DEALER or REQ",
                 _command(b"ERROR", bytes([len(reason)]) + reason),
             )
-        self._ready = True
+        self.ready = True

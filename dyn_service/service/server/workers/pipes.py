@@ -33,8 +33,7 @@ from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.audit import Change
 from dyn_service.service.server.process import files_allowed
 
-_SHARE_OF_FILES = 4
-"""At most one in so many open files is used for waiting messages; more are in private memory."""
+_SHARE_OF_FILES = 4  # at most one in so many open files is used for waiting messages; more are in private memory
 
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -55,12 +54,7 @@ class _Mapping:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self._address = address
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, not writable),
-        }
+        self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, not writable)}
 
     def __del__(self) -> None:
         if self._address is not None:
@@ -84,11 +78,7 @@ _sendable: set[int] = set()
 
 
 def allocate_shared(size: int) -> memoryview:
-    """Returns zeroed memory that can be sent to another process without a copy.
-
-    Raises:
-        OSError: No open file or memory is available.
-    """
+    """Returns zeroed memory that can be sent to another process without a copy; `OSError` if it runs out."""
     descriptor = os.memfd_create("dyn")
     try:
         os.ftruncate(descriptor, size)
@@ -111,11 +101,7 @@ def allocate(size: int) -> memoryview:
 
 
 def map_received(descriptor: int, size: int) -> memoryview:
-    """Maps memory that another process has written, and closes the descriptor.
-
-    Raises:
-        OSError: It cannot be mapped, or is shorter than `size`.
-    """
+    """Maps memory that another process has written, and closes the descriptor; `OSError` if it is too short."""
     try:
         if os.fstat(descriptor).st_size < size:  # access beyond the end would kill this process
             raise OSError(f"{size} bytes were announced, found {os.fstat(descriptor).st_size}")
@@ -130,16 +116,13 @@ def descriptor_of(body: bytes | bytearray | memoryview) -> int | None:
     return owner.descriptor if isinstance(owner, _Mapping) and owner.size == len(body) else None
 
 
-AVAILABLE = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")
-"""Whether this system has what worker processes need."""
-
+AVAILABLE = hasattr(os, "memfd_create") and hasattr(socket, "SOCK_SEQPACKET")  # workers can run
 ORDER = struct.Struct("=Q")
 """An order to the fork server: the number of a worker, to be started if a socket is attached, else killed."""
 
 _HEAD = struct.Struct("=IQ")
 _PACKET_BYTES = 1 << 17
-_SHARED_FROM = 1 << 16
-"""Payloads of at least this size are sent in shared memory."""
+_SHARED_FROM = 1 << 16  # payloads of at least this size are sent in shared memory
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -165,12 +148,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Pipe(Generic[MessageT]):
-    """One end of a connection.
+    """One end of a connection: a socket of `pair` that receives messages of this type.
 
-    Args:
-        end: A socket of `pair`.
-        message: The type of received messages.
-        waits: Whether `send` and `read` block. If not, unsent messages are queued, and `read` yields what has arrived.
+    waits: whether `send` and `read` block. If not, unsent messages are queued, and `read` yields what has arrived.
     """
 
     def __init__(self, end: socket.socket, message: type[MessageT], *, waits: bool) -> None:
@@ -185,12 +165,7 @@ class Pipe(Generic[MessageT]):
         return bool(self._out)
 
     def send(self, message: msgspec.Struct, body: bytes | bytearray | memoryview = b"") -> None:
-        """Sends a message.
-
-        Raises:
-            PipeClosedError: The other end is closed.
-            OSError: No open file or memory is available; nothing was sent.
-        """
+        """Sends a message; errors as `write`, and `OSError` if there is no open file or memory for the payload."""
         text = _encode(message)
         packet = _HEAD.pack(len(text), len(body)) + text
         if len(body) < _SHARED_FROM:
@@ -204,11 +179,7 @@ class Pipe(Generic[MessageT]):
         self.write()
 
     def write(self) -> None:
-        """Sends queued messages.
-
-        Raises:
-            UnreadError: The other end is closed.
-        """
+        """Sends queued messages; raises `UnreadError` if the other end is closed."""
         while self._out:
             packet, body = self._out[0]
             descriptor = None if body is None else descriptor_of(body)

@@ -14,95 +14,104 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import pickle
 import selectors
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import dyn_service
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITHOUT_WRENCHES
 from dyn_service.errors import DynError, InternalError, ResourceExhaustedError, UnavailableError
 from dyn_service.kernels.making import listening
 from dyn_service.service.server.administration.access import local_caller
 from dyn_service.service.server.administration.audit import Change, record_refused, write
-from dyn_service.service.server.answering.jobs import (
-    DueTimes,
-    Schedule,
-    Task,
-    cancelled_error,
-    due_ns,
-    not_started_error,
-    stopped_error,
-)
+from dyn_service.service.server.answering import jobs
+from dyn_service.service.server.answering.jobs import Task, due_ns
 from dyn_service.service.server.answering.registry import CERTIFIED, Registry
 from dyn_service.service.server.answering.service import Service, is_query
-from dyn_service.service.server.process import is_stopped
-from dyn_service.service.server.workers.pipes import (
-    AddRobot,
-    Answered,
-    Audit,
-    Begin,
-    BytesLostError,
-    FromWorker,
-    Kernel,
-    Loaded,
-    Made,
-    Making,
-    Pipe,
-    PipeClosedError,
-    Ready,
-    RemoveRobot,
-    Returned,
-    UnreadError,
-    Work,
-)
+from dyn_service.service.server.process import blocked, is_stopped, starved_ns
+from dyn_service.service.server.workers import pipes
+from dyn_service.service.server.workers.pipes import FromWorker, Pipe
 
 if TYPE_CHECKING:
     from dyn_service.service.server.answering.registry import Served
 
-import os
-import subprocess
-import sys
-from contextlib import contextmanager
-from pathlib import Path
-
-import dyn_service
-from dyn_service.service.server.process import starved_ns
-from dyn_service.service.server.workers.pipes import ORDER, pair
-
 _LOG = logging.getLogger(__name__)
 
 
-class ThreadWorker:
+class Executor:
+    """Computes slow requests. All methods belong to the server's thread."""
+
+    def __init__(self) -> None:
+        self._done: deque[tuple[Task, bytes | memoryview]] = deque()
+
+    @property
+    def ready(self) -> bool:
+        """Whether tasks are computed at once."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Starts threads and processes; tasks wait until `ready`."""
+        raise NotImplementedError
+
+    def check_starting(self) -> None:
+        """To be called until `ready`; raises `UnavailableError` if it will not be."""
+
+    def offer(self, task: Task) -> None:
+        """Queues the task."""
+        raise NotImplementedError
+
+    def collect(self) -> Iterator[tuple[Task, bytes | memoryview]]:
+        """Yields tasks finished since the last call, with their replies."""
+        while self._done:
+            yield self._done.popleft()
+
+    def abandon(self) -> list[Task]:
+        """Returns the tasks not started, and starts no more."""
+        raise NotImplementedError
+
+    def cancel(self, meant: Iterable[Task]) -> list[Task]:
+        """Drops waiting tasks and stops running ones where possible; returns those dropped."""
+        return []
+
+    def tick(self, now_ns: int) -> None:
+        """Stops running tasks and refuses waiting ones past their limits, where possible."""
+
+    def close(self) -> None:
+        """Ends threads and processes."""
+        raise NotImplementedError
+
+
+class ThreadWorker(Executor):
     """Computes tasks one after the other, in order, in a thread of the server's process.
 
     For servers without worker processes, such as one inside another program. Kernels release the interpreter lock, so
-    control loops are not blocked by large batches, but a task cannot be stopped.
-
-    All methods except `work_one` belong to the server's thread. Without `start`, tasks are computed by calls of
-    `work_one`.
-
-    Args:
-        wake: Called after each task, in the thread that computed it.
-        service: Computes the answers.
+    control loops are not blocked by large batches, but a running task cannot be stopped; a cancelled one is refused
+    when it is next. Without `start`, tasks are computed by calls of `work_one`. Each task ends with a call of `wake`,
+    in the thread that computed it.
     """
 
     def __init__(self, wake: Callable[[], None], service: Service) -> None:
+        super().__init__()
         self._wake = wake
         self._service = service
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._done: deque[tuple[Task, bytes]] = deque()
         self._abandoned = False
         self._thread = threading.Thread(target=self._run, name="dyn-worker", daemon=True)
 
@@ -115,17 +124,9 @@ class ThreadWorker:
         """Starts the thread."""
         self._thread.start()
 
-    def check_starting(self) -> None:
-        """Does nothing: a started thread runs."""
-
     def offer(self, task: Task) -> None:
         """Queues the task."""
         self._tasks.put(task)
-
-    def collect(self) -> Iterator[tuple[Task, bytes]]:
-        """Yields tasks finished since the last call, with their replies."""
-        while self._done:
-            yield self._done.popleft()
 
     def abandon(self) -> list[Task]:
         """Returns the tasks not started; the thread ends after the current one."""
@@ -133,18 +134,9 @@ class ThreadWorker:
         left = []
         with suppress(Empty):
             while True:
-                task = self._tasks.get_nowait()
-                if task is not None:
-                    left.append(task)
+                left.append(self._tasks.get_nowait())
         self._tasks.put(None)
-        return left
-
-    def cancel(self, meant: Iterable[Task]) -> list[Task]:
-        """Does nothing: the running task continues, others are refused when they are next."""
-        return []
-
-    def tick(self, now_ns: int) -> None:
-        """Does nothing: the running task continues."""
+        return [task for task in left if task is not None]
 
     def close(self) -> None:
         """Waits 0.1 s for the thread; a busy one ends later by itself."""
@@ -184,16 +176,12 @@ class WorkerHandle:
         self.end, self.number = end, number
         self.pipe: Pipe[FromWorker] = Pipe(end, FromWorker, waits=False)  # type: ignore[arg-type]  # a union
         self.task: Task | None = None
-        self.begun_ns = 0
-        self.due_ns = 0.0
         self.making: str | None = None
-        self.making_ns = 0
+        self.begun_ns, self.due_ns, self.making_ns, self.excused_ns = 0, 0.0, 0, 0
         self.known: dict[str, str] = {}
         self.robot: memoryview | None = None
         self.audit: list[Change] = []
-        self.excused_ns = 0
-        self.has_started = self.ending = False
-        self.watches_writing = False
+        self.has_started = self.ending = self.watches_writing = False
         self.pid = self.stopped = 0
 
     @property
@@ -212,22 +200,17 @@ class WorkerHandle:
         return self.task is None and self.is_ready
 
     def send_task(self, task: Task, served: dict[str, Served]) -> None:
-        """Sends a task and the robots that it needs; removes robots that are no longer served.
-
-        Raises:
-            PipeClosedError: The worker has exited.
-            OSError: No open file or memory is available.
-        """
+        """Sends a task and the robots that it needs; removes robots no longer served. Errors as `Pipe.send`."""
         for gone in self.known.keys() - served.keys():  # first, to stay within the limit of robots
-            self.pipe.send(RemoveRobot(gone))
+            self.pipe.send(pipes.RemoveRobot(gone))
             del self.known[gone]
         name = task.head.robot
         needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
         for each in needed:  # all robots, if the request's robot is unknown
             if self.known.get(each.robot.name) != each.robot.fingerprint:
-                self.pipe.send(AddRobot(), each.pickled)
+                self.pipe.send(pipes.AddRobot(), each.pickled)
                 self.known[each.robot.name] = each.robot.fingerprint
-        self.pipe.send(Work(task.received_ns, self.excused_ns, task.caller), task.payload)
+        self.pipe.send(pipes.Work(task.received_ns, self.excused_ns, task.caller), task.payload)
 
     def update_due_time(self, most_s: float) -> None:
         """Computes when to stop its task; while it compiles, when to refuse the task."""
@@ -239,16 +222,11 @@ class WorkerHandle:
 
 
 _MOST_REFUSED = 1000
-_REFUSED_NS = 600_000_000_000
-"""Time for which a kernel that took too long is refused; the machine may have been busy."""
+_REFUSED_NS = 600_000_000_000  # time for which a kernel that took too long is refused; the machine may have been busy
 
 
 class RefusedKernels:
-    """Requests refused without trying, because compiling their kernel took too long.
-
-    Args:
-        registry: The robots.
-    """
+    """Requests refused without trying, because compiling their kernel took too long."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -280,14 +258,13 @@ class RefusedKernels:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """A robot loaded by a worker, to be served by the server's process.
+    """A robot loaded by a worker as the answer to a task, to be served by the server's process.
 
-    task, answer, reply: the request and its answer. robot: the robot and its expiry time, pickled. audit: entries for
-    the audit log. error: why it is not served.
+    robot: the robot and its expiry time, pickled. audit: entries for the audit log. error: why it is not served.
     """
 
     task: Task
-    answer: Answered
+    answer: pipes.Answered
     reply: memoryview
     robot: memoryview
     audit: list[Change] = field(default_factory=list)
@@ -295,20 +272,15 @@ class Load:
 
 
 class Loader:
-    """Loads robots and kernels made by workers into the server's process, in a thread, so that control loops do not
-    wait.
+    """Loads robots and kernels made by workers into the registry, in a thread, so that control loops do not wait.
 
-    All methods belong to the server's thread.
-
-    Args:
-        registry: Where robots are added.
-        wake: Wakes the server's thread when there is something to collect.
+    All methods belong to the server's thread, which `wake` wakes when there is something to collect.
     """
 
     def __init__(self, registry: Registry, wake: Callable[[], None]) -> None:
         self._registry = registry
         self._wake = wake
-        self._requests: SimpleQueue[Load | Kernel | None] = SimpleQueue()
+        self._requests: SimpleQueue[Load | pipes.Kernel | None] = SimpleQueue()
         self._done: deque[Load] = deque()
         self._thread = threading.Thread(target=self._run, name="dyn-loader", daemon=True)
 
@@ -320,13 +292,11 @@ class Loader:
         """Starts to load a robot; `collect` reports the end."""
         self._requests.put(load)
 
-    def fetch(self, kernel: Kernel) -> None:
+    def fetch(self, kernel: pipes.Kernel) -> None:
         """Starts to load a kernel from the store, unless it is loaded."""
         served = self._registry.served.get(kernel.robot)
-        row = QUERIES[kernel.query]
-        if served is not None and not served.robot.has_kernel(
-            row, kernel.method, kernel.variant, passive=kernel.passive
-        ):
+        wanted = QUERIES[kernel.query], kernel.method, kernel.variant
+        if served is not None and not served.robot.has_kernel(*wanted, passive=kernel.passive):
             self._requests.put(kernel)
 
     def collect(self) -> Iterator[Load]:
@@ -335,14 +305,14 @@ class Loader:
             yield self._done.popleft()
 
     def close(self) -> None:
-        """Ends the thread after its current work."""
+        """Ends the thread after its current work; waits 2 s for it."""
         self._requests.put(None)
         if self._thread.is_alive():
             self._thread.join(2.0)
 
     def _run(self) -> None:
         while (request := self._requests.get()) is not None:
-            if isinstance(request, Kernel):
+            if isinstance(request, pipes.Kernel):
                 self._load_kernel(request)
             else:
                 try:
@@ -365,66 +335,52 @@ class Loader:
         _ = served.pickled  # cached here, because it takes milliseconds
         for name in CERTIFIED:
             self._load_kernel(
-                Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), WITHOUT_WRENCHES, passive=True)
+                pipes.Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), WITHOUT_WRENCHES, passive=True)
             )
         served.refresh()
 
-    def _load_kernel(self, kernel: Kernel) -> None:
+    def _load_kernel(self, kernel: pipes.Kernel) -> None:
         """Loads a kernel from the store. If that fails, workers answer its requests."""
         served = self._registry.served.get(kernel.robot)
         if served is None:
             return
+        wanted = QUERIES[kernel.query], kernel.method, kernel.variant
         try:
             with suppress(ResourceExhaustedError):  # requests for it are refused with this error
-                row = QUERIES[kernel.query]
-                if served.robot.load_kernel(row, kernel.method, kernel.variant, passive=kernel.passive):
+                if served.robot.load_kernel(*wanted, passive=kernel.passive):
                     served.plans[kernel.query].refresh()
         except Exception:  # noqa: BLE001  # a defect
             _LOG.exception("a kernel could not be fetched")
 
 
-_RESTART_DELAY_NS = 1_000_000_000
-"""Delay before another worker is started after one exited before it was ready."""
+_RESTART_DELAY_NS = 1_000_000_000  # delay before another worker is started after one exited before it was ready
+_LOOK_NS = 50_000_000  # interval at which a task past its deadline is checked again while kernels are compiled
+_CHECK_NS = 100_000_000  # interval of checks whether a signal has stopped a worker with a task
 
-_LOOK_NS = 50_000_000
-"""Interval at which a task past its deadline is checked again while kernels are compiled."""
+_STOPPED_CHECKS = 3  # so many in a row replace a worker; counted, not timed: this process may be suspended too
 
-_CHECK_NS = 100_000_000
-"""Interval of checks whether a signal has stopped a worker with a task."""
+_MAX_LOSSES = 2  # a request is refused after so many workers were lost computing it
 
-_STOPPED_CHECKS = 3
-"""A worker is replaced after so many consecutive checks; counted, not timed, because this process may be suspended too.
-"""
+_MAX_UNREAD = 8  # the same for workers lost before they read it, perhaps because of the robots sent first
 
-_MAX_LOSSES = 2
-"""A request is refused after so many workers were lost computing it."""
-
-_MAX_UNREAD = 8
-"""A request is refused after so many workers were lost before they read it, perhaps because of the robots sent first.
-"""
-
-_START_S = 60.0
-"""Time for the first worker to start, not counting time without a CPU."""
+_START_S = 60.0  # time for the first worker to start, not counting time without a CPU
 
 _FORK_SERVER_ENDED = "the fork server has exited"
-
 _KILLED = (None, -signal.SIGKILL, -signal.SIGTERM)
 """Exit statuses of a fork server that did not end by itself, so that another one is started; None: not known yet."""
 
 
-class Pool:
-    """The workers and the tasks that wait for them. All calls come from the server's thread.
+class Pool(Executor):
+    """A number of workers and the tasks that wait for them.
 
-    Args:
-        service: Its robots are sent to the workers; robots that workers load are added to it.
-        workers: Number of workers.
-        selector: Watches the pipes; ready ones are handled by `key.data(events)`.
-        wake: Wakes the server's thread, from another.
+    service: its robots are sent to the workers; robots that workers load are added to it. selector: watches the pipes;
+    ready ones are handled by `key.data(events)`. wake: wakes the server's thread, from another.
     """
 
     def __init__(
         self, service: Service, workers: int, *, selector: selectors.BaseSelector, wake: Callable[[], None]
     ) -> None:
+        super().__init__()
         self._service = service
         self._registry = service.registry
         self._clock = service.clock
@@ -434,12 +390,11 @@ class Pool:
         self._selector = selector
         self._fork_server = ForkServer()
         self._workers: list[WorkerHandle] = []
-        self._waiting = Schedule()
-        self._due = DueTimes()
-        self._done: deque[tuple[Task, bytes | memoryview]] = deque()
+        self._waiting = jobs.Schedule()
+        self._due = jobs.DueTimes()
         self._refusals = RefusedKernels(service.registry)
         self._loader = Loader(service.registry, wake)
-        self._loading = DueTimes()
+        self._loading = jobs.DueTimes()
         self._ending = False
         self._next_start_ns = 0
         self._next_check_ns = 0
@@ -456,7 +411,7 @@ class Pool:
         return any(worker.is_ready for worker in self._workers)
 
     def start(self) -> None:
-        """Starts the workers. Tasks wait until one is ready; see `check_starting`."""
+        """Starts the workers."""
         self._fork_server.start()
         self._loader.start()
         for served in self._registry.served.values():
@@ -465,11 +420,7 @@ class Pool:
         self._start_until_s = time.monotonic() + _START_S
 
     def check_starting(self) -> None:
-        """To be called until `ready`.
-
-        Raises:
-            UnavailableError: No worker started in time, or none will.
-        """
+        """See `Executor.check_starting`."""
         if self._fork_server.ended and self._fork_server.exit_status not in _KILLED:
             raise UnavailableError("the server's worker processes do not start; see their output")
         if time.monotonic() > self._start_until_s + self._fork_server.starved_ns / 1e9:
@@ -478,7 +429,7 @@ class Pool:
     # waiting tasks
 
     def offer(self, task: Task) -> None:
-        """Queues the task."""
+        """Queues the task, or refuses it if its kernel takes too long to compile."""
         if (known := self._refusals.known(task, perf_counter_ns())) is not None:
             self._refuse(task, known)
             return
@@ -487,14 +438,13 @@ class Pool:
         self._assign()
 
     def collect(self) -> Iterator[tuple[Task, bytes | memoryview]]:
-        """Yields tasks finished since the last call, with their replies."""
+        """As `Executor.collect`, and serves the robots that workers loaded."""
         for load in self._loader.collect():
             self._loaded(load)
-        while self._done:
-            yield self._done.popleft()
+        yield from super().collect()
 
     def abandon(self) -> list[Task]:
-        """Returns the tasks not started, and starts no more."""
+        """See `Executor.abandon`."""
         self._ending = True
         left = [*self._waiting]
         for task in left:
@@ -518,7 +468,7 @@ class Pool:
         for task in self._due.pop(now_ns):
             self._refuse_if_late(task, now_ns)
         for task in self._loading.pop(now_ns):
-            self._refuse(task, stopped_error(task.head, now_ns - task.received_ns))
+            self._refuse(task, jobs.late_error(task.head, now_ns - task.received_ns, started=True))
         for worker in self._workers:
             if worker.task is not None and now_ns > worker.due_ns:
                 self._stop_late(worker, worker.task, now_ns)
@@ -548,7 +498,7 @@ class Pool:
             self._due.add(task, max(due, now_ns + _LOOK_NS))
             return
         self._waiting.discard(task)
-        self._refuse(task, not_started_error(task.head, now_ns - task.received_ns))
+        self._refuse(task, jobs.late_error(task.head, now_ns - task.received_ns, started=False))
 
     def _dequeue(self, task: Task) -> bool:
         self._due.discard(task)
@@ -575,8 +525,8 @@ class Pool:
     def _start_worker(self) -> WorkerHandle:
         end, number = self._fork_server.make()
         worker = WorkerHandle(end, number)
-        with suppress(PipeClosedError):
-            worker.pipe.send(Begin(self._limits, self._service.allow_load, self._service.epoch))
+        with suppress(pipes.PipeClosedError):
+            worker.pipe.send(pipes.Begin(self._limits, self._service.allow_load, self._service.epoch))
         self._selector.register(end, selectors.EVENT_READ, lambda events: self._on_event(worker, events))
         return worker
 
@@ -599,7 +549,7 @@ class Pool:
         worker.excused_ns = self._clock.within_ns(task.received_ns, now)
         try:
             worker.send_task(task, self._registry.served)
-        except PipeClosedError:
+        except pipes.PipeClosedError:
             worker.task = task
             self._lost_before_reading(worker)
             return
@@ -624,12 +574,12 @@ class Pool:
     def _stop_if_cancelled(self, worker: WorkerHandle) -> None:
         if worker.task is not None and worker.task.cancelled and worker.making is None:
             self._waiting.charge(worker.task.peer)  # restarting a worker costs other peers as much as work
-            self._stop(worker, worker.task, cancelled_error())
+            self._stop(worker, worker.task, jobs.cancelled_error())
 
     def _stop_late(self, worker: WorkerHandle, task: Task, now_ns: int) -> None:
         most_s = self._limits.max_worker_s
         if now_ns <= worker.begun_ns + most_s * 1e9:
-            error: DynError = stopped_error(task.head, now_ns - task.received_ns)
+            error: DynError = jobs.late_error(task.head, now_ns - task.received_ns, started=True)
             if worker.making is None:
                 self._stop(worker, task, error)
             else:
@@ -701,7 +651,7 @@ class Pool:
         self._metrics.traffic.workers_lost += 1
         _LOG.error("a worker was %s", how)
         if task.cancelled:
-            self._refuse(task, cancelled_error())
+            self._refuse(task, jobs.cancelled_error())
         elif lost < most and not self._ending:
             self._waiting.put_back(task)
             self._watch_deadline(task)
@@ -726,36 +676,36 @@ class Pool:
             if events & selectors.EVENT_READ:
                 for message, body in worker.pipe.read():
                     self._on_message(worker, message, body)
-        except BytesLostError as fault:
+        except pipes.BytesLostError as fault:
             self._lost(worker, f"the last reply was lost: {fault}")
-        except UnreadError:
+        except pipes.UnreadError:
             self._lost_before_reading(worker)
-        except PipeClosedError:
+        except pipes.PipeClosedError:
             self._lost(worker, "the request needs too much memory, or they were killed")
 
     def _on_message(self, worker: WorkerHandle, message: FromWorker, body: memoryview) -> None:
         match message:
-            case Ready(pid):
+            case pipes.Ready(pid):
                 worker.has_started, worker.pid = True, pid
                 self._fork_server.done(worker.number)
                 self._assign()
-            case Making(kernel):
+            case pipes.Making(kernel):
                 worker.making, worker.making_ns = kernel, perf_counter_ns()
                 self._clock.begun(kernel, worker.number)
-            case Made():
+            case pipes.Made():
                 worker.making = None
                 worker.excused_ns += perf_counter_ns() - worker.making_ns
                 self._clock.ended(worker.number)
                 self._stop_if_cancelled(worker)
-            case Audit(change):
+            case pipes.Audit(change):
                 worker.audit.append(change)
-            case Loaded(name, fingerprint):
+            case pipes.Loaded(name, fingerprint):
                 worker.robot = body
                 worker.known[name] = fingerprint
-            case Answered():
+            case pipes.Answered():
                 self._answered(worker, message, body)
                 return
-            case Returned():
+            case pipes.Returned():
                 if (task := worker.task) is not None:
                     worker.task = None
                     self._done.append((task, self._service.handle(body, task.received_ns, task.caller)))
@@ -765,7 +715,7 @@ class Pool:
             worker.task.waits_for_kernel = worker.making is not None
             worker.update_due_time(self._limits.max_worker_s)
 
-    def _answered(self, worker: WorkerHandle, answer: Answered, reply: memoryview) -> None:
+    def _answered(self, worker: WorkerHandle, answer: pipes.Answered, reply: memoryview) -> None:
         task, robot, changes = worker.task, worker.robot, worker.audit
         worker.task, worker.robot, worker.audit = None, None, []
         if task is None:  # stopped before
@@ -795,7 +745,7 @@ class Pool:
         if awaited:
             self._done.append((task, load.reply if error is None else self._service.refuse_task(task, error)))
 
-    def _record(self, task: Task, changes: list[Change], answer: Answered) -> None:
+    def _record(self, task: Task, changes: list[Change], answer: pipes.Answered) -> None:
         """Counts the answer, and writes its audit entries."""
         for change in changes:
             write(change)
@@ -805,14 +755,9 @@ class Pool:
             self._metrics.refused(answer.query if is_query(answer.query) else None, answer.code)
 
 
-_FIRST_NS = 60_000_000_000
-"""Time for the first order of a new fork server, which first imports the engine and the compiler."""
-
-_ORDER_NS = 10_000_000_000
-"""Time for later orders, each a fork or a signal, and for every order of a process that a signal has stopped."""
-
-_GAP_NS = 1_000_000_000
-"""Longest time counted between two checks, so that a suspended server does not blame the fork server."""
+_FIRST_NS = 60_000_000_000  # for the first order of a new fork server, which imports the engine and the compiler
+_ORDER_NS = 10_000_000_000  # for later orders, each a fork or a signal, and for all of a process that a signal stopped
+_GAP_NS = 1_000_000_000  # longest time counted between two checks, so that a suspended server does not blame it
 
 
 class ForkServer:
@@ -836,7 +781,7 @@ class ForkServer:
         # `-P`, because a file in the current folder may have the name of an imported module.
         paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
-        with theirs, _no_interrupt():
+        with theirs, blocked(signal.SIGINT):
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "dyn_service.service.server.workers.process", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -872,10 +817,9 @@ class ForkServer:
         return None if last is None else last.poll()
 
     def make(self) -> tuple[socket.socket, int]:
-        """Orders a worker; returns its pipe and number. Does not block; data written to the pipe is read when the
-        worker runs.
+        """Orders a worker, from a new fork server if none is running; returns its pipe and number. Does not block.
 
-        The pipe of a worker that cannot be made is closed. Starts a fork server if none is running.
+        Data written to the pipe is read when the worker runs. The pipe of a worker that cannot be made is closed.
 
         Raises:
             OSError: No more processes or open files are available.
@@ -884,11 +828,11 @@ class ForkServer:
             self.drop()
             self.start()
         assert self._end is not None
-        mine, theirs = pair()
+        mine, theirs = pipes.pair()
         self._count += 1
         self._orders[self._count] = self._clock_ns
         with theirs, suppress(OSError):
-            socket.send_fds(self._end, [ORDER.pack(self._count)], [theirs.fileno()])
+            socket.send_fds(self._end, [pipes.ORDER.pack(self._count)], [theirs.fileno()])
         return mine, self._count
 
     def kill(self, number: int) -> None:
@@ -896,7 +840,7 @@ class ForkServer:
         if self._end is not None:
             self._orders[number] = self._clock_ns
             with suppress(OSError):
-                self._end.send(ORDER.pack(number))
+                self._end.send(pipes.ORDER.pack(number))
 
     def done(self, number: int) -> None:
         """Reports that a worker has started or exited, as ordered."""
@@ -905,11 +849,7 @@ class ForkServer:
             self._dropped = [process for process in self._dropped if process.poll() is None]
 
     def hangs(self, now_ns: int) -> bool:
-        """Returns whether an order was not carried out in time.
-
-        Args:
-            now_ns: The time; to be called many times a second, because longer gaps do not count.
-        """
+        """Returns whether an order was not carried out in time; call it often, because long gaps do not count."""
         if not self._orders or self._process is None:
             return False
         starved_ns = self.starved_ns
@@ -943,13 +883,3 @@ class ForkServer:
                 process.wait()
         self._process = None
         self._dropped.clear()
-
-
-@contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """Processes started in this context never receive Ctrl-C; this one does afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -18,8 +18,7 @@ import pickle
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 
 import numpy as np
@@ -35,30 +34,13 @@ from dyn_service.service.server.administration import audit
 from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.registry import Served
 from dyn_service.service.server.answering.service import Service
-from dyn_service.service.server.process import resident_bytes
-from dyn_service.service.server.workers.pipes import (
-    ORDER,
-    AddRobot,
-    Answered,
-    Audit,
-    Begin,
-    Kernel,
-    Loaded,
-    Made,
-    Making,
-    Pipe,
-    PipeClosedError,
-    Ready,
-    RemoveRobot,
-    Returned,
-    ToWorker,
-    Work,
-)
+from dyn_service.service.server.process import blocked, resident_bytes
+from dyn_service.service.server.workers import pipes
+from dyn_service.service.server.workers.pipes import Pipe, ToWorker
 
 _LOG = logging.getLogger(__name__)
 
-_NICE = 10
-"""Niceness of workers, so that the server's process has priority."""
+_NICE = 10  # niceness of workers, so that the server's process has priority
 
 _PRELOADED = ("dyn_service.kernels.certify", "dyn_service.kernels.lower", "dyn_service.parsing.files")
 """Modules that the fork server imports once, so that the workers share their memory."""
@@ -67,11 +49,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def fork_server_main(descriptor: int) -> None:
-    """Runs the fork server: starts workers until its pipe is closed, then kills them.
-
-    Args:
-        descriptor: Its end of a socket pair.
-    """
+    """Runs the fork server: starts workers until its end of a socket pair is closed, then kills them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the server closes the pipe
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     load_modules(COMPUTATIONS)
@@ -83,11 +61,11 @@ def fork_server_main(descriptor: int) -> None:
     own, children = os.getpid(), dict[int, int]()
     signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
     while True:
-        order, descriptors, _, _ = socket.recv_fds(end, ORDER.size, 1)
-        if len(order) < ORDER.size:
+        order, descriptors, _, _ = socket.recv_fds(end, pipes.ORDER.size, 1)
+        if len(order) < pipes.ORDER.size:
             break
-        (number,) = ORDER.unpack(order)
-        with _sigchld_blocked():
+        (number,) = pipes.ORDER.unpack(order)
+        with blocked(signal.SIGCHLD):
             if descriptors:
                 try:
                     pid = os.fork()
@@ -101,19 +79,10 @@ def fork_server_main(descriptor: int) -> None:
                 os.close(descriptors[0])
             elif number in children:  # not reaped, so its process number was not reused
                 os.kill(children[number], signal.SIGKILL)
-    with _sigchld_blocked():
+    with blocked(signal.SIGCHLD):
         for pid in children.values():
             os.kill(pid, signal.SIGKILL)
         os._exit(0)
-
-
-@contextmanager
-def _sigchld_blocked() -> Iterator[None]:
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
 
 def _reap(children: dict[int, int]) -> None:
@@ -140,7 +109,7 @@ def _run_worker(descriptor: int, parent: int) -> None:
             os.nice(_NICE)
         end = socket.socket(fileno=descriptor)
         ProcessWorker(Pipe(end, ToWorker, waits=True)).run()  # type: ignore[arg-type]  # a union
-    except PipeClosedError:
+    except pipes.PipeClosedError:
         pass
     except BaseException:  # noqa: BLE001  # the process exits here in any case
         _LOG.exception("a worker failed")
@@ -156,28 +125,24 @@ class ProcessWorker:
         self._messages = pipe.read()
 
     def run(self) -> None:
-        """Handles messages until the pipe is closed.
-
-        Raises:
-            PipeClosedError: The pipe is closed.
-        """
+        """Handles messages until the pipe is closed, which raises `PipeClosedError`."""
         begin, _ = next(self._messages)
-        assert isinstance(begin, Begin)
+        assert isinstance(begin, pipes.Begin)
         self._bound_memory(begin.limits.max_worker_bytes)
         self._most_resident = begin.limits.max_worker_bytes // 2
         self._service = Service(limits=begin.limits, allow_load=begin.allow_load, epoch=begin.epoch)
         self._added: list[Served] = []
         self._service.registry.added = self._added.append
-        audit.record = lambda change: self._pipe.send(Audit(change))
-        self._pipe.send(Ready(os.getpid()))
+        audit.record = lambda change: self._pipe.send(pipes.Audit(change))
+        self._pipe.send(pipes.Ready(os.getpid()))
         with np.errstate(all="ignore"), listening(self):
             for message, body in self._messages:
                 match message:
-                    case AddRobot():
+                    case pipes.AddRobot():
                         self._add_robot(body)
-                    case RemoveRobot(name):
+                    case pipes.RemoveRobot(name):
                         self._remove_robot(name)
-                    case Work():
+                    case pipes.Work():
                         self._work(message, body)
 
     @staticmethod
@@ -193,12 +158,12 @@ class ProcessWorker:
     def begun(self, kernel: str) -> None:
         """Reports that a compilation starts."""
         self._service.clock.begun(kernel)
-        self._pipe.send(Making(kernel))
+        self._pipe.send(pipes.Making(kernel))
 
     def ended(self) -> None:
         """Reports that it has ended."""
         self._service.clock.ended()
-        self._pipe.send(Made())
+        self._pipe.send(pipes.Made())
 
     # messages
 
@@ -211,29 +176,29 @@ class ProcessWorker:
         if name in self._service.registry.served:
             self._service.registry.remove(name)
 
-    def _work(self, work: Work, body: memoryview) -> None:
+    def _work(self, work: pipes.Work, body: memoryview) -> None:
         service = self._service
         self._added.clear()
         service.clock.forget()  # earlier compilations are in `excused_ns`
         job = service.accept(body, work.received_ns, work.excused_ns, work.caller)
         if isinstance(job, Job) and job.plan is None and not job.slow:
-            self._pipe.send(Returned(), encode(replace(job.request, inputs=UNSET, options=UNSET)))
+            self._pipe.send(pipes.Returned(), encode(replace(job.request, inputs=UNSET, options=UNSET)))
             return
         reply = job if isinstance(job, bytes) else service.answer(job)
         for served in self._added:  # including known ones, whose expiry time may have changed
             robot = served.robot
-            self._pipe.send(Loaded(robot.name, robot.fingerprint), pickle.dumps((robot, served.expires_s)))
+            self._pipe.send(pipes.Loaded(robot.name, robot.fingerprint), pickle.dumps((robot, served.expires_s)))
         head = decode_reply_head(reply)
         code = None if head.ok else (head.error or {}).get("code")
         last = resident_bytes() > self._most_resident
-        self._pipe.send(Answered(peek(body).query, code, _kernel(job), last), reply)
+        self._pipe.send(pipes.Answered(peek(body).query, code, _kernel(job), last), reply)
 
 
-def _kernel(job: Job | bytes) -> Kernel | None:
+def _kernel(job: Job | bytes) -> pipes.Kernel | None:
     """Returns the kernel that answered."""
     if isinstance(job, bytes) or job.plan is None or type(job.request.robot) is not str:
         return None
-    return Kernel(job.request.robot, job.request.query, *job.plan.kernel(job.inputs, job.options))
+    return pipes.Kernel(job.request.robot, job.request.query, *job.plan.kernel(job.inputs, job.options))
 
 
 if __name__ == "__main__":
