@@ -11,8 +11,8 @@ from dyn_service.api.queries import Wrench
 from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.simulation.rheonomic.parts import simulate as simulate_in_parts
-from dyn_service.simulation.rheonomic.systems import RheonomicRobot, on_half_grid, sampled
+from dyn_service.simulation.parts import simulate_rheonomic as simulate_in_parts
+from dyn_service.simulation.rheonomic import RheonomicRobot, on_half_grid, sampled
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
@@ -219,7 +219,7 @@ class TestRefusals:
             ({"tau": lambda t, q, v: None}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found NoneType None"),
             ({"tau": lambda t, q, v: [0.0, 0.0]}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found list"),
             ({"gravity": [0.0, np.nan, 0.0]}, "gravity", r"gravity must be finite, found nan at \[1\]"),
-            ({"gravity": [0.0, 9.81]}, "gravity", r"gravity has shape \(2,\), expected \(..., 3\)"),
+            ({"gravity": [0.0, 9.81]}, "gravity", r"gravity must be \(..., 3\) numbers, found list"),
             ({"wrenches": "push"}, "wrenches", "wrenches must be a Wrench, a list of them"),
             (
                 {"wrenches": Wrench("pendulum", force=(0.0, np.inf, 0.0))},

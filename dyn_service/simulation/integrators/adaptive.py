@@ -75,8 +75,7 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
             # rejected.
             if np.isfinite(q).all() and np.isfinite(v).all():
                 try:
-                    acting = (task.efforts.at(k, number, t, q, v), task.wrenches.at(k, number, t, q, v))
-                    a = yield Stage(q, v, *acting)
+                    a = yield Stage(q, v, *task.acting(k, q, v, t))
                 except FailedPreconditionError as not_finite:
                     fault = not_finite
             t, q, v = integration.send(a)

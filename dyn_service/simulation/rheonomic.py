@@ -9,26 +9,20 @@ with b the inverse dynamics at a = 0, including gravity and external wrenches. T
 its equation depends on time, gamma-dot = fct(gamma, t). A moving base is a prescribed base joint (or several) of the
 URDF.
 
-No engine is needed: a remote robot takes two requests per evaluation. `simulate_rheonomic` of a robot takes the
-prescribed motion as samples instead, and a server computes the whole motion.
-
-Cost: O(N^2) for M, O(F^3) for F free joints; any leading axes. Source: Multi Body Dynamics document, 5.2, 5.5, 5.6.
-Checked by tests/theory/test_particles.py.
-
-**Sampled motions.** Rheonomic simulations with the prescribed motion as samples, with the same bits locally and on a
-server.
-
-Equations: `systems.py`. RK4 evaluates the prescribed motion at t, twice at t + dt/2, and at t + dt. Samples are on the
-half grid, row 2k at t0 + k dt and row 2k + 1 half a step later, or on the grid, row k at t0 + k dt. In the latter case
-the sample between is that of the quintic through position x, velocity v and acceleration a at both ends, h = dt:
+No engine is needed: a remote robot takes two requests per evaluation. For whole motions the prescribed motion is
+sampled, so that a server computes the same bits. RK4 evaluates it at t, twice at t + dt/2, and at t + dt. Samples are
+on the half grid, row 2k at t0 + k dt and row 2k + 1 half a step later, or on the grid, row k at t0 + k dt. In the
+latter case the sample between is that of the quintic through position x, velocity v and acceleration a at both ends,
+h = dt:
 
     x_m = (x_0 + x_1)/2 + 5h/32 (v_0 - v_1) + h^2/64 (a_0 + a_1)
     v_m = 15/(8h) (x_1 - x_0) - 7/16 (v_0 + v_1) + h/32 (a_1 - a_0)
     a_m = 3/(2h) (v_1 - v_0) - (a_0 + a_1)/4
 
-of order h^6, h^6 and h^4, not less than the step itself. Efforts are held through a step. Only NumPy is needed.
+of order h^6, h^6 and h^4, not less than the step itself. Efforts and wrenches are held through a step.
 
-Source: Multi Body Dynamics document, 5.2, 5.6. Checked by tests/simulation/test_rheonomic_samples.py.
+Cost: O(N^2) for M, O(F^3) for F free joints; any leading axes. Source: Multi Body Dynamics document, 5.2, 5.5, 5.6.
+Checked by tests/theory/test_particles.py and tests/simulation/test_rheonomic_samples.py.
 """
 
 from __future__ import annotations
@@ -41,18 +35,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import GivenMotion, Prescription
-from dyn_service.api.arrays import broadcast, found, numbers
-from dyn_service.api.arrays import found as described
+from dyn_service.api.arrays import broadcast, found, numbers, vectors
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench, WrenchFunction
 from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
-from dyn_service.simulation.task import Efforts, Grid, check_grid, finite, listed, vectors_of
+from dyn_service.simulation.task import Efforts, Grid, Loads, Motion, as_samples, finite, listed, vectors_of
 from dyn_service.support.suggestions import did_you_mean
-
-FreeEfforts = Callable[[float, Array, Array], ArrayLike]
-"""A function (t, q, v) of the free joints -> their efforts, (..., nf)."""
 
 
 class PartlyPrescribed(NamedTuple):
@@ -94,13 +84,13 @@ def forward_dynamics(
     """
     parts = partition(robot.configuration, prescribed)
     given, free = parts.given_v, parts.free_v
-    full = {"q": entries("q", q, robot.nq), "v": entries("v", v, robot.nv), "tau": entries("tau", tau, robot.nv)}
+    full = {"q": vectors("q", q, robot.nq), "v": vectors("v", v, robot.nv), "tau": vectors("tau", tau, robot.nv)}
     rates = {name: _rate(name, x) for name, x in prescribed.items()}
     acting = None if wrenches is None else listed(wrenches)
     lead = broadcast(
         {name: x.shape[:-1] for name, x in full.items()}
         | {f"prescribed.{name}": x.shape for name, x in rates.items()}
-        | ({} if gravity is None else {"gravity": entries("gravity", gravity, 3).shape[:-1]})
+        | ({} if gravity is None else {"gravity": vectors("gravity", gravity, 3).shape[:-1]})
         | {name: x.shape[:-1] for name, x in vectors_of(acting or [])}
     )
     a = np.zeros((*lead, robot.nv))
@@ -166,9 +156,7 @@ class RheonomicRobot:
         """
         q_all, v_all = self.state(t, q, v)
         accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
-        number = numbers(tau)
-        spread = np.broadcast_to(number, (self._parts.free.nv,)) if number is not None and not number.ndim else tau
-        efforts = self._parts.velocities("tau", spread, [0.0] * len(self._parts.given_v))
+        efforts = self._parts.velocities("tau", self._efforts(tau), [0.0] * len(self._parts.given_v))
         acting: dict[str, Any] = {"gravity": gravity, "wrenches": wrenches, "passive": passive}
         return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, **acting)
 
@@ -176,7 +164,7 @@ class RheonomicRobot:
         self,
         q0: ArrayLike,
         v0: ArrayLike,
-        tau: ArrayLike | FreeEfforts = 0.0,
+        tau: ArrayLike | EffortFunction = 0.0,
         *,
         dt: float,
         steps: int,
@@ -188,9 +176,9 @@ class RheonomicRobot:
         """Simulates from the free joints' state `q0`, `v0` at `t0`, by `steps` RK4 steps of `dt`.
 
         Args:
-            q0: (..., nf) initial positions of the free joints; leading axes are simulated together.
-            v0: (..., nf) initial velocities.
-            tau: Efforts of the free joints, held through each step: a number, (..., nf), or a function of (t, q, v) at
+            q0: (..., nqf) initial positions of the free joints; leading axes are simulated together.
+            v0: (..., nvf) initial velocities.
+            tau: Efforts of the free joints, held through each step: a number, (..., nvf), or a function of (t, q, v) at
                 the start of the step, as in `Robot.simulate`.
             dt: s.
             steps: The number of steps.
@@ -201,50 +189,17 @@ class RheonomicRobot:
             passive: Whether passive joint forces act.
 
         Raises:
-            FailedPreconditionError: The state is no longer finite; names the step and the time.
+            FailedPreconditionError: The accelerations are no longer finite; names the step and the time.
             InvalidArgumentError: An argument has the wrong shape or value.
         """
-        grid = check_grid(dt, steps, t0=t0)
-        parts = self._parts
-        q, v = (finite(name, parts.checked(name, x)) for name, x in (("q0", q0), ("v0", v0)))
-        free = parts.free_v
+        efforts = tau if callable(tau) else as_samples(self._efforts(tau))
+        at = self.robot.configuration
+        options: dict[str, Any] = {"dt": dt, "steps": steps, "t0": t0, "gravity": gravity, "wrenches": wrenches}
+        return _simulated(self.robot, checked(at, self.prescribed, q0, v0, efforts, **options), None, passive=passive)
 
-        def acting(t: float, q: Array, v: Array) -> tuple[Any, Any]:
-            return tau(t, q, v) if callable(tau) else tau, wrenches(t, q, v) if callable(wrenches) else wrenches
-
-        def found(t: float, q: Array, v: Array, held: tuple[Any, Any]) -> PartlyPrescribed:
-            return self.forward_dynamics(t, q, v, held[0], gravity=gravity, wrenches=held[1], passive=passive)
-
-        with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
-            held = acting(grid.t0, q, v)
-            lead = found(grid.t0, q, v, held).a.shape[
-                :-1
-            ]  # including the leading axes of efforts, gravity and wrenches
-            q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
-            records = []
-            for k in range(grid.steps + 1):
-                t = grid.time(k)
-                held = (
-                    acting(t, q, v) if 0 < k < grid.steps else held
-                )  # the last state is recorded under the efforts of the last step
-                here = found(t, q, v, held)
-                records.append((*self.state(t, q, v), here.a, here.tau))
-                if not np.isfinite(here.a).all():
-                    raise FailedPreconditionError(
-                        f"the simulation diverged before step {k} (t = {t:g} s): the accelerations are no longer "
-                        f"finite; try a step shorter than dt = {grid.dt:g} s"
-                    )
-                if k == grid.steps:
-                    break
-
-                def acceleration(
-                    at: float, q: Array, v: Array, begun: Array = q, known: PartlyPrescribed = here, held: Any = held
-                ) -> Array:
-                    stage = known if q is begun else found(at, q, v, held)  # the first stage is the recorded state
-                    return stage.a[..., free]
-
-                q, v = rk4_step(acceleration, q, v, grid.dt, t, on=parts.free)
-        return RheonomicTrajectory(grid.times(), *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
+    def _efforts(self, tau: ArrayLike) -> Any:
+        number = numbers(tau)
+        return np.full(self._parts.free.nv, number) if number is not None and not number.ndim else tau
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +237,7 @@ class Partition:
     def _checked(self, name: str, value: ArrayLike, length: int) -> Array:
         array = numbers(value)
         if array is None or array.ndim < 1 or array.shape[-1] != length:
-            is_none = f"must be numbers, found {described(value)}" if array is None else f"has shape {array.shape}"
+            is_none = f"must be numbers, found {found(value)}" if array is None else f"has shape {array.shape}"
             one_each = "one entry per free joint " if self.free.flat else "those of the free joints "
             raise InvalidArgumentError(
                 f"{name} {is_none}, expected (..., {length}): {one_each}({', '.join(self.free.names)})", path=name
@@ -325,24 +280,11 @@ def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
     return Partition(at, free, free_q, free_v, given_q, given_v)
 
 
-def entries(name: str, value: ArrayLike, length: int) -> Array:
-    """Returns the value as (..., length) numbers.
-
-    Raises:
-        InvalidArgumentError: It is not; names it.
-    """
-    array = numbers(value)
-    if array is None or array.ndim < 1 or array.shape[-1] != length:
-        shape = described(value) if array is None else f"shape {array.shape}"
-        raise InvalidArgumentError(f"{name} has {shape}, expected (..., {length})", path=name)
-    return array
-
-
 def _rate(name: str, value: ArrayLike) -> Array:
     array = numbers(value)
     if array is None:
         raise InvalidArgumentError(
-            f"the acceleration of joint '{name}' must be (...) numbers, found {described(value)}",
+            f"the acceleration of joint '{name}' must be (...) numbers, found {found(value)}",
             path=f"prescribed.{name}",
         )
     return array
@@ -380,83 +322,89 @@ def simulate_rheonomic(
         FailedPreconditionError: The accelerations are no longer finite (names step and time), or the mass matrix of the
             free joints is singular.
     """
-    task = checked(robot.configuration, prescribed, q0, v0, tau, **arguments)
-    grid, parts, rows = task.grid, task.parts, task.rows
-    q, v = parts.free.unit(task.q, "q0"), task.v
-    free = parts.free_v
+    return _simulated(robot, checked(robot.configuration, prescribed, q0, v0, tau, **arguments), progress)
+
+
+def _simulated(
+    robot: RobotQueries, task: RheonomicTask, progress: Callable[[float], None] | None, *, passive: bool = True
+) -> RheonomicTrajectory:
+    parts, rows, free = task.parts, task.rows, task.parts.free_v
+    q, v = task.at.unit(task.q, "q0"), task.v
 
     def state(row: int, q: Array, v: Array) -> tuple[Array, Array]:
         return parts.positions(q, rows[..., row, :, 0]), parts.velocities("v", v, rows[..., row, :, 1])
 
-    def found(row: int, q: Array, v: Array) -> PartlyPrescribed:
+    def evaluated(row: int, q: Array, v: Array) -> PartlyPrescribed:
         rates = {name: rows[..., row, i, 2] for i, name in enumerate(task.names)}
-        tau_all = parts.velocities("tau", acting, np.zeros(len(task.names)))
-        return forward_dynamics(robot, *state(row, q, v), tau_all, rates, gravity=task.gravity, wrenches=task.wrenches)
+        tau, wrenches = parts.velocities("tau", acting[0], np.zeros(len(task.names))), acting[1]
+        loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": wrenches, "passive": passive}
+        return forward_dynamics(robot, *state(row, q, v), tau, rates, **loads)
 
     def acceleration(q: Array, v: Array) -> Array:
         """Returns the acceleration at the next stage of the current step; RK4 evaluates stages in the order of time."""
         row, known = next(stages)
-        return (found(row, q, v) if known is None else known).a[..., free]
+        return (evaluated(row, q, v) if known is None else known).a[..., free]
 
     with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
         records: list[tuple[Array, Array, Array, Array]] = []
-        for k in range(grid.steps + 1):
-            if k < grid.steps:  # the last state is recorded under the efforts of the last step
+        for k in range(task.steps + 1):
+            if k < task.steps:  # the last state is recorded under the efforts of the last step
                 acting = task.acting(k, q, v)
-            here = found(2 * k, q, v)
+            here = evaluated(2 * k, q, v)
             if not np.isfinite(here.a).all():
                 raise FailedPreconditionError(
-                    f"the simulation diverged before step {grid.first_step + k} (t = {grid.time(k):g} s): the "
-                    f"accelerations are no longer finite; try a step shorter than dt = {grid.dt:g} s"
+                    f"the simulation diverged before step {task.first_step + k} (t = {task.time(k):g} s): the "
+                    f"accelerations are no longer finite; try a step shorter than dt = {task.dt:g} s"
                 )
-            if not k % grid.every:
+            if not k % task.every:
                 records.append((*state(2 * k, q, v), *here))
-            if k == grid.steps:
+            if k == task.steps:
                 break
             stages = iter(((2 * k, here), (2 * k + 1, None), (2 * k + 1, None), (2 * k + 2, None)))
-            q, v = rk4_step(acceleration, q, v, grid.dt, on=parts.free)
+            q, v = rk4_step(acceleration, q, v, task.dt, on=task.at)
             if progress is not None:
-                progress((k + 1) / grid.steps)
-    return RheonomicTrajectory(grid.times(), *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
+                progress((k + 1) / task.steps)
+    return RheonomicTrajectory(task.times(), *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
 
 
-@dataclass(eq=False)
-class RheonomicTask:
-    """The checked arguments of a rheonomic simulation; the initial state is broadcast to all leading axes.
+@dataclass(eq=False, kw_only=True)
+class RheonomicTask(Motion):
+    """The arguments of `simulate_rheonomic`, checked; `at` and the state are those of the free joints.
 
-    names: the prescribed joints. rows: (..., 2 steps + 1, np, 3), their motion on the half grid. q: (..., nqf), v:
-    (..., nvf) of the free joints. gravity: (..., 3) or None. wrenches: vectors (..., 3), or None.
+    names: the prescribed joints. rows: (..., 2 steps + 1, np, 3), their motion on the half grid.
     """
 
-    grid: Grid
     parts: Partition
     names: tuple[str, ...]
     rows: Array
-    q: Array
-    v: Array
-    efforts: Efforts
-    gravity: Array | None
-    wrenches: list[Wrench] | None
 
-    def acting(self, k: int, q: Array, v: Array) -> Array:
-        """Returns the efforts (..., nvf) of the free joints in step k of this part, which starts at the given state."""
-        return self.efforts.at(k, self.grid.first_step + k + 1, self.grid.time(k), q, v)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given: Any = self
+        states = {name: finite(name, self.parts.checked(name, x)) for name, x in (("q0", self.q), ("v0", self.v))}
+        g = None if self.gravity is None else finite("gravity", vectors("gravity", self.gravity, 3))
+        loads = given.wrenches if given.wrenches is None or callable(given.wrenches) else listed(given.wrenches)
+        leads = {"prescribed": self.rows.shape[:-3]} if self.rows.ndim > 3 else {}
+        if g is not None and g.ndim > 1:
+            leads["gravity"] = g.shape[:-1]
+        if isinstance(loads, list):
+            leads |= {name: array.shape[:-1] for name, array in vectors_of(loads) if finite(name, array).ndim > 1}
+            loads = as_samples(loads)
+        self.efforts = Efforts(self.at.velocity_joints, given.efforts, self.steps)
+        self.wrenches, self.gravity = Loads(loads, self.steps), g
+        self.q, self.v = self._spread(states, leads, {})
 
 
 def checked(
     at: Configuration,
     prescribed: GivenMotion,
-    q0: ArrayLike,
-    v0: ArrayLike,
-    tau: ArrayLike | EffortFunction | None,
+    q0: Any,
+    v0: Any,
+    tau: Any,
     *,
-    dt: float,
-    steps: int,
-    t0: float = 0.0,
-    first_step: int = 0,
-    every: int = 1,
-    gravity: ArrayLike | None = None,
-    wrenches: Wrench | Sequence[Wrench] | None = None,
+    gravity: Any = None,
+    wrenches: Any = None,
+    **grid: Any,
 ) -> RheonomicTask:
     """Checks the arguments of `simulate_rheonomic`.
 
@@ -466,39 +414,19 @@ def checked(
         q0: Initial positions of the free joints.
         v0: Initial velocities.
         tau: Efforts.
-        dt: s.
-        steps: The number of steps.
-        t0: s, the time of step 0.
-        first_step: The number of steps before these, if this is a part of a longer motion.
-        every: Record every `every` steps; the initial state and these are returned.
         gravity: (..., 3) m/s^2, world axes; None is the default.
-        wrenches: External wrenches on links, vectors (..., 3), constant during the motion.
+        wrenches: External wrenches on links, vectors (..., 3), constant during the motion, or a function of (t, q, v).
+        **grid: The fields of `Grid`.
 
     Raises:
         NotFoundError: A prescribed joint is not a movable joint.
         InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
     """
-    grid = check_grid(dt, steps, every=every, first_step=first_step, t0=t0)
-    names, rows = sampled(prescribed, dt=grid.dt, steps=grid.steps, t0=grid.t0, first_step=grid.first_step)
+    of = Grid(**grid)
+    names, rows = sampled(prescribed, dt=of.dt, steps=of.steps, t0=of.t0, first_step=of.first_step)
     parts = partition(at, names)
-    q, v = (finite(name, parts.checked(name, x)) for name, x in (("q0", q0), ("v0", v0)))
-    g = None if gravity is None else finite("gravity", entries("gravity", gravity, 3))
-    loads = None if wrenches is None else listed(wrenches)
-    efforts = Efforts(parts.free.velocity_joints, tau, grid.steps)
-    leads = {"q0": q.shape[:-1], "v0": v.shape[:-1]}
-    if rows.ndim > 3:
-        leads["prescribed"] = rows.shape[:-3]
-    if g is not None and g.ndim > 1:
-        leads["gravity"] = g.shape[:-1]
-    for name, array in vectors_of(loads or []):
-        if finite(name, array).ndim > 1:
-            leads[name] = array.shape[:-1]
-    # A function gets the state with the leading axes of all data, and may add axes of its own.
-    q, v = (np.broadcast_to(x, (*broadcast(leads), x.shape[-1])) for x in (q, v))
-    leads["tau"] = efforts.begin(grid.first_step + 1, grid.time(0), q, v)
-    efforts.lead = lead = broadcast(leads)
-    q, v = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, v))
-    return RheonomicTask(grid, parts, names, rows, q, v, efforts, g, loads)
+    loads = {"efforts": tau, "wrenches": wrenches, "gravity": gravity}
+    return RheonomicTask(**vars(of), at=parts.free, q=q0, v=v0, **loads, parts=parts, names=names, rows=rows)
 
 
 def sampled(
@@ -518,7 +446,7 @@ def sampled(
         InvalidArgumentError: The samples of a joint are not (..., rows, 3) finite numbers with one of the two numbers
             of rows, or the grid is invalid.
     """
-    grid = check_grid(dt, steps, first_step=first_step, t0=t0)
+    grid = Grid(dt=dt, steps=steps, first_step=first_step, t0=t0)
     if not isinstance(prescribed, Mapping):
         raise InvalidArgumentError(
             f"prescribed must be a map from joints to their motions, found {found(prescribed)}", path="prescribed"
