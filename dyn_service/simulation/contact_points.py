@@ -22,6 +22,8 @@ import numpy as np
 from dyn_service.api.arrays import found, numbers, vector
 from dyn_service.api.queries import DEFAULT_FRICTION, Array, Contact, RobotQueries
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.inertia import skew
 from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -41,9 +43,7 @@ _CHOSEN = ("friction", "stiffness", "damping", "width")
 def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = False) -> tuple[Contact, ...]:
     """Returns the contacts with their vectors as arrays, normals of length 1, and friction.
 
-    Args:
-        contacts: None, one contact or several.
-        batches: Whether points and normals may have leading axes.
+    batches: whether points and normals may have leading axes.
 
     Raises:
         InvalidArgumentError: An item is not a `Contact` or has an invalid field; `path` names it.
@@ -69,6 +69,17 @@ def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
             raise NotFoundError(
                 f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{near}", path=f"contacts[{k}].link"
             )
+
+
+def check_joint(at: Configuration, name: str, path: str) -> None:
+    """Checks that a robot has a movable joint.
+
+    Raises:
+        NotFoundError: It has not.
+    """
+    if name not in at.names:
+        near = did_you_mean(name, at.names)
+        raise NotFoundError(f"the robot has no movable joint '{name}'; they are {', '.join(at.names)}{near}", path=path)
 
 
 def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
@@ -143,7 +154,7 @@ class Points:
         self._radius = np.array([contact.radius for contact in contacts])
         # Of the plane, only its distance along the normal matters.
         self._height = np.sum(self.normal * _rows([contact.plane for contact in contacts]), axis=-1) + self._radius
-        self._across, self._rolling = _skew(self._lever), _skew(self.normal) * self._radius[:, None, None]
+        self._across, self._rolling = skew(self._lever), skew(self.normal) * self._radius[:, None, None]
 
     def __len__(self) -> int:
         return len(self._links)
@@ -180,11 +191,3 @@ class Points:
 def _rows(vectors: Sequence[Any]) -> Array:
     """Stacks n arrays (..., 3) to (..., n, 3)."""
     return np.stack(np.broadcast_arrays(*vectors), axis=-2) if vectors else np.zeros((0, 3))
-
-
-def _skew(x: Array) -> Array:
-    """Returns the matrix (..., 3, 3) of the cross product with x."""
-    found = np.zeros((*x.shape, 3))
-    for i, j, k, sign in ((0, 1, 2, -1.0), (0, 2, 1, 1.0), (1, 2, 0, -1.0)):
-        found[..., i, j], found[..., j, i] = sign * x[..., k], -sign * x[..., k]
-    return found

@@ -38,11 +38,11 @@ from dyn_service.api.arguments import GivenMotion, Prescription
 from dyn_service.api.arrays import broadcast, found, numbers, vectors
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench, WrenchFunction
 from dyn_service.api.results import RheonomicTrajectory
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
+from dyn_service.simulation.contact_points import check_joint
 from dyn_service.simulation.task import Efforts, Grid, Loads, Motion, as_samples, finite, listed, vectors_of
-from dyn_service.support.suggestions import did_you_mean
 
 
 class PartlyPrescribed(NamedTuple):
@@ -85,7 +85,15 @@ def forward_dynamics(
     parts = partition(robot.configuration, prescribed)
     given, free = parts.given_v, parts.free_v
     full = {"q": vectors("q", q, robot.nq), "v": vectors("v", v, robot.nv), "tau": vectors("tau", tau, robot.nv)}
-    rates = {name: _rate(name, x) for name, x in prescribed.items()}
+    rates: dict[str, Array] = {}
+    for name, x in prescribed.items():
+        rate = numbers(x)
+        if rate is None:
+            raise InvalidArgumentError(
+                f"the acceleration of joint '{name}' must be (...) numbers, found {found(x)}",
+                path=f"prescribed.{name}",
+            )
+        rates[name] = rate
     acting = None if wrenches is None else listed(wrenches)
     lead = broadcast(
         {name: x.shape[:-1] for name, x in full.items()}
@@ -94,8 +102,8 @@ def forward_dynamics(
         | {name: x.shape[:-1] for name, x in vectors_of(acting or [])}
     )
     a = np.zeros((*lead, robot.nv))
-    for name, k in zip(prescribed, given, strict=True):
-        a[..., k] = rates[name]
+    for k, rate in zip(given, rates.values(), strict=True):
+        a[..., k] = rate
     efforts = np.array(np.broadcast_to(full["tau"], (*lead, robot.nv)))
     M = robot.mass_matrix(full["q"], passive=passive)
     # Inverse dynamics of a with its free entries zero: b + M_.p a_p.
@@ -217,13 +225,11 @@ class Partition:
     given_v: list[int]
 
     def positions(self, free: ArrayLike, given: ArrayLike) -> Array:
-        """Returns positions (..., nq) of all joints from those of the free (..., nqf) and the prescribed ones (...,
-        np).
-        """
+        """Returns positions (..., nq) of all joints from the free (..., nqf) and the prescribed ones (..., np)."""
         return self._whole("q", free, given, self.at.nq, self.free_q, self.given_q)
 
     def velocities(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
-        """Returns velocities, accelerations or efforts (..., nv) of all joints; `name` is used in errors."""
+        """As `positions`, of velocities, accelerations or efforts (..., nv); `name` is used in errors."""
         return self._whole(name, free, given, self.at.nv, self.free_v, self.given_v)
 
     def checked(self, name: str, value: ArrayLike) -> Array:
@@ -263,12 +269,7 @@ def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
     """
     names = list(prescribed)
     for name in names:
-        if name not in at.names:
-            raise NotFoundError(
-                f"the robot has no movable joint '{name}'; they are {', '.join(at.names)}"
-                f"{did_you_mean(name, at.names)}",
-                path="prescribed",
-            )
+        check_joint(at, name, "prescribed")
         joint = at.joints[at.names.index(name)]
         if joint.nv != 1:
             raise InvalidArgumentError(
@@ -278,16 +279,6 @@ def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
     free, free_q, free_v = at.chosen([name for name in at.names if name not in names])
     _, given_q, given_v = at.chosen(names)
     return Partition(at, free, free_q, free_v, given_q, given_v)
-
-
-def _rate(name: str, value: ArrayLike) -> Array:
-    array = numbers(value)
-    if array is None:
-        raise InvalidArgumentError(
-            f"the acceleration of joint '{name}' must be (...) numbers, found {found(value)}",
-            path=f"prescribed.{name}",
-        )
-    return array
 
 
 def simulate_rheonomic(
@@ -406,7 +397,7 @@ def checked(
     wrenches: Any = None,
     **grid: Any,
 ) -> RheonomicTask:
-    """Checks the arguments of `simulate_rheonomic`.
+    """Returns the checked arguments of `simulate_rheonomic`.
 
     Args:
         at: The robot's movable joints.
@@ -423,30 +414,22 @@ def checked(
         InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
     """
     of = Grid(**grid)
-    names, rows = sampled(prescribed, dt=of.dt, steps=of.steps, t0=of.t0, first_step=of.first_step)
+    names, rows = sampled(prescribed, of)
     parts = partition(at, names)
     loads = {"efforts": tau, "wrenches": wrenches, "gravity": gravity}
     return RheonomicTask(**vars(of), at=parts.free, q=q0, v=v0, **loads, parts=parts, names=names, rows=rows)
 
 
-def sampled(
-    prescribed: GivenMotion, *, dt: float, steps: int, t0: float = 0.0, first_step: int = 0
-) -> tuple[tuple[str, ...], Array]:
+def sampled(prescribed: GivenMotion, grid: Grid) -> tuple[tuple[str, ...], Array]:
     """Returns the names of the prescribed joints, and their motion on the half grid, (..., 2 steps + 1, np, 3).
 
-    Args:
-        prescribed: See `GivenMotion`. The caller ensures that velocities and accelerations are derivatives of
-            positions.
-        dt: s, the length of a step.
-        steps: The number of steps.
-        t0: s, the time of step 0.
-        first_step: The step of the first row: functions are called at t0 + (first_step + j / 2) dt.
+    prescribed: see `GivenMotion`. The caller ensures that velocities and accelerations are derivatives of positions.
+    grid: functions are called at its times and half way between.
 
     Raises:
         InvalidArgumentError: The samples of a joint are not (..., rows, 3) finite numbers with one of the two numbers
-            of rows, or the grid is invalid.
+            of rows.
     """
-    grid = Grid(dt=dt, steps=steps, first_step=first_step, t0=t0)
     if not isinstance(prescribed, Mapping):
         raise InvalidArgumentError(
             f"prescribed must be a map from joints to their motions, found {found(prescribed)}", path="prescribed"
@@ -478,7 +461,9 @@ def on_half_grid(samples: Array, dt: float) -> Array:
 
 def _rows(name: str, given: ArrayLike | Prescription, grid: Grid) -> Array:
     path, steps = f"prescribed.{name}", grid.steps
-    expected = f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid"
+    expected = (
+        f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid: position, velocity, acceleration"
+    )
     if callable(given):
         # Times of whole steps are computed as k dt, as in the grid, to the last bit.
         times = (grid.time(j // 2) + (j % 2) * (grid.dt / 2) for j in range(2 * steps + 1))
@@ -489,14 +474,11 @@ def _rows(name: str, given: ArrayLike | Prescription, grid: Grid) -> Array:
         rows = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidArgumentError(
-            f"the motion of joint '{name}' must be numbers of shape {expected}: position, velocity, acceleration",
-            path=path,
+            f"the motion of joint '{name}' must be numbers of shape {expected}", path=path
         ) from None
     if rows.ndim < 2 or rows.shape[-1] != 3 or rows.shape[-2] not in (steps + 1, 2 * steps + 1):
         raise InvalidArgumentError(
-            f"the motion of joint '{name}' has shape {rows.shape}, expected {expected}: position, velocity, "
-            "acceleration",
-            path=path,
+            f"the motion of joint '{name}' has shape {rows.shape}, expected {expected}", path=path
         )
     if not np.isfinite(rows).all():
         index = np.argwhere(~np.isfinite(rows))[0].tolist()

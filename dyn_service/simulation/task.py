@@ -130,9 +130,7 @@ class Motion(Grid):
         at = (k, self.first_step + k + 1, self.time(k) if t is None else t, q, v)
         return self.efforts.at(*at), self.wrenches.at(*at)
 
-    def _spread(
-        self, states: Mapping[str, Array], before: dict[str, Lead], later: dict[str, Lead]
-    ) -> list[Array]:
+    def _spread(self, states: Mapping[str, Array], before: dict[str, Lead], later: dict[str, Lead]) -> list[Array]:
         """Broadcasts the states, q and v first, to all leading axes. Functions of the loads get states with the axes of
         the states and of `before`.
         """

@@ -279,7 +279,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_ground_reactions.py",
         "tests/service/server/test_bounds.py",
     ),
-    "simulation/stepping.py": (
+    "simulation/engines.py": (
         "tests/simulation/test_stability.py",
         "tests/control/test_plant_core.py",
         "tests/simulation/test_integrators.py",

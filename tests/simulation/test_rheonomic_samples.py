@@ -13,6 +13,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.simulation.parts import simulate_rheonomic as simulate_in_parts
 from dyn_service.simulation.rheonomic import RheonomicRobot, on_half_grid, sampled
+from dyn_service.simulation.task import Grid
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
@@ -61,7 +62,7 @@ class TestSamples:
     def test_functions_and_their_samples_are_one_motion(self, cart: Robot) -> None:
         """To the last bit: a function is sampled on the half grid, at the grid's own times."""
         by_function = cart.simulate_rheonomic({"cart_slide": shaken}, [0.5], [0.1], dt=0.01, steps=50, t0=0.3)
-        _, given = sampled({"cart_slide": shaken}, dt=0.01, steps=50, t0=0.3)
+        _, given = sampled({"cart_slide": shaken}, Grid(dt=0.01, steps=50, t0=0.3))
         by_rows = cart.simulate_rheonomic({"cart_slide": given[:, 0]}, [0.5], [0.1], dt=0.01, steps=50, t0=0.3)
         for one, other in zip(by_function, by_rows, strict=True):
             np.testing.assert_array_equal(one, other)

@@ -36,7 +36,7 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.sensors import Reading as SensorReading
 from dyn_service.sensors import Sensors
 from dyn_service.simulation.divergence import no_longer_finite
-from dyn_service.simulation.stepping import Engine
+from dyn_service.simulation.engines import Engine
 
 MAX_DELAY_STEPS = 10_000
 

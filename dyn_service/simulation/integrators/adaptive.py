@@ -102,8 +102,8 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
     Args:
         at: The joints. Quaternions deviate from unit length by the error of a step; they are normalised after it and
             before accelerations are computed.
-        q: (..., nq) positions at t; all members of a batch share the steps that the fastest of them needs.
-        v: (..., nv) velocities.
+        q: (..., nq) at t, s; all members of a batch share the steps that the fastest of them needs.
+        v: (..., nv).
         t: s.
         dt: s.
 

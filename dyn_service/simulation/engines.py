@@ -6,8 +6,7 @@
 explicit step of length h multiplies the mode of an eigenvalue k of K by a polynomial of h k, whose magnitude exceeds 1
 above the integrator's stability limit: the velocity grows, friction bounds it, and the joint chatters. Light joints
 with friction or damping have such k: many files give these without the inertia of the motor behind the gear. Source of
-the
-limits: E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
+the limits: E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
 """
 
 from __future__ import annotations
@@ -61,15 +60,18 @@ class Engine(Protocol):
         """Returns the contact wrenches on the links, averaged over the last step."""
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """Returns the contact wrenches on the links of a braked robot in a state with acceleration a (nv,)."""
+        """Returns the contact wrenches on the links of a braked robot in a state with acceleration a (nv,). Rigid
+        contacts have none: the brakes carry the load.
+        """
 
 
 @dataclass
 class OwnEngine:
     """This package's equations, in explicit steps.
 
-    forward_dynamics: (q, v, tau) -> a. efforts_of: the joint efforts of wrenches; None if no wrenches can act.
-    in_brakes: (q, v, tau, accelerations enforced by brakes) -> a, for robots with joints without brakes.
+    forward_dynamics: (q, v, tau) -> a. efforts_of: the joint efforts of wrenches; None if no wrenches can act: `push`
+    raises `UnimplementedError` then. in_brakes: (q, v, tau, accelerations enforced by brakes) -> a, for robots with
+    joints without brakes.
     """
 
     forward_dynamics: ForwardDynamics
@@ -87,7 +89,6 @@ class OwnEngine:
         self._supported = self.forward_dynamics if isinstance(self.forward_dynamics, SupportedDynamics) else None
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        """As `Engine.step`."""
         supported, forces = self._supported, list[Array]()
         given = None if braked is None else (braked - v) / dt_s
 
@@ -108,34 +109,24 @@ class OwnEngine:
         return q, v if braked is None else np.where(np.isnan(braked), v, braked)
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
-        """As `Engine.acceleration`."""
         return self.forward_dynamics(q, v, self._pushed(q, tau))
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
-        """As `Engine.push`.
-
-        Raises:
-            UnimplementedError: It was created without `efforts_of`.
-        """
         if wrenches and self.efforts_of is None:
             raise UnimplementedError("this simulated robot takes no external wrenches")
         self._pushes = tuple(wrenches)
 
     def record_contacts(self) -> None:
-        """As `Engine.record_contacts`."""
         self._feels = True
 
     def contact_wrenches(self) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches`; stages have the weights of their accelerations in the step, so that the impulse
-        is exact.
-        """
         if self._supported is None or not self._forces:
             return ()
+        # Stages have the weights of their accelerations in the step, so that the impulse is exact.
         weights = np.tile(WEIGHTS[self.integrator], self.substeps) / self.substeps
         return self._supported.supports.wrenches(np.tensordot(weights, self._forces, axes=1))
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
         return () if self._supported is None else self._supported.supports.in_brakes(q, v)
 
     def _pushed(self, q: Array, tau: Array) -> Array:
@@ -149,7 +140,8 @@ class OwnEngine:
 class StickSlipEngine:
     """This package's equations with dry friction of joints and contacts; see `simulation/contact/steps.py`.
 
-    task: contacts, limits and the internal step; the plant's step has `substeps` of them.
+    task: contacts, limits and the internal step; the plant's step has `substeps` of them. Accelerations are means over
+    an internal step.
     """
 
     def __init__(self, robot: RobotQueries, task: Task, substeps: int = 1) -> None:
@@ -161,7 +153,6 @@ class StickSlipEngine:
         self._made = 0
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        """As `Engine.step`; dt_s must be a multiple of the task's step."""
         self._found = []
         begun = v
         for k in range(self.substeps):
@@ -173,24 +164,20 @@ class StickSlipEngine:
         return q, v
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
-        """As `Engine.acceleration`: the mean over a step."""
         found: Array = (self._steps.solved(self._made, q, v, tau, self._pushes).v - v) / self._inner_s
         return found
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
-        """As `Engine.push`."""
         self._pushes = list(wrenches) or None
 
     def record_contacts(self) -> None:
-        """As `Engine.record_contacts`; contact forces are always recorded."""
+        pass  # they are always recorded
 
     def contact_wrenches(self) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches`."""
         forces = [self._steps.forces(found) for found in self._found]
         return self._supports.wrenches(np.mean(forces, axis=0)) if forces else ()
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
         return self._supports.in_brakes(q, v)
 
 
