@@ -48,7 +48,7 @@ from dyn_service.control.joint_goals import (
     read,
 )
 from dyn_service.control.law import Law, RobotState, per_joint
-from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory
+from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory, splines
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
@@ -145,6 +145,7 @@ class TrajectoryFollowing(Law):
         self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
         self.partial = partial
         self._kept = tolerances
+        splines()
         self.interface = law.interface
         self.goals: list[Goal] = []
         self._offered = self._begun = 0
