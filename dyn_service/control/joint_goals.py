@@ -114,15 +114,10 @@ def plan(
     near: Array | float = np.inf,
     partial: bool = False,
 ) -> Piecewise:
-    """Plans the motion of the goal.
+    """Plans the motion of the goal, whose joints are the robot's, in any order.
 
-    Args:
-        goal: Its joints are the robot's, in any order.
-        start: The reference's position, velocity and acceleration, (n,) each.
-        on: The joints.
-        limits: Limits of the motion.
-        near: (n,) rad | m, or one number; largest distance of a first point at time 0 from the start.
-        partial: Whether joints may be left out, which then do not move.
+    start: the reference's position, velocity and acceleration, (n,) each. near: (n,) rad | m, or one number; largest
+    distance of a first point at time 0 from the start. partial: whether joints may be left out, which then do not move.
 
     Raises:
         GoalError: The goal is invalid, or leaves the limits.
@@ -314,14 +309,9 @@ def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> No
 
 
 def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: Array, jerk: Array) -> MotionLimits:
-    """Returns the limits of goals' motions.
+    """Returns the limits of goals' motions: the robot's, with this share of its velocity limits.
 
-    Args:
-        on: The joints.
-        of: The robot's limits.
-        velocity: Share of the velocity limits.
-        acceleration: (n,) per s^2.
-        jerk: (n,) per s^3.
+    acceleration, jerk: (n,) per s^2 and s^3.
 
     Raises:
         InvalidArgumentError: The share is not in (0, 1], or a joint has several degrees of freedom.
@@ -375,23 +365,13 @@ class Tolerances:
         path, path_velocity = _said("path_tolerance", said.path, on, self.path, self.path_velocity)
         goal, goal_velocity = _said("goal_tolerance", said.goal, on, self.goal, self.goal_velocity)
         after_s = said.time.seconds()
-        return replace(
-            self,
-            path=path,
-            goal=goal,
-            goal_time_s=self.goal_time_s if after_s == 0.0 else after_s if after_s > 0.0 else np.inf,
-            path_velocity=path_velocity,
-            goal_velocity=goal_velocity,
-        )
+        after_s = self.goal_time_s if after_s == 0.0 else after_s if after_s > 0.0 else np.inf
+        return Tolerances(path, goal, after_s, path_velocity, goal_velocity)
 
     def broken(self, error: Array, rate: Array, over_s: float, names: Sequence[str]) -> str:
         """Returns a message on the joint that exceeds its tolerance most, or an empty string.
 
-        Args:
-            error: (n,) rad | m, from the robot to the reference.
-            rate: (n,) rad/s | m/s, error of velocity.
-            over_s: s since the goal's end; negative on the way.
-            names: Of the joints.
+        error, rate: (n,) from the robot to the reference. over_s: s since the goal's end; negative on the way.
         """
         under_way = over_s < 0.0
         for unit, off, most in (

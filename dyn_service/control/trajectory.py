@@ -63,13 +63,8 @@ class Reference(NamedTuple):
     a: Array
 
     def then(self, on: Configuration, x: Array, rate: Sequence[Array], bend: Sequence[Array]) -> Reference:
-        """Returns this motion followed by the motion x, in the body's axes.
-
-        Args:
-            on: The joints.
-            x: (..., nv) rad | m; for a joint with several degrees of freedom, always along one direction.
-            rate: Terms (..., nv) of dx/dt.
-            bend: Terms (..., nv) of d2x/dt2.
+        """Returns this motion followed by the motion x (..., nv) rad | m in the body's axes; for a joint with several
+        degrees of freedom, always along one direction. rate, bend: terms (..., nv) of dx/dt and of d2x/dt2.
         """
         v, a = self.v, self.a
         if any(v[..., part].any() or a[..., part].any() for _, part in _several(on)):
@@ -235,16 +230,9 @@ class MultiSineDesign:
 def design_multi_sine(
     design: MultiSineDesign, bounds: Bounds, q0: ArrayLike, v0: ArrayLike, on: Configuration = FLAT
 ) -> MultiSine:
-    """Returns a multi-sine within the limits: faded in, |q - centre| and |v| are within the design's fractions of them.
-
-    A joint with several degrees of freedom oscillates along one direction in its body's axes.
-
-    Args:
-        design: Amplitude and speed.
-        bounds: Limits.
-        q0: (nq,) first position.
-        v0: (nv,) first velocity.
-        on: The joints; by default positions add.
+    """Returns a multi-sine from q0 (nq,), v0 (nv,) within the limits: faded in, |q - centre| and |v| are within the
+    design's fractions of them. A joint with several degrees of freedom oscillates along one direction in its body's
+    axes. on: the joints; by default positions add.
 
     Raises:
         InvalidArgumentError: A number of the design is out of range, the limits have another length, the centre is

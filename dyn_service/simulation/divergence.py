@@ -41,15 +41,10 @@ def no_longer_finite(
     before: tuple[Array, Array, Array],
     finite: NDArray[np.bool_],
 ) -> FailedPreconditionError:
-    """Returns the error for a motion whose state is not finite after a step.
+    """Returns the error for a motion whose state is not finite after a step, counted from 1, which ends at t (s).
 
-    Args:
-        at: The movable joints.
-        step: Counted from 1.
-        t: s, its end.
-        dt: s, its length.
-        before: Positions, velocities and accelerations at its start.
-        finite: (..., nv) whether the state of each entry's joint is finite after it.
+    before: positions, velocities and accelerations at its start. finite: (..., nv) whether the state of each entry's
+    joint is finite after it.
     """
     wild = ~finite
     member = tuple(np.argwhere(wild.any(axis=-1))[0].tolist())
@@ -63,14 +58,11 @@ def no_longer_finite(
 
 
 class FiniteCheck:
-    """Checks every few steps whether a motion is finite.
+    """Checks every few steps whether a motion, which begins at (q, x), is finite. x: velocities or momenta. With
+    functions each step is checked, so that they never get a state that is not finite.
 
-    Args:
-        task: The motion. With functions each step is checked, so that they never get a state that is not finite.
-        q: Initial positions.
-        x: Initial velocities or momenta.
-        motion: (k, q, x) -> velocities and accelerations at the state (q, x) at the start of step k of this part.
-        progress: Called with the completed fraction at each check.
+    motion: (k, q, x) -> velocities and accelerations at the state at the start of step k of this part. progress: called
+    with the completed fraction at each check.
     """
 
     def __init__(
@@ -97,15 +89,8 @@ class FiniteCheck:
             self._check(k)
 
     def steps(self, k: int, q: Array, x: Array) -> None:
-        """Records consecutive states (steps + 1, ..., n) and checks them.
-
-        Args:
-            k: The step of this part, counted from 1, after which the last of them is.
-            q: Positions; the first are those recorded last.
-            x: Velocities or momenta, likewise.
-
-        Raises:
-            FailedPreconditionError: As `step`.
+        """As `step`, for consecutive states (steps + 1, ..., n), the first of which was recorded last and the last of
+        which is after step k.
         """
         self._kept += zip(q[1:], x[1:], strict=True)
         self._check(k)

@@ -206,7 +206,7 @@ class MujocoEngine:
         """Returns the indices of q and v in MuJoCo's qpos and qvel."""
         model, in_q, in_v = self.model, list[int](), list[int]()
         where = source.source if isinstance(source, Description) else str(source)
-        theirs = {model.joint(k).name: k for k in range(model.njnt)}
+        theirs = [model.joint(k).name for k in range(model.njnt)]
         for name, joint in zip(self._at.names, self._at.joints, strict=True):
             called = joint.mujoco_names(name)
             for part in called:
@@ -216,13 +216,13 @@ class MujocoEngine:
                         f"{', '.join(theirs)}",
                         path="mjcf",
                     )
-                place = model.joint(theirs[part])
-                q, v = int(place.qposadr[0]), int(place.dofadr[0])
-                nq, nv = {0: (7, 6), 1: (4, 3)}.get(int(place.type[0]), (1, 1))
-                if (nq, nv) != ((joint.nq, joint.nv) if len(called) == 1 else (1, 1)):
+                q, v = self._place(part)
+                nq, nv = {0: (7, 6), 1: (4, 3)}.get(int(model.joint(part).type[0]), (1, 1))
+                expected = (joint.nq, joint.nv) if len(called) == 1 else (1, 1)
+                if (nq, nv) != expected:
                     raise InvalidArgumentError(
-                        f"{where}: joint '{part}' has {nv} degrees of freedom in MuJoCo's model, and "
-                        f"{joint.nv if len(called) == 1 else 1} in the robot",
+                        f"{where}: joint '{part}' has {nv} degrees of freedom in MuJoCo's model, and {expected[1]} in "
+                        "the robot",
                         path="mjcf",
                     )
                 in_q += range(q, q + nq)
@@ -235,10 +235,13 @@ class MujocoEngine:
         found: list[tuple[int, int, int, int, Mimic]] = []
         for name, mimic in self._followers.items():
             if {name, mimic.joint} <= names:
-                own, leader = model.joint(name), model.joint(mimic.joint)
-                places = (int(x[0]) for of in (own, leader) for x in (of.qposadr, of.dofadr))
-                found.append((*places, mimic))
+                found.append((*self._place(name), *self._place(mimic.joint), mimic))
         return found
+
+    def _place(self, joint: str) -> tuple[int, int]:
+        """Returns the first index of a joint in qpos and in qvel."""
+        of = self.model.joint(joint)
+        return int(of.qposadr[0]), int(of.dofadr[0])
 
 
 def _mujoco() -> Any:

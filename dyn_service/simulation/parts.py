@@ -72,22 +72,8 @@ def simulate(
     progress: Progress = None,
     **arguments: Any,
 ) -> Requests[Trajectory]:
-    """Yields the requests of a simulation.
-
-    Args:
-        at: The robot's movable joints.
-        q0: Initial positions. Arguments are those of `Robot.simulate`; functions are called in this process.
-        v0: Initial velocities.
-        tau: Efforts.
-        payload: Sent with each request.
-        overlay: Sent with each request; its leading axes are those of the states.
-        passive: Sent with each request.
-        progress: See `Progress`.
-        **arguments: The other fields of `Task`.
-
-    Raises:
-        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
-        FailedPreconditionError: The motion diverges.
+    """Yields the requests of `RobotQueries.simulate`, whose arguments and errors it has. Functions are called in this
+    process; payload, overlay and passive are sent with each request.
     """
     task = checked(at, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
     always = {"gravity": task.gravity, "payload": payload, "overlay": overlay, "contacts": task.contacts or None}
@@ -107,12 +93,7 @@ def simulate_rheonomic(
     progress: Progress = None,
     **arguments: Any,
 ) -> Requests[RheonomicTrajectory]:
-    """Yields the requests of a simulation with prescribed joints; arguments and errors as `simulate` and
-    `Robot.simulate_rheonomic`.
-
-    Raises:
-        NotFoundError: There is no movable joint of a prescribed one's name.
-    """
+    """Yields the requests of `RobotQueries.simulate_rheonomic`, as `simulate`."""
     task = rheonomic.checked(at, prescribed, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
     q, v, every, by_function = task.q, task.v, task.every, task.by_function
     states = max(1, q.size // max(task.at.nq, 1), v.size // max(task.at.nv, 1))
@@ -162,16 +143,8 @@ def _unless_default(**options: Any) -> dict[str, Any]:
 def simulated(
     robot: RobotQueries, inputs: Mapping[str, Any], options: Mapping[str, Any], progress: Progress = None
 ) -> dict[str, Array]:
-    """Answers one request with the motion; for zero steps, with the accelerations, for a client that integrates.
-
-    Args:
-        robot: The robot, with its payload.
-        inputs: `q`, `v` and, if given, `p`, `tau`, `gravity`, `wrenches`, `contacts`.
-        options: The options of the row.
-        progress: See `Progress`.
-
-    Raises:
-        DynError: As `RobotQueries.simulate`.
+    """Answers one request of `simulate` with the motion of the robot, which has the request's payload; for zero steps,
+    with the accelerations, for a client that integrates.
     """
     q, v, tau = inputs["q"], inputs["v"], inputs.get("tau")
     acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
@@ -192,17 +165,7 @@ def simulated(
 def simulated_rheonomic(
     robot: RobotQueries, inputs: Mapping[str, Any], options: Mapping[str, Any], progress: Progress = None
 ) -> dict[str, Array]:
-    """Answers one request of `simulate_rheonomic`.
-
-    Args:
-        robot: The robot.
-        inputs: `q`, `v`, `prescribed` (.., rows, np, 3) and, if given, `tau`, `gravity`, `wrenches`.
-        options: The options of the row, and `joints`, the names for the samples.
-        progress: See `Progress`.
-
-    Raises:
-        DynError: As `RobotQueries.simulate_rheonomic`.
-    """
+    """Answers one request of `simulate_rheonomic`. prescribed: (.., rows, np, 3) of the np joints in `joints`."""
     given = dict(options)
     joints, samples, q = given.pop("joints"), inputs["prescribed"], inputs["q"]
     if len(set(joints)) < len(joints):

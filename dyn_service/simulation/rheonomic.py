@@ -147,15 +147,7 @@ class RheonomicRobot:
         return parts.positions(q, [x[0] for x in moved]), parts.velocities("v", v, [x[1] for x in moved])
 
     def forward_dynamics(
-        self,
-        t: float,
-        q: ArrayLike,
-        v: ArrayLike,
-        tau: ArrayLike = 0.0,
-        *,
-        gravity: ArrayLike | None = None,
-        wrenches: Wrench | Sequence[Wrench] | None = None,
-        passive: bool = True,
+        self, t: float, q: ArrayLike, v: ArrayLike, tau: ArrayLike = 0.0, **loads: Any
     ) -> PartlyPrescribed:
         """Returns accelerations and efforts of all joints at t, for free joints at q, v (..., nf) under tau (..., nf).
 
@@ -165,8 +157,7 @@ class RheonomicRobot:
         q_all, v_all = self.state(t, q, v)
         accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
         efforts = self._parts.velocities("tau", self._efforts(tau), [0.0] * len(self._parts.given_v))
-        acting: dict[str, Any] = {"gravity": gravity, "wrenches": wrenches, "passive": passive}
-        return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, **acting)
+        return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, **loads)
 
     def simulate(
         self,
@@ -181,24 +172,10 @@ class RheonomicRobot:
         wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
         passive: bool = True,
     ) -> RheonomicTrajectory:
-        """Simulates from the free joints' state `q0`, `v0` at `t0`, by `steps` RK4 steps of `dt`.
+        """Simulates from the free joints' state `q0` (..., nqf), `v0` (..., nvf) at `t0`; see `simulate_rheonomic`.
 
-        Args:
-            q0: (..., nqf) initial positions of the free joints; leading axes are simulated together.
-            v0: (..., nvf) initial velocities.
-            tau: Efforts of the free joints, held through each step: a number, (..., nvf), or a function of (t, q, v) at
-                the start of the step, as in `Robot.simulate`.
-            dt: s.
-            steps: The number of steps.
-            t0: s.
-            gravity: (..., 3) m/s^2, world axes; None is the default.
-            wrenches: External wrenches on links, or a function of (t, q, v) of the free joints that returns them; held
-                through each step.
-            passive: Whether passive joint forces act.
-
-        Raises:
-            FailedPreconditionError: The accelerations are no longer finite; names the step and the time.
-            InvalidArgumentError: An argument has the wrong shape or value.
+        tau: efforts of the free joints: a number, (..., nvf), or a function of (t, q, v). wrenches: external wrenches
+        on links, or a function of (t, q, v) of the free joints that returns them; held through each step.
         """
         efforts = tau if callable(tau) else as_samples(self._efforts(tau))
         at = self.robot.configuration
@@ -291,27 +268,11 @@ def simulate_rheonomic(
     progress: Callable[[float], None] | None = None,
     **arguments: Any,
 ) -> RheonomicTrajectory:
-    """Simulates the free joints while the prescribed ones move as given, by `steps` RK4 steps of `dt`.
-
-    Args:
-        robot: A local or remote robot.
-        prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the grid
-            of position, velocity, acceleration, or a function of time; see the module.
-        q0: (..., nf) initial positions of the free joints, in the robot's order; leading axes are simulated together.
-        v0: (..., nf) initial velocities.
-        tau: Efforts of the free joints, held through each step: None (zero), (nf,) or (..., 1, nf) constant,
-            (..., steps, nf) samples, or a function of (t, q, v) of the free joints at the start of the step.
-        progress: Called after each step with the completed fraction.
-        **arguments: The other arguments of `checked`.
+    """Simulates the free joints of a local or remote robot while the prescribed ones move as given; arguments and
+    errors are those of `RobotQueries.simulate_rheonomic`, without those that change the robot.
 
     Returns:
         `steps // every + 1` states of all joints; the last one under the efforts of the last step.
-
-    Raises:
-        NotFoundError: There is no movable joint of a prescribed one's name.
-        InvalidArgumentError: An argument has the wrong shape or value; names it.
-        FailedPreconditionError: The accelerations are no longer finite (names step and time), or the mass matrix of the
-            free joints is singular.
     """
     return _simulated(robot, checked(robot.configuration, prescribed, q0, v0, tau, **arguments), progress)
 
@@ -397,17 +358,8 @@ def checked(
     wrenches: Any = None,
     **grid: Any,
 ) -> RheonomicTask:
-    """Returns the checked arguments of `simulate_rheonomic`.
-
-    Args:
-        at: The robot's movable joints.
-        prescribed: As in `simulate_rheonomic`, like the next three.
-        q0: Initial positions of the free joints.
-        v0: Initial velocities.
-        tau: Efforts.
-        gravity: (..., 3) m/s^2, world axes; None is the default.
-        wrenches: External wrenches on links, vectors (..., 3), constant during the motion, or a function of (t, q, v).
-        **grid: The fields of `Grid`.
+    """Returns the checked arguments of `simulate_rheonomic`. wrenches: their vectors are (..., 3), constant during the
+    motion; or a function of (t, q, v).
 
     Raises:
         NotFoundError: A prescribed joint is not a movable joint.

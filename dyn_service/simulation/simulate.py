@@ -39,19 +39,8 @@ def simulate(
     progress: Callable[[float], None] | None = None,
     **arguments: Any,
 ) -> Trajectory:
-    """Simulates a robot, local or remote; see `RobotQueries.simulate`. Payloads are handled by the caller.
-
-    Args:
-        robot: The robot.
-        q0: (..., nq) initial positions.
-        v0: (..., nv) initial velocities.
-        tau: Efforts.
-        progress: Called repeatedly with the completed fraction.
-        **arguments: The other arguments of `task.checked`.
-
-    Raises:
-        FailedPreconditionError: The motion diverges, or the iteration for an implicit midpoint does not converge.
-        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
+    """Simulates a robot, local or remote; arguments and errors are those of `RobotQueries.simulate`, without those that
+    change the robot.
     """
     task = checked(robot.configuration, q0, v0, tau, **arguments)
     task.q = task.at.unit(task.q, "q0")

@@ -230,18 +230,9 @@ class _Held(ABC, Generic[T]):
         return self._leads(self._first)
 
     def at(self, index: int, step: int, t: float, q: Array, v: Array) -> T:
-        """Returns the value in a step.
+        """Returns the value in a step; errors as `Motion.acting`.
 
-        Args:
-            index: The index of the sample.
-            step: The number of the step in the whole motion, from 1, for errors.
-            t: s, at its start.
-            q: (..., nq) positions at its start.
-            v: (..., nv) velocities at its start.
-
-        Raises:
-            InvalidArgumentError: A function's value has the wrong shape.
-            FailedPreconditionError: A function's value is not finite; names the joint or wrench.
+        index: of the sample. step: its number in the whole motion, from 1, for errors. t, q, v: at its start.
         """
         if self.function is None:
             return self._sample(index)

@@ -23,10 +23,7 @@
   all of this applies, or a driver with its own drives receives it.
 - A joint that would exceed its velocity limit within the next cycle stops the robot and shuts the brakes in any mode.
 
-**Set points** of commanded positions and velocities, and the servos that turn them into efforts.
-No clock.
-
-Servos, once per cycle of the plant:
+Servos turn the set points of commanded positions and velocities into efforts, once per cycle of the plant:
 
     u = K e + D (b v_d - v),    e = q_d - q,    K = w^2, D = 2 d w
 
@@ -379,10 +376,13 @@ class SafetySupervisor:
         self.points.begin(q)
 
     def _within(self, command: JointCommand, asked: Array) -> Array:
-        limit = self.settings.effort_limit
         if command.interface == "effort":
-            return np.minimum(np.maximum(asked, -limit), limit)
+            return self._possible(asked)
         return self.points.within("velocity" if command.interface == "velocity" else "position", asked)
+
+    def _possible(self, effort: Array) -> Array:
+        limit = self.settings.effort_limit
+        return np.minimum(np.maximum(effort, -limit), limit)
 
     def _driven_only(self, asked: Array) -> Array:
         undriven = self.settings.undriven
@@ -392,8 +392,7 @@ class SafetySupervisor:
         """Returns the servos' efforts, clipped to their limits."""
         to = self.set_point = self.points.advance(q, self._cut, moves=not self.brakes)
         asked = self._driven_only(to.effort if self.servo is None else self.servo(to, q, v))
-        limit = self.settings.effort_limit
-        cut = np.minimum(np.maximum(np.where(np.isnan(asked), 0.0, asked), -limit), limit)
+        cut = self._possible(np.where(np.isnan(asked), 0.0, asked))
         self._cut = cut != asked
         return cut
 
@@ -539,12 +538,9 @@ class SetPoints:
         n = self.lower.size
         self._fastest = SHARE * self.velocity_limit
         self._interface: Interface = "position"
-        self._at = self._target = self._rate = self._speed = self._effort = np.zeros(n)
+        self._effort = np.zeros(n)
         self.approach_by(np.full(n, np.inf))
-        self._far: Flags = np.zeros(n, dtype=np.bool_)
-        self.held_back: Flags = np.zeros(n, dtype=np.bool_)
-        self._cycles = 0
-        self._newly = False
+        self.begin(np.zeros(n))
 
     def approach_by(self, acceleration: Array) -> None:
         """Sets the acceleration (nv,) rad/s^2 | m/s^2 towards far positions; by default infinite."""
@@ -556,7 +552,8 @@ class SetPoints:
         """Begins at the robot's position q (nv,), at rest."""
         self._at = self._target = q
         self._rate = self._speed = np.zeros_like(q)
-        self._far = self.held_back = np.zeros(q.size, dtype=np.bool_)
+        self._far: Flags = np.zeros(q.size, dtype=np.bool_)
+        self.held_back = self._far
         self._cycles = 0
         self._newly = False
 
@@ -582,12 +579,10 @@ class SetPoints:
         self._newly = True
 
     def advance(self, q: Array, saturated: Flags, *, moves: bool) -> SetPoint:
-        """Returns the set point of the cycle that begins now.
+        """Returns the set point of the cycle that begins now, for a robot at q (nv,).
 
-        Args:
-            q: (nv,) position of the robot.
-            saturated: (nv,) motors at their effort limits; commanded velocities are not integrated there.
-            moves: Whether the brakes are open; before that the set point is at q.
+        saturated: (nv,) motors at their effort limits; commanded velocities are not integrated there. moves: whether
+        the brakes are open; before that the set point is at q.
         """
         step = self.cycle_s
         self._cycles += 1

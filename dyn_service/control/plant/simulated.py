@@ -61,8 +61,7 @@ class Actuators:
     saturated: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.dt_s < np.inf:
-            raise InvalidArgumentError(f"dt_s is {self.dt_s:g}: expected a positive number of seconds", path="dt_s")
+        _check_time("dt_s", self.dt_s)
         steps = self.delay_steps
         if isinstance(steps, bool) or not (isinstance(steps, int | np.integer) and 0 <= steps <= MAX_DELAY_STEPS):
             raise InvalidArgumentError(
@@ -107,6 +106,11 @@ class Actuators:
         return acting
 
 
+def _check_time(name: str, time_s: float) -> None:
+    if not 0.0 < time_s < math.inf:
+        raise InvalidArgumentError(f"{name} is {time_s:g}: expected a positive number of seconds", path=name)
+
+
 Velocities = Literal["encoders", "measured"]
 
 
@@ -121,9 +125,7 @@ class RobotSensors:
 
     def __init__(self, sensors: Sensors, at: Configuration, velocities: Velocities = "encoders") -> None:
         self.sensors, self.readings = sensors, dict[str, SensorReading]()
-        places = {
-            name: (in_q.start, in_v.start) for name, in_q, in_v in zip(at.names, at.q_slices, at.v_slices, strict=True)
-        }
+        places = dict(zip(at.names, zip(at.q_slices, at.v_slices, strict=True), strict=True))
         self._places = {name: places[name] for name in sensors.settings.encoders}
         self._differences = velocities == "encoders"
         self._begun: tuple[Array, Array] | None = None
@@ -181,9 +183,8 @@ class SimulatedRobot:
     free: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
-        for name, time_s in (("dt_s", self.dt_s), ("brake_s", self.brake_s)):
-            if not 0.0 < time_s < math.inf:
-                raise InvalidArgumentError(f"{name} is {time_s:g}: expected a positive number of seconds", path=name)
+        _check_time("dt_s", self.dt_s)
+        _check_time("brake_s", self.brake_s)
         self.v: Array = np.zeros(self.configuration.nv)
         self.steps = 0
         self.simulated = True
@@ -196,15 +197,14 @@ class SimulatedRobot:
             self.engine.record_contacts()
 
     def open(self) -> Reading:
-        """As `Hardware.open`."""
         self._sample(np.zeros_like(self.v), braked=True)
         return self.read()
 
     def close(self) -> None:
-        """As `Hardware.close`."""
+        pass
 
     def write(self, effort: Array, *, brakes: bool) -> None:
-        """Does one step with these efforts.
+        """Makes one step with these efforts.
 
         Raises:
             FailedPreconditionError: The state is no longer finite; names the step, its time and the joint.
@@ -233,7 +233,6 @@ class SimulatedRobot:
         self._sample((self.v - before[1]) / self.dt_s, braked=braked)
 
     def read(self) -> Reading:
-        """As `Hardware.read`."""
         if self.measuring is None:
             return Reading(self.q, self.v, self._acting, fault=self._fault)
         q, v = self.measuring.measured(self.q, self.v)

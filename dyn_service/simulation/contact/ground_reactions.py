@@ -69,16 +69,11 @@ class Cone:
 def least_in_cones(
     A: Array, b: Array, normals: Array, cones: Sequence[Cone], efforts: tuple[Array, Array] | None
 ) -> Array:
-    """Returns the forces (n,) in their cones with A f = b that minimise |f|, or the efforts |c - B f|.
+    """Returns the forces (n,) of one state in their cones with A f = b that minimise |f|, or the efforts |c - B f|. If
+    no forces satisfy A f = b, returns those with the least residual.
 
-    If there are none, returns the forces in their cones with the least residual.
-
-    Args:
-        A: (nu, n), for one state, like the following arguments.
-        b: (nu,).
-        normals: (n / 3, 3), of length 1.
-        cones: The cones of the contacts that are not rigid, at least one.
-        efforts: B and c, to minimise efforts.
+    A: (nu, n). b: (nu,). normals: (n / 3, 3), of length 1. cones: of the contacts that are not rigid, at least one.
+    efforts: B and c, to minimise efforts.
 
     Raises:
         FailedPreconditionError: The solver is not installed, or fails.
@@ -185,18 +180,7 @@ def ground_reactions(
     gravity: ArrayLike | None = None,
     wrenches: Wrench | Sequence[Wrench] | None = None,
 ) -> GroundReactions:
-    """Returns efforts and contact forces that produce the acceleration `a`; see this module.
-
-    Args:
-        robot: The robot.
-        q: (..., nq) positions; all leading axes broadcast.
-        v: (..., nv) velocities.
-        a: (..., nv) accelerations.
-        contacts: The contact points; rigid ones can also pull.
-        least: "forces" or "efforts".
-        undriven: The undriven joints; None: the floating and planar joints.
-        gravity: (..., 3) m/s^2, world axes; None is the robot's.
-        wrenches: Other external wrenches.
+    """Returns efforts and contact forces that produce the acceleration `a`: `RobotQueries.ground_reactions`.
 
     Raises:
         InvalidArgumentError: An argument has the wrong shape, type or value; `path` names it.

@@ -396,12 +396,8 @@ def contact_dynamics(
     gravity: ArrayLike | None = None,
     wrenches: Wrench | Sequence[Wrench] | None = None,
 ) -> ContactDynamics:
-    """The answer of the row of this name.
-
-    Raises:
-        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
-        NotFoundError: A link does not exist.
-        FailedPreconditionError: The mass matrix is singular: a massless branch moves.
+    """Returns accelerations and forces with rigid contacts; arguments and errors are those of
+    `RobotQueries.contact_dynamics`.
     """
     at = robot.configuration
     held_ones = listed(contacts)

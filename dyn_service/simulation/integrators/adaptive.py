@@ -97,15 +97,10 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
 
 
 def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> Integration:
-    """Returns the state at t + dt.
+    """Returns the state at t + dt (s). All members of a batch share the steps that the fastest of them needs.
 
-    Args:
-        at: The joints. Quaternions deviate from unit length by the error of a step; they are normalised after it and
-            before accelerations are computed.
-        q: (..., nq) at t, s; all members of a batch share the steps that the fastest of them needs.
-        v: (..., nv).
-        t: s.
-        dt: s.
+    Quaternions deviate from unit length by the error of a step; they are normalised after it and before accelerations
+    are computed.
 
     Raises:
         StepLostError: The motion diverges.
