@@ -19,6 +19,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,7 +32,7 @@ from dyn_service.control.plant.safety import ACTIVE, ARMING
 from dyn_service.control.trajectory import ReferenceTrajectory
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.simulation.integrators.explicit import advance, held, integrator
+from dyn_service.simulation.engines import integrator
 
 Push = Callable[[float, Array, Array], ArrayLike]
 """(t, q, v) -> (nv,) N m | N: external torques on the joints."""
@@ -128,7 +129,7 @@ def dry_run(
         reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here
         rows.append((t, here, speed, effort, reference, at.error(here, reference)))
         pushed = effort if push is None else effort + _pushing(push(t, here, speed), at.nv)
-        here, speed = advance(step, held(body.forward_dynamics, pushed), here, speed, dt, on=at)
+        here, speed = step(partial(body.forward_dynamics, tau=pushed), here, speed, dt, on=at)
         acted, effort = effort, coming  # from the next step on
     t_, q_, v_, effort_, reference_, error_ = (np.array(column) for column in zip(*rows, strict=True))
     signals = {name: np.array([one[name] for one in shown]) for name in shown[0]}

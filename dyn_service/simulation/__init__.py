@@ -5,7 +5,7 @@ contact/         constraint solvers for contacts, joint limits and friction
 cost             predicted cost of a simulation request
 divergence       detection of motions that diverge
 engines          engines of a simulated plant: one step at a time
-integrators/     integration steps
+integrators/     integration steps beside the explicit ones of `model/steps.py`
 mujoco           MuJoCo as the engine
 parts            long simulations as a series of requests
 rheonomic        systems with prescribed joints
@@ -14,7 +14,7 @@ task             checked arguments of a simulation, its grid of times and loads
 """
 
 from dyn_service.api.results import Trajectory
-from dyn_service.simulation.integrators.explicit import INTEGRATORS, advance, integrator
+from dyn_service.simulation.engines import advance, integrator
 from dyn_service.simulation.simulate import simulate
 
-__all__ = ["INTEGRATORS", "Trajectory", "advance", "integrator", "simulate"]
+__all__ = ["Trajectory", "advance", "integrator", "simulate"]

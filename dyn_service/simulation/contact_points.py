@@ -58,11 +58,7 @@ def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = Fals
 
 
 def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
-    """Checks that the robot has the contacts' links.
-
-    Raises:
-        NotFoundError: It has not.
-    """
+    """Raises `NotFoundError` unless the robot has the contacts' links."""
     for k, contact in enumerate(contacts):
         if contact.link not in robot.link_names:
             near = did_you_mean(contact.link, robot.link_names)
@@ -72,11 +68,7 @@ def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
 
 
 def check_joint(at: Configuration, name: str, path: str) -> None:
-    """Checks that a robot has a movable joint.
-
-    Raises:
-        NotFoundError: It has not.
-    """
+    """Raises `NotFoundError` unless the robot has a movable joint of this name."""
     if name not in at.names:
         near = did_you_mean(name, at.names)
         raise NotFoundError(f"the robot has no movable joint '{name}'; they are {', '.join(at.names)}{near}", path=path)
@@ -135,13 +127,8 @@ class Placed(NamedTuple):
 
 
 class Points:
-    """The contact points of a robot.
-
-    normal: (..., nc, 3).
-
-    Args:
-        robot: A robot in this process: the links' centres of mass are read from its tree.
-        contacts: From `listed`, checked by `check_links`.
+    """The contact points of a robot in this process. contacts: from `listed`, checked by `check_links`. normal:
+    (..., nc, 3).
     """
 
     def __init__(self, robot: RobotQueries, contacts: Sequence[Contact]) -> None:

@@ -20,17 +20,47 @@ from typing import Protocol
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
-from dyn_service.errors import UnimplementedError
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.model.configuration import Configuration
-from dyn_service.model.steps import WEIGHTS
+from dyn_service.model.steps import FLAT, STEPS, WEIGHTS, Positions, Step
 from dyn_service.simulation.contact.steps import Solved, StickSlipSteps
 from dyn_service.simulation.contact.supports import SupportedDynamics, Supports
-from dyn_service.simulation.integrators.explicit import ForwardDynamics, advance, held, integrator
 from dyn_service.simulation.integrators.stick_slip import moved
 from dyn_service.simulation.task import Task
+from dyn_service.support.suggestions import did_you_mean
+
+ForwardDynamics = Callable[[Array, Array, Array], Array]
+"""(q, v, tau) -> a, e.g. `robot.forward_dynamics`."""
 
 EffortsOf = Callable[[Array, Sequence[Wrench]], Array]
 """(q, wrenches) -> (nv,), the joint efforts with the same effect."""
+
+
+def integrator(name: str) -> Step:
+    """Returns an explicit step by name.
+
+    Raises:
+        InvalidArgumentError: Unknown name.
+    """
+    if name not in STEPS:
+        near = did_you_mean(name, STEPS)
+        raise InvalidArgumentError(f"unknown integrator {name!r}: expected one of {', '.join(sorted(STEPS))}{near}")
+    return STEPS[name]
+
+
+def advance(
+    step: Step,
+    acceleration: Callable[[Array, Array], Array],
+    q: Array,
+    v: Array,
+    dt_s: float,
+    substeps: int = 1,
+    on: Positions = FLAT,
+) -> tuple[Array, Array]:
+    """Returns the state after `dt_s`, computed in `substeps` equal steps."""
+    for _ in range(substeps):
+        q, v = step(acceleration, q, v, dt_s / substeps, on=on)
+    return q, v
 
 
 class Engine(Protocol):
@@ -81,7 +111,6 @@ class OwnEngine:
     efforts_of: EffortsOf | None = None
     in_brakes: Callable[[Array, Array, Array, Array], Array] | None = None
     _pushes: tuple[Wrench, ...] = field(default=(), init=False)
-    _feels: bool = field(default=False, init=False)
     _forces: list[Array] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -89,23 +118,20 @@ class OwnEngine:
         self._supported = self.forward_dynamics if isinstance(self.forward_dynamics, SupportedDynamics) else None
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        supported, forces = self._supported, list[Array]()
+        self._forces = []
         given = None if braked is None else (braked - v) / dt_s
 
         def acceleration(q: Array, v: Array) -> Array:
-            efforts = self._pushed(q, tau)
-            if supported is None:
-                assert given is not None
-                assert self.in_brakes is not None
-                return self.in_brakes(q, v, efforts, given)
-            a, pushing = supported.moved(q, v, efforts, given)
-            forces.append(pushing)
-            return a
+            if self._supported is not None:
+                a, forces = self._supported.moved(q, v, self._pushed(q, tau), given)
+                self._forces.append(forces)
+                return a
+            if given is None:
+                return self.acceleration(q, v, tau)
+            assert self.in_brakes is not None
+            return self.in_brakes(q, v, self._pushed(q, tau), given)
 
-        plain = given is None and (supported is None or not self._feels)
-        of = held(self.acceleration, tau) if plain else acceleration
-        self._forces = forces
-        q, v = advance(self._step, of, q, v, dt_s, self.substeps, on=self.configuration)
+        q, v = advance(self._step, acceleration, q, v, dt_s, self.substeps, on=self.configuration)
         return q, v if braked is None else np.where(np.isnan(braked), v, braked)
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
@@ -117,7 +143,7 @@ class OwnEngine:
         self._pushes = tuple(wrenches)
 
     def record_contacts(self) -> None:
-        self._feels = True
+        pass  # they are always recorded
 
     def contact_wrenches(self) -> Sequence[Wrench]:
         if self._supported is None or not self._forces:
@@ -191,9 +217,7 @@ _SPEED = 1e-6
 
 @dataclass(frozen=True)
 class Unstable:
-    """joints: the entries of v of unstable modes. rate: 1/s, the largest k. least: the factor by which the step must be
-    shortened.
-    """
+    """joints: entries of v of unstable modes. rate: 1/s, the largest k. least: by what the step must be divided."""
 
     joints: tuple[int, ...]
     rate: float
@@ -203,11 +227,8 @@ class Unstable:
 def unstable(acceleration: Callable[[Array], Array], free: Array, step_s: float, integrator: str) -> Unstable | None:
     """Returns the unstable modes near rest for a step length; None if the step is stable.
 
-    Args:
-        acceleration: v (nv,) -> a (nv,) in one position.
-        free: (nv,) whether an entry of v may differ from 0 (joints that are not locked).
-        step_s: The length of a step, s.
-        integrator: A key of `LIMITS`.
+    acceleration: v (nv,) -> a (nv,) in one position. free: (nv,) whether an entry of v may differ from 0 (joints that
+    are not locked). integrator: a key of `LIMITS`.
     """
     entries = np.flatnonzero(free)
     columns = [(acceleration(-v) - acceleration(v)) / (2.0 * _SPEED) for v in _SPEED * np.eye(len(free))[entries]]

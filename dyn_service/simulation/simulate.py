@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.steps import STEPS
 from dyn_service.simulation.contact.steps import SupportedSteps
 from dyn_service.simulation.divergence import FiniteCheck
 from dyn_service.simulation.integrators.adaptive import between
-from dyn_service.simulation.integrators.explicit import INTEGRATORS
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import Sticking
 from dyn_service.simulation.task import Acting, Task, checked
@@ -144,7 +144,7 @@ class _Run:
         """Returns a function (k, q, v, tau, wrenches) -> q and v after step k of this part."""
         robot, task = self.robot, self.task
         integrator, length = task.integrator, np.array([task.dt])
-        formula = INTEGRATORS.get(integrator)
+        formula = STEPS.get(integrator)
         if formula is None:
             return Sticking(robot, task).step
         if task.method == "articulated" and (task.wrenches.none or integrator != "rk4"):
@@ -171,7 +171,7 @@ class _Run:
         most = min(_MOST_STEPS, _MOST_NUMBERS // max(size, 1))
         repeat = getattr(robot, "repeat_steps", None)
         by_state = task.by_function or not task.wrenches.none
-        by_kernel = task.method == "articulated" and task.integrator in INTEGRATORS
+        by_kernel = task.method == "articulated" and task.integrator in STEPS
         if repeat is None or most < 2 or by_state or not by_kernel:
             return None
 

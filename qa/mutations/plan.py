@@ -441,7 +441,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_midpoint.py",
     ),
     "simulation/mujoco.py": ("tests/oracle/test_mujoco_plant.py",),
-    "simulation/integrators/explicit.py": ("tests/simulation/test_integrators.py", "tests/control/test_plant_core.py"),
     "simulation/task.py": (
         "tests/simulation/test_task.py",
         "tests/simulation/test_simulate.py",

@@ -383,7 +383,7 @@ def test_the_joint_that_is_beyond_its_tolerance_is_named_though_another_that_may
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.01, late_s=0.0)
     law.tolerances.goal[:] = [np.inf, 0.001]
     dry_run(law, arm, 1.6, push=lambda t, q, v: [60.0, 10.0])
-    assert np.abs(law.feedback.error[0]) > np.abs(law.feedback.error[1])
+    assert np.abs(law.error[0]) > np.abs(law.error[1])
     assert re.fullmatch(
         rf"joint '{arm.joint_names[1]}' is [0-9.]+ off [0-9.]+ s after its end, the tolerance is 0.001",
         law.goals[0].reason,
@@ -394,7 +394,7 @@ def test_one_that_was_never_reset_stays_where_the_robot_is(arm: Robot) -> None:
     here = RobotState(0.5, np.array([0.3, -0.2]), np.zeros(2), np.zeros(2))
     law = following(arm)
     law.update(here, Reference(here.q, here.v, here.v), 0.002)
-    assert not law.feedback.error.any()
+    assert not law.error.any()
     assert law.motion() is None
 
 

@@ -24,7 +24,7 @@ from dyn_service.service.protocol.messages import Request
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.registry import Registry, Served
 from dyn_service.service.server.answering.service import Service, compute
-from dyn_service.simulation.integrators.explicit import integrator
+from dyn_service.simulation.engines import integrator
 from dyn_service.simulation.rheonomic import RheonomicRobot
 from dyn_service.simulation.simulate import simulate
 from dyn_service.support.arguments import parse_arguments

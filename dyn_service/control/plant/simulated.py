@@ -135,11 +135,6 @@ class RobotSensors:
         """Whether a sensor needs external wrenches, as force/torque sensors do."""
         return bool(self.sensors.settings.force_torque)
 
-    @property
-    def others(self) -> tuple[str, ...]:
-        """Names of the sensors other than encoders."""
-        return (*self.sensors.settings.force_torque, *self.sensors.settings.imus)
-
     def sample(self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = ()) -> None:
         """Samples the sensors that are due, at the state q (nq,), v, a (nv,) at t, s, under these wrenches."""
         if self._begun is None:

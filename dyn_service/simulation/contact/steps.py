@@ -36,10 +36,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
-from dyn_service.model.steps import WEIGHTS
+from dyn_service.model.steps import STEPS, WEIGHTS
 from dyn_service.simulation.contact.supports import Pushing, Supported, Supports, heavy
 from dyn_service.simulation.divergence import diverged
-from dyn_service.simulation.integrators.explicit import INTEGRATORS
 from dyn_service.simulation.integrators.stick_slip import Equation, Sticking, moved
 from dyn_service.simulation.task import Task
 
@@ -168,7 +167,7 @@ class SupportedSteps:
     def __init__(self, robot: RobotQueries, task: Task) -> None:
         self._robot, self._task = robot, task
         self._supports = Supports(robot, task)
-        self._formula = INTEGRATORS.get(task.integrator)
+        self._formula = STEPS.get(task.integrator)
         self._held_by = StickSlipSteps(robot, task, self._supports) if self._formula is None else None
         self._most = robot.limits.efforts if task.effort_limits else np.full(task.at.nv, np.inf)
         self._records: list[dict[str, Array]] = []
