@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
 from dyn_service.control.trajectory import Reference, ReferenceTrajectory
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, failure
+
+T = TypeVar("T")
 
 
 class LawError(FailedPreconditionError):
@@ -113,7 +115,7 @@ def checked_command(law: Law, state: RobotState, reference: Reference, dt: float
         LawError: The law failed, or did not return one finite number per entry of v.
         DynError: Raised by the law or its model.
     """
-    found = _guarded(law, "update", lambda: law.update(state, reference, dt))
+    found = guarded(LawError, f"law '{law.name}' failed in its update", lambda: law.update(state, reference, dt))
     command = found if isinstance(found, Command) else Command(found)
     return Command(
         _numbers(law, command.value, _PLURAL[law.interface], names),
@@ -147,16 +149,17 @@ def reset_law(law: Law, state: RobotState) -> None:
         LawError: The law failed.
         DynError: Raised by the law or its model.
     """
-    _guarded(law, "reset", lambda: law.reset(state))
+    guarded(LawError, f"law '{law.name}' failed in its reset", lambda: law.reset(state))
 
 
-def _guarded(law: Law, what: str, call: Callable[[], Any]) -> Any:
+def guarded(fault: type[DynError], what: str, call: Callable[[], T]) -> T:
+    """Calls code of others; its errors other than those of this package become a `fault`, which begins with `what`."""
     try:
         return call()
     except DynError:
         raise
     except Exception as error:
-        raise LawError(f"law '{law.name}' failed in its {what}: {failure(error)}") from error
+        raise fault(f"{what}: {failure(error)}") from error
 
 
 def _shown(value: Any) -> str:

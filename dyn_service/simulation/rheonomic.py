@@ -67,15 +67,8 @@ def forward_dynamics(
 ) -> PartlyPrescribed:
     """Returns the accelerations of the free joints and the efforts of the prescribed ones.
 
-    Args:
-        robot: A local or remote robot.
-        q: (..., nq) positions of all joints.
-        v: (..., nv) velocities of all joints.
-        tau: (..., nv) efforts; entries of prescribed joints are ignored.
-        prescribed: Joint name to its acceleration, (...).
-        gravity: (..., 3) m/s^2, world axes; None is the default.
-        wrenches: External wrenches on links, their vectors (..., 3).
-        passive: Whether passive joint forces act.
+    q, v, tau: (..., n) of all joints of a local or remote robot; efforts of prescribed joints are ignored. prescribed:
+    joint name to its acceleration, (...). gravity, wrenches, passive: as for `RobotQueries.forward_dynamics`.
 
     Raises:
         NotFoundError: A prescribed joint is not a movable joint.
@@ -203,11 +196,11 @@ class Partition:
 
     def positions(self, free: ArrayLike, given: ArrayLike) -> Array:
         """Returns positions (..., nq) of all joints from the free (..., nqf) and the prescribed ones (..., np)."""
-        return self._whole("q", free, given, self.at.nq, self.free_q, self.given_q)
+        return self._whole("q", free, given)
 
     def velocities(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
         """As `positions`, of velocities, accelerations or efforts (..., nv); `name` is used in errors."""
-        return self._whole(name, free, given, self.at.nv, self.free_v, self.given_v)
+        return self._whole(name, free, given)
 
     def checked(self, name: str, value: ArrayLike) -> Array:
         """Checks the free joints' part of q (`q`, `q0`) or of an array with the length of v.
@@ -215,10 +208,7 @@ class Partition:
         Raises:
             InvalidArgumentError: Its last axis has the wrong length.
         """
-        return self._checked(name, value, self.free.nq if name.startswith("q") else self.free.nv)
-
-    def _checked(self, name: str, value: ArrayLike, length: int) -> Array:
-        array = numbers(value)
+        length, array = self.free.nq if name.startswith("q") else self.free.nv, numbers(value)
         if array is None or array.ndim < 1 or array.shape[-1] != length:
             is_none = f"must be numbers, found {found(value)}" if array is None else f"has shape {array.shape}"
             one_each = "one entry per free joint " if self.free.flat else "those of the free joints "
@@ -227,10 +217,10 @@ class Partition:
             )
         return array
 
-    def _whole(
-        self, name: str, free: ArrayLike, given: ArrayLike, size: int, free_at: list[int], given_at: list[int]
-    ) -> Array:
-        of_free, of_given = self._checked(name, free, len(free_at)), np.asarray(given, dtype=np.float64)
+    def _whole(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
+        at, of_q, of_v = self.at, (self.free_q, self.given_q), (self.free_v, self.given_v)
+        size, (free_at, given_at) = (at.nq, of_q) if name == "q" else (at.nv, of_v)
+        of_free, of_given = self.checked(name, free), np.asarray(given, dtype=np.float64)
         leads = {name: of_free.shape[:-1], "prescribed": of_given.shape[:-1]}
         full = np.zeros((*broadcast(leads), size))
         full[..., free_at], full[..., given_at] = of_free, of_given

@@ -40,8 +40,9 @@ import numpy as np
 from dyn_service.api.arrays import all_finite
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
+from dyn_service.control.law import guarded
 from dyn_service.control.plant.safety import STOPPED, SafetySupervisor
-from dyn_service.errors import DynError, FailedPreconditionError, failure
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 
@@ -318,12 +319,7 @@ class Driver:
             _LOG.exception("the driver failed in its close")
 
     def _guarded(self, what: str, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except DynError:
-            raise
-        except Exception as error:
-            raise DriverError(f"the driver failed in its {what}: {failure(error)}") from error
+        return guarded(DriverError, f"the driver failed in its {what}", call)
 
     def _sized(self, what: str, found: object) -> Reading:
         """Returns the reading as arrays of the joints' sizes."""

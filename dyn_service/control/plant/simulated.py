@@ -115,12 +115,8 @@ Velocities = Literal["encoders", "measured"]
 
 
 class RobotSensors:
-    """The sensors of one simulated robot. readings: the latest of each sensor, by name.
-
-    Args:
-        sensors: Of the true robot.
-        at: Its joints.
-        velocities: Source of the velocities of joints with encoders.
+    """The sensors of one simulated robot. sensors: of the true robot. velocities: source for joints with encoders.
+    readings: the latest of each sensor, by name.
     """
 
     def __init__(self, sensors: Sensors, at: Configuration, velocities: Velocities = "encoders") -> None:

@@ -89,13 +89,10 @@ class StickSlipSteps:
         on: Supported | None = None,
         braked: Array | None = None,
     ) -> Solved:
-        """Returns the solution of step k of this part.
+        """Returns the solution of step k of this part; errors as `Sticking.step`.
 
         on: the supports at its start, if known. braked: (nv,) velocities that brakes enforce, NaN for joints without a
         brake; None: no brake.
-
-        Raises:
-            FailedPreconditionError: M is singular, or the iteration fails.
         """
         supports, sticking = self._supports, self.sticking
         equation, on = sticking.equation(q, v, tau, acting), supports.at(q, v) if on is None else on
@@ -382,13 +379,7 @@ class Found(NamedTuple):
 def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, held: HeldRows) -> Found | None:
     """Returns v' of this module's docstring for one state, and the impulses; None if the iteration fails.
 
-    Args:
-        A: (n, n), symmetric, positive definite.
-        r: (n,) N m s | N s.
-        start: (n,) initial guess.
-        push: One-sided supports.
-        rub: Friction pairs.
-        held: Held directions.
+    A: (n, n), symmetric, positive definite. r: (n,) N m s | N s. start: (n,) initial guess.
 
     Raises:
         np.linalg.LinAlgError: A is singular.
