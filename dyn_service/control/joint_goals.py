@@ -256,11 +256,7 @@ def _optimal(points: Points, start: Reference, limits: MotionLimits) -> Piecewis
 
 
 def library() -> Any:
-    """Imports and returns ruckig, which plans goals without times; call it before a loop begins, the import is slow.
-
-    Raises:
-        MissingLibraryError: ruckig is not installed.
-    """
+    """Imports ruckig, which plans goals without times, or raises `MissingLibraryError`; slow, not for a loop."""
     return load("a goal without times", "ruckig")
 
 

@@ -306,11 +306,7 @@ def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array, on: Co
 
 
 def splines() -> Any:
-    """Imports and returns `scipy.interpolate`; call it before a loop begins, the import is slow.
-
-    Raises:
-        MissingLibraryError: SciPy is not installed.
-    """
+    """Imports `scipy.interpolate`, or raises `MissingLibraryError`; slow, not for a loop."""
     return load("a trajectory goal", "scipy.interpolate")
 
 

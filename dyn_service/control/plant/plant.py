@@ -1,7 +1,7 @@
 """The plant: a simulated or real robot behind its safety supervisor. No sockets, no clock.
 
 Commands go to `safety.SafetySupervisor`. In each cycle of the drive the supervisor returns the effort, the plant writes
-and reads the `hardware.Hardware`, and time advances by `dt_s`.
+and reads the `Hardware`, and time advances by `dt_s`.
 
 **Drivers.** The interface of a robot's driver, shared by real and simulated robots, and the checks of what a driver
 returns.
@@ -22,10 +22,6 @@ Errors. Transient conditions are no errors: `read` reports that nothing new was 
 a fault (`fault`). Both lead to a safe stop, after which a controller may arm the robot again. A permanent failure is
 raised as an error of this package and ends the loop after `close`. A driver whose computer hangs calls nothing: the
 drive itself must shut its brakes when writes stop.
-
-`Driver` wraps a driver for the plant's loop. A reading with a number that is not finite counts as a drive fault: the
-last valid reading is used and the robot stops safely. A reading of another size, or an unexpected exception, ends the
-loop with a `DriverError`.
 """
 
 from __future__ import annotations
@@ -268,7 +264,8 @@ class DriverError(FailedPreconditionError):
 
 @dataclass
 class Driver:
-    """A `Hardware` that checks another one. of: the driver. not_finite: readings with numbers that are not finite.
+    """A `Hardware` that checks another one. of: the driver. not_finite: readings with numbers that are not finite; the
+    last valid reading is used then, and the robot stops safely.
 
     All methods but `close`, which logs errors, raise `DriverError` if the driver fails or returns a reading of another
     size, and pass on its own errors of this package.

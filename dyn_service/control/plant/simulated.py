@@ -153,7 +153,7 @@ class RobotSensors:
 
 @dataclass
 class SimulatedRobot:
-    """A simulated robot; implements `hardware.Hardware`.
+    """A simulated robot; implements `Hardware`.
 
     q: (nq,) first position. dt_s: a step. brake_s: time in which the brakes stop it. velocity_limit: (nv,), infinite if
     unlimited. actuators, measuring: motors and sensors; None are ideal ones. free: (nv,) entries of v without a brake;
