@@ -5,7 +5,7 @@ contact/         constraint solvers for contacts, joint limits and friction
 cost             predicted cost of a simulation request
 divergence       detection of motions that diverge
 engines          engines of a simulated plant: one step at a time
-integrators/     integration steps beside the explicit ones of `model/steps.py`
+integrators/     adaptive, implicit and sticking steps; explicit ones are in `model/steps.py`
 mujoco           MuJoCo as the engine
 parts            long simulations as a series of requests
 rheonomic        systems with prescribed joints
