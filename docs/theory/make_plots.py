@@ -23,7 +23,7 @@ from docs.theory.numbers import PATHS, PERIOD, QUICK, chain, operations, program
 from dyn_service.formulations.systems import ParticleSystem
 from dyn_service.formulations.verification import WorldEquations, nilpotency
 from dyn_service.simulation import simulate
-from dyn_service.simulation.rheonomic.systems import RheonomicRobot
+from dyn_service.simulation.rheonomic import RheonomicRobot
 
 HERE = Path(__file__).parent
 IMAGES = HERE / "img"

@@ -964,10 +964,10 @@ class RobotQueries(Described, ABC):
 
     @computation(
         equation="Multi Body Dynamics, 5.2, 5.6",
-        run="simulation.rheonomic.systems.simulate_rheonomic",
+        run="simulation.rheonomic.simulate_rheonomic",
         cost="simulation.cost.simulate_rheonomic",
-        parts="simulation.rheonomic.parts.simulate",
-        part="simulation.rheonomic.parts.simulated",
+        parts="simulation.parts.simulate_rheonomic",
+        part="simulation.parts.simulated_rheonomic",
         asks=("inverse_dynamics", "mass_matrix"),
         on_wire=(Option("joints", None, "names", text="the prescribed joints, np names", required=True),),
     )
@@ -994,7 +994,7 @@ class RobotQueries(Described, ABC):
         Args:
             prescribed: By joint, its motion: rows (..., 2 steps + 1, 3) on the half grid or (..., steps + 1, 3) on the
                 grid of position, velocity, acceleration, or a function of time; see
-                `simulation/rheonomic/systems.py`.
+                `simulation/rheonomic.py`.
             q0: (..., nf) initial positions of the free joints, in the robot's order.
             v0: (..., nf) initial velocities.
             tau: Efforts of the free joints, held through each step: None (zero), (nf,) or (..., 1, nf) constant,

@@ -426,13 +426,8 @@ class Commander:
     arming: Arming
 
     def answer(self, state: PlantState, ask: Ask = lambda question: question()) -> JointCommand | None:
-        """Returns the command that answers a state that is due, or None if there is no command.
-
-        Raises:
-            FailedPreconditionError: The plant does not accept the law's interface; or it stopped, and the controller
-                may not arm it again.
-            LawError: The law failed, or returned an invalid command.
-            DynError: Raised by the law or its model.
+        """Returns the command that answers a state that is due, or None if there is no command; errors as
+        `Arming.may_command` and `ReferenceTracker.answer`.
         """
         if not self.arming.may_command(state):
             return None

@@ -1,22 +1,16 @@
-"""A dry run: a law against a simulated robot in simulated time, for tests and a first look at a new law.
+"""A law against a simulated robot in simulated time, for tests and a first look at a new law.
 
-`ReferenceTracker` calls the law as in a controller node, with the same due times, reference and prediction. Commands
-act one step of the plant after the state they answer. There is no process, no socket, no safety supervisor and no
-limit: the law's efforts act unchanged.
-
-It does not use `ClosedLoop`, whose plant begins at rest behind brakes and must be armed. Here the law's efforts act
-from the first state on, the robot may be moving then, and pushes are functions of the state.
-
-**With a plant.** A plant and its controller in one process, step by step in simulated time: no sockets, no clock, no
-waiting.
+In `dry_run`, `ReferenceTracker` calls the law as in a controller node, with the same due times, reference and
+prediction. Commands act one step of the plant after the state they answer, from the first state on. There is no safety
+supervisor and no limit: the law's efforts act unchanged. The robot may be moving at first, and pushes are functions of
+the state.
 
     loop = ClosedLoop(plant, answer)                 # answer: a state -> its command, or None
     loop.run(4.0)
 
-It is the lockstep of the plant node: the plant publishes a state, receives the command, then advances. The result does
-not depend on the machine's speed, so equal runs give equal bits. A state without a command is a missed cycle: the plant
-holds its last effort until its watchdog stops it. `dry_run.dry_run` runs a law without a plant's safety, brakes and
-limits.
+is the lockstep of the plant node: the plant, which begins at rest behind brakes and must be armed, publishes a state,
+receives the command, then advances. A state without a command is a missed cycle: the plant holds its last effort until
+its watchdog stops it. The result does not depend on the machine's speed, so equal runs give equal bits.
 """
 
 from __future__ import annotations
@@ -25,6 +19,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,8 +32,7 @@ from dyn_service.control.plant.safety import ACTIVE, ARMING
 from dyn_service.control.trajectory import ReferenceTrajectory
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.model.configuration import Configuration
-from dyn_service.simulation.integrators.explicit import advance, held, integrator
+from dyn_service.simulation.engines import integrator
 
 Push = Callable[[float, Array, Array], ArrayLike]
 """(t, q, v) -> (nv,) N m | N: external torques on the joints."""
@@ -100,8 +94,7 @@ def dry_run(
     at, body = model.configuration, model if plant is None else plant
     if law.interface != "effort":
         raise InvalidArgumentError(
-            f"law '{law.name}' commands by {law.interface}: a dry run has no drives, use a plant with "
-            "`closed_loop.ClosedLoop`"
+            f"law '{law.name}' commands by {law.interface}: a dry run has no drives, use a plant with `ClosedLoop`"
         )
     here = np.array(at.neutral if q is None else q, dtype=np.float64)
     speed = np.array(np.zeros(at.nv) if v is None else v, dtype=np.float64)
@@ -113,7 +106,8 @@ def dry_run(
         raise InvalidArgumentError(
             f"seconds is {seconds:g}, plant_rate_hz {plant_rate_hz:g}: expected finite numbers, seconds not negative"
         )
-    following = ReferenceTracker(at, model.description.fingerprint, _maker(motion, at), rate_hz, delay_compensation)
+    make = (lambda q, v: motion) if isinstance(motion, ReferenceTrajectory) else motion or hold_maker(at)
+    following = ReferenceTracker(at, model.description.fingerprint, make, rate_hz, delay_compensation)
     step, dt = integrator("rk4"), 1.0 / plant_rate_hz
     effort = coming = acted = np.zeros(at.nv)
     rows: list[tuple[float, Array, Array, Array, Array, Array]] = []
@@ -135,7 +129,7 @@ def dry_run(
         reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here
         rows.append((t, here, speed, effort, reference, at.error(here, reference)))
         pushed = effort if push is None else effort + _pushing(push(t, here, speed), at.nv)
-        here, speed = advance(step, held(body.forward_dynamics, pushed), here, speed, dt, on=at)
+        here, speed = step(partial(body.forward_dynamics, tau=pushed), here, speed, dt, on=at)
         acted, effort = effort, coming  # from the next step on
     t_, q_, v_, effort_, reference_, error_ = (np.array(column) for column in zip(*rows, strict=True))
     signals = {name: np.array([one[name] for one in shown]) for name in shown[0]}
@@ -147,14 +141,6 @@ def _pushing(found: ArrayLike, n: int) -> Array:
     if values.shape not in ((), (n,)):
         raise InvalidArgumentError(f"push returned shape {values.shape}: expected {n} numbers, one per entry of v")
     return values
-
-
-def _maker(motion: ReferenceTrajectory | TrajectoryMaker | None, on: Configuration) -> TrajectoryMaker:
-    if motion is None:
-        return hold_maker(on)
-    if isinstance(motion, ReferenceTrajectory):
-        return lambda q, v: motion
-    return motion
 
 
 Answer = Callable[[PlantState], JointCommand | None]

@@ -18,14 +18,13 @@ compared with the reference, and the motion begins at the reference. Joints that
 A goal may have its own tolerances, with the fields of `control_msgs/JointTolerance`: 0 selects the follower's own
 tolerance, a negative number means unlimited.
 
-Source of the splines: de Boor, A Practical Guide to Splines (1978), IV; of time-optimal motions: Berscheid and Kroeger,
+Splines are SciPy's. Source of time-optimal motions: Berscheid and Kroeger,
 Jerk-limited real-time trajectory generation, RSS 2021, by their library ruckig.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,7 +33,7 @@ import msgspec
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.control.trajectory import Piecewise, Reference
+from dyn_service.control.trajectory import Piecewise, Reference, splines
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.trajectory_msgs import JointTrajectory
@@ -47,12 +46,6 @@ MAX_POINTS_UNTIMED = 100
 """Limit for goals without times, which need one search per point."""
 _SHARES = np.linspace(0.0, 1.0, 17)
 """Shares of a piece's time at which it is compared with the limits."""
-_POWERS = np.arange(6)
-_BASES = [
-    np.stack([math.perm(k, order) * _SHARES ** max(k - order, 0) for k in _POWERS.tolist()], axis=1)
-    for order in range(3)
-]
-"""(17, 6) each: 1, x, .., x^5 at these shares x, and their first and second derivatives."""
 _HAIR = (1.0, 1.0 - 1e-6)
 """Shares of the acceleration limit: where the optimum just reaches the limit, ruckig may fail by rounding, and succeeds
 slightly below it.
@@ -121,19 +114,14 @@ def plan(
     near: Array | float = np.inf,
     partial: bool = False,
 ) -> Piecewise:
-    """Plans the motion of the goal.
+    """Plans the motion of the goal, whose joints are the robot's, in any order.
 
-    Args:
-        goal: Its joints are the robot's, in any order.
-        start: The reference's position, velocity and acceleration, (n,) each.
-        on: The joints.
-        limits: Limits of the motion.
-        near: (n,) rad | m, or one number; largest distance of a first point at time 0 from the start.
-        partial: Whether joints may be left out, which then do not move.
+    start: the reference's position, velocity and acceleration, (n,) each. near: (n,) rad | m, or one number; largest
+    distance of a first point at time 0 from the start. partial: whether joints may be left out, which then do not move.
 
     Raises:
         GoalError: The goal is invalid, or leaves the limits.
-        FailedPreconditionError: The goal has no times, and ruckig is not installed.
+        MissingLibraryError: SciPy, or for a goal without times ruckig, is not installed.
     """
     points = read(goal, on, partial=partial).starting_at(start, near, on.names)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -212,53 +200,25 @@ def _timed(points: Points, start: Reference) -> Piecewise:
     knots = np.concatenate([[0.0], points.time])
     h = np.diff(knots)[:, None]
     q = np.vstack([start.q, points.position])
-    v = _spline_rates(q, h, start.v) if points.velocity is None else np.vstack([start.v, points.velocity])
-    step = np.diff(q, axis=0)
-    zero = np.zeros_like(step)
-    if points.acceleration is None:
-        third = (v[:-1] + v[1:]) / h**2 - 2.0 * step / h**3
-        second = 3.0 * step / h**2 - (2.0 * v[:-1] + v[1:]) / h
-        parts = [q[:-1], v[:-1], second, third, zero, zero]
-    else:
-        a = np.vstack([start.a, points.acceleration])
-        rest = step - v[:-1] * h - 0.5 * a[:-1] * h**2
-        rate = v[1:] - v[:-1] - a[:-1] * h
-        bend = a[1:] - a[:-1]
-        parts = [
-            q[:-1],
-            v[:-1],
-            0.5 * a[:-1],
-            10.0 * rest / h**3 - 4.0 * rate / h**2 + 0.5 * bend / h,
-            -15.0 * rest / h**4 + 7.0 * rate / h**3 - bend / h**2,
-            6.0 * rest / h**5 - 3.0 * rate / h**4 + 0.5 * bend / h**3,
-        ]
+    if points.velocity is None or points.acceleration is None:
+        if points.velocity is None:
+            spline = splines().CubicSpline(knots, q, bc_type=((1, start.v), (1, np.zeros_like(start.v))))
+        else:
+            spline = splines().CubicHermiteSpline(knots, q, np.vstack([start.v, points.velocity]))
+        return Piecewise(knots, np.pad(np.moveaxis(spline.c[::-1], 0, 1), ((0, 0), (0, 2), (0, 0))))
+    v, a = np.vstack([start.v, points.velocity]), np.vstack([start.a, points.acceleration])
+    rest = np.diff(q, axis=0) - v[:-1] * h - 0.5 * a[:-1] * h**2
+    rate = v[1:] - v[:-1] - a[:-1] * h
+    bend = a[1:] - a[:-1]
+    parts = [
+        q[:-1],
+        v[:-1],
+        0.5 * a[:-1],
+        10.0 * rest / h**3 - 4.0 * rate / h**2 + 0.5 * bend / h,
+        -15.0 * rest / h**4 + 7.0 * rate / h**3 - bend / h**2,
+        6.0 * rest / h**5 - 3.0 * rate / h**4 + 0.5 * bend / h**3,
+    ]
     return Piecewise(knots, np.stack(parts, axis=1))
-
-
-def _spline_rates(q: Array, h: Array, first: Array) -> Array:
-    """Velocities at the knots of a cubic spline with the given first velocity and the last 0.
-
-    Row k of the equations is h[k] v[k-1] + 2 (h[k-1] + h[k]) v[k] + h[k-1] v[k+1]: tridiagonal and diagonally dominant.
-    Solved by cyclic reduction, all rows at once: Golub and Van Loan, Matrix Computations, 4.5.
-    """
-    slope = np.diff(q, axis=0) / h
-    lower, upper, diagonal = np.zeros((len(q), 1)), np.zeros((len(q), 1)), np.ones((len(q), 1))
-    right = np.zeros_like(q)
-    right[0] = first
-    lower[1:-1], upper[1:-1], diagonal[1:-1] = h[1:], h[:-1], 2.0 * (h[:-1] + h[1:])
-    right[1:-1] = 3.0 * (h[1:] * slope[:-1] + h[:-1] * slope[1:])
-    apart = 1
-    while apart < len(q):  # replaces each row's neighbours by those at twice the distance
-        above, below = -lower[apart:] / diagonal[:-apart], -upper[:-apart] / diagonal[apart:]
-        before = lower, upper, diagonal, right
-        lower, upper, diagonal, right = np.zeros_like(lower), np.zeros_like(upper), diagonal.copy(), right.copy()
-        diagonal[apart:] += above * before[1][:-apart]
-        diagonal[:-apart] += below * before[0][apart:]
-        right[apart:] += above * before[3][:-apart]
-        right[:-apart] += below * before[3][apart:]
-        lower[apart:], upper[:-apart] = above * before[0][:-apart], below * before[1][apart:]
-        apart *= 2
-    return np.asarray(right / diagonal)
 
 
 def _optimal(points: Points, start: Reference, limits: MotionLimits) -> Piecewise:
@@ -296,11 +256,7 @@ def _optimal(points: Points, start: Reference, limits: MotionLimits) -> Piecewis
 
 
 def library() -> Any:
-    """Imports and returns ruckig, which plans goals without times; call it before a loop begins, the import is slow.
-
-    Raises:
-        MissingLibraryError: ruckig is not installed.
-    """
+    """Imports ruckig, which plans goals without times, or raises `MissingLibraryError`; slow, not for a loop."""
     return load("a goal without times", "ruckig")
 
 
@@ -328,14 +284,11 @@ def _cubics(found: Any) -> tuple[Array, Array]:
 
 def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> None:
     """Raises for a motion that leaves the limits of position or velocity, or is not finite."""
-    h = np.diff(motion.knots)[:, None, None]
+    times = (motion.knots[:-1, None] + np.diff(motion.knots)[:, None] * _SHARES).ravel()
     with np.errstate(invalid="ignore", over="ignore"):
-        scaled = motion.coefficients * h ** _POWERS[:, None]  # of 1, x, .., x^5 with x the share of a piece's time
-        found = [basis @ (scaled / h**order) for order, basis in enumerate(_BASES)]
-    if not all(np.isfinite(value).all() for value in found):
+        q, v, a = motion.sample(times)
+    if not all(np.isfinite(value).all() for value in (q, v, a)):
         raise GoalError("its points are too far apart for their times: the motion would not be finite")
-    times = (motion.knots[:-1, None] + h[..., 0] * _SHARES).ravel()
-    q, v, _ = (value.reshape(-1, len(names)) for value in found)
     room = _ROUNDING * (1.0 + np.abs(q))
     for what, unit, value, low, high in (
         ("position", "", q, limits.lower - room, limits.upper + room),
@@ -352,14 +305,9 @@ def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> No
 
 
 def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: Array, jerk: Array) -> MotionLimits:
-    """Returns the limits of goals' motions.
+    """Returns the limits of goals' motions: the robot's, with this share of its velocity limits.
 
-    Args:
-        on: The joints.
-        of: The robot's limits.
-        velocity: Share of the velocity limits.
-        acceleration: (n,) per s^2.
-        jerk: (n,) per s^3.
+    acceleration, jerk: (n,) per s^2 and s^3.
 
     Raises:
         InvalidArgumentError: The share is not in (0, 1], or a joint has several degrees of freedom.
@@ -413,23 +361,13 @@ class Tolerances:
         path, path_velocity = _said("path_tolerance", said.path, on, self.path, self.path_velocity)
         goal, goal_velocity = _said("goal_tolerance", said.goal, on, self.goal, self.goal_velocity)
         after_s = said.time.seconds()
-        return replace(
-            self,
-            path=path,
-            goal=goal,
-            goal_time_s=self.goal_time_s if after_s == 0.0 else after_s if after_s > 0.0 else np.inf,
-            path_velocity=path_velocity,
-            goal_velocity=goal_velocity,
-        )
+        after_s = self.goal_time_s if after_s == 0.0 else after_s if after_s > 0.0 else np.inf
+        return Tolerances(path, goal, after_s, path_velocity, goal_velocity)
 
     def broken(self, error: Array, rate: Array, over_s: float, names: Sequence[str]) -> str:
         """Returns a message on the joint that exceeds its tolerance most, or an empty string.
 
-        Args:
-            error: (n,) rad | m, from the robot to the reference.
-            rate: (n,) rad/s | m/s, error of velocity.
-            over_s: s since the goal's end; negative on the way.
-            names: Of the joints.
+        error, rate: (n,) from the robot to the reference. over_s: s since the goal's end; negative on the way.
         """
         under_way = over_s < 0.0
         for unit, off, most in (

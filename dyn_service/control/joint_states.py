@@ -212,12 +212,8 @@ class ReceivedJointStates:
 
     def __post_init__(self) -> None:
         self.q, self.v, self.tau = self.at.neutral.copy(), np.zeros(self.at.nv), np.zeros(self.at.nv)
-        self._places = {
-            name: (joint, in_q, in_v)
-            for name, joint, in_q, in_v in zip(
-                self.at.names, self.at.joints, self.at.q_slices, self.at.v_slices, strict=True
-            )
-        }
+        places = zip(self.at.joints, self.at.q_slices, self.at.v_slices, strict=True)
+        self._places = dict(zip(self.at.names, places, strict=True))
 
     def take(self, message: Any) -> list[str]:
         """Stores a `JointState` or `MultiDOFJointState`, and returns the joints whose position it contains.

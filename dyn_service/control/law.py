@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
 from dyn_service.control.trajectory import Reference, ReferenceTrajectory
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, failure
+
+T = TypeVar("T")
 
 
 class LawError(FailedPreconditionError):
@@ -107,25 +109,19 @@ class EffortLaw(Law):
 
 
 def checked_command(law: Law, state: RobotState, reference: Reference, dt: float, names: Sequence[str]) -> Command:
-    """Returns the law's command after checking its shape and values.
-
-    Args:
-        law: The law.
-        state: State of the robot.
-        reference: Reference at the same time.
-        dt: s since the last update.
-        names: Of the entries of v.
+    """Returns the command of `law.update` after checking its shape and values. names: of the entries of v.
 
     Raises:
         LawError: The law failed, or did not return one finite number per entry of v.
         DynError: Raised by the law or its model.
     """
-    found = _guarded(law, "update", lambda: law.update(state, reference, dt))
-    if not isinstance(found, Command):
-        return Command(_numbers(law, found, _PLURAL[law.interface], names))
-    extra = {"velocities": found.velocity, "efforts": found.effort}
-    kept = {what: None if given is None else _numbers(law, given, what, names) for what, given in extra.items()}
-    return Command(_numbers(law, found.value, _PLURAL[law.interface], names), kept["velocities"], kept["efforts"])
+    found = guarded(LawError, f"law '{law.name}' failed in its update", lambda: law.update(state, reference, dt))
+    command = found if isinstance(found, Command) else Command(found)
+    return Command(
+        _numbers(law, command.value, _PLURAL[law.interface], names),
+        None if command.velocity is None else _numbers(law, command.velocity, "velocities", names),
+        None if command.effort is None else _numbers(law, command.effort, "efforts", names),
+    )
 
 
 _PLURAL: Mapping[Interface, str] = {"effort": "efforts", "position": "positions", "velocity": "velocities"}
@@ -153,16 +149,17 @@ def reset_law(law: Law, state: RobotState) -> None:
         LawError: The law failed.
         DynError: Raised by the law or its model.
     """
-    _guarded(law, "reset", lambda: law.reset(state))
+    guarded(LawError, f"law '{law.name}' failed in its reset", lambda: law.reset(state))
 
 
-def _guarded(law: Law, what: str, call: Callable[[], Any]) -> Any:
+def guarded(fault: type[DynError], what: str, call: Callable[[], T]) -> T:
+    """Calls code of others; its errors other than those of this package become a `fault`, which begins with `what`."""
     try:
         return call()
     except DynError:
         raise
     except Exception as error:
-        raise LawError(f"law '{law.name}' failed in its {what}: {failure(error)}") from error
+        raise fault(f"{what}: {failure(error)}") from error
 
 
 def _shown(value: Any) -> str:
@@ -171,13 +168,7 @@ def _shown(value: Any) -> str:
 
 
 def per_joint(name: str, given: float | Sequence[float], n: int, *, positive: bool = False) -> Array:
-    """Returns one number, or n, as an array (n,).
-
-    Args:
-        name: Its name in errors.
-        given: The number or numbers.
-        n: Entries of v.
-        positive: Whether 0 is invalid.
+    """Returns one number, or n, as an array (n,). name: in errors. positive: whether 0 is invalid.
 
     Raises:
         InvalidArgumentError: There are neither one nor n numbers, or one is negative, infinite or NaN.
@@ -196,10 +187,7 @@ def modal_damping(mass: Array, stiffness: Array, ratio: float) -> Array:
 
         M = A A^T,  K = A S A^T  with S diagonal,   D = A (2 ratio S^1/2) A^T
 
-    Args:
-        mass: M (n, n), positive definite.
-        stiffness: K (n, n), symmetric and not negative.
-        ratio: 1 is critical.
+    mass: M (n, n), positive definite. stiffness: K (n, n), symmetric and not negative. ratio: 1 is critical.
 
     Source: Albu-Schaeffer, Ott, Frese, Hirzinger, Cartesian impedance control of redundant robots, ICRA 2003, "double
     diagonalisation".

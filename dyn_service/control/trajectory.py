@@ -28,8 +28,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +38,7 @@ from numpy.typing import ArrayLike
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
+from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 
 
@@ -61,13 +63,8 @@ class Reference(NamedTuple):
     a: Array
 
     def then(self, on: Configuration, x: Array, rate: Sequence[Array], bend: Sequence[Array]) -> Reference:
-        """Returns this motion followed by the motion x, in the body's axes.
-
-        Args:
-            on: The joints.
-            x: (..., nv) rad | m; for a joint with several degrees of freedom, always along one direction.
-            rate: Terms (..., nv) of dx/dt.
-            bend: Terms (..., nv) of d2x/dt2.
+        """Returns this motion followed by the motion x (..., nv) rad | m in the body's axes; for a joint with several
+        degrees of freedom, always along one direction. rate, bend: terms (..., nv) of dx/dt and of d2x/dt2.
         """
         v, a = self.v, self.a
         if any(v[..., part].any() or a[..., part].any() for _, part in _several(on)):
@@ -77,15 +74,20 @@ class Reference(NamedTuple):
 
 
 class ReferenceTrajectory(ABC):
-    """A reference motion."""
+    """A reference motion. kind: its name in messages."""
+
+    kind: ClassVar[str]
 
     @abstractmethod
     def sample(self, t: ArrayLike) -> Reference:
         """Returns the reference at the times `t` (...) s; for t < 0 that at 0."""
 
-    @abstractmethod
     def to_wire(self) -> dict[str, Any]:
         """Returns the motion as a map of plain numbers, for `from_wire`."""
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        on: Configuration = values.pop("on")
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        return {"kind": self.kind, **plain, **({} if on.flat else {"joints": on.to_wire()})}
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +102,7 @@ class MultiSine(ReferenceTrajectory):
             phases differ, or the ratios of their amplitudes differ between harmonics.
     """
 
+    kind = "multi_sine"
     q0: Array
     v0: Array
     centre: Array
@@ -128,10 +131,6 @@ class MultiSine(ReferenceTrajectory):
         start = quintic(self.q0, self.v0, self.centre, self.ramp_s, time, self.on)
         return start.then(self.on, fade * q, (rise * q, fade * v), (bend * q, 2.0 * rise * v, fade * a))
 
-    def to_wire(self) -> dict[str, Any]:
-        """The motion as a map of plain numbers."""
-        return {"kind": "multi_sine", **_plain(self)}
-
 
 @dataclass(frozen=True, eq=False)
 class PointToPoint(ReferenceTrajectory):
@@ -140,6 +139,7 @@ class PointToPoint(ReferenceTrajectory):
     q0: (nq,). v0: (nv,). points: (K, nq) rad | m. on: the joints; by default positions add.
     """
 
+    kind = "point_to_point"
     q0: Array
     v0: Array
     points: Array
@@ -159,18 +159,18 @@ class PointToPoint(ReferenceTrajectory):
         end = self.points[leg % count]
         return quintic(begin, speed, end, self.move_s, (time - leg * cycle)[..., None], self.on)
 
-    def to_wire(self) -> dict[str, Any]:
-        """The motion as a map of plain numbers."""
-        return {"kind": "point_to_point", **_plain(self)}
-
 
 @dataclass(frozen=True, eq=False)
 class Piecewise(ReferenceTrajectory):
     """Polynomials in time for joints whose positions add; holds the last position afterwards.
 
     knots: (k + 1,) s, increasing from 0. coefficients: (k, 6, n), of 1, s, .., s^5 with s the time since the knot.
+
+    Raises:
+        MissingLibraryError: SciPy is not installed.
     """
 
+    kind = "piecewise"
     knots: Array
     coefficients: Array
     on: Configuration = FLAT
@@ -179,22 +179,18 @@ class Piecewise(ReferenceTrajectory):
         """The reference at the times `t` (...) s."""
         time = np.asarray(t, dtype=np.float64)
         over = (time >= self.knots[-1])[..., None]
-        piece = np.clip(np.searchsorted(self.knots, time, side="right") - 1, 0, len(self.coefficients) - 1)
-        s = (np.clip(time, 0.0, self.knots[-1]) - self.knots[piece])[..., None]
-        c0, c1, c2, c3, c4, c5 = np.moveaxis(self.coefficients[piece], -2, 0)
-        q = c0 + s * (c1 + s * (c2 + s * (c3 + s * (c4 + s * c5))))
-        v = c1 + s * (2.0 * c2 + s * (3.0 * c3 + s * (4.0 * c4 + s * 5.0 * c5)))
-        a = 2.0 * c2 + s * (6.0 * c3 + s * (12.0 * c4 + s * 20.0 * c5))
+        q, v, a = (self._polynomials(np.clip(time, 0.0, self.knots[-1]), order) for order in range(3))
         return Reference(q, np.where(over, 0.0, v), np.where(over, 0.0, a))
+
+    @cached_property
+    def _polynomials(self) -> Any:
+        coefficients = np.moveaxis(self.coefficients[:, ::-1], 0, 1)  # the highest power first
+        return splines().PPoly(np.ascontiguousarray(coefficients), self.knots)
 
     @property
     def duration_s(self) -> float:
         """Duration of the motion, s."""
         return float(self.knots[-1])
-
-    def to_wire(self) -> dict[str, Any]:
-        """The motion as a map of plain numbers."""
-        return {"kind": "piecewise", **_plain(self)}
 
 
 @dataclass(frozen=True)
@@ -234,16 +230,9 @@ class MultiSineDesign:
 def design_multi_sine(
     design: MultiSineDesign, bounds: Bounds, q0: ArrayLike, v0: ArrayLike, on: Configuration = FLAT
 ) -> MultiSine:
-    """Returns a multi-sine within the limits: faded in, |q - centre| and |v| are within the design's fractions of them.
-
-    A joint with several degrees of freedom oscillates along one direction in its body's axes.
-
-    Args:
-        design: Amplitude and speed.
-        bounds: Limits.
-        q0: (nq,) first position.
-        v0: (nv,) first velocity.
-        on: The joints; by default positions add.
+    """Returns a multi-sine from q0 (nq,), v0 (nv,) within the limits: faded in, |q - centre| and |v| are within the
+    design's fractions of them. A joint with several degrees of freedom oscillates along one direction in its body's
+    axes. on: the joints; by default positions add.
 
     Raises:
         InvalidArgumentError: A number of the design is out of range, the limits have another length, the centre is
@@ -316,13 +305,18 @@ def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array, on: Co
     return moved.then(on, v0 * duration_s * coast, (v0 * slope,), (v0 * curve / duration_s,))
 
 
+def splines() -> Any:
+    """Imports `scipy.interpolate`, or raises `MissingLibraryError`; slow, not for a loop."""
+    return load("a trajectory goal", "scipy.interpolate")
+
+
 def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
     """Returns the motion written by `to_wire`.
 
     Raises:
         InvalidArgumentError: The kind is unknown or a number is missing.
     """
-    kinds: dict[str, type[Any]] = {"multi_sine": MultiSine, "point_to_point": PointToPoint, "piecewise": Piecewise}
+    kinds: dict[str, type[Any]] = {each.kind: each for each in (MultiSine, PointToPoint, Piecewise)}
     values = dict(wire)
     joints = values.pop("joints", ())
     kind = str(values.pop("kind", None))
@@ -337,13 +331,6 @@ def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
     except (TypeError, KeyError) as error:
         raise InvalidArgumentError(f"trajectory {kind!r}: {error}") from None
     return built
-
-
-def _plain(trajectory: Any) -> dict[str, Any]:
-    numbers = dict(vars(trajectory))
-    on: Configuration = numbers.pop("on")
-    plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in numbers.items()}
-    return plain if on.flat else {**plain, "joints": on.to_wire()}
 
 
 def _parallel(rows: Array) -> bool:

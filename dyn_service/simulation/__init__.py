@@ -4,17 +4,17 @@ contact_points   points of links that can touch planes
 contact/         constraint solvers for contacts, joint limits and friction
 cost             predicted cost of a simulation request
 divergence       detection of motions that diverge
-integrators/     integration steps
+engines          engines of a simulated plant: one step at a time
+integrators/     adaptive, implicit and sticking steps; explicit ones are in `model/steps.py`
 mujoco           MuJoCo as the engine
 parts            long simulations as a series of requests
-rheonomic/       systems with prescribed joints
+rheonomic        systems with prescribed joints
 simulate         the loop of `simulate`
-stepping         engines of a simulated plant: one step at a time
-task             checked arguments of a simulation, its grid of times
+task             checked arguments of a simulation, its grid of times and loads
 """
 
 from dyn_service.api.results import Trajectory
-from dyn_service.simulation.integrators.explicit import INTEGRATORS, advance, integrator
+from dyn_service.simulation.engines import advance, integrator
 from dyn_service.simulation.simulate import simulate
 
-__all__ = ["INTEGRATORS", "Trajectory", "advance", "integrator", "simulate"]
+__all__ = ["Trajectory", "advance", "integrator", "simulate"]

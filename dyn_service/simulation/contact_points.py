@@ -22,6 +22,8 @@ import numpy as np
 from dyn_service.api.arrays import found, numbers, vector
 from dyn_service.api.queries import DEFAULT_FRICTION, Array, Contact, RobotQueries
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.inertia import skew
 from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -41,9 +43,7 @@ _CHOSEN = ("friction", "stiffness", "damping", "width")
 def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = False) -> tuple[Contact, ...]:
     """Returns the contacts with their vectors as arrays, normals of length 1, and friction.
 
-    Args:
-        contacts: None, one contact or several.
-        batches: Whether points and normals may have leading axes.
+    batches: whether points and normals may have leading axes.
 
     Raises:
         InvalidArgumentError: An item is not a `Contact` or has an invalid field; `path` names it.
@@ -58,17 +58,20 @@ def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = Fals
 
 
 def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
-    """Checks that the robot has the contacts' links.
-
-    Raises:
-        NotFoundError: It has not.
-    """
+    """Raises `NotFoundError` unless the robot has the contacts' links."""
     for k, contact in enumerate(contacts):
         if contact.link not in robot.link_names:
             near = did_you_mean(contact.link, robot.link_names)
             raise NotFoundError(
                 f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{near}", path=f"contacts[{k}].link"
             )
+
+
+def check_joint(at: Configuration, name: str, path: str) -> None:
+    """Raises `NotFoundError` unless the robot has a movable joint of this name."""
+    if name not in at.names:
+        near = did_you_mean(name, at.names)
+        raise NotFoundError(f"the robot has no movable joint '{name}'; they are {', '.join(at.names)}{near}", path=path)
 
 
 def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
@@ -124,13 +127,8 @@ class Placed(NamedTuple):
 
 
 class Points:
-    """The contact points of a robot.
-
-    normal: (..., nc, 3).
-
-    Args:
-        robot: A robot in this process: the links' centres of mass are read from its tree.
-        contacts: From `listed`, checked by `check_links`.
+    """The contact points of a robot in this process. contacts: from `listed`, checked by `check_links`. normal:
+    (..., nc, 3).
     """
 
     def __init__(self, robot: RobotQueries, contacts: Sequence[Contact]) -> None:
@@ -143,7 +141,7 @@ class Points:
         self._radius = np.array([contact.radius for contact in contacts])
         # Of the plane, only its distance along the normal matters.
         self._height = np.sum(self.normal * _rows([contact.plane for contact in contacts]), axis=-1) + self._radius
-        self._across, self._rolling = _skew(self._lever), _skew(self.normal) * self._radius[:, None, None]
+        self._across, self._rolling = skew(self._lever), skew(self.normal) * self._radius[:, None, None]
 
     def __len__(self) -> int:
         return len(self._links)
@@ -180,11 +178,3 @@ class Points:
 def _rows(vectors: Sequence[Any]) -> Array:
     """Stacks n arrays (..., 3) to (..., n, 3)."""
     return np.stack(np.broadcast_arrays(*vectors), axis=-2) if vectors else np.zeros((0, 3))
-
-
-def _skew(x: Array) -> Array:
-    """Returns the matrix (..., 3, 3) of the cross product with x."""
-    found = np.zeros((*x.shape, 3))
-    for i, j, k, sign in ((0, 1, 2, -1.0), (0, 2, 1, 1.0), (1, 2, 0, -1.0)):
-        found[..., i, j], found[..., j, i] = sign * x[..., k], -sign * x[..., k]
-    return found

@@ -28,6 +28,7 @@ from dyn_service.api.cost import (
 )
 from dyn_service.api.queries import Integrator
 from dyn_service.api.spec import Dimensions
+from dyn_service.simulation.task import LIMITS
 
 EVALUATIONS: Mapping[Integrator, int] = {
     "explicit_euler": 1,
@@ -73,10 +74,10 @@ def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str,
     if options["integrator"] == "stick_slip":
         work += made * count(lead) * (STICK_S + 3 * sizes["nv"] ** 3 * SOLVE_CUBE_S)
     contacts = len(inputs.get("contacts") or ())
-    if not contacts and not any(options[name] for name in ("position_limits", "effort_limits", "velocity_limits")):
+    if not contacts and not any(options[name] for name in LIMITS):
         return _cost(work, lead, steps, every, numbers, len(acting), sizes, inputs)
     rows = 3 * contacts + (2 * sizes["nv"] if options["position_limits"] or options["velocity_limits"] else 0)
-    evaluations = 1 if options["integrator"] == "stick_slip" else EVALUATIONS[options["integrator"]]
+    evaluations = 1 if options["integrator"] == "stick_slip" else evaluations
     evaluated = made * evaluations + _CONFIGURATIONS
     entries = 6 * sizes["nl"] * sizes["nv"] * bool(contacts) + rows * sizes["nv"]
     work += evaluated * (SUPPORT_S + count(lead) * (SUPPORT_STATE_S + entries * SUPPORT_ENTRY_S))

@@ -8,6 +8,7 @@ one diverging joint makes all states NaN within a step or two.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from dyn_service.api.arrays import all_finite
 from dyn_service.api.queries import Array
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
+
+if TYPE_CHECKING:
+    from dyn_service.simulation.task import Motion
 
 _LOOK_EVERY = 32
 """Steps between checks of a small state; a check costs about as much as two steps of a small robot."""
@@ -37,15 +41,10 @@ def no_longer_finite(
     before: tuple[Array, Array, Array],
     finite: NDArray[np.bool_],
 ) -> FailedPreconditionError:
-    """Returns the error for a motion whose state is not finite after a step.
+    """Returns the error for a motion whose state is not finite after a step, counted from 1, which ends at t (s).
 
-    Args:
-        at: The movable joints.
-        step: Counted from 1.
-        t: s, its end.
-        dt: s, its length.
-        before: Positions, velocities and accelerations at its start.
-        finite: (..., nv) whether the state of each entry's joint is finite after it.
+    before: positions, velocities and accelerations at its start. finite: (..., nv) whether the state of each entry's
+    joint is finite after it.
     """
     wild = ~finite
     member = tuple(np.argwhere(wild.any(axis=-1))[0].tolist())
@@ -58,41 +57,27 @@ def no_longer_finite(
     )
 
 
-class Watch:
-    """Checks every few steps whether a motion is finite.
+class FiniteCheck:
+    """Checks every few steps whether a motion, which begins at (q, x), is finite. x: velocities or momenta. With
+    functions each step is checked, so that they never get a state that is not finite.
 
-    Args:
-        at: The movable joints.
-        dt: s, of a step.
-        first_step: The number of the first step in the whole motion.
-        last: Steps of this part.
-        size: Numbers of a state.
-        each: Whether to check each step, so that the caller's functions never get a state that is not finite.
-        motion: (k, q, x) -> velocities and accelerations at the state (q, x) at the start of step k of this part.
-        progress: Called with the completed fraction at each check.
+    motion: (k, q, x) -> velocities and accelerations at the state at the start of step k of this part. progress: called
+    with the completed fraction at each check.
     """
 
     def __init__(
         self,
-        at: Configuration,
-        dt: float,
-        first_step: int,
-        last: int,
-        size: int,
-        each: bool,
+        task: Motion,
+        q: Array,
+        x: Array,
         motion: Callable[[int, Array, Array], tuple[Array, Array]],
         progress: Callable[[float], None] | None,
     ) -> None:
-        self._at, self._dt, self._first, self._last = at, dt, first_step, last
-        self._every = 1 if each or size > _SMALL else _LOOK_EVERY
-        self._motion, self._progress = motion, progress
-        self._kept: list[tuple[Array, Array]] = []
+        self._task, self._motion, self._progress = task, motion, progress
+        self._every = 1 if task.by_function or task.q.size > _SMALL else _LOOK_EVERY
+        self._kept: list[tuple[Array, Array]] = [(q, x)]
 
-    def begin(self, q: Array, x: Array) -> None:
-        """Sets the initial state, which is finite."""
-        self._kept = [(q, x)]
-
-    def look(self, k: int, q: Array, x: Array) -> None:
+    def step(self, k: int, q: Array, x: Array) -> None:
         """Records the state (q, x) after step k of this part, counted from 1, and checks it if a check is due.
 
         Raises:
@@ -100,37 +85,29 @@ class Watch:
                 the joint.
         """
         self._kept.append((q, x))
-        if k % self._every and k != self._last:
-            return
-        if not (all_finite(q) and all_finite(x)):
-            self._tell(k)
-        self._kept = [(q, x)]
-        if self._progress is not None:
-            self._progress(k / self._last)
+        if not k % self._every or k == self._task.last:
+            self._check(k)
 
-    def look_at(self, k: int, q: Array, x: Array) -> None:
-        """Records consecutive states (steps + 1, ..., n) and checks them.
-
-        Args:
-            k: The step of this part, counted from 1, after which the last of them is.
-            q: Positions; the first are those recorded last.
-            x: Velocities or momenta, likewise.
-
-        Raises:
-            FailedPreconditionError: As `look`.
+    def steps(self, k: int, q: Array, x: Array) -> None:
+        """As `step`, for consecutive states (steps + 1, ..., n), the first of which was recorded last and the last of
+        which is after step k.
         """
-        if not (all_finite(q[-1]) and all_finite(x[-1])):
-            self._kept += zip(q[1:], x[1:], strict=True)
-            self._tell(k)
-        self._kept = [(q[-1], x[-1])]
-        if self._progress is not None:
-            self._progress(k / self._last)
+        self._kept += zip(q[1:], x[1:], strict=True)
+        self._check(k)
 
-    def _tell(self, k: int) -> None:
-        finite = [self._at.finite(q, x) for q, x in self._kept]
+    def _check(self, k: int) -> None:
+        if not all(map(all_finite, self._kept[-1])):
+            raise self._fault(k)
+        del self._kept[:-1]
+        if self._progress is not None:
+            self._progress(k / self._task.last)
+
+    def _fault(self, k: int) -> FailedPreconditionError:
+        at, dt = self._task.at, self._task.dt
+        finite = [at.finite(q, x) for q, x in self._kept]
         index = next(i for i, each in enumerate(finite) if not each.all())
         step = k - (len(finite) - 1) + index
         q, x = self._kept[index - 1]
         v, a = self._motion(step - 1, q, x)
-        number = self._first + step
-        raise no_longer_finite(self._at, number, number * self._dt, self._dt, (q, v, a), finite[index])
+        number = self._task.first_step + step
+        return no_longer_finite(at, number, number * dt, dt, (q, v, a), finite[index])

@@ -43,7 +43,7 @@ _INTEGRATORS = {"rk4": "mjINT_RK4", "semi_implicit_euler": "mjINT_EULER"}
 
 
 class MujocoEngine:
-    """A robot in MuJoCo, a `stepping.Engine`. model, data: MuJoCo's. notes: what MJCF cannot express.
+    """A robot in MuJoCo, a `engines.Engine`. model, data: MuJoCo's. notes: what MJCF cannot express.
 
     Args:
         source: The description, or the path of an MJCF file.
@@ -100,10 +100,9 @@ class MujocoEngine:
         self._contacts: MujocoContacts | None = None
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        """As `Engine.step`; brakes are dominating armatures."""
         if braked is None:
             return self._stepped(q, v, tau)
-        armature = self.model.dof_armature
+        armature = self.model.dof_armature  # brakes are dominating armatures
         own = armature.copy()
         more = np.where(np.isnan(braked), 0.0, BRAKES * self.model.dof_M0[self._in_v])
         armature[self._in_v] += more
@@ -119,18 +118,16 @@ class MujocoEngine:
         if contacts is not None:
             contacts.begin()
         for _ in range(self.substeps):
-            if contacts is not None:
-                contacts.before(self.data)
-            self._mj.mj_step(self.model, self.data)
-            if contacts is not None:
-                contacts.after(self.data)
+            if contacts is None:
+                self._mj.mj_step(self.model, self.data)
+            else:
+                contacts.step(self.data)
         found = from_mujoco(self._at, self.data.qpos[self._in_q], self.data.qvel[self._in_v])
         assert found.v is not None
         self._last = found.q, found.v
         return self._last
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
-        """As `Engine.acceleration`."""
         self._put(q, v, tau)
         self._mj.mj_forward(self.model, self.data)
         data = self.data
@@ -139,11 +136,7 @@ class MujocoEngine:
         return found.a
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
-        """As `Engine.push`; a wrench keeps its direction and its arm of the start of a step through that step.
-
-        Raises:
-            NotFoundError: MuJoCo has no body of a link's name.
-        """
+        """As `Engine.push`; a wrench keeps its direction and its arm of the start of a step through that step."""
         for wrench in wrenches:
             self._body(wrench.link)
             if wrench.frame != "world":
@@ -152,15 +145,12 @@ class MujocoEngine:
         self.data.xfrc_applied[:] = 0.0
 
     def record_contacts(self) -> None:
-        """As `Engine.record_contacts`."""
         self._contacts = MujocoContacts(self._mj, self.model, self._links)
 
     def contact_wrenches(self) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches`."""
         return () if self._contacts is None else self._contacts.wrenches()
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches_at`: MuJoCo's constraint forces at that acceleration, by its inverse dynamics."""
         if self._contacts is None:
             return ()
         state = to_mujoco(self._at, q, v, a)
@@ -216,7 +206,7 @@ class MujocoEngine:
         """Returns the indices of q and v in MuJoCo's qpos and qvel."""
         model, in_q, in_v = self.model, list[int](), list[int]()
         where = source.source if isinstance(source, Description) else str(source)
-        theirs = {model.joint(k).name: k for k in range(model.njnt)}
+        theirs = [model.joint(k).name for k in range(model.njnt)]
         for name, joint in zip(self._at.names, self._at.joints, strict=True):
             called = joint.mujoco_names(name)
             for part in called:
@@ -226,13 +216,13 @@ class MujocoEngine:
                         f"{', '.join(theirs)}",
                         path="mjcf",
                     )
-                place = model.joint(theirs[part])
-                q, v = int(place.qposadr[0]), int(place.dofadr[0])
-                nq, nv = {0: (7, 6), 1: (4, 3)}.get(int(place.type[0]), (1, 1))
-                if (nq, nv) != ((joint.nq, joint.nv) if len(called) == 1 else (1, 1)):
+                q, v = self._place(part)
+                nq, nv = {0: (7, 6), 1: (4, 3)}.get(int(model.joint(part).type[0]), (1, 1))
+                expected = (joint.nq, joint.nv) if len(called) == 1 else (1, 1)
+                if (nq, nv) != expected:
                     raise InvalidArgumentError(
-                        f"{where}: joint '{part}' has {nv} degrees of freedom in MuJoCo's model, and "
-                        f"{joint.nv if len(called) == 1 else 1} in the robot",
+                        f"{where}: joint '{part}' has {nv} degrees of freedom in MuJoCo's model, and {expected[1]} in "
+                        "the robot",
                         path="mjcf",
                     )
                 in_q += range(q, q + nq)
@@ -242,20 +232,16 @@ class MujocoEngine:
     def _leaders(self) -> list[tuple[int, int, int, int, Mimic]]:
         model = self.model
         names = {model.joint(k).name for k in range(model.njnt)}
-        found = []
+        found: list[tuple[int, int, int, int, Mimic]] = []
         for name, mimic in self._followers.items():
             if {name, mimic.joint} <= names:
-                own, leader = model.joint(name), model.joint(mimic.joint)
-                found.append(
-                    (
-                        int(own.qposadr[0]),
-                        int(own.dofadr[0]),
-                        int(leader.qposadr[0]),
-                        int(leader.dofadr[0]),
-                        mimic,
-                    )
-                )
+                found.append((*self._place(name), *self._place(mimic.joint), mimic))
         return found
+
+    def _place(self, joint: str) -> tuple[int, int]:
+        """Returns the first index of a joint in qpos and in qvel."""
+        of = self.model.joint(joint)
+        return int(of.qposadr[0]), int(of.dofadr[0])
 
 
 def _mujoco() -> Any:
@@ -287,32 +273,32 @@ def _without_speed_limits(robot: Description) -> Description:
 
 
 class MujocoContacts:
-    """The contact forces of one robot, summed over a step.
-
-    Args:
-        mj: The package mujoco.
-        model: Its model.
-        links: The link that each joint moves.
-    """
+    """The contact forces of one robot, summed over a step. links: the link that each joint moves."""
 
     def __init__(self, mj: Any, model: Any, links: Mapping[str, str]) -> None:
         self._mj, self._model = mj, model
         self._own = mj.MjData(model)
         self._of_body = [self._carrier(body, links) for body in range(model.nbody)]
         self._staged = int(model.opt.integrator) == int(mj.mjtIntegrator.mjINT_RK4)
-        self._sums: dict[int, Array] = {}
+        self._sums: dict[tuple[int, str], Array] = {}
         self._weight = 0.0
 
     def begin(self) -> None:
         """Resets the sums."""
         self._sums, self._weight = {}, 0.0
 
-    def before(self, data: Any) -> None:
-        """Starts a step. RK4 keeps the forces of its last stage only, so its stages are repeated on a copy, which
-        leaves the motion unchanged to the bit.
+    def step(self, data: Any) -> None:
+        """Makes a step, and adds its contact forces."""
+        if self._staged:
+            self._add_stages(data)
+        self._mj.mj_step(self._model, data)
+        if not self._staged:  # the forces of an Euler step are those at its start, which act through the step
+            self.keep(data, 1.0)
+
+    def _add_stages(self, data: Any) -> None:
+        """Adds the forces of RK4's stages, which keeps those of its last stage only: the stages are repeated on a copy,
+        which leaves the motion unchanged to the bit.
         """
-        if not self._staged:
-            return
         mj, model, own = self._mj, self._model, self.copied(data)
         q, v = own.qpos.copy(), own.qvel.copy()
         mj.mj_forward(model, own)
@@ -324,11 +310,6 @@ class MujocoContacts:
             mj.mj_integratePos(model, own.qpos, rate, dt)
             mj.mj_forward(model, own)
             self.keep(own, weight)
-
-    def after(self, data: Any) -> None:
-        """Ends a step. The forces of an Euler step are those at its start, which act through the step."""
-        if not self._staged:
-            self.keep(data, 1.0)
 
     def copied(self, data: Any) -> Any:
         """Returns a copy of the state."""
@@ -348,18 +329,13 @@ class MujocoContacts:
                 carrier = self._of_body[body]
                 if carrier is not None:
                     arm = contact.pos - data.xpos[carrier[0]]
-                    total = self._sums.setdefault(carrier[0], np.zeros(6))
+                    total = self._sums.setdefault(carrier, np.zeros(6))
                     total += sign * weight * np.concatenate([torque + np.cross(arm, force), force])
 
     def wrenches(self) -> Sequence[Wrench]:
         """Returns the mean wrenches."""
-        found = []
-        for body, total in self._sums.items():
-            carrier = self._of_body[body]
-            assert carrier is not None
-            mean = total / self._weight
-            found.append(Wrench(carrier[1], mean[:3], mean[3:]))
-        return found
+        means = {link: total / self._weight for (_, link), total in self._sums.items()}
+        return [Wrench(link, mean[:3], mean[3:]) for link, mean in means.items()]
 
     def _carrier(self, body: int, links: Mapping[str, str]) -> tuple[int, str] | None:
         """Returns the body that represents the link of a body, and the link's name."""

@@ -3,29 +3,35 @@
 The server limits the number of steps per request. A longer motion is a series of requests; each contains the last state
 of the previous one and the number of its first step. The server keeps no state between them, and the bits are those of
 a motion in one request. The client evaluates functions for efforts or wrenches and sends their values with each step;
-with adaptive steps, which evaluate them at every stage, the client integrates and requests accelerations.
+with adaptive steps, which evaluate them at every stage, the client integrates and requests accelerations. Prescribed
+motions are sent as samples on the half grid, so that the server computes no times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import spread
 from dyn_service.api.cost import overlay_lead
-from dyn_service.api.queries import COMPUTATIONS, EffortFunction, Overlay, Payload, RobotQueries
-from dyn_service.api.results import Array, Trajectory
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.api.queries import COMPUTATIONS, EffortFunction, GivenMotion, Overlay, Payload, RobotQueries
+from dyn_service.api.results import Array, RheonomicTrajectory, Trajectory
+from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
+from dyn_service.simulation import rheonomic
 from dyn_service.simulation.integrators.adaptive import between
-from dyn_service.simulation.task import Task, checked, one_step
+from dyn_service.simulation.simulate import simulate as simulate_here
+from dyn_service.simulation.task import LIMITS, Task, as_samples, checked
 
 PART_STEPS = 2000
 """Maximum number of steps per request: some milliseconds of the server's time."""
+
+RHEONOMIC_STEPS = 250
+"""Maximum number of steps with prescribed joints per request: some tens of milliseconds of the server's time."""
 
 PART_NUMBERS = 1 << 16
 """Approximate number of values per reply: 0.5 MiB."""
@@ -39,19 +45,19 @@ SUPPORTED_MOVES, STICK_SLIP_MOVES = 1 << 17, 1 << 12
 SEARCHING_STEPS = 200
 """Maximum number of iterative steps per request: each evaluates the equation of motion tens of times."""
 
-LIMITS = ("position_limits", "effort_limits", "velocity_limits")
-
-LATER = ("first_step", *LIMITS, "stop_time", "stop_damping")
+LATER = ("first_step", *LIMITS, "stop_time", "stop_damping", "passive")
 """Options that early servers do not have."""
 
 SUMS = ("clamped", "work", "dissipated")
 """Outputs that sum over the interval before each record."""
 
-Asking = tuple[dict[str, Any], dict[str, Any]]
-"""Inputs and options of a request."""
+T = TypeVar("T")
+Outputs = Mapping[str, Array]
+Requests = Generator[tuple[dict[str, Any], dict[str, Any]], Outputs, T]
+"""Yields the inputs and options of each request and is sent its outputs; returns the motion."""
 
-Motion = Generator[Asking, Mapping[str, Array], Trajectory]
-"""A generator of the requests of a simulation. The caller sends the outputs of each back in; it returns the motion."""
+Progress = Callable[[float], None] | None
+"""Called with the completed fraction after each part; on the server repeatedly, and its exceptions end the motion."""
 
 
 def simulate(
@@ -63,54 +69,83 @@ def simulate(
     payload: Payload | None = None,
     overlay: Overlay | None = None,
     passive: bool = True,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress = None,
     **arguments: Any,
-) -> Motion:
-    """Yields the requests of a simulation; see `Requests`.
-
-    Args:
-        at: The robot's movable joints.
-        q0: Initial positions. Arguments are those of `Robot.simulate`; functions are called in this process.
-        v0: Initial velocities.
-        tau: Efforts.
-        payload: Sent with each request.
-        overlay: Sent with each request; its leading axes are those of the states.
-        passive: Sent with each request.
-        progress: Called after each part with the completed fraction.
-        **arguments: The other arguments of `Robot.simulate`.
-
-    Raises:
-        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
-        FailedPreconditionError: The motion diverges.
+) -> Requests[Trajectory]:
+    """Yields the requests of `RobotQueries.simulate`, whose arguments and errors it has. Functions are called in this
+    process; payload, overlay and passive are sent with each request.
     """
     task = checked(at, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
     always = {"gravity": task.gravity, "payload": payload, "overlay": overlay, "contacts": task.contacts or None}
-    said = {} if passive is True else {"passive": passive}
-    told = progress or (lambda share: None)
-    if task.integrator == "adaptive" and task.by_function:
-        return _adaptive(task, always, said, told)
-    return _fixed(task, always, said, told)
+    integrate = _adaptive if task.integrator == "adaptive" and task.by_function else _fixed
+    return integrate(task, always, _unless_default(passive=passive), progress or (lambda share: None))
+
+
+def simulate_rheonomic(
+    at: Configuration,
+    prescribed: GivenMotion,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    tau: ArrayLike | EffortFunction | None,
+    *,
+    overlay: Overlay | None = None,
+    passive: bool = True,
+    progress: Progress = None,
+    **arguments: Any,
+) -> Requests[RheonomicTrajectory]:
+    """Yields the requests of `RobotQueries.simulate_rheonomic`, as `simulate`."""
+    task = rheonomic.checked(at, prescribed, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
+    q, v, every, by_function = task.q, task.v, task.every, task.by_function
+    states = max(1, q.size // max(task.at.nq, 1), v.size // max(task.at.nv, 1))
+    most = max(1, min(RHEONOMIC_STEPS, PART_NUMBERS // ((at.nq + 3 * at.nv) * states or 1)))
+    aligned = every <= most and not by_function  # parts end at records
+    per_part = 1 if by_function else most // every * every if aligned else most
+    found: dict[str, list[Array]] = {name: [] for name in RheonomicTrajectory._fields if name != "t"}
+    free = (("q", task.parts.free_q), ("v", task.parts.free_v))
+    done = 0
+    while done < task.steps:
+        count = min(per_part, task.steps - done)
+        tau, wrenches = task.acting(done, q, v)
+        inputs = {
+            "q": q,
+            "v": v,
+            "tau": as_samples(tau) if by_function else task.efforts.part(done, count),
+            "wrenches": wrenches,
+            "prescribed": task.rows[..., 2 * done : 2 * (done + count) + 1, :, :],
+            "gravity": task.gravity,
+            "overlay": overlay,
+        }
+        # The next part starts at the last state, so it is returned even if it is not recorded.
+        stride = every if aligned and not count % every else 1
+        grid = {"dt": task.dt, "steps": count, "t0": task.t0, "first_step": task.first_step + done, "every": stride}
+        outputs = yield inputs, {"joints": list(task.names), **grid, **_unless_default(passive=passive)}
+        q, v = (outputs[name][..., -1, :][..., places] for name, places in free)
+        # The last row of a part is the first of the next one, which has the efforts from there on.
+        end = None if done + count == task.steps else -1
+        for name, records in found.items():
+            each = outputs[name][..., :end, :]
+            records.append(each if stride == every else each[..., -done % every :: every, :])
+        done += count
+        if progress is not None:
+            progress(done / task.steps)
+    joined = {name: np.concatenate(records, axis=-2) for name, records in found.items()}
+    return RheonomicTrajectory(task.times(), **joined)
+
+
+def _unless_default(**options: Any) -> dict[str, Any]:
+    """The options of a request: older servers refuse options they do not know, so newer ones are sent only if they
+    differ from the default.
+    """
+    known = COMPUTATIONS["simulate"].options
+    return {name: value for name, value in options.items() if name not in LATER or value != known[name].default}
 
 
 def simulated(
-    robot: RobotQueries,
-    inputs: Mapping[str, Array],
-    options: Mapping[str, Any],
-    progress: Callable[[float], None] | None = None,
+    robot: RobotQueries, inputs: Mapping[str, Any], options: Mapping[str, Any], progress: Progress = None
 ) -> dict[str, Array]:
-    """Answers one request with the motion; for zero steps, with the accelerations, for a client that integrates.
-
-    Args:
-        robot: The robot, with its payload.
-        inputs: `q`, `v` and, if given, `p`, `tau`, `gravity`, `wrenches`, `contacts`.
-        options: The options of the row.
-        progress: Called repeatedly with the completed fraction; its exceptions end the motion.
-
-    Raises:
-        DynError: As `RobotQueries.simulate`.
+    """Answers one request of `simulate` with the motion of the robot, which has the request's payload; for zero steps,
+    with the accelerations, for a client that integrates.
     """
-    from dyn_service.simulation.simulate import simulate as run  # not on the client
-
     q, v, tau = inputs["q"], inputs["v"], inputs.get("tau")
     acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
     if options["steps"] == 0:
@@ -122,12 +157,40 @@ def simulated(
         finite = np.isfinite(a)
         return {"a": np.where(finite, a, 0.0), "finite": finite.astype(np.float64)}
     acting["contacts"] = inputs.get("contacts")
-    motion = run(robot, q, v, tau, p0=inputs.get("p"), **acting, **options, progress=progress)
+    motion = simulate_here(robot, q, v, tau, p0=inputs.get("p"), **acting, **options, progress=progress)
     found = ((each.name, getattr(motion, each.name)) for each in fields(motion))
     return {name: array for name, array in found if array is not None}
 
 
-def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:
+def simulated_rheonomic(
+    robot: RobotQueries, inputs: Mapping[str, Any], options: Mapping[str, Any], progress: Progress = None
+) -> dict[str, Array]:
+    """Answers one request of `simulate_rheonomic`. prescribed: (.., rows, np, 3) of the np joints in `joints`."""
+    given = dict(options)
+    joints, samples, q = given.pop("joints"), inputs["prescribed"], inputs["q"]
+    if len(set(joints)) < len(joints):
+        raise InvalidArgumentError(f"joints must be a list of different names, found {joints!r}", path="options.joints")
+    try:
+        free = rheonomic.partition(robot.configuration, joints).free
+    except DynError as fault:
+        raise type(fault)(fault.message, path="options.joints") from None
+    if q.shape[-1:] == (free.nq,):
+        free.check_unit(q, "q", "inputs.q")
+    if samples.ndim < 3 or samples.shape[-2:] != (len(joints), 3):
+        raise InvalidArgumentError(
+            f"prescribed has shape {samples.shape}, expected (.., rows, {len(joints)}, 3): position, velocity, "
+            "acceleration of each joint in `joints`",
+            path="inputs.prescribed",
+        )
+    rows = {name: samples[..., k, :] for k, name in enumerate(joints)}
+    acting = {name: inputs.get(name) for name in ("tau", "gravity", "wrenches")}
+    motion = rheonomic.simulate_rheonomic(robot, rows, q, inputs["v"], **acting, **given, progress=progress)
+    return motion._asdict()
+
+
+def _fixed(
+    task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]
+) -> Requests[Trajectory]:
     """Joins the states of all parts, without the first state of each. Parts shorter than a record interval give their
     last.
     """
@@ -147,12 +210,21 @@ def _fixed(task: Task, always: dict[str, Any], said: dict[str, Any], told: Calla
         per_part = 1 if task.by_function else records * every if aligned else min(most, every - done % every)
         # If only the initial state is recorded, one step is made to get it.
         count = max(1, min(per_part, task.last - done))
-        tau, wrenches = task.efforts.part(done, count), task.wrenches.part(done, count)
+        options = {
+            "dt": task.dt,
+            "steps": count,
+            "every": every if aligned else count,
+            "method": task.method,
+            "integrator": task.integrator,
+            "first_step": task.first_step + done,
+            **{name: getattr(task, name) for name in (*LIMITS, "stop_time", "stop_damping")},
+        }
         if task.by_function:
-            at = (done, task.first_step + done + 1, task.time(done), q, v)
-            tau, wrenches = one_step(task.efforts.at(*at), task.wrenches.at(*at))
+            tau, wrenches = (as_samples(load) for load in task.acting(done, q, v))
+        else:
+            tau, wrenches = task.efforts.part(done, count), task.wrenches.part(done, count)
         inputs = {"q": q, "v": v, "p": p, "tau": tau, "wrenches": wrenches, **always}
-        outputs = yield inputs, {**_options(task, count, done, every=every if aligned else count), **said}
+        outputs = yield inputs, {**_unless_default(**options), **said}
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
         if not done:
@@ -179,7 +251,9 @@ def _records(name: str, array: Array, wanted: slice) -> Array:
     return found
 
 
-def _adaptive(task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]) -> Motion:
+def _adaptive(
+    task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]
+) -> Requests[Trajectory]:
     """Integrates adaptive steps in this process; each request asks for the accelerations of one stage."""
     q, v = task.at.unit(task.q, "q0"), task.v
     q_all, v_all = [q], [v]
@@ -198,20 +272,3 @@ def _adaptive(task: Task, always: dict[str, Any], said: dict[str, Any], told: Ca
             v_all.append(v)
         told((k + 1) / task.last)
     return Trajectory(task.times(), np.stack(q_all, axis=-2), np.stack(v_all, axis=-2))
-
-
-def _options(task: Task, count: int, done: int, every: int) -> dict[str, Any]:
-    options = {
-        "dt": task.dt,
-        "steps": count,
-        "every": every,
-        "method": task.method,
-        "integrator": task.integrator,
-        "first_step": task.first_step + done,
-        **{name: getattr(task, name) for name in LIMITS},
-        "stop_time": task.stop_time,
-        "stop_damping": task.stop_damping,
-    }
-    # Older servers refuse options they do not know, so newer options are sent only if they differ from the default.
-    known = COMPUTATIONS["simulate"].options
-    return {name: value for name, value in options.items() if name not in LATER or value != known[name].default}

@@ -18,21 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import (
-    Array,
-    EffortFunction,
-    RobotQueries,
-    Wrench,
-)
+from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.model.steps import STEPS
 from dyn_service.simulation.contact.steps import SupportedSteps
-from dyn_service.simulation.divergence import Watch
+from dyn_service.simulation.divergence import FiniteCheck
 from dyn_service.simulation.integrators.adaptive import between
-from dyn_service.simulation.integrators.explicit import INTEGRATORS
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import Sticking
-from dyn_service.simulation.task import Task, checked
+from dyn_service.simulation.task import Acting, Task, checked
 
 
 def simulate(
@@ -44,19 +39,8 @@ def simulate(
     progress: Callable[[float], None] | None = None,
     **arguments: Any,
 ) -> Trajectory:
-    """Simulates a robot, local or remote; see `RobotQueries.simulate`. Payloads are handled by the caller.
-
-    Args:
-        robot: The robot.
-        q0: (..., nq) initial positions.
-        v0: (..., nv) initial velocities.
-        tau: Efforts.
-        progress: Called repeatedly with the completed fraction.
-        **arguments: The other arguments of `task.checked`.
-
-    Raises:
-        FailedPreconditionError: The motion diverges, or the iteration for an implicit midpoint does not converge.
-        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
+    """Simulates a robot, local or remote; arguments and errors are those of `RobotQueries.simulate`, without those that
+    change the robot.
     """
     task = checked(robot.configuration, q0, v0, tau, **arguments)
     task.q = task.at.unit(task.q, "q0")
@@ -75,8 +59,31 @@ _TELL_EVERY = 64
 _MOST_STEPS, _MOST_NUMBERS = 1024, 1 << 16
 """Steps computed at a time, and the numbers of their positions. Progress and Ctrl-C wait for them: milliseconds."""
 
-_Acting = tuple[Array, list[Wrench] | None]
-"""Efforts and external wrenches."""
+
+class _Records:
+    """Recorded states, beginning with the first one."""
+
+    def __init__(self, task: Task, *state: Array) -> None:
+        self._every = task.every
+        count = task.steps // task.every + 1
+        self.arrays = [np.empty((*x.shape[:-1], count, x.shape[-1])) for x in state]
+        self.add(0, *state)
+
+    def add(self, k: int, *state: Array) -> bool:
+        """Records the state after k steps if it is to be recorded; returns whether it is."""
+        due = not k % self._every
+        if due:
+            for record, x in zip(self.arrays, state, strict=True):
+                record[..., k // self._every, :] = x
+        return due
+
+    def add_several(self, k: int, *states: Array) -> None:
+        """As `add`, of consecutive states (steps + 1, ..., n), the first of which is the one after k steps."""
+        first = -k % self._every or self._every
+        for record, x in zip(self.arrays, states, strict=True):
+            chosen = x[first :: self._every]
+            start = (k + first) // self._every
+            record[..., start : start + len(chosen), :] = np.moveaxis(chosen, 0, -2)
 
 
 @dataclass(eq=False)
@@ -84,90 +91,60 @@ class _Run:
     robot: RobotQueries
     task: Task
     progress: Callable[[float], None] | None
-    _acted: _Acting = field(init=False)
+    _acted: Acting = field(init=False)
 
     def _acceleration(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Array:
         task = self.task
-        return self.robot.forward_dynamics(
-            q,
-            v,
-            tau,
-            gravity=task.gravity,
-            wrenches=acting,
-            method=task.method,
-        )
+        return self.robot.forward_dynamics(q, v, tau, gravity=task.gravity, wrenches=acting, method=task.method)
 
-    def _acting(self, k: int, q: Array, v: Array) -> _Acting:
-        """Returns the loads of step k, which starts at the given state."""
-        task = self.task
-        at = (k, task.first_step + k + 1, task.time(k), q, v)
-        return task.efforts.at(*at), task.wrenches.at(*at)
-
-    def _watch(self, velocity: Callable[[Array, Array], Array]) -> Watch:
-        """velocity: of the state (q, x)."""
+    def _check(self, q: Array, x: Array, velocity: Callable[[Array, Array], Array]) -> FiniteCheck:
+        """Returns the check of states that begin at (q, x). velocity: of a state (q, x)."""
         task = self.task
 
         def motion(k: int, q: Array, x: Array) -> tuple[Array, Array]:
             v = velocity(q, x)
-            if task.by_function:  # each step is checked, so the loads are those of the last step
-                return v, self._acceleration(q, v, *self._acted)
-            return v, self._acceleration(q, v, *self._acting(k, q, v))
+            # With functions each step is checked, so the loads are those of the last step.
+            return v, self._acceleration(q, v, *(self._acted if task.by_function else task.acting(k, q, v)))
 
-        return Watch(task.at, task.dt, task.first_step, task.last, task.q.size, task.by_function, motion, self.progress)
-
-    def _records(self, *state: Array) -> list[Array]:
-        count = self.task.steps // self.task.every + 1
-        records = [np.empty((*x.shape[:-1], count, x.shape[-1])) for x in state]
-        for record, x in zip(records, state, strict=True):
-            record[..., 0, :] = x
-        return records
+        return FiniteCheck(task, q, x, motion, self.progress)
 
     def explicit(self) -> Trajectory:
         """Integrates (q, v) with fixed steps."""
         task = self.task
         q, v = task.q, task.v
-        records = self._records(q, v)
-        watch = self._watch(lambda q, v: v)
-        watch.begin(q, v)
+        records = _Records(task, q, v)
+        check = self._check(q, v, lambda q, v: v)
         supported = SupportedSteps(self.robot, task) if task.supported else None
         step = self._step() if supported is None else supported.step
-        acted = self._acted = self._acting(0, q, v)
+        acted = self._acted = task.acting(0, q, v)
         if supported is not None:
             supported.begin(q, v, *acted)
         several = self._several() if supported is None else None
         k = 0
         while k < task.last:
-            states = None
-            if k and several is not None:
-                states = several(k, q, v)
-                several = several if states is not None else None
+            states = several(k, q, v) if k and several is not None else None
             if states is not None:
-                watch.look_at(k + len(states[0]) - 1, *states)
-                first = -k % task.every or task.every
-                for record, x in zip(records, states, strict=True):
-                    chosen = x[first :: task.every]
-                    start = (k + first) // task.every
-                    record[..., start : start + len(chosen), :] = np.moveaxis(chosen, 0, -2)
+                records.add_several(k, *states)
                 k += len(states[0]) - 1
+                check.steps(k, *states)
                 q, v = (x[-1] for x in states)
                 continue
-            if k and not task.steady:
-                acted = self._acted = self._acting(k, q, v)
+            if k:
+                several = None
+                if not task.steady:
+                    acted = self._acted = task.acting(k, q, v)
             q, v = step(k, q, v, *acted)
-            watch.look(k + 1, q, v)
-            if not (k + 1) % task.every:
-                for record, x in zip(records, (q, v), strict=True):
-                    record[..., (k + 1) // task.every, :] = x
-                if supported is not None:
-                    supported.record(k, q, v)
             k += 1
-        return Trajectory(task.times(), *records, **({} if supported is None else supported.account()))
+            check.step(k, q, v)
+            if records.add(k, q, v) and supported is not None:
+                supported.record(k - 1, q, v)
+        return Trajectory(task.times(), *records.arrays, **({} if supported is None else supported.account()))
 
     def _step(self) -> Callable[..., tuple[Array, Array]]:
         """Returns a function (k, q, v, tau, wrenches) -> q and v after step k of this part."""
         robot, task = self.robot, self.task
         integrator, length = task.integrator, np.array([task.dt])
-        formula = INTEGRATORS.get(integrator)
+        formula = STEPS.get(integrator)
         if formula is None:
             return Sticking(robot, task).step
         if task.method == "articulated" and (task.wrenches.none or integrator != "rk4"):
@@ -193,14 +170,9 @@ class _Run:
         lead, size = task.q.shape[:-1], max(task.q.size, task.v.size)
         most = min(_MOST_STEPS, _MOST_NUMBERS // max(size, 1))
         repeat = getattr(robot, "repeat_steps", None)
-        if (
-            repeat is None
-            or most < 2
-            or task.by_function
-            or not task.wrenches.none
-            or task.method != "articulated"
-            or task.integrator not in INTEGRATORS
-        ):
+        by_state = task.by_function or not task.wrenches.none
+        by_kernel = task.method == "articulated" and task.integrator in STEPS
+        if repeat is None or most < 2 or by_state or not by_kernel:
             return None
 
         def several(k: int, q: Array, v: Array) -> tuple[Array, Array] | None:
@@ -223,23 +195,16 @@ class _Run:
         unit = float(np.abs(robot.momentum(task.at.neutral, robot.free)).max(initial=0.0))
         q, v = task.q, task.v
         p = robot.momentum(q, v) if task.p is None else task.p
-        q_all, p_all = self._records(q, p)
-        watch = self._watch(velocity)
-        watch.begin(q, p)
+        records = _Records(task, q, p)
+        check = self._check(q, p, velocity)
         for k in range(task.last):
             if k and task.by_function:
                 v = velocity(q, p)
-            tau, acting = self._acted = self._acting(k, q, v)
+            tau, acting = self._acted = task.acting(k, q, v)
 
             def flow(q: Array, p: Array, tau: Array = tau, acting: list[Wrench] | None = acting) -> tuple[Array, Array]:
-                found = robot.hamiltonian_flow(
-                    q,
-                    p,
-                    tau,
-                    gravity=task.gravity,
-                    wrenches=acting,
-                    method=task.method,
-                )
+                loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": acting}
+                found = robot.hamiltonian_flow(q, p, tau, **loads, method=task.method)
                 return found.v, found.p_dot
 
             found = midpoint_step(flow, task.at, q, p, task.dt, unit)
@@ -249,11 +214,11 @@ class _Run:
                     f"does not converge; try a step shorter than dt = {task.dt:g} s"
                 )
             q, p = found
-            watch.look(k + 1, q, p)
-            if not (k + 1) % task.every:
-                q_all[..., (k + 1) // task.every, :], p_all[..., (k + 1) // task.every, :] = q, p
-        records = (np.moveaxis(x, -2, 0) for x in (q_all, p_all))  # before the leading axes of the robot's numbers
-        v_all = np.moveaxis(velocity(*records), 0, -2)
+            check.step(k + 1, q, p)
+            records.add(k + 1, q, p)
+        q_all, p_all = records.arrays
+        # The axis of records goes before the leading axes of the robot's numbers.
+        v_all = np.moveaxis(velocity(np.moveaxis(q_all, -2, 0), np.moveaxis(p_all, -2, 0)), 0, -2)
         v_all[..., 0, :] = task.v if task.p is None else v_all[..., 0, :]
         return Trajectory(task.times(), q_all, v_all, p_all)
 
@@ -264,7 +229,7 @@ class _Run:
         """
         task = self.task
         q, v = task.q, task.v
-        records = self._records(q, v)
+        records = _Records(task, q, v)
         evaluations = 0
         for k in range(task.last):
             stages = between(task, k, q, v)
@@ -277,9 +242,7 @@ class _Run:
                         self.progress(k / task.last)
             except StopIteration as done:
                 q, v = done.value
-            if not (k + 1) % task.every:
-                for record, x in zip(records, (q, v), strict=True):
-                    record[..., (k + 1) // task.every, :] = x
+            records.add(k + 1, q, v)
             if self.progress is not None:
                 self.progress((k + 1) / task.last)
-        return Trajectory(task.times(), *records)
+        return Trajectory(task.times(), *records.arrays)

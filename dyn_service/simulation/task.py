@@ -7,11 +7,12 @@ those of the whole motion. No engine is needed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral, Real
-from typing import Any, NamedTuple, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -35,66 +36,79 @@ from dyn_service.simulation.divergence import diverged
 from dyn_service.support.suggestions import did_you_mean
 
 Wrenches = Wrench | Sequence[Wrench] | WrenchFunction | None
+Acting = tuple[Array, list[Wrench] | None]
+"""Efforts and external wrenches at one time."""
+Lead = tuple[int, ...]
+T = TypeVar("T")
+
 _VECTORS = ("torque", "force", "point")
+
+LIMITS = ("position_limits", "effort_limits", "velocity_limits")
 
 SUPPORTED: tuple[Integrator, ...] = ("rk4", "semi_implicit_euler", "explicit_euler", "stick_slip")
 """The integrators that support limits and contacts."""
 
 
-@dataclass(eq=False)
-class Task:
-    """The checked arguments of a simulation; the initial state is broadcast to all leading axes.
+@dataclass(eq=False, kw_only=True)
+class Grid:
+    """The times of a motion: step k of this part, from 0, starts at t0 + (first_step + k) dt; every `every` steps are
+    recorded. Accepts Python and NumPy numbers.
 
-    at: the movable joints. q: (..., nq). v: (..., nv). p: (..., nv), the initial momenta if given, or None. gravity:
-    (..., 3) or None. contacts: from `contact_points.listed`. Other fields as for `simulate`.
+    Raises:
+        InvalidArgumentError: dt is not a positive time, t0 is not finite, or another argument is not a whole number;
+            `path` names it.
+    """
+
+    dt: float
+    steps: int
+    every: int = 1
+    first_step: int = 0
+    t0: float = 0.0
+
+    def __post_init__(self) -> None:
+        dt, t0 = _number(self.dt), _number(self.t0)
+        if dt is None or not dt > 0.0:
+            raise InvalidArgumentError(f"dt must be a positive time in s, found {self.dt!r}", path="dt")
+        if t0 is None:
+            raise InvalidArgumentError(f"t0 must be a finite time in s, found {self.t0!r}", path="t0")
+        self.dt, self.t0 = dt, t0
+        for name, least in (("steps", 1), ("every", 1), ("first_step", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise InvalidArgumentError(
+                    f"{name} must be a whole number, at least {least}, found {value!r}", path=name
+                )
+            setattr(self, name, int(value))
+
+    @property
+    def last(self) -> int:
+        """The number of steps up to the last record."""
+        return self.steps // self.every * self.every
+
+    def time(self, step: int) -> float:
+        """s, at the beginning of that step of this part."""
+        return self.t0 + (self.first_step + step) * self.dt
+
+    def times(self) -> Array:
+        """(K,) s, of the records."""
+        steps: Array = self.first_step + self.every * np.arange(self.steps // self.every + 1, dtype=np.float64)
+        return self.t0 + steps * self.dt
+
+
+@dataclass(eq=False, kw_only=True)
+class Motion(Grid):
+    """A grid of times, an initial state, broadcast to all leading axes, and the loads.
+
+    at: the joints that are integrated. q: (..., nq). v: (..., nv). efforts, wrenches: given as the arguments of
+    `Efforts` and `Loads`. gravity: (..., 3) or None.
     """
 
     at: Configuration
     q: Array
     v: Array
-    p: Array | None
     efforts: Efforts
     wrenches: Loads
-    gravity: Array | None
-    grid: Grid
-    method: Method
-    integrator: Integrator
-    contacts: tuple[Contact, ...]
-    position_limits: bool
-    effort_limits: bool
-    velocity_limits: bool
-    stop_time: float
-    stop_damping: float
-
-    @property
-    def supported(self) -> bool:
-        """Whether there are limits or contacts."""
-        return bool(self.contacts or self.position_limits or self.effort_limits or self.velocity_limits)
-
-    @property
-    def dt(self) -> float:
-        """The length of a step, s."""
-        return self.grid.dt
-
-    @property
-    def steps(self) -> int:
-        """The number of steps."""
-        return self.grid.steps
-
-    @property
-    def every(self) -> int:
-        """The number of steps between records."""
-        return self.grid.every
-
-    @property
-    def first_step(self) -> int:
-        """The number of steps before this part."""
-        return self.grid.first_step
-
-    @property
-    def last(self) -> int:
-        """The number of steps up to the last record; later steps are not computed."""
-        return self.steps // self.every * self.every
+    gravity: Array | None = None
 
     @property
     def by_function(self) -> bool:
@@ -106,86 +120,137 @@ class Task:
         """Whether the loads are the same in all steps."""
         return self.efforts.constant and self.wrenches.constant
 
-    def time(self, step: int) -> float:
-        """s, at the beginning of that step of this part."""
-        return self.grid.time(step)
+    def acting(self, k: int, q: Array, v: Array, t: float | None = None) -> Acting:
+        """Returns the loads of step k of this part at a state, at t, s, by default the start of the step.
 
-    def times(self) -> Array:
-        """(K,) s, of the records."""
-        return self.grid.times()
+        Raises:
+            InvalidArgumentError: A function's value has the wrong shape.
+            FailedPreconditionError: A function's value is not finite; names the step and the joint or wrench.
+        """
+        at = (k, self.first_step + k + 1, self.time(k) if t is None else t, q, v)
+        return self.efforts.at(*at), self.wrenches.at(*at)
+
+    def _spread(self, states: Mapping[str, Array], before: dict[str, Lead], later: dict[str, Lead]) -> list[Array]:
+        """Broadcasts the states, q and v first, to all leading axes. Functions of the loads get states with the axes of
+        the states and of `before`.
+        """
+        leads = {name: x.shape[:-1] for name, x in states.items()} | before
+        q, v, *_ = (np.broadcast_to(x, (*broadcast(leads), x.shape[-1])) for x in states.values())
+        start = (self.first_step + 1, self.time(0), q, v)
+        leads = leads | self.efforts.begin(*start) | self.wrenches.begin(*start) | later
+        self.efforts.lead = self.wrenches.lead = lead = broadcast(leads)
+        return [np.broadcast_to(x, (*lead, x.shape[-1])) for x in states.values()]
 
 
-def checked(
-    at: Configuration,
-    q0: ArrayLike,
-    v0: ArrayLike,
-    tau: ArrayLike | EffortFunction | None,
-    *,
-    dt: float,
-    steps: int,
-    method: Method = "articulated",
-    integrator: Integrator = "rk4",
-    gravity: ArrayLike | None = None,
-    wrenches: Wrenches = None,
-    every: int = 1,
-    p0: ArrayLike | None = None,
-    first_step: int = 0,
-    contacts: Contact | Sequence[Contact] | None = None,
-    position_limits: bool = False,
-    effort_limits: bool = False,
-    velocity_limits: bool = False,
-    stop_time: float = 0.0,
-    stop_damping: float = STOP_DAMPING,
-) -> Task:
-    """Checks the arguments of `simulate`.
+@dataclass(eq=False, kw_only=True)
+class Task(Motion):
+    """The arguments of `RobotQueries.simulate`, checked.
+
+    p: (..., nv), the initial momenta, or None. contacts: given as for `contact_points.listed`.
 
     Raises:
         InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
     """
-    grid = check_grid(dt, steps, every=every, first_step=first_step)
-    for name, value, known in (("integrator", integrator, get_args(Integrator)), ("method", method, get_args(Method))):
-        if value not in known:
-            near = did_you_mean(value, known)
-            raise InvalidArgumentError(f"{name} must be one of {', '.join(known)}, found {value!r}{near}", path=name)
-    if p0 is not None and integrator != "implicit_midpoint":
-        raise InvalidArgumentError(f"p0 needs the integrator implicit_midpoint, found {integrator}", path="p0")
-    flags = {
-        "position_limits": position_limits,
-        "effort_limits": effort_limits,
-        "velocity_limits": velocity_limits,
-    }
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise InvalidArgumentError(f"{name} must be true or false, found {found(flag)}", path=name)
-    touching = listed_contacts(contacts)
-    for name, asked in {**flags, "contacts": touching}.items():
-        if asked and integrator not in SUPPORTED:
-            raise InvalidArgumentError(
-                f"{name} needs one of the integrators {', '.join(SUPPORTED)}, found {integrator}", path=name
-            )
-    stop_time, stop_damping = _amount("stop_time", stop_time), _amount("stop_damping", stop_damping)
-    given: dict[str, tuple[ArrayLike, int]] = {"q0": (q0, at.nq), "v0": (v0, at.nv)}
-    if p0 is not None:
-        given["p0"] = (p0, at.nv)
-    states = {name: finite(name, vectors(name, value, length)) for name, (value, length) in given.items()}
-    g = None if gravity is None else finite("gravity", vectors("gravity", gravity, 3))
-    efforts = Efforts(at.velocity_joints, tau, grid.steps)
-    loads = Loads(wrenches, grid.steps)
-    leads = {name: array.shape[:-1] for name, array in states.items()}
-    spread = {name: np.broadcast_to(x, (*broadcast(leads), x.shape[-1])) for name, x in states.items()}
-    q, v = spread["q0"], spread["v0"]
-    step, t = grid.first_step + 1, grid.time(0)
-    leads |= {"tau": efforts.begin(step, t, q, v)} | loads.begin(step, t, q, v)
-    if g is not None and g.ndim > 1:
-        leads["gravity"] = g.shape[:-1]
-    efforts.lead = loads.lead = lead = broadcast(leads)
-    q, v, *p = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in spread.values())
-    of_state = (at, q, v, p[0] if p else None, efforts, loads, g, grid, method, integrator)
-    return Task(*of_state, touching, position_limits, effort_limits, velocity_limits, stop_time, stop_damping)
+
+    wrenches: Loads = None  # type: ignore[assignment]  # made from the argument
+    p: Array | None = None
+    method: Method = "articulated"
+    integrator: Integrator = "rk4"
+    contacts: tuple[Contact, ...] = ()
+    position_limits: bool = False
+    effort_limits: bool = False
+    velocity_limits: bool = False
+    stop_time: float = 0.0
+    stop_damping: float = STOP_DAMPING
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in (("integrator", get_args(Integrator)), ("method", get_args(Method))):
+            value = getattr(self, name)
+            if value not in known:
+                near = did_you_mean(value, known)
+                raise InvalidArgumentError(
+                    f"{name} must be one of {', '.join(known)}, found {value!r}{near}", path=name
+                )
+        if self.p is not None and self.integrator != "implicit_midpoint":
+            raise InvalidArgumentError(f"p0 needs the integrator implicit_midpoint, found {self.integrator}", path="p0")
+        for name in LIMITS:
+            if not isinstance(flag := getattr(self, name), bool):
+                raise InvalidArgumentError(f"{name} must be true or false, found {found(flag)}", path=name)
+        self.contacts = listed_contacts(self.contacts)
+        for name in (*LIMITS, "contacts"):
+            if getattr(self, name) and self.integrator not in SUPPORTED:
+                raise InvalidArgumentError(
+                    f"{name} needs one of the integrators {', '.join(SUPPORTED)}, found {self.integrator}", path=name
+                )
+        for name in ("stop_time", "stop_damping"):
+            array = numbers(value := getattr(self, name))
+            if array is None or array.ndim or not 0.0 <= float(array) < np.inf:
+                raise InvalidArgumentError(f"{name} must be a number, at least 0, found {found(value)}", path=name)
+            setattr(self, name, float(array))
+        lengths = {"q0": (self.q, self.at.nq), "v0": (self.v, self.at.nv)}
+        if self.p is not None:
+            lengths["p0"] = (self.p, self.at.nv)
+        states = {name: finite(name, vectors(name, value, length)) for name, (value, length) in lengths.items()}
+        g = None if self.gravity is None else finite("gravity", vectors("gravity", self.gravity, 3))
+        given: Any = self
+        self.efforts = Efforts(self.at.velocity_joints, given.efforts, self.steps)
+        self.wrenches, self.gravity = Loads(given.wrenches, self.steps), g
+        later = {} if g is None or g.ndim == 1 else {"gravity": g.shape[:-1]}
+        self.q, self.v, *p = self._spread(states, {}, later)
+        self.p = p[0] if p else None
+
+    @property
+    def supported(self) -> bool:
+        """Whether there are limits or contacts."""
+        return any(getattr(self, name) for name in (*LIMITS, "contacts"))
 
 
-class Efforts:
-    """Joint efforts, held through each step.
+def checked(at: Configuration, q0: Any, v0: Any, tau: Any, *, p0: Any = None, **arguments: Any) -> Task:
+    """Returns the checked arguments of `simulate`; errors as `Task`."""
+    return Task(at=at, q=q0, v=v0, efforts=tau, p=p0, **arguments)
+
+
+class _Held(ABC, Generic[T]):
+    """Values that are held through each step: constants, samples or those of a function of (t, q, v).
+
+    function: or None. constant: whether all steps have the same value. lead: the leading axes of the motion, once
+    known.
+    """
+
+    function: Callable[..., Any] | None
+    constant: bool
+    lead: Lead | None = None
+    _first: T | None = None
+
+    def begin(self, step: int, t: float, q: Array, v: Array) -> dict[str, Lead]:
+        """Calls a function for the first step; returns the leading axes of the values by name."""
+        if self.function is not None:
+            self._first = self._called(step, t, q, v)
+        return self._leads(self._first)
+
+    def at(self, index: int, step: int, t: float, q: Array, v: Array) -> T:
+        """Returns the value in a step; errors as `Motion.acting`.
+
+        index: of the sample. step: its number in the whole motion, from 1, for errors. t, q, v: at its start.
+        """
+        if self.function is None:
+            return self._sample(index)
+        first, self._first = self._first, None
+        return self._called(step, t, q, v) if first is None else first
+
+    @abstractmethod
+    def _leads(self, first: T | None) -> dict[str, Lead]: ...
+
+    @abstractmethod
+    def _sample(self, index: int) -> T: ...
+
+    @abstractmethod
+    def _called(self, step: int, t: float, q: Array, v: Array) -> T: ...
+
+
+class Efforts(_Held[Array]):
+    """Joint efforts (..., n).
 
     Args:
         names: The joint of each entry.
@@ -198,52 +263,28 @@ class Efforts:
 
     def __init__(self, names: tuple[str, ...], tau: ArrayLike | EffortFunction | None, steps: int) -> None:
         self._names = names
-        self.lead: tuple[int, ...] | None = None
         self.function = tau if callable(tau) else None
-        self._first: Array | None = None
         n = len(names)
         array = np.zeros(n) if tau is None or callable(tau) else numbers(tau)
         if array is None or array.ndim < 1 or array.shape[-1] != n or not _per_step(array, steps):
+            shape = found(tau) if array is None else f"shape {array.shape}"
             raise InvalidArgumentError(
-                f"tau has {_shape(tau)}, expected ({n},), (..., {steps}, {n}) or a function of (t, q, v)", path="tau"
+                f"tau has {shape}, expected ({n},), (..., {steps}, {n}) or a function of (t, q, v)", path="tau"
             )
-        self._array = finite("tau", array)
-        self._sent = None if tau is None else array
+        self._array, self._zero = finite("tau", array), tau is None
         self.constant = self.function is None and (array.ndim == 1 or array.shape[-2] == 1)
 
-    def begin(self, step: int, t: float, q: Array, v: Array) -> tuple[int, ...]:
-        """Calls a function for the efforts of the first step; returns the leading axes of the efforts."""
-        if self.function is None:
-            return self._array.shape[:-2]
-        self._first = self._asked(step, t, q, v)
-        return self._first.shape[:-1]
-
-    def at(self, index: int, step: int, t: float, q: Array, v: Array) -> Array:
-        """Returns the efforts (..., n) of a step.
-
-        Args:
-            index: The index of the sample.
-            step: The number of the step in the whole motion, from 1, for errors.
-            t: s, at its start.
-            q: (..., n) positions at its start.
-            v: (..., n) velocities at its start.
-
-        Raises:
-            InvalidArgumentError: A function's value has the wrong shape.
-            FailedPreconditionError: A function's value is not finite; names the joint.
-        """
-        if self.function is None:
-            return _sample(self._array, index)
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
-        return self._asked(step, t, q, v)
-
     def part(self, start: int, count: int) -> Array | None:
-        """Returns the loads of `count` steps from `start` on, as an argument for these steps; None: no load."""
-        return None if self._sent is None else _slice(self._sent, start, count)
+        """Returns the efforts of `count` steps from `start` on, as an argument for these steps; None: zero."""
+        return None if self._zero else _slice(self._array, start, count)
 
-    def _asked(self, step: int, t: float, q: Array, v: Array) -> Array:
+    def _leads(self, first: Array | None) -> dict[str, Lead]:
+        return {"tau": self._array.shape[:-2] if first is None else first.shape[:-1]}
+
+    def _sample(self, index: int) -> Array:
+        return _sample(self._array, index)
+
+    def _called(self, step: int, t: float, q: Array, v: Array) -> Array:
         value = self.function(t, q, v)  # type: ignore[misc]  # called where there is one
         tau = numbers(value)
         n = len(self._names)
@@ -256,13 +297,12 @@ class Efforts:
         return tau
 
 
-class Loads:
-    """External wrenches, held through each step in the axes in which they are given.
+class Loads(_Held[list[Wrench] | None]):
+    """External wrenches, in the axes in which they are given and the form that queries take; None: no wrenches.
 
     Args:
         wrenches: None, one `Wrench` or several, or a function of (t, q, v) that returns them. Torque, force and point
-        are
-            (3,) constants or (..., steps, 3) samples; those of a function are (..., 3).
+            are (3,) constants or (..., steps, 3) samples; those of a function are (..., 3).
         steps: The required number of samples.
 
     Raises:
@@ -270,9 +310,7 @@ class Loads:
     """
 
     def __init__(self, wrenches: Wrenches, steps: int) -> None:
-        self.lead: tuple[int, ...] | None = None
         self.function = wrenches if callable(wrenches) else None
-        self._first: list[Wrench] | None = None
         self._samples = [] if wrenches is None or callable(wrenches) else listed(wrenches)
         self.none = wrenches is None
         self.constant = self.function is None and all(array.ndim == 1 for _, array in vectors_of(self._samples))
@@ -283,29 +321,20 @@ class Loads:
                 )
             finite(name, array)
 
-    def begin(self, step: int, t: float, q: Array, v: Array) -> dict[str, tuple[int, ...]]:
-        """Calls a function for the wrenches of the first step; returns the leading axes by name."""
-        if self.function is None:
-            return {name: array.shape[:-2] for name, array in vectors_of(self._samples) if array.ndim > 1}
-        self._first = self._asked(step, t, q, v)
-        return {name: array.shape[:-1] for name, array in vectors_of(self._first) if array.ndim > 1}
-
-    def at(self, index: int, step: int, t: float, q: Array, v: Array) -> list[Wrench] | None:
-        """Returns the wrenches of a step in the form that queries take; arguments and errors as in `Efforts.at`."""
-        if self.none:
-            return None
-        if self.function is None:
-            return self._samples if self.constant else _changed(self._samples, lambda array: _sample(array, index))
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
-        return self._asked(step, t, q, v)
-
     def part(self, start: int, count: int) -> list[Wrench] | None:
-        """Returns the loads of `count` steps from `start` on, as an argument for these steps; None: no load."""
+        """Returns the wrenches of `count` steps from `start` on, as an argument for these steps."""
         return None if self.none else _changed(self._samples, lambda array: _slice(array, start, count))
 
-    def _asked(self, step: int, t: float, q: Array, v: Array) -> list[Wrench]:
+    def _leads(self, first: list[Wrench] | None) -> dict[str, Lead]:
+        axes, given = (-2, self._samples) if first is None else (-1, first)
+        return {name: array.shape[:axes] for name, array in vectors_of(given) if array.ndim > 1}
+
+    def _sample(self, index: int) -> list[Wrench] | None:
+        if self.none or self.constant:
+            return None if self.none else self._samples
+        return _changed(self._samples, lambda array: _sample(array, index))
+
+    def _called(self, step: int, t: float, q: Array, v: Array) -> list[Wrench]:
         value = self.function(t, q, v)  # type: ignore[misc]  # called where there is one
         acting = [] if value is None else listed(value)
         for name, array in vectors_of(acting):
@@ -315,22 +344,11 @@ class Loads:
         return acting
 
 
-def _amount(name: str, value: Any) -> float:
-    """Returns a finite number that is at least 0."""
-    array = numbers(value)
-    if array is None or array.ndim or not 0.0 <= float(array) < np.inf:
-        raise InvalidArgumentError(f"{name} must be a number, at least 0, found {found(value)}", path=name)
-    return float(array)
-
-
-def one_step(tau: Array | None, wrenches: list[Wrench] | None) -> tuple[Array | None, list[Wrench] | None]:
-    """Converts efforts (..., n) and wrenches (..., 3) at one time to arguments of a simulation of one step."""
-    efforts = None if tau is None else _as_sample(tau)
-    return efforts, None if wrenches is None else _changed(wrenches, _as_sample)
-
-
-def _as_sample(array: Array) -> Array:
-    return array if array.ndim == 1 else array[..., None, :]
+def as_samples(value: Any) -> Any:
+    """Returns an array (..., n), or wrenches with such vectors, as one sample; without leading axes unchanged."""
+    if isinstance(value, list):
+        return _changed(value, as_samples)
+    return value if value is None or np.ndim(value) < 2 else np.asarray(value)[..., None, :]
 
 
 def _per_step(array: Array, steps: int) -> bool:
@@ -395,55 +413,13 @@ def finite(name: str, array: Array) -> Array:
     return array
 
 
-def _fits(name: str, lead: tuple[int, ...], whole: tuple[int, ...] | None, path: str) -> None:
+def _fits(name: str, lead: Lead, whole: Lead | None, path: str) -> None:
     """Checks that a function's value has the same leading axes as its first value."""
     if whole is None or not lead:
         return
-    leads: Mapping[str, tuple[int, ...]] = {"the motion": whole, name: lead}
+    leads: Mapping[str, Lead] = {"the motion": whole, name: lead}
     if broadcast(leads) != whole:
         raise InvalidArgumentError(f"{name} has leading axes {lead}, the motion began with {whole}", path=path)
-
-
-def _shape(value: Any) -> str:
-    array = numbers(value)
-    return f"shape {array.shape}" if array is not None else found(value)
-
-
-class Grid(NamedTuple):
-    """The times of a motion: step k of this part, from 0, starts at t0 + (first_step + k) dt; every `every` steps are
-    recorded.
-    """
-
-    dt: float
-    steps: int
-    every: int
-    first_step: int
-    t0: float
-
-    def time(self, step: int) -> float:
-        """s, at the beginning of that step of this part."""
-        return self.t0 + (self.first_step + step) * self.dt
-
-    def times(self) -> Array:
-        """(K,) s, of the records."""
-        steps: Array = self.first_step + self.every * np.arange(self.steps // self.every + 1, dtype=np.float64)
-        return self.t0 + steps * self.dt
-
-
-def check_grid(dt: Any, steps: Any, *, every: Any = 1, first_step: Any = 0, t0: Any = 0.0) -> Grid:
-    """Returns the grid of a simulation; accepts Python and NumPy numbers.
-
-    Raises:
-        InvalidArgumentError: dt is not a positive time, t0 is not finite, or another argument is not a whole number;
-            `path` names it.
-    """
-    length, begin = _number(dt), _number(t0)
-    if length is None or not length > 0.0:
-        raise InvalidArgumentError(f"dt must be a positive time in s, found {dt!r}", path="dt")
-    if begin is None:
-        raise InvalidArgumentError(f"t0 must be a finite time in s, found {t0!r}", path="t0")
-    counts = _whole("steps", steps, 1), _whole("every", every, 1), _whole("first_step", first_step, 0)
-    return Grid(length, *counts, begin)
 
 
 def _number(value: Any) -> float | None:
@@ -455,9 +431,3 @@ def _number(value: Any) -> float | None:
     except OverflowError:  # an integer too large for a float
         return None
     return number if isfinite(number) else None
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InvalidArgumentError(f"{name} must be a whole number, at least {least}, found {value!r}", path=name)
-    return int(value)

@@ -19,7 +19,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "simulation/contact",
         "simulation/integrators",
         "simulation/mujoco.py",
-        "simulation/rheonomic",
     ),
     "frames": ("kernels/frames.py",),
     "formulations": ("formulations",),
@@ -279,7 +278,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_ground_reactions.py",
         "tests/service/server/test_bounds.py",
     ),
-    "simulation/stepping.py": (
+    "simulation/engines.py": (
         "tests/simulation/test_stability.py",
         "tests/control/test_plant_core.py",
         "tests/simulation/test_integrators.py",
@@ -443,7 +442,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_midpoint.py",
     ),
     "simulation/mujoco.py": ("tests/oracle/test_mujoco_plant.py",),
-    "simulation/integrators/explicit.py": ("tests/simulation/test_integrators.py", "tests/control/test_plant_core.py"),
     "simulation/task.py": (
         "tests/simulation/test_task.py",
         "tests/simulation/test_simulate.py",
@@ -456,7 +454,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_midpoint.py",
         "tests/simulation/test_simulate.py",
     ),
-    "simulation/rheonomic/systems.py": (
+    "simulation/rheonomic.py": (
         "tests/simulation/test_rheonomic_loads.py",
         "tests/simulation/test_rheonomic_samples.py",
         "tests/theory/test_particles.py",
@@ -468,8 +466,9 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_simulate_loads.py",
         "tests/simulation/test_midpoint.py",
     ),
-    "simulation/parts.py": ("tests/simulation/test_parts.py", "tests/service/answers/test_remote_motion.py"),
-    "simulation/rheonomic/parts.py": (
+    "simulation/parts.py": (
+        "tests/simulation/test_parts.py",
+        "tests/service/answers/test_remote_motion.py",
         "tests/service/answers/test_rheonomic.py",
         "tests/simulation/test_rheonomic_samples.py",
     ),

@@ -20,7 +20,7 @@ from dyn_service.graph.nodes.plant.factory import (
 from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Limits
-from dyn_service.simulation.stepping import OwnEngine
+from dyn_service.simulation.engines import OwnEngine
 from tests.conftest import URDF
 from tests.trees import configuration
 

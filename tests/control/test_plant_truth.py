@@ -199,7 +199,6 @@ def test_what_is_published_is_what_the_encoders_say(arm: Robot, sensors: str) ->
             assert state.position[0] == pytest.approx(np.rint((seen + 0.01) / step) * step, abs=1e-12)
         assert state.position[1] == plain.q[1]
     assert np.array_equal(plant.motion.q, plain.q)
-    assert plant.robot.measuring.others == ("wrist", "tip")
 
 
 def test_velocities_are_differences_unless_a_tachometer_measures_them(arm: Robot, sensors: str) -> None:

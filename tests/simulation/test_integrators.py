@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.simulation import INTEGRATORS, advance, integrator
-from dyn_service.simulation.integrators.explicit import held
+from dyn_service.model.steps import STEPS
+from dyn_service.simulation import advance, integrator
 from tests.trees import configuration
 
 
@@ -31,12 +31,12 @@ def test_order_of_convergence(method: str, order: int) -> None:
 def test_semi_implicit_euler_keeps_the_energy_of_an_oscillator_bounded() -> None:
     q, v = np.array([1.0]), np.array([0.0])
     for _ in range(200):
-        q, v = advance(INTEGRATORS["semi_implicit_euler"], lambda at, _: -at, q, v, 5.0, 50)
+        q, v = advance(STEPS["semi_implicit_euler"], lambda at, _: -at, q, v, 5.0, 50)
     # the step keeps q^2 + v^2 - dt q v exactly, so the energy stays within dt/2 of it: 5 %
     assert float(q[0] ** 2 + v[0] ** 2) == pytest.approx(1.0, abs=0.06)
 
 
-@pytest.mark.parametrize("method", sorted(INTEGRATORS))
+@pytest.mark.parametrize("method", sorted(STEPS))
 def test_a_batch_is_its_members(method: str) -> None:
     q, v = np.linspace(-1.0, 1.0, 5)[:, None], np.linspace(0.0, 2.0, 5)[:, None]
     together = advance(integrator(method), pendulum, q, v, 0.5, 10)
@@ -59,25 +59,11 @@ def test_a_misspelt_integrator_is_told_the_nearest() -> None:
 
 def test_the_whole_time_is_one_step_where_nothing_is_said() -> None:
     q, v = np.array([1.0]), np.array([-0.1])
-    for name, step in INTEGRATORS.items():
+    for name, step in STEPS.items():
         assert advance(integrator(name), pendulum, q, v, 0.5) == step(pendulum, q, v, 0.5)
 
 
-def test_efforts_are_held_and_the_state_is_not() -> None:
-    """What is integrated depends on all three: each of them goes where it belongs."""
-    asked: list[tuple[float, float, float]] = []
-
-    def forward_dynamics(q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> np.ndarray:
-        asked.append((float(q[0]), float(v[0]), float(tau[0])))
-        return tau - q - 0.1 * v
-
-    acceleration = held(forward_dynamics, np.array([5.0]))
-    assert acceleration(np.array([1.0]), np.array([2.0])) == pytest.approx([3.8], abs=1e-15)
-    assert acceleration(np.array([-1.0]), np.array([0.0])) == pytest.approx([6.0], abs=1e-15)
-    assert asked == [(1.0, 2.0, 5.0), (-1.0, 0.0, 5.0)]
-
-
-@pytest.mark.parametrize("method", sorted(INTEGRATORS))
+@pytest.mark.parametrize("method", sorted(STEPS))
 def test_quaternions_move_as_quaternions(method: str) -> None:
     """A quarter turn at constant speed: Euler's steps go along it exactly, RK4 to its fourth order."""
     ball = configuration(["ball"], ["spherical"])
@@ -98,7 +84,7 @@ def test_accelerations_of_time_are_asked_at_each_stage_of_a_step(method: str, sh
         asked.append(t)
         return np.array([3.0 * t**2])
 
-    _, v = INTEGRATORS[method](pushed, np.zeros(1), np.zeros(1), 0.5, 2.0)
+    _, v = STEPS[method](pushed, np.zeros(1), np.zeros(1), 0.5, 2.0)
     assert asked == [2.0 + 0.5 * share for share in shares]
     # RK4 of a function of time alone is Simpson's rule, which is exact for it: t^3.
     assert v[0] == pytest.approx(2.5**3 - 2.0**3 if method == "rk4" else 0.5 * 12.0, rel=1e-14)

@@ -11,8 +11,9 @@ from dyn_service.api.queries import Wrench
 from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.simulation.rheonomic.parts import simulate as simulate_in_parts
-from dyn_service.simulation.rheonomic.systems import RheonomicRobot, on_half_grid, sampled
+from dyn_service.simulation.parts import simulate_rheonomic as simulate_in_parts
+from dyn_service.simulation.rheonomic import RheonomicRobot, on_half_grid, sampled
+from dyn_service.simulation.task import Grid
 from tests.conftest import URDF
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
@@ -61,7 +62,7 @@ class TestSamples:
     def test_functions_and_their_samples_are_one_motion(self, cart: Robot) -> None:
         """To the last bit: a function is sampled on the half grid, at the grid's own times."""
         by_function = cart.simulate_rheonomic({"cart_slide": shaken}, [0.5], [0.1], dt=0.01, steps=50, t0=0.3)
-        _, given = sampled({"cart_slide": shaken}, dt=0.01, steps=50, t0=0.3)
+        _, given = sampled({"cart_slide": shaken}, Grid(dt=0.01, steps=50, t0=0.3))
         by_rows = cart.simulate_rheonomic({"cart_slide": given[:, 0]}, [0.5], [0.1], dt=0.01, steps=50, t0=0.3)
         for one, other in zip(by_function, by_rows, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -219,7 +220,7 @@ class TestRefusals:
             ({"tau": lambda t, q, v: None}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found NoneType None"),
             ({"tau": lambda t, q, v: [0.0, 0.0]}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found list"),
             ({"gravity": [0.0, np.nan, 0.0]}, "gravity", r"gravity must be finite, found nan at \[1\]"),
-            ({"gravity": [0.0, 9.81]}, "gravity", r"gravity has shape \(2,\), expected \(..., 3\)"),
+            ({"gravity": [0.0, 9.81]}, "gravity", r"gravity must be \(..., 3\) numbers, found list"),
             ({"wrenches": "push"}, "wrenches", "wrenches must be a Wrench, a list of them"),
             (
                 {"wrenches": Wrench("pendulum", force=(0.0, np.inf, 0.0))},

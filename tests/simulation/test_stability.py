@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dyn_service.model.steps import STEPS
-from dyn_service.simulation.stepping import LIMITS, OwnEngine, unstable
+from dyn_service.simulation.engines import LIMITS, OwnEngine, unstable
 from tests.trees import configuration
 
 JOINTS = configuration(("a", "b"), ["revolute", "revolute"])

@@ -13,7 +13,7 @@ from dyn_service.api.queries import Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.integrators.adaptive import Stage, between
-from dyn_service.simulation.task import Efforts, Loads, Task, check_grid, checked, one_step
+from dyn_service.simulation.task import Efforts, Grid, Loads, Task, as_samples, checked
 from tests.trees import configuration
 
 TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])
@@ -46,16 +46,18 @@ class TestTimes:
     def test_numbers_of_numpy_become_plain_ones(self) -> None:
         """Of any width: what goes over a wire, and what times are computed from."""
         given = {"dt": np.float32(0.5), "steps": np.int64(4), "every": np.uint8(2), "first_step": np.int32(3)}
-        grid = task(**given).grid
-        assert grid == (0.5, 4, 2, 3, 0.0)
-        assert [type(value) for value in grid] == [float, int, int, int, float]
-        assert check_grid(Fraction(1, 4), 1, t0=np.float64(2.0)) == (0.25, 1, 1, 0, 2.0)
-        assert type(check_grid(1, 1).dt) is float
+        made = task(**given)
+        values = [made.dt, made.steps, made.every, made.first_step, made.t0]
+        assert values == [0.5, 4, 2, 3, 0.0]
+        assert [type(value) for value in values] == [float, int, int, int, float]
+        grid = Grid(dt=Fraction(1, 4), steps=1, t0=np.float64(2.0))
+        assert vars(grid) == {"dt": 0.25, "steps": 1, "every": 1, "first_step": 0, "t0": 2.0}
+        assert type(Grid(dt=1, steps=1).dt) is float
 
     @pytest.mark.parametrize("t0", [np.nan, np.inf, "a", None, True, 10**400], ids=str)
     def test_a_first_time_that_is_none(self, t0: Any) -> None:
         with pytest.raises(InvalidArgumentError, match="t0 must be a finite time in s, found") as caught:
-            check_grid(0.5, 6, t0=t0)
+            Grid(dt=0.5, steps=6, t0=t0)
         assert caught.value.path == "t0"
 
     @pytest.mark.parametrize(
@@ -295,16 +297,12 @@ class TestLoads:
 
 def test_what_acts_at_one_moment_is_a_simulation_of_one_step() -> None:
     """Leading axes stay before the axis of steps; what has none needs none."""
-    assert one_step(None, None) == (None, None)
-    tau, wrenches = one_step(np.ones((3, 2)), [push(np.ones((4, 3)), torque=np.zeros(3), point=np.zeros(3))])
-    assert tau is not None
-    assert wrenches is not None
-    assert tau.shape == (3, 1, 2)
+    assert as_samples(None) is None
+    assert as_samples(np.ones((3, 2))).shape == (3, 1, 2)
+    wrenches = as_samples([push(np.ones((4, 3)), torque=np.zeros(3), point=np.zeros(3))])
     assert np.shape(wrenches[0].force) == (4, 1, 3)
     assert np.shape(wrenches[0].point) == (3,)
-    alone, none = one_step(np.ones(2), [])
-    assert alone is not None
-    assert (alone.shape, none) == ((2,), [])
+    assert (as_samples(np.ones(2)).shape, as_samples([])) == ((2,), [])
 
 
 def moved(made: Task, k: int = 0, mass: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

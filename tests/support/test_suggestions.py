@@ -25,8 +25,8 @@ from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.plan import read_inputs, read_options
 from dyn_service.service.server.answering.registry import Registry
 from dyn_service.service.server.answering.service import Service, compute
-from dyn_service.simulation.integrators.explicit import integrator
-from dyn_service.simulation.rheonomic.systems import RheonomicRobot
+from dyn_service.simulation.engines import integrator
+from dyn_service.simulation.rheonomic import RheonomicRobot
 from dyn_service.simulation.simulate import simulate
 from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.suggestions import LONGEST, MOST, closest, did_you_mean

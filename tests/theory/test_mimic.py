@@ -19,7 +19,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.formulations.verification import WorldEquations, survey
 from dyn_service.model.description import RootType
 from dyn_service.parsing.urdf.reader import read
-from dyn_service.simulation.rheonomic import systems as rheonomic
+from dyn_service.simulation import rheonomic
 from tests.conftest import URDF
 from tests.mimics import Pair, drawn, pair
 from tests.oracle.example_robots import path_of

@@ -17,7 +17,7 @@ from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
 from dyn_service.model.mimic import unled
 from dyn_service.parsing.urdf.reader import read
-from dyn_service.simulation.rheonomic import systems as rheonomic
+from dyn_service.simulation import rheonomic
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 from tests.passive import restless

@@ -78,11 +78,8 @@ class CollisionStop(EffortLaw):
 def thresholds(given: Sequence[float], share: float, efforts: Array, names: Sequence[str]) -> Array:
     """Returns the thresholds (nv,) N m | N.
 
-    Args:
-        given: One per entry of v, or empty.
-        share: Share of the effort limits, if `given` is empty.
-        efforts: Effort limits (nv,) N m | N, infinite for joints without one.
-        names: Of the entries of v.
+    given: one per entry of v, or empty: then a share of the effort limits. efforts: these limits (nv,) N m | N,
+    infinite for joints without one. names: of the entries of v.
 
     Raises:
         InvalidArgumentError: A threshold is not positive, their number is wrong, or a joint has no effort limit.

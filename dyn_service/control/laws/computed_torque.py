@@ -45,10 +45,7 @@ class ComputedTorque(EffortLaw):
 def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: int) -> tuple[Array, Array]:
     """Returns the gains kp (n,) 1/s^2 and kd (n,) 1/s of e-ddot + kd e-dot + kp e = 0.
 
-    Args:
-        natural_frequency: rad/s, one number or n.
-        damping_ratio: 1 is critical.
-        n: Entries of v.
+    natural_frequency: rad/s, one number or n. damping_ratio: 1 is critical.
 
     Raises:
         InvalidArgumentError: The natural frequency or the damping ratio is not positive and finite, or there are

@@ -38,11 +38,8 @@ class MomentumObserver:
         self._idle = None
 
     def update(self, state: RobotState, dt: float) -> Array:
-        """Returns the residual (nv,) N m | N. Queries: `momentum`, `momentum_rate`.
-
-        Args:
-            state: The measured state; its `effort` acted since the previous state.
-            dt: s since the previous state.
+        """Returns the residual (nv,) N m | N, dt s after the previous state, since which the state's `effort` acted.
+        Queries: `momentum`, `momentum_rate`.
         """
         here = state.measured
         momentum = self.model.momentum(here.q, here.v)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -48,7 +48,7 @@ from dyn_service.control.joint_goals import (
     read,
 )
 from dyn_service.control.law import Law, RobotState, per_joint
-from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory
+from dyn_service.control.trajectory import Piecewise, Reference, ReferenceTrajectory, splines
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
@@ -113,22 +113,13 @@ class Goal:
         return self.state not in ("waiting", "following")
 
 
-@dataclass
-class Feedback:
-    """Feedback of the last update. progress: 0 to 1, share of the goal's time. error: (n,) rad | m, reference minus
-    position.
-    """
-
-    progress: float = 0.0
-    error: Array = field(default_factory=lambda: np.zeros(0))
-
-
 class TrajectoryFollowing(Law):
     """Follows goals by another law, whose reference is the goals' motion.
 
     law: moves the joints; its interface is also this law's. first: goals that wait at the start and again each time the
     plant is armed. goals: all goals since then, of ended ones the last `KEPT`. partial: whether goals may leave out
-    joints, which then do not move.
+    joints, which then do not move. progress, error: of the last update: 0 to 1, share of the goal's time; (n,) rad | m,
+    reference minus position.
     """
 
     name = "trajectory_following"
@@ -145,10 +136,11 @@ class TrajectoryFollowing(Law):
         self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
         self.partial = partial
         self._kept = tolerances
+        splines()
         self.interface = law.interface
         self.goals: list[Goal] = []
         self._offered = self._begun = 0
-        self.feedback = Feedback(error=np.zeros(on.nv))
+        self.progress, self.error = 0.0, np.zeros(on.nv)
         self._waiting: deque[Goal] = deque()
         self._goal: Goal | None = None
         self._newer: Goal | None = None
@@ -226,9 +218,9 @@ class TrajectoryFollowing(Law):
         self._now_s = here.t
         if self._canceled:
             self._motion, self._canceled = (hold_maker(self.on)(now.q, now.v), here.t), False
-        self.feedback = Feedback(0.0, self.on.error(here.q, now.q))
+        self.progress, self.error = 0.0, self.on.error(here.q, now.q)
         if isinstance(motion, Piecewise) and self._goal is not None:
-            self.feedback.progress = min(1.0, elapsed / motion.duration_s)
+            self.progress = min(1.0, elapsed / motion.duration_s)
             self._watch(self._goal, elapsed - motion.duration_s, now.v - here.v, here)
         if self._newer is not None and self._settled:
             newer, self._newer = self._newer, None
@@ -249,13 +241,8 @@ class TrajectoryFollowing(Law):
         return self._motion
 
     def signals(self) -> Mapping[str, Array | float]:
-        """goal: number of goals begun. progress, error: see `Feedback`. Also the inner law's signals."""
-        shown: dict[str, Array | float] = {
-            "goal": float(self._begun),
-            "progress": self.feedback.progress,
-            "error": self.feedback.error,
-        }
-        return {**self.law.signals(), **shown}
+        """goal: number of goals begun. progress, error. Also the inner law's signals."""
+        return {**self.law.signals(), "goal": float(self._begun), "progress": self.progress, "error": self.error}
 
     def notes(self) -> list[str]:
         """Returns one log line for each goal that ended since the last call."""
@@ -311,7 +298,7 @@ class TrajectoryFollowing(Law):
 
     def _watch(self, goal: Goal, over_s: float, rate: Array, here: RobotState) -> None:
         """Ends the goal if it is reached, or if a tolerance is exceeded."""
-        broken = self._kept.broken(self.feedback.error, rate, over_s, self.on.names)
+        broken = self._kept.broken(self.error, rate, over_s, self.on.names)
         if over_s >= 0.0 and not broken:
             self._end(goal, "succeeded")
         elif broken and (over_s < 0.0 or over_s > self._kept.goal_time_s):

@@ -1,7 +1,7 @@
 """The plant: a simulated or real robot behind its safety supervisor. No sockets, no clock.
 
 Commands go to `safety.SafetySupervisor`. In each cycle of the drive the supervisor returns the effort, the plant writes
-and reads the `hardware.Hardware`, and time advances by `dt_s`.
+and reads the `Hardware`, and time advances by `dt_s`.
 
 **Drivers.** The interface of a robot's driver, shared by real and simulated robots, and the checks of what a driver
 returns.
@@ -15,17 +15,13 @@ returns.
 Efforts are N m | N, one per entry of v, in the order of `configuration`; positions rad | m, velocities rad/s | m/s.
 Efforts passed to `write` have passed the safety supervisor: they are finite, and within the limits and their rates.
 `brakes` requests shut brakes, whatever the efforts. Hardware whose drives accept positions or velocities implements
-`TakesSetPoints` and receives set points instead of efforts while these are commanded. `write` and `read` are called
-once every period, `1 / rate_hz` of the plant; neither may wait longer than a small part of it.
+`TakesSetPoints`. `write` and `read` are called once every period, `1 / rate_hz` of the plant; neither may wait longer
+than a small part of it.
 
 Errors. Transient conditions are no errors: `read` reports that nothing new was measured (`fresh`) or that the drive has
 a fault (`fault`). Both lead to a safe stop, after which a controller may arm the robot again. A permanent failure is
 raised as an error of this package and ends the loop after `close`. A driver whose computer hangs calls nothing: the
 drive itself must shut its brakes when writes stop.
-
-`Driver` wraps a driver for the plant's loop. A reading with a number that is not finite counts as a drive fault: the
-last valid reading is used and the robot stops safely. A reading of another size, or an unexpected exception, ends the
-loop with a `DriverError`.
 """
 
 from __future__ import annotations
@@ -37,10 +33,12 @@ from typing import Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_che
 
 import numpy as np
 
+from dyn_service.api.arrays import all_finite
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
+from dyn_service.control.law import guarded
 from dyn_service.control.plant.safety import STOPPED, SafetySupervisor
-from dyn_service.errors import DynError, FailedPreconditionError, failure
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 
@@ -211,7 +209,7 @@ class Reading:
 
 
 class Hardware(Protocol):
-    """One robot."""
+    """One robot. A permanent failure is raised as a `DynError`."""
 
     @property
     def configuration(self) -> Configuration:
@@ -231,18 +229,10 @@ class Hardware(Protocol):
         """
 
     def write(self, effort: Array, *, brakes: bool) -> None:
-        """Sets the efforts (nv,) until the next write, and whether the brakes are shut.
-
-        Raises:
-            DynError: A permanent failure.
-        """
+        """Sets the efforts (nv,) until the next write, and whether the brakes are shut."""
 
     def read(self) -> Reading:
-        """Returns the latest measurement.
-
-        Raises:
-            DynError: A permanent failure.
-        """
+        """Returns the latest measurement."""
 
     def close(self) -> None:
         """Shuts the brakes and disconnects; raises nothing."""
@@ -260,9 +250,6 @@ class TakesSetPoints(Protocol):
         """Sets the set point until the next write; called instead of `write` while positions or velocities are
         commanded. The set point is within the limits of position and velocity and never jumps; the drive limits the
         efforts. In a stop `write` is called.
-
-        Raises:
-            DynError: A permanent failure.
         """
 
 
@@ -277,7 +264,12 @@ class DriverError(FailedPreconditionError):
 
 @dataclass
 class Driver:
-    """A `Hardware` that checks another one. of: the driver. not_finite: readings with numbers that are not finite."""
+    """A `Hardware` that checks another one. of: the driver. not_finite: readings with numbers that are not finite; the
+    last valid reading is used then, and the robot stops safely.
+
+    All methods but `close`, which logs errors, raise `DriverError` if the driver fails or returns a reading of another
+    size, and pass on its own errors of this package.
+    """
 
     of: Hardware
     not_finite: int = 0
@@ -291,12 +283,6 @@ class Driver:
             self.interfaces = tuple(kind for kind in INTERFACES if kind in self.of.interfaces)
 
     def open(self) -> Reading:
-        """As `Hardware.open`.
-
-        Raises:
-            DriverError: The driver failed, or its first reading is invalid.
-            DynError: What it raises.
-        """
         reading = self._sized("open", self._guarded("open", self.of.open))
         if not _finite(reading):
             raise DriverError("the driver's first reading has numbers that are not finite")
@@ -304,33 +290,15 @@ class Driver:
         return reading
 
     def write(self, effort: Array, *, brakes: bool) -> None:
-        """As `Hardware.write`.
-
-        Raises:
-            DriverError: The driver failed.
-            DynError: What it raises.
-        """
         self._guarded("write", lambda: self.of.write(effort, brakes=brakes))
 
     def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
-        """As `TakesSetPoints.write_set_point`.
-
-        Raises:
-            DriverError: The driver failed, or does not accept set points.
-            DynError: What it raises.
-        """
         of = self.of
         if not isinstance(of, TakesSetPoints):
             raise DriverError(f"the driver accepts efforts only, found a set point of {to.interface}")
         self._guarded("write_set_point", lambda: of.write_set_point(to, brakes=brakes))
 
     def read(self) -> Reading:
-        """As `Hardware.read`.
-
-        Raises:
-            DriverError: The driver failed, or returned a reading of another size.
-            DynError: What it raises.
-        """
         reading = self._sized("read", self._guarded("read", self.of.read))
         if not _finite(reading):
             self.not_finite += 1
@@ -342,19 +310,13 @@ class Driver:
         return reading
 
     def close(self) -> None:
-        """As `Hardware.close`; errors of the driver are logged."""
         try:
             self.of.close()
         except Exception:  # noqa: BLE001  the loop is ending, and its own error counts
             _LOG.exception("the driver failed in its close")
 
     def _guarded(self, what: str, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except DynError:
-            raise
-        except Exception as error:
-            raise DriverError(f"the driver failed in its {what}: {failure(error)}") from error
+        return guarded(DriverError, f"the driver failed in its {what}", call)
 
     def _sized(self, what: str, found: object) -> Reading:
         """Returns the reading as arrays of the joints' sizes."""
@@ -381,5 +343,4 @@ def _numbers(what: str, name: str, given: object, n: int) -> Array:
 
 
 def _finite(reading: Reading) -> bool:
-    numbers = [reading.q, reading.v] if reading.effort is None else [reading.q, reading.v, reading.effort]
-    return all(bool(np.isfinite(one).all()) for one in numbers)
+    return all(all_finite(one) for one in (reading.q, reading.v, reading.effort) if one is not None)

@@ -23,10 +23,7 @@
   all of this applies, or a driver with its own drives receives it.
 - A joint that would exceed its velocity limit within the next cycle stops the robot and shuts the brakes in any mode.
 
-**Set points** of commanded positions and velocities, and the servos that turn them into efforts.
-No clock.
-
-Servos, once per cycle of the plant:
+Servos turn the set points of commanded positions and velocities into efforts, once per cycle of the plant:
 
     u = K e + D (b v_d - v),    e = q_d - q,    K = w^2, D = 2 d w
 
@@ -287,8 +284,9 @@ class SafetySupervisor:
             if self.settings.beyond_limits == "stop":
                 refusal = self._beyond_limits(command, clipped, cut, now_s)
         if refusal is not None:
-            self.refusal = refusal
-            self.counters.refused[refusal.reason] += 1
+            reason, sentence = refusal
+            self.refusal = Refusal(reason, f"a command was refused: {sentence}")
+            self.counters.refused[reason] += 1
             return False
         if self.mode not in RUNNING:
             self._arm(command, v if q is None else q)
@@ -379,10 +377,13 @@ class SafetySupervisor:
         self.points.begin(q)
 
     def _within(self, command: JointCommand, asked: Array) -> Array:
-        limit = self.settings.effort_limit
         if command.interface == "effort":
-            return np.minimum(np.maximum(asked, -limit), limit)
+            return self._possible(asked)
         return self.points.within("velocity" if command.interface == "velocity" else "position", asked)
+
+    def _possible(self, effort: Array) -> Array:
+        limit = self.settings.effort_limit
+        return np.minimum(np.maximum(effort, -limit), limit)
 
     def _driven_only(self, asked: Array) -> Array:
         undriven = self.settings.undriven
@@ -392,8 +393,7 @@ class SafetySupervisor:
         """Returns the servos' efforts, clipped to their limits."""
         to = self.set_point = self.points.advance(q, self._cut, moves=not self.brakes)
         asked = self._driven_only(to.effort if self.servo is None else self.servo(to, q, v))
-        limit = self.settings.effort_limit
-        cut = np.minimum(np.maximum(np.where(np.isnan(asked), 0.0, asked), -limit), limit)
+        cut = self._possible(np.where(np.isnan(asked), 0.0, asked))
         self._cut = cut != asked
         return cut
 
@@ -407,46 +407,48 @@ class SafetySupervisor:
         share = float((np.abs(effort[driven]) / limit[driven]).max(initial=1.0))
         return np.where(driven, effort / share, 0.0)
 
-    def _refusal(self, command: JointCommand, order: list[int] | None, now_s: float, v: Array) -> Refusal | None:
+    def _refusal(
+        self, command: JointCommand, order: list[int] | None, now_s: float, v: Array
+    ) -> tuple[str, str] | None:
         seq = command.state_seq
         if command.fingerprint != self.fingerprint:
             model = command.fingerprint[:64]  # the sender is not trusted
-            return _of("fingerprint", f"it is for the model {model!r}, this is {self.fingerprint!r}")
+            return ("fingerprint", f"it is for the model {model!r}, this is {self.fingerprint!r}")
         if command.session != self.session:
-            return _of("session", f"it is for the run {command.session}, this is {self.session}")
+            return ("session", f"it is for the run {command.session}, this is {self.session}")
         kind = command.interface
         if kind not in self.interfaces:
             by = ", ".join(self.interfaces)
-            return _of("interface", f"it commands by {kind[:64]!r}, the robot is commanded by {by}")
+            return ("interface", f"it commands by {kind[:64]!r}, the robot is commanded by {by}")
         if self.mode in RUNNING and kind != self.interface:
-            return _of("interface", f"it commands by {kind!r}, the robot was armed by {self.interface!r}")
+            return ("interface", f"it commands by {kind!r}, the robot was armed by {self.interface!r}")
         if order is None or not sizes_fit(command, len(order)):
-            return _of("names", f"{size_summary(command)} for other joints than {', '.join(self.names)}")
+            return ("names", f"{size_summary(command)} for other joints than {', '.join(self.names)}")
         if none := not_finite(command):
-            return _of("not_finite", f"{WITH_ARTICLE[none]} is not a finite number")
+            return ("not_finite", f"{WITH_ARTICLE[none]} is not a finite number")
         if not 0 <= seq <= self._newest:
-            return _of("ahead", f"it answers state {seq}, the newest is {self._newest}")
+            return ("ahead", f"it answers state {seq}, the newest is {self._newest}")
         if command.epoch != self.epoch:
-            return _of("epoch", f"it answers a state of epoch {command.epoch}, this is {self.epoch}")
+            return ("epoch", f"it answers a state of epoch {command.epoch}, this is {self.epoch}")
         if self.mode in RUNNING and command.controller != self._controller:
-            return _of("controller", "another controller has armed the robot")
+            return ("controller", "another controller has armed the robot")
         if command.release:
             return None
         sent_s = self._published.get(seq)
         if sent_s is None or now_s - sent_s > self.settings.hold_s + _ROUNDING_S:
-            return _of("stale", f"it answers state {seq}, older than {self.settings.hold_s:g} s or never published")
+            return ("stale", f"it answers state {seq}, older than {self.settings.hold_s:g} s or never published")
         if seq <= self.command_seq:
             reason = "repeated" if seq == self.command_seq else "old"
-            return _of(reason, f"it answers state {seq}, but state {self.command_seq} was answered before")
+            return (reason, f"it answers state {seq}, but state {self.command_seq} was answered before")
         if self.mode in RUNNING:
             return None
         if not command.arm:
-            return _of("not_armed", f"the robot is {self.mode} ({self.cause}), and the command does not arm it")
+            return ("not_armed", f"the robot is {self.mode} ({self.cause}), and the command does not arm it")
         if not self.armable(v):
-            return _of("moving", "it arms the robot while a joint is faster than rearm_velocity")
+            return ("moving", "it arms the robot while a joint is faster than rearm_velocity")
         return None
 
-    def _beyond_limits(self, command: JointCommand, clipped: bool, cut: Array, now_s: float) -> Refusal | None:
+    def _beyond_limits(self, command: JointCommand, clipped: bool, cut: Array, now_s: float) -> tuple[str, str] | None:
         """Returns the refusal of a command beyond the limits, and latches a stop; or None."""
         elapsed = max(now_s - self._accepted_s, self.settings.cycle_s) + _ROUNDING_S
         too_quick = False
@@ -458,11 +460,7 @@ class SafetySupervisor:
             return None
         if self.mode in RUNNING:
             self.stop("beyond_limits")
-        return _of("beyond_limits", f"{WITH_ARTICLE[command.interface]} is beyond its {'limit' if clipped else 'rate'}")
-
-
-def _of(reason: str, sentence: str) -> Refusal:
-    return Refusal(reason, f"a command was refused: {sentence}")
+        return ("beyond_limits", f"{WITH_ARTICLE[command.interface]} is beyond its {'limit' if clipped else 'rate'}")
 
 
 InverseDynamics = Callable[[Array, Array, Array], Array]
@@ -539,12 +537,9 @@ class SetPoints:
         n = self.lower.size
         self._fastest = SHARE * self.velocity_limit
         self._interface: Interface = "position"
-        self._at = self._target = self._rate = self._speed = self._effort = np.zeros(n)
+        self._effort = np.zeros(n)
         self.approach_by(np.full(n, np.inf))
-        self._far: Flags = np.zeros(n, dtype=np.bool_)
-        self.held_back: Flags = np.zeros(n, dtype=np.bool_)
-        self._cycles = 0
-        self._newly = False
+        self.begin(np.zeros(n))
 
     def approach_by(self, acceleration: Array) -> None:
         """Sets the acceleration (nv,) rad/s^2 | m/s^2 towards far positions; by default infinite."""
@@ -556,7 +551,8 @@ class SetPoints:
         """Begins at the robot's position q (nv,), at rest."""
         self._at = self._target = q
         self._rate = self._speed = np.zeros_like(q)
-        self._far = self.held_back = np.zeros(q.size, dtype=np.bool_)
+        self._far: Flags = np.zeros(q.size, dtype=np.bool_)
+        self.held_back = self._far
         self._cycles = 0
         self._newly = False
 
@@ -582,12 +578,10 @@ class SetPoints:
         self._newly = True
 
     def advance(self, q: Array, saturated: Flags, *, moves: bool) -> SetPoint:
-        """Returns the set point of the cycle that begins now.
+        """Returns the set point of the cycle that begins now, for a robot at q (nv,).
 
-        Args:
-            q: (nv,) position of the robot.
-            saturated: (nv,) motors at their effort limits; commanded velocities are not integrated there.
-            moves: Whether the brakes are open; before that the set point is at q.
+        saturated: (nv,) motors at their effort limits; commanded velocities are not integrated there. moves: whether
+        the brakes are open; before that the set point is at q.
         """
         step = self.cycle_s
         self._cycles += 1

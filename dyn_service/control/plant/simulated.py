@@ -36,7 +36,7 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.sensors import Reading as SensorReading
 from dyn_service.sensors import Sensors
 from dyn_service.simulation.divergence import no_longer_finite
-from dyn_service.simulation.stepping import Engine
+from dyn_service.simulation.engines import Engine
 
 MAX_DELAY_STEPS = 10_000
 
@@ -61,8 +61,7 @@ class Actuators:
     saturated: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.dt_s < np.inf:
-            raise InvalidArgumentError(f"dt_s is {self.dt_s:g}: expected a positive number of seconds", path="dt_s")
+        _check_time("dt_s", self.dt_s)
         steps = self.delay_steps
         if isinstance(steps, bool) or not (isinstance(steps, int | np.integer) and 0 <= steps <= MAX_DELAY_STEPS):
             raise InvalidArgumentError(
@@ -107,23 +106,22 @@ class Actuators:
         return acting
 
 
+def _check_time(name: str, time_s: float) -> None:
+    if not 0.0 < time_s < math.inf:
+        raise InvalidArgumentError(f"{name} is {time_s:g}: expected a positive number of seconds", path=name)
+
+
 Velocities = Literal["encoders", "measured"]
 
 
 class RobotSensors:
-    """The sensors of one simulated robot. readings: the latest of each sensor, by name.
-
-    Args:
-        sensors: Of the true robot.
-        at: Its joints.
-        velocities: Source of the velocities of joints with encoders.
+    """The sensors of one simulated robot. sensors: of the true robot. velocities: source for joints with encoders.
+    readings: the latest of each sensor, by name.
     """
 
     def __init__(self, sensors: Sensors, at: Configuration, velocities: Velocities = "encoders") -> None:
         self.sensors, self.readings = sensors, dict[str, SensorReading]()
-        places = {
-            name: (in_q.start, in_v.start) for name, in_q, in_v in zip(at.names, at.q_slices, at.v_slices, strict=True)
-        }
+        places = dict(zip(at.names, zip(at.q_slices, at.v_slices, strict=True), strict=True))
         self._places = {name: places[name] for name in sensors.settings.encoders}
         self._differences = velocities == "encoders"
         self._begun: tuple[Array, Array] | None = None
@@ -132,11 +130,6 @@ class RobotSensors:
     def feels(self) -> bool:
         """Whether a sensor needs external wrenches, as force/torque sensors do."""
         return bool(self.sensors.settings.force_torque)
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """Names of the sensors other than encoders."""
-        return (*self.sensors.settings.force_torque, *self.sensors.settings.imus)
 
     def sample(self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = ()) -> None:
         """Samples the sensors that are due, at the state q (nq,), v, a (nv,) at t, s, under these wrenches."""
@@ -160,7 +153,7 @@ class RobotSensors:
 
 @dataclass
 class SimulatedRobot:
-    """A simulated robot; implements `hardware.Hardware`.
+    """A simulated robot; implements `Hardware`.
 
     q: (nq,) first position. dt_s: a step. brake_s: time in which the brakes stop it. velocity_limit: (nv,), infinite if
     unlimited. actuators, measuring: motors and sensors; None are ideal ones. free: (nv,) entries of v without a brake;
@@ -181,9 +174,8 @@ class SimulatedRobot:
     free: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
-        for name, time_s in (("dt_s", self.dt_s), ("brake_s", self.brake_s)):
-            if not 0.0 < time_s < math.inf:
-                raise InvalidArgumentError(f"{name} is {time_s:g}: expected a positive number of seconds", path=name)
+        _check_time("dt_s", self.dt_s)
+        _check_time("brake_s", self.brake_s)
         self.v: Array = np.zeros(self.configuration.nv)
         self.steps = 0
         self.simulated = True
@@ -196,15 +188,14 @@ class SimulatedRobot:
             self.engine.record_contacts()
 
     def open(self) -> Reading:
-        """As `Hardware.open`."""
         self._sample(np.zeros_like(self.v), braked=True)
         return self.read()
 
     def close(self) -> None:
-        """As `Hardware.close`."""
+        pass
 
     def write(self, effort: Array, *, brakes: bool) -> None:
-        """Does one step with these efforts.
+        """Makes one step with these efforts.
 
         Raises:
             FailedPreconditionError: The state is no longer finite; names the step, its time and the joint.
@@ -233,7 +224,6 @@ class SimulatedRobot:
         self._sample((self.v - before[1]) / self.dt_s, braked=braked)
 
     def read(self) -> Reading:
-        """As `Hardware.read`."""
         if self.measuring is None:
             return Reading(self.q, self.v, self._acting, fault=self._fault)
         q, v = self.measuring.measured(self.q, self.v)

@@ -21,6 +21,7 @@ Clarabel comes with the extra `contacts`: a Rust library with wheels and no depe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,16 +33,12 @@ from dyn_service.api.cost import COPIES, Cost, count, given_shape, leading, over
 from dyn_service.api.queries import Array
 from dyn_service.api.results import GroundReactions
 from dyn_service.api.spec import Dimensions
-from dyn_service.errors import FailedPreconditionError, NotFoundError
-from dyn_service.simulation.contact_points import Points, check_links, listed
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.simulation.contact_points import Points, check_joint, check_links, listed
+from dyn_service.support.optional import load
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
-
-from dataclasses import dataclass
-
-from dyn_service.support.optional import load
 
 _TOLERANCES = ((1e-12, 1e-9), (1e-9, 1e-6))
 """Tolerance of the solver for numbers of order 1, the tolerance accepted if rounding prevents it, and the one tried
@@ -72,16 +69,11 @@ class Cone:
 def least_in_cones(
     A: Array, b: Array, normals: Array, cones: Sequence[Cone], efforts: tuple[Array, Array] | None
 ) -> Array:
-    """Returns the forces (n,) in their cones with A f = b that minimise |f|, or the efforts |c - B f|.
+    """Returns the forces (n,) of one state in their cones with A f = b that minimise |f|, or the efforts |c - B f|. If
+    no forces satisfy A f = b, returns those with the least residual.
 
-    If there are none, returns the forces in their cones with the least residual.
-
-    Args:
-        A: (nu, n), for one state, like the following arguments.
-        b: (nu,).
-        normals: (n / 3, 3), of length 1.
-        cones: The cones of the contacts that are not rigid, at least one.
-        efforts: B and c, to minimise efforts.
+    A: (nu, n). b: (nu,). normals: (n / 3, 3), of length 1. cones: of the contacts that are not rigid, at least one.
+    efforts: B and c, to minimise efforts.
 
     Raises:
         FailedPreconditionError: The solver is not installed, or fails.
@@ -95,9 +87,7 @@ def least_in_cones(
         B, c = efforts
         gram = B.T @ B
         weight = float(np.trace(gram))  # the solver's tolerances are absolute, for numbers of order 1
-        if weight > RANK**2 * np.trace(
-            A.T @ A
-        ):  # otherwise no effort depends on the forces, and the forces are minimised
+        if weight > RANK**2 * np.trace(A.T @ A):  # else no effort depends on the forces: they are minimised
             P = gram / weight + _TIES * np.eye(n)
             linear = -B.T @ c / (size * weight)
     f = _solved(P, linear, (rows, right), normals, cones)
@@ -121,7 +111,9 @@ def _solved(
     P: Array, linear: Array, equations: tuple[Array, Array] | None, normals: Array, cones: Sequence[Cone]
 ) -> Array | None:
     """Returns the minimum of f^T P f / 2 + linear f, or None if the solver fails."""
-    clarabel, sparse = _solver()
+    from scipy import sparse
+
+    clarabel = load("a contact whose friction cone binds, unlike one with rigid=True,", "clarabel")
     n = len(linear)
     rows, right, kinds = [], [], []
     if equations is not None and len(equations[1]):
@@ -160,12 +152,6 @@ def _solved(
     return None
 
 
-def _solver() -> tuple[Any, Any]:
-    from scipy import sparse
-
-    return load("a contact whose friction cone binds, unlike one with rigid=True,", "clarabel"), sparse
-
-
 RANK = 1e-9
 """Singular values below this fraction of the largest count as zero."""
 
@@ -194,18 +180,7 @@ def ground_reactions(
     gravity: ArrayLike | None = None,
     wrenches: Wrench | Sequence[Wrench] | None = None,
 ) -> GroundReactions:
-    """Returns efforts and contact forces that produce the acceleration `a`; see this module.
-
-    Args:
-        robot: The robot.
-        q: (..., nq) positions; all leading axes broadcast.
-        v: (..., nv) velocities.
-        a: (..., nv) accelerations.
-        contacts: The contact points; rigid ones can also pull.
-        least: "forces" or "efforts".
-        undriven: The undriven joints; None: the floating and planar joints.
-        gravity: (..., 3) m/s^2, world axes; None is the robot's.
-        wrenches: Other external wrenches.
+    """Returns efforts and contact forces that produce the acceleration `a`: `RobotQueries.ground_reactions`.
 
     Raises:
         InvalidArgumentError: An argument has the wrong shape, type or value; `path` names it.
@@ -233,17 +208,23 @@ def ground_reactions(
     force, rank = _least(A, needed[..., free])
     if least == "efforts":
         force = force + _least_efforts(A, B, needed[..., driven], force)
-    cones = [
-        Cone(k, contact.friction)  # type: ignore[arg-type]  # `listed` has set the default
-        for k, contact in enumerate(pushing)
-        if not contact.rigid
-    ]
-    if cones:
-        normal = np.broadcast_to(points.normal, (*lead, len(pushing), 3))
-        _hold_in_cones(A, B, needed, free, driven, force, normal, cones, efforts=least == "efforts")
+    cones = [Cone(k, contact.friction or 0.0) for k, contact in enumerate(pushing) if not contact.rigid]
+    if cones:  # replace the forces of the states with a force outside its cone
+        normals = np.broadcast_to(points.normal, (*lead, len(pushing), 3))
+        for state in np.ndindex(lead):
+            f, normal, b = force[state].reshape(-1, 3), normals[state], needed[state]
+            slack = _WITHIN * max(float(np.abs(f).max(initial=0.0)), 1e-300)
+            if any(cone.outside(f[cone.contact], normal[cone.contact]) > slack for cone in cones):
+                efforts_of = (B[state], b[driven]) if least == "efforts" else None
+                force[state] = least_in_cones(A[state], b[free], normal, cones, efforts_of)
     tau = needed - _times(np.ascontiguousarray(J.mT), force)
     forces = force.reshape(*lead, len(pushing), 3)
-    return _reactions(tau, forces, needed[..., free], tau[..., free], rank)
+    size, rest = (np.sqrt(np.sum(x[..., free] ** 2, axis=-1)) for x in (needed, tau))
+    residual = np.where(size > 0.0, rest / np.where(size > 0.0, size, 1.0), 0.0)
+    supported = np.asarray(residual <= SUPPORTED, dtype=float)
+    return GroundReactions(
+        tau, forces, residual[()], supported[()], rank=rank[()], indeterminate=(3.0 * len(pushing) - rank)[()]
+    )
 
 
 def cost(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
@@ -269,12 +250,7 @@ def _split(robot: Robot, undriven: Sequence[str] | None) -> tuple[list[int], lis
     if undriven is None:
         undriven = [name for name, joint in zip(at.names, at.joints, strict=True) if not joint.driven]
     for k, name in enumerate(undriven):
-        if name not in at.names:
-            raise NotFoundError(
-                f"the robot has no movable joint '{name}'; they are {', '.join(at.names)}"
-                f"{did_you_mean(name, at.names)}",
-                path=f"undriven[{k}]",
-            )
+        check_joint(at, name, f"undriven[{k}]")
     free = [k for k, name in enumerate(at.velocity_joints) if name in undriven]
     return free, [k for k in range(at.nv) if k not in free]
 
@@ -314,40 +290,6 @@ def _least_efforts(A: Array, B: Array, needed: Array, force: Array) -> Array:
     strongest = np.maximum(*(np.abs(part).max(axis=(-2, -1), initial=0.0) for part in (A, B)))
     found, _ = _least(_product(B, within), needed - _times(B, force), strongest)
     return _times(within, found)
-
-
-def _hold_in_cones(
-    A: Array,
-    B: Array,
-    needed: Array,
-    free: list[int],
-    driven: list[int],
-    force: Array,
-    normal: Array,
-    cones: Sequence[Cone],
-    *,
-    efforts: bool,
-) -> None:
-    """Replaces the forces of the states with a force outside its cone."""
-    for state in np.ndindex(force.shape[:-1]):
-        f = force[state].reshape(-1, 3)
-        slack = _WITHIN * max(float(np.abs(f).max(initial=0.0)), 1e-300)
-        if any(cone.outside(f[cone.contact], normal[state][cone.contact]) > slack for cone in cones):
-            efforts_of = (B[state], needed[state][driven]) if efforts else None
-            force[state] = least_in_cones(A[state], needed[state][free], normal[state], cones, efforts_of)
-
-
-def _reactions(tau: Array, forces: Array, needed: Array, left: Array, rank: Array) -> GroundReactions:
-    size, rest = (np.sqrt(np.sum(x**2, axis=-1)) for x in (needed, left))
-    residual = np.where(size > 0.0, rest / np.where(size > 0.0, size, 1.0), 0.0)
-    return GroundReactions(
-        tau=tau,
-        forces=forces,
-        residual=residual[()],
-        supported=np.asarray(residual <= SUPPORTED, dtype=float)[()],
-        rank=rank[()],
-        indeterminate=(3.0 * forces.shape[-2] - rank)[()],
-    )
 
 
 def _times(M: Array, x: Array) -> Array:

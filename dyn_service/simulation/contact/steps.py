@@ -28,7 +28,6 @@ tests/simulation/test_cones.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
@@ -37,18 +36,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
+from dyn_service.model.steps import STEPS, WEIGHTS
 from dyn_service.simulation.contact.supports import Pushing, Supported, Supports, heavy
 from dyn_service.simulation.divergence import diverged
-from dyn_service.simulation.integrators.explicit import INTEGRATORS
 from dyn_service.simulation.integrators.stick_slip import Equation, Sticking, moved
 from dyn_service.simulation.task import Task
-
-_WEIGHTS: Mapping[str, tuple[float, ...]] = {
-    "rk4": (1 / 6, 1 / 3, 1 / 3, 1 / 6),
-    "semi_implicit_euler": (1.0,),
-    "explicit_euler": (1.0,),
-}
-"""Weight of each stage in its step."""
 
 _MOST_PASSES, _SAME_PUSH = 10, 1e-3
 """Maximum number of solutions of a `stick_slip` step, until friction bounds match the normal forces, and the relative
@@ -81,11 +73,7 @@ class Solved(NamedTuple):
 
 
 class StickSlipSteps:
-    """Steps of `stick_slip` with supports. sticking: the steps without supports.
-
-    Raises:
-        FailedPreconditionError: The mass matrix is singular.
-    """
+    """Steps of `stick_slip` with supports. sticking: the steps without supports."""
 
     def __init__(self, robot: RobotQueries, task: Task, supports: Supports) -> None:
         self._task, self._supports = task, supports
@@ -101,13 +89,10 @@ class StickSlipSteps:
         on: Supported | None = None,
         braked: Array | None = None,
     ) -> Solved:
-        """Returns the solution of step k of this part.
+        """Returns the solution of step k of this part; errors as `Sticking.step`.
 
         on: the supports at its start, if known. braked: (nv,) velocities that brakes enforce, NaN for joints without a
         brake; None: no brake.
-
-        Raises:
-            FailedPreconditionError: M is singular, or the iteration fails.
         """
         supports, sticking = self._supports, self.sticking
         equation, on = sticking.equation(q, v, tau, acting), supports.at(q, v) if on is None else on
@@ -174,18 +159,12 @@ class StickSlipSteps:
 
 
 class SupportedSteps:
-    """The steps of one simulation.
-
-    Raises:
-        NotFoundError: A contact's link does not exist.
-        InvalidArgumentError: No joint moves it.
-        FailedPreconditionError: The mass matrix is singular.
-    """
+    """The steps of one simulation; errors as `Supports`."""
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
         self._robot, self._task = robot, task
         self._supports = Supports(robot, task)
-        self._formula = INTEGRATORS.get(task.integrator)
+        self._formula = STEPS.get(task.integrator)
         self._held_by = StickSlipSteps(robot, task, self._supports) if self._formula is None else None
         self._most = robot.limits.efforts if task.effort_limits else np.full(task.at.nv, np.inf)
         self._records: list[dict[str, Array]] = []
@@ -243,10 +222,9 @@ class SupportedSteps:
             "stop_efforts": task.position_limits or task.velocity_limits,
             "clamped": task.effort_limits,
         }
-        axes = {"contact_forces": -3}
         return {
-            name: np.stack([record[name] for record in self._records], axis=axes.get(name, -2))
-            for name in ("contact_forces", "stop_efforts", "clamped", "work", "stored", "dissipated")
+            name: np.stack([record[name] for record in self._records], axis=-3 if name == "contact_forces" else -2)
+            for name in self._records[0]
             if wanted.get(name, True)
         }
 
@@ -303,11 +281,10 @@ class SupportedSteps:
 
         assert self._formula is not None
         q, v = self._formula(acceleration, q, v, task.dt, on=task.at)
+        weights = WEIGHTS[task.integrator]
         parts = zip(*stages, strict=True)
-        weights = _WEIGHTS[task.integrator]
-        mean = [sum(w * x for w, x in zip(weights, part, strict=True)) for part in parts]
-        contacts, stops, work, dissipated = (np.asarray(x) for x in mean)
-        return q, v, Share(contacts, stops, task.dt * work, task.dt * dissipated)
+        mean = Share(*(np.asarray(sum(w * x for w, x in zip(weights, part, strict=True))) for part in parts))
+        return q, v, mean._replace(work=task.dt * mean.work, dissipated=task.dt * mean.dissipated)
 
     def _implicit(
         self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, steps: StickSlipSteps
@@ -349,15 +326,13 @@ def _braked(equation: Equation, braked: Array) -> Equation:
 _YIELD = 1e-6
 """Regularisation of a held direction, relative to its inverse inertia."""
 
-_MOST_ITERATIONS = 200
-_MOST_TRIES = 40
-"""Maximum number of iterations of the line search."""
+_MOST_ITERATIONS, _MOST_TRIES = 200, 40
+"""Maximum number of iterations, and of those of the line search."""
 
-_SETTLED = 1e-22
-"""Fraction of the step's energy below which a change is rounding: 1e-11 of the velocities."""
-
-_ROUNDED = 1e4
-"""Factor on that fraction within which an iteration may stop if it no longer improves."""
+_SETTLED, _ROUNDED = 1e-22, 1e4
+"""Fraction of the step's energy below which a change is rounding: 1e-11 of the velocities; and the factor on it within
+which an iteration may stop if it no longer improves.
+"""
 
 _ENOUGH = 0.1
 """Relative slope at which a line search ends."""
@@ -404,13 +379,7 @@ class Found(NamedTuple):
 def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, held: HeldRows) -> Found | None:
     """Returns v' of this module's docstring for one state, and the impulses; None if the iteration fails.
 
-    Args:
-        A: (n, n), symmetric, positive definite.
-        r: (n,) N m s | N s.
-        start: (n,) initial guess.
-        push: One-sided supports.
-        rub: Friction pairs.
-        held: Held directions.
+    A: (n, n), symmetric, positive definite. r: (n,) N m s | N s. start: (n,) initial guess.
 
     Raises:
         np.linalg.LinAlgError: A is singular.
@@ -507,13 +476,8 @@ class _Laws:
 def _along(laws: _Laws, x: Array, dx: Array, linear: float, square: float, left: float) -> float:
     """Returns the step length along dx at which the slope is near zero, by false position with bisection.
 
-    Args:
-        laws: The impulses.
-        x: Velocities along the rows.
-        dx: Their change.
-        linear: The slope of the quadratic part at the start.
-        square: The change of that slope.
-        left: The negative slope at the start.
+    x: velocities along the rows. linear, square: the slope of the quadratic part at the start, and its change. left:
+    the negative slope at the start.
     """
 
     def slope(share: float) -> float:

@@ -113,10 +113,6 @@ class Acting(NamedTuple):
 class Supports:
     """The supports of a simulation.
 
-    Args:
-        robot: The robot.
-        task: The arguments of the simulation.
-
     Raises:
         NotFoundError: A contact's link does not exist.
         InvalidArgumentError: No joint moves it.
@@ -208,17 +204,16 @@ class Supports:
         damping = np.minimum(self._stiffness * self._damping * np.maximum(depth, 0.0), self._follows)
         stops, brakes = len(self._in_v), len(self._braked)
         none = np.zeros(brakes)
+
+        def with_brakes(x: Array, of_brakes: Array) -> Array:
+            return _joined(lead, x[..., :stops], of_brakes, x[..., stops:])
+
         pushing = Pushing(
             rows,
-            _joined(
-                lead,
-                (self._stiffness * depth)[..., :stops],
-                -self._brake * self._speeds,
-                (self._stiffness * depth)[..., stops:],
-            ),
-            _joined(lead, self._stiffness[..., :stops], none, self._stiffness[..., stops:]),
-            _joined(lead, damping[..., :stops], self._brake, damping[..., stops:]),
-            _joined(lead, depth[..., :stops], none, depth[..., stops:]),
+            with_brakes(self._stiffness * depth, -self._brake * self._speeds),
+            with_brakes(self._stiffness, none),
+            with_brakes(damping, self._brake),
+            with_brakes(depth, none),
         )
         tangents = np.einsum("cki,...cin->...ckn", self.tangents, J)
         held = self.rigid.at(q) if len(self.rigid) else Placed(*_nowhere(q, self._nv))
@@ -247,9 +242,7 @@ class Supports:
         )
 
     def forces(self, pushing: Array, rubbing: Array) -> Array:
-        """Returns forces (..., nc, 3), world axes, from components along normals (..., nc) and tangents (..., nc,
-        2).
-        """
+        """Returns forces (..., nc, 3), world axes, from components along normals (..., nc), tangents (..., nc, 2)."""
         across: Array = np.einsum("...ck,cki->...ci", rubbing, self.tangents)
         return pushing[..., None] * self.normal + across
 
@@ -285,9 +278,7 @@ class Supports:
         return found.a, forces, -np.sum(forces * x, axis=(-2, -1))
 
     def wrenches(self, forces: Array) -> list[Wrench]:
-        """Converts the forces (nc, 3) of all contacts to wrenches on links; a sphere's acts where it touches the
-        plane.
-        """
+        """Converts forces (nc, 3) of all contacts to wrenches on links; a sphere's acts where it touches the plane."""
         torques = _times(self._arms, forces)
         return [
             Wrench(each.link, torque, force, each.point)
@@ -295,9 +286,7 @@ class Supports:
         ]
 
     def in_brakes(self, q: Array, v: Array) -> list[Wrench]:
-        """Returns the contact forces while brakes hold all joints. Rigid contacts have none: the brakes carry the
-        load.
-        """
+        """Returns the contact forces while brakes hold all joints. Rigid ones have none: the brakes carry the load."""
         soft = self.acting(self.at(q, v), v).contacts
         return self.wrenches(self.in_order(soft, np.zeros((*q.shape[:-1], len(self.rigid), 3))))
 
@@ -312,16 +301,9 @@ class Supports:
 
 
 class SupportedDynamics:
-    """Forward dynamics with supports, for callers that integrate themselves.
+    """Forward dynamics with supports, for callers that integrate themselves; errors as `Supports`.
 
-    Args:
-        robot: The robot.
-        task: Its contacts and limits, and the step.
-
-    Raises:
-        NotFoundError: A contact's link does not exist.
-        InvalidArgumentError: No joint moves it.
-        FailedPreconditionError: The mass matrix is singular.
+    task: its contacts and limits, and the step.
     """
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
@@ -414,12 +396,8 @@ def contact_dynamics(
     gravity: ArrayLike | None = None,
     wrenches: Wrench | Sequence[Wrench] | None = None,
 ) -> ContactDynamics:
-    """The answer of the row of this name.
-
-    Raises:
-        InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
-        NotFoundError: A link does not exist.
-        FailedPreconditionError: The mass matrix is singular: a massless branch moves.
+    """Returns accelerations and forces with rigid contacts; arguments and errors are those of
+    `RobotQueries.contact_dynamics`.
     """
     at = robot.configuration
     held_ones = listed(contacts)
@@ -444,12 +422,13 @@ def contact_dynamics(
 
 
 def settling(gap: Array, x: Array, normal: Array, time: float) -> Array:
-    """(..., nc, 3) m/s^2, by which points are slowed that are off their planes, or move: (2/T) x + (gap / T^2) n."""
+    """Returns (2/T) x + (gap / T^2) n, (..., nc, 3) m/s^2, the deceleration of points off their planes."""
     return (2.0 / time) * x + (gap / time**2)[..., None] * normal
 
 
 def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
-    """The accelerations nearest to `free` with J a = wanted, and the forces that make them so.
+    """Returns the accelerations nearest to `free` with J a = wanted, and the forces that cause them; NaN in states
+    whose numbers are not finite, as of a motion that diverges.
 
     Args:
         M: (..., nv, nv).
@@ -457,11 +436,8 @@ def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
         J: (..., m, nv).
         wanted: (..., m).
 
-    Returns:
-        NaN in states whose numbers are not finite, as of a motion that diverges; the others are what they are alone.
-
     Raises:
-        FailedPreconditionError: M is singular; of a batch, the first such state is named.
+        FailedPreconditionError: M is singular; names the first such state of a batch.
     """
     lead = np.broadcast_shapes(M.shape[:-2], free.shape[:-1], J.shape[:-2], wanted.shape[:-1])
     finite = np.ones(lead, dtype=bool)
@@ -484,7 +460,6 @@ def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
 
 
 def _solved(M: Array, Jt: Array) -> Array:
-    """M^-1 J^T, as of `hold`."""
     try:
         return np.asarray(np.linalg.solve(M, Jt))
     except np.linalg.LinAlgError:

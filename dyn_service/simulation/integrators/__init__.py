@@ -1,6 +1,5 @@
 """Integration steps.
 
-explicit           Euler's steps and RK4
 implicit_midpoint  the symplectic midpoint step
 adaptive           extrapolation with step size control
 stick_slip         exact Coulomb friction of joints

@@ -75,8 +75,7 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
             # rejected.
             if np.isfinite(q).all() and np.isfinite(v).all():
                 try:
-                    acting = (task.efforts.at(k, number, t, q, v), task.wrenches.at(k, number, t, q, v))
-                    a = yield Stage(q, v, *acting)
+                    a = yield Stage(q, v, *task.acting(k, q, v, t))
                 except FailedPreconditionError as not_finite:
                     fault = not_finite
             t, q, v = integration.send(a)
@@ -98,15 +97,10 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
 
 
 def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> Integration:
-    """Returns the state at t + dt.
+    """Returns the state at t + dt (s). All members of a batch share the steps that the fastest of them needs.
 
-    Args:
-        at: The joints. Quaternions deviate from unit length by the error of a step; they are normalised after it and
-            before accelerations are computed.
-        q: (..., nq) positions at t; all members of a batch share the steps that the fastest of them needs.
-        v: (..., nv) velocities.
-        t: s.
-        dt: s.
+    Quaternions deviate from unit length by the error of a step; they are normalised after it and before accelerations
+    are computed.
 
     Raises:
         StepLostError: The motion diverges.

@@ -2,9 +2,8 @@
 
 The iterates f_k+1 = f(x + dt/2 f_k) of the flow at the midpoint converge linearly. A step ends when it has
 
-    converged         the remaining error, estimated by the last change times the slower of its last two contractions,
-    is
-                      below one rounding of the state
+    converged         the remaining error, estimated by the last change times the slower of its last two
+                      contractions, is below one rounding of the state
     reached rounding  the smallest change so far is some iterations old, and the change is not larger than the measured
                       effect of one rounding of the midpoint on the flow
 
@@ -53,18 +52,10 @@ _MOST_ROUNDING = 1e-6
 def midpoint_step(
     flow: Flow, at: Configuration, q: Array, p: Array, dt: float, unit: float
 ) -> tuple[Array, Array] | None:
-    """Returns the state after dt, or None if the iteration does not converge.
+    """Returns q, p after dt (s), not finite if the motion diverges, or None if the iteration does not converge.
 
-    Args:
-        flow: Hamilton's equations with constant loads.
-        at: The joints.
-        q: (..., nq) positions.
-        p: (..., nv) momenta.
-        dt: s.
-        unit: N m s, the scale of momenta: rounding is relative to it, or to p if that is larger.
-
-    Returns:
-        q, p one step later; not finite if the motion diverges.
+    flow: Hamilton's equations with constant loads. unit: N m s, the scale of momenta: rounding is relative to it, or to
+    p if that is larger.
     """
     half = dt / 2
     # In units of the state: rad and m relative to 1, momenta relative to those of a motion of 1 rad/s.

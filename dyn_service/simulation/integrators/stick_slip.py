@@ -119,12 +119,10 @@ def moved(at: Configuration, q: Array, v: Array, dt: float) -> tuple[Array, Arra
 
 
 def velocities(M: Array, r: Array, limit: Array) -> Array | None:
-    """Returns v' (..., n) of this module's docstring; None if the iteration fails.
+    """Returns v' (..., n) of this module's docstring; None if the iteration fails. NaN if M or r is not finite, because
+    the motion diverges.
 
-    Args:
-        M: (..., n, n), symmetric, positive definite, including h d.
-        r: (..., n) N m s | N s. If it or M is not finite, because the motion diverges, v' is NaN.
-        limit: (..., n) h f, at least 0.
+    M: (..., n, n), symmetric, positive definite, with h d. r: (..., n) N m s | N s. limit: (..., n) h f, at least 0.
 
     Raises:
         np.linalg.LinAlgError: M is singular for the sliding joints.

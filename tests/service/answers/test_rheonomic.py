@@ -13,7 +13,7 @@ import pytest
 
 from dyn_service import AsyncClient, Client, Robot, Server, Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.simulation.rheonomic.parts import PART_STEPS
+from dyn_service.simulation.parts import RHEONOMIC_STEPS
 from tests.conftest import ROOT, URDF
 from tests.service.conftest import array, request
 
@@ -43,7 +43,7 @@ def given(robot: Robot, count: int = 1) -> dict[str, Any]:
     return {robot.joint_names[k]: swing for k in (1, 3)[:count]}
 
 
-LONG = 2 * PART_STEPS + 37
+LONG = 2 * RHEONOMIC_STEPS + 37
 """Three parts, the last one short."""
 
 
@@ -55,7 +55,7 @@ MOTIONS: list[dict[str, Any]] = [
     {"steps": 1},
     {"steps": LONG},
     {"steps": LONG, "every": 7, "t0": 0.4},
-    {"steps": LONG, "every": PART_STEPS + 11},
+    {"steps": LONG, "every": RHEONOMIC_STEPS + 11},
     {"steps": 5, "every": 9},
     {"steps": LONG, "tau": np.linspace(-1.0, 1.0, 3 * LONG).reshape(LONG, 3)},
     {"steps": LONG, "tau": np.linspace(-1.0, 1.0, 3 * LONG).reshape(LONG, 3), "every": 4},
@@ -191,8 +191,8 @@ def test_refusals_through_the_client(scara: Robot, client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="dt must be a positive time"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "dt": -1.0}))
     for robot_here in (scara, robot):  # as many rows as one part has steps would fit part by part
-        with pytest.raises(InvalidArgumentError, match=rf"tau has shape \({PART_STEPS}, 3\), expected \(3,\)"):
-            robot_here.simulate_rheonomic(**arguments(scara, {"steps": LONG, "tau": np.zeros((PART_STEPS, 3))}))
+        with pytest.raises(InvalidArgumentError, match=rf"tau has shape \({RHEONOMIC_STEPS}, 3\), expected \(3,\)"):
+            robot_here.simulate_rheonomic(**arguments(scara, {"steps": LONG, "tau": np.zeros((RHEONOMIC_STEPS, 3))}))
     with pytest.raises(InvalidArgumentError, match=r"v0 has shape \(2,\)"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "v0": [0.0, 0.0]}))
 
@@ -209,7 +209,7 @@ for name in ("casadi", "llvmlite", "scipy", "defusedxml", "yaml", "typer", "rich
     sys.modules[name] = None  # what the base install leaves out cannot be imported
 import math
 from dyn_service import Client
-from dyn_service.simulation.rheonomic.systems import RheonomicRobot
+from dyn_service.simulation.rheonomic import RheonomicRobot
 from dyn_service.simulation import simulate
 swing = lambda t: (0.3 * math.sin(2 * t), 0.6 * math.cos(2 * t), -1.2 * math.sin(2 * t))
 with Client(sys.argv[1], timeout_s=240.0) as client:
@@ -233,7 +233,7 @@ def test_a_base_install_is_enough(scara: Robot, server: Server) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = [np.array(line.split(), dtype=float) for line in done.stdout.splitlines()]
-    from dyn_service.simulation.rheonomic.systems import RheonomicRobot
+    from dyn_service.simulation.rheonomic import RheonomicRobot
 
     start = [0.1, 0.2, 0.05], [0.0] * 3
     here = RheonomicRobot(scara, given(scara)).simulate(*start, dt=1e-3, steps=5)

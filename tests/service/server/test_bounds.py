@@ -25,7 +25,6 @@ from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.settings import read_settings
 from dyn_service.simulation import parts
-from dyn_service.simulation.rheonomic import parts as rheonomic_parts
 from tests.conftest import URDF
 from tests.service.conftest import Bare, array, request
 from tests.service.server import bad_inputs
@@ -370,7 +369,7 @@ def test_a_client_splits_a_motion_into_requests_within_the_limits(
 def test_rheonomic_requests_of_clients_are_within_the_limits(panda: Robot, batch: tuple[int, ...]) -> None:
     row, zeros = COMPUTATIONS["simulate_rheonomic"], np.zeros((*batch, panda.nv - 1))
     given = {panda.joint_names[0]: lambda t: (t, 1.0, 0.0)}
-    asking = rheonomic_parts.simulate(panda.configuration, given, zeros, zeros, None, dt=1e-3, steps=1000)
+    asking = parts.simulate_rheonomic(panda.configuration, given, zeros, zeros, None, dt=1e-3, steps=1000)
     inputs, options = next(asking)
     cost = predict_cost(row, panda.sizes, inputs, checked_options(row, options))
     check_cost(row, cost, RequestLimits())

@@ -33,8 +33,7 @@ from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
-from dyn_service.simulation.integrators.explicit import ForwardDynamics
-from dyn_service.simulation.stepping import Engine, OwnEngine, StickSlipEngine, unstable
+from dyn_service.simulation.engines import Engine, ForwardDynamics, OwnEngine, StickSlipEngine, unstable
 from dyn_service.simulation.task import Task, checked
 from dyn_service.support.parameters import in_range
 

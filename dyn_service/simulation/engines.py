@@ -6,8 +6,7 @@
 explicit step of length h multiplies the mode of an eigenvalue k of K by a polynomial of h k, whose magnitude exceeds 1
 above the integrator's stability limit: the velocity grows, friction bounds it, and the joint chatters. Light joints
 with friction or damping have such k: many files give these without the inertia of the motor behind the gear. Source of
-the
-limits: E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
+the limits: E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
 """
 
 from __future__ import annotations
@@ -21,17 +20,47 @@ from typing import Protocol
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
-from dyn_service.errors import UnimplementedError
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.model.configuration import Configuration
-from dyn_service.model.steps import WEIGHTS
+from dyn_service.model.steps import FLAT, STEPS, WEIGHTS, Positions, Step
 from dyn_service.simulation.contact.steps import Solved, StickSlipSteps
 from dyn_service.simulation.contact.supports import SupportedDynamics, Supports
-from dyn_service.simulation.integrators.explicit import ForwardDynamics, advance, held, integrator
 from dyn_service.simulation.integrators.stick_slip import moved
 from dyn_service.simulation.task import Task
+from dyn_service.support.suggestions import did_you_mean
+
+ForwardDynamics = Callable[[Array, Array, Array], Array]
+"""(q, v, tau) -> a, e.g. `robot.forward_dynamics`."""
 
 EffortsOf = Callable[[Array, Sequence[Wrench]], Array]
 """(q, wrenches) -> (nv,), the joint efforts with the same effect."""
+
+
+def integrator(name: str) -> Step:
+    """Returns an explicit step by name.
+
+    Raises:
+        InvalidArgumentError: Unknown name.
+    """
+    if name not in STEPS:
+        near = did_you_mean(name, STEPS)
+        raise InvalidArgumentError(f"unknown integrator {name!r}: expected one of {', '.join(sorted(STEPS))}{near}")
+    return STEPS[name]
+
+
+def advance(
+    step: Step,
+    acceleration: Callable[[Array, Array], Array],
+    q: Array,
+    v: Array,
+    dt_s: float,
+    substeps: int = 1,
+    on: Positions = FLAT,
+) -> tuple[Array, Array]:
+    """Returns the state after `dt_s`, computed in `substeps` equal steps."""
+    for _ in range(substeps):
+        q, v = step(acceleration, q, v, dt_s / substeps, on=on)
+    return q, v
 
 
 class Engine(Protocol):
@@ -61,15 +90,18 @@ class Engine(Protocol):
         """Returns the contact wrenches on the links, averaged over the last step."""
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """Returns the contact wrenches on the links of a braked robot in a state with acceleration a (nv,)."""
+        """Returns the contact wrenches on the links of a braked robot in a state with acceleration a (nv,). Rigid
+        contacts have none: the brakes carry the load.
+        """
 
 
 @dataclass
 class OwnEngine:
     """This package's equations, in explicit steps.
 
-    forward_dynamics: (q, v, tau) -> a. efforts_of: the joint efforts of wrenches; None if no wrenches can act.
-    in_brakes: (q, v, tau, accelerations enforced by brakes) -> a, for robots with joints without brakes.
+    forward_dynamics: (q, v, tau) -> a. efforts_of: the joint efforts of wrenches; None if no wrenches can act: `push`
+    raises `UnimplementedError` then. in_brakes: (q, v, tau, accelerations enforced by brakes) -> a, for robots with
+    joints without brakes.
     """
 
     forward_dynamics: ForwardDynamics
@@ -79,7 +111,6 @@ class OwnEngine:
     efforts_of: EffortsOf | None = None
     in_brakes: Callable[[Array, Array, Array, Array], Array] | None = None
     _pushes: tuple[Wrench, ...] = field(default=(), init=False)
-    _feels: bool = field(default=False, init=False)
     _forces: list[Array] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -87,55 +118,41 @@ class OwnEngine:
         self._supported = self.forward_dynamics if isinstance(self.forward_dynamics, SupportedDynamics) else None
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        """As `Engine.step`."""
-        supported, forces = self._supported, list[Array]()
+        self._forces = []
         given = None if braked is None else (braked - v) / dt_s
 
         def acceleration(q: Array, v: Array) -> Array:
-            efforts = self._pushed(q, tau)
-            if supported is None:
-                assert given is not None
-                assert self.in_brakes is not None
-                return self.in_brakes(q, v, efforts, given)
-            a, pushing = supported.moved(q, v, efforts, given)
-            forces.append(pushing)
-            return a
+            if self._supported is not None:
+                a, forces = self._supported.moved(q, v, self._pushed(q, tau), given)
+                self._forces.append(forces)
+                return a
+            if given is None:
+                return self.acceleration(q, v, tau)
+            assert self.in_brakes is not None
+            return self.in_brakes(q, v, self._pushed(q, tau), given)
 
-        plain = given is None and (supported is None or not self._feels)
-        of = held(self.acceleration, tau) if plain else acceleration
-        self._forces = forces
-        q, v = advance(self._step, of, q, v, dt_s, self.substeps, on=self.configuration)
+        q, v = advance(self._step, acceleration, q, v, dt_s, self.substeps, on=self.configuration)
         return q, v if braked is None else np.where(np.isnan(braked), v, braked)
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
-        """As `Engine.acceleration`."""
         return self.forward_dynamics(q, v, self._pushed(q, tau))
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
-        """As `Engine.push`.
-
-        Raises:
-            UnimplementedError: It was created without `efforts_of`.
-        """
         if wrenches and self.efforts_of is None:
             raise UnimplementedError("this simulated robot takes no external wrenches")
         self._pushes = tuple(wrenches)
 
     def record_contacts(self) -> None:
-        """As `Engine.record_contacts`."""
-        self._feels = True
+        pass  # they are always recorded
 
     def contact_wrenches(self) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches`; stages have the weights of their accelerations in the step, so that the impulse
-        is exact.
-        """
         if self._supported is None or not self._forces:
             return ()
+        # Stages have the weights of their accelerations in the step, so that the impulse is exact.
         weights = np.tile(WEIGHTS[self.integrator], self.substeps) / self.substeps
         return self._supported.supports.wrenches(np.tensordot(weights, self._forces, axes=1))
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
         return () if self._supported is None else self._supported.supports.in_brakes(q, v)
 
     def _pushed(self, q: Array, tau: Array) -> Array:
@@ -149,7 +166,8 @@ class OwnEngine:
 class StickSlipEngine:
     """This package's equations with dry friction of joints and contacts; see `simulation/contact/steps.py`.
 
-    task: contacts, limits and the internal step; the plant's step has `substeps` of them.
+    task: contacts, limits and the internal step; the plant's step has `substeps` of them. Accelerations are means over
+    an internal step.
     """
 
     def __init__(self, robot: RobotQueries, task: Task, substeps: int = 1) -> None:
@@ -161,7 +179,6 @@ class StickSlipEngine:
         self._made = 0
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
-        """As `Engine.step`; dt_s must be a multiple of the task's step."""
         self._found = []
         begun = v
         for k in range(self.substeps):
@@ -173,24 +190,20 @@ class StickSlipEngine:
         return q, v
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
-        """As `Engine.acceleration`: the mean over a step."""
         found: Array = (self._steps.solved(self._made, q, v, tau, self._pushes).v - v) / self._inner_s
         return found
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
-        """As `Engine.push`."""
         self._pushes = list(wrenches) or None
 
     def record_contacts(self) -> None:
-        """As `Engine.record_contacts`; contact forces are always recorded."""
+        pass  # they are always recorded
 
     def contact_wrenches(self) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches`."""
         forces = [self._steps.forces(found) for found in self._found]
         return self._supports.wrenches(np.mean(forces, axis=0)) if forces else ()
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        """As `Engine.contact_wrenches_at`; rigid contacts have no effect, see `Supports.in_brakes`."""
         return self._supports.in_brakes(q, v)
 
 
@@ -204,9 +217,7 @@ _SPEED = 1e-6
 
 @dataclass(frozen=True)
 class Unstable:
-    """joints: the entries of v of unstable modes. rate: 1/s, the largest k. least: the factor by which the step must be
-    shortened.
-    """
+    """joints: entries of v of unstable modes. rate: 1/s, the largest k. least: by what the step must be divided."""
 
     joints: tuple[int, ...]
     rate: float
@@ -216,11 +227,8 @@ class Unstable:
 def unstable(acceleration: Callable[[Array], Array], free: Array, step_s: float, integrator: str) -> Unstable | None:
     """Returns the unstable modes near rest for a step length; None if the step is stable.
 
-    Args:
-        acceleration: v (nv,) -> a (nv,) in one position.
-        free: (nv,) whether an entry of v may differ from 0 (joints that are not locked).
-        step_s: The length of a step, s.
-        integrator: A key of `LIMITS`.
+    acceleration: v (nv,) -> a (nv,) in one position. free: (nv,) whether an entry of v may differ from 0 (joints that
+    are not locked). integrator: a key of `LIMITS`.
     """
     entries = np.flatnonzero(free)
     columns = [(acceleration(-v) - acceleration(v)) / (2.0 * _SPEED) for v in _SPEED * np.eye(len(free))[entries]]

@@ -1,0 +1,430 @@
+"""Rheonomic systems: robots with joints that move as given functions of time (driven joints, moving bases).
+
+With p the prescribed joints and f the free ones, M a + b = tau splits into
+
+    M_ff a_f = tau_f - b_f - M_fp a_p           accelerations of the free joints
+    tau_p    = M_pf a_f + M_pp a_p + b_p        efforts of the prescribed joints
+
+with b the inverse dynamics at a = 0, including gravity and external wrenches. The state is that of the free joints, and
+its equation depends on time, gamma-dot = fct(gamma, t). A moving base is a prescribed base joint (or several) of the
+URDF.
+
+No engine is needed: a remote robot takes two requests per evaluation. For whole motions the prescribed motion is
+sampled, so that a server computes the same bits. RK4 evaluates it at t, twice at t + dt/2, and at t + dt. Samples are
+on the half grid, row 2k at t0 + k dt and row 2k + 1 half a step later, or on the grid, row k at t0 + k dt. In the
+latter case the sample between is that of the quintic through position x, velocity v and acceleration a at both ends,
+h = dt:
+
+    x_m = (x_0 + x_1)/2 + 5h/32 (v_0 - v_1) + h^2/64 (a_0 + a_1)
+    v_m = 15/(8h) (x_1 - x_0) - 7/16 (v_0 + v_1) + h/32 (a_1 - a_0)
+    a_m = 3/(2h) (v_1 - v_0) - (a_0 + a_1)/4
+
+of order h^6, h^6 and h^4, not less than the step itself. Efforts and wrenches are held through a step.
+
+Cost: O(N^2) for M, O(F^3) for F free joints; any leading axes. Source: Multi Body Dynamics document, 5.2, 5.5, 5.6.
+Checked by tests/theory/test_particles.py and tests/simulation/test_rheonomic_samples.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyn_service.api.arguments import GivenMotion, Prescription
+from dyn_service.api.arrays import broadcast, found, numbers, vectors
+from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench, WrenchFunction
+from dyn_service.api.results import RheonomicTrajectory
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.model.configuration import Configuration
+from dyn_service.model.steps import rk4_step
+from dyn_service.simulation.contact_points import check_joint
+from dyn_service.simulation.task import Efforts, Grid, Loads, Motion, as_samples, finite, listed, vectors_of
+
+
+class PartlyPrescribed(NamedTuple):
+    """a: (..., nv) accelerations of all joints. tau: (..., nv) efforts of all joints, computed for the prescribed
+    ones.
+    """
+
+    a: Array
+    tau: Array
+
+
+def forward_dynamics(
+    robot: RobotQueries,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    prescribed: Mapping[str, ArrayLike],
+    *,
+    gravity: ArrayLike | None = None,
+    wrenches: Wrench | Sequence[Wrench] | None = None,
+    passive: bool = True,
+) -> PartlyPrescribed:
+    """Returns the accelerations of the free joints and the efforts of the prescribed ones.
+
+    q, v, tau: (..., n) of all joints of a local or remote robot; efforts of prescribed joints are ignored. prescribed:
+    joint name to its acceleration, (...). gravity, wrenches, passive: as for `RobotQueries.forward_dynamics`.
+
+    Raises:
+        NotFoundError: A prescribed joint is not a movable joint.
+        InvalidArgumentError: The last axis of q, v, tau or gravity is wrong, or leading axes do not broadcast.
+        FailedPreconditionError: The free joints' mass matrix is singular: a massless branch moves.
+    """
+    parts = partition(robot.configuration, prescribed)
+    given, free = parts.given_v, parts.free_v
+    full = {"q": vectors("q", q, robot.nq), "v": vectors("v", v, robot.nv), "tau": vectors("tau", tau, robot.nv)}
+    rates: dict[str, Array] = {}
+    for name, x in prescribed.items():
+        rate = numbers(x)
+        if rate is None:
+            raise InvalidArgumentError(
+                f"the acceleration of joint '{name}' must be (...) numbers, found {found(x)}",
+                path=f"prescribed.{name}",
+            )
+        rates[name] = rate
+    acting = None if wrenches is None else listed(wrenches)
+    lead = broadcast(
+        {name: x.shape[:-1] for name, x in full.items()}
+        | {f"prescribed.{name}": x.shape for name, x in rates.items()}
+        | ({} if gravity is None else {"gravity": vectors("gravity", gravity, 3).shape[:-1]})
+        | {name: x.shape[:-1] for name, x in vectors_of(acting or [])}
+    )
+    a = np.zeros((*lead, robot.nv))
+    for k, rate in zip(given, rates.values(), strict=True):
+        a[..., k] = rate
+    efforts = np.array(np.broadcast_to(full["tau"], (*lead, robot.nv)))
+    M = robot.mass_matrix(full["q"], passive=passive)
+    # Inverse dynamics of a with its free entries zero: b + M_.p a_p.
+    held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=acting, passive=passive)
+    M_ff = M[..., free, :][..., :, free]
+    try:
+        a[..., free] = np.linalg.solve(M_ff, (efforts - held)[..., free][..., None])[..., 0]
+    except np.linalg.LinAlgError:
+        raise FailedPreconditionError(
+            f"the mass matrix of the free joints of robot '{robot.name}' is singular: a massless branch moves"
+        ) from None
+    efforts[..., given] = held[..., given] + np.einsum("...pf,...f->...p", M[..., given, :][..., :, free], a[..., free])
+    return PartlyPrescribed(a, efforts)
+
+
+class RheonomicRobot:
+    """A robot with joints that move as functions of time; its state is that of the other joints.
+
+    Args:
+        robot: A local or remote robot.
+        prescribed: Joint name to t -> (q, v, a). The caller ensures that v and a are the derivatives of q.
+
+    Raises:
+        NotFoundError: There is no movable joint of that name.
+    """
+
+    def __init__(self, robot: RobotQueries, prescribed: Mapping[str, Prescription]) -> None:
+        self.robot = robot
+        self.prescribed = dict(prescribed)
+        self._parts = partition(robot.configuration, prescribed)
+
+    @property
+    def free_joints(self) -> tuple[str, ...]:
+        """The free joints, in the robot's order."""
+        return self._parts.free.names
+
+    def state(self, t: float, q: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
+        """Returns positions (..., nq) and velocities (..., nv) of all joints, from those of the free joints at t."""
+        moved = [self.prescribed[name](t) for name in self.prescribed]
+        parts = self._parts
+        return parts.positions(q, [x[0] for x in moved]), parts.velocities("v", v, [x[1] for x in moved])
+
+    def forward_dynamics(
+        self, t: float, q: ArrayLike, v: ArrayLike, tau: ArrayLike = 0.0, **loads: Any
+    ) -> PartlyPrescribed:
+        """Returns accelerations and efforts of all joints at t, for free joints at q, v (..., nf) under tau (..., nf).
+
+        Raises:
+            InvalidArgumentError: The last axis of q, v or tau does not have one entry per free joint.
+        """
+        q_all, v_all = self.state(t, q, v)
+        accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
+        efforts = self._parts.velocities("tau", self._efforts(tau), [0.0] * len(self._parts.given_v))
+        return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, **loads)
+
+    def simulate(
+        self,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        tau: ArrayLike | EffortFunction = 0.0,
+        *,
+        dt: float,
+        steps: int,
+        t0: float = 0.0,
+        gravity: ArrayLike | None = None,
+        wrenches: Wrench | Sequence[Wrench] | WrenchFunction | None = None,
+        passive: bool = True,
+    ) -> RheonomicTrajectory:
+        """Simulates from the free joints' state `q0` (..., nqf), `v0` (..., nvf) at `t0`; see `simulate_rheonomic`.
+
+        tau: efforts of the free joints: a number, (..., nvf), or a function of (t, q, v). wrenches: external wrenches
+        on links, or a function of (t, q, v) of the free joints that returns them; held through each step.
+        """
+        efforts = tau if callable(tau) else as_samples(self._efforts(tau))
+        at = self.robot.configuration
+        options: dict[str, Any] = {"dt": dt, "steps": steps, "t0": t0, "gravity": gravity, "wrenches": wrenches}
+        return _simulated(self.robot, checked(at, self.prescribed, q0, v0, efforts, **options), None, passive=passive)
+
+    def _efforts(self, tau: ArrayLike) -> Any:
+        number = numbers(tau)
+        return np.full(self._parts.free.nv, number) if number is not None and not number.ndim else tau
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The free and the prescribed joints of a robot.
+
+    at: all joints. free: the free ones. free_q, free_v, given_q, given_v: their indices in q and v.
+    """
+
+    at: Configuration
+    free: Configuration
+    free_q: list[int]
+    free_v: list[int]
+    given_q: list[int]
+    given_v: list[int]
+
+    def positions(self, free: ArrayLike, given: ArrayLike) -> Array:
+        """Returns positions (..., nq) of all joints from the free (..., nqf) and the prescribed ones (..., np)."""
+        return self._whole("q", free, given)
+
+    def velocities(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
+        """As `positions`, of velocities, accelerations or efforts (..., nv); `name` is used in errors."""
+        return self._whole(name, free, given)
+
+    def checked(self, name: str, value: ArrayLike) -> Array:
+        """Checks the free joints' part of q (`q`, `q0`) or of an array with the length of v.
+
+        Raises:
+            InvalidArgumentError: Its last axis has the wrong length.
+        """
+        length, array = self.free.nq if name.startswith("q") else self.free.nv, numbers(value)
+        if array is None or array.ndim < 1 or array.shape[-1] != length:
+            is_none = f"must be numbers, found {found(value)}" if array is None else f"has shape {array.shape}"
+            one_each = "one entry per free joint " if self.free.flat else "those of the free joints "
+            raise InvalidArgumentError(
+                f"{name} {is_none}, expected (..., {length}): {one_each}({', '.join(self.free.names)})", path=name
+            )
+        return array
+
+    def _whole(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
+        at, of_q, of_v = self.at, (self.free_q, self.given_q), (self.free_v, self.given_v)
+        size, (free_at, given_at) = (at.nq, of_q) if name == "q" else (at.nv, of_v)
+        of_free, of_given = self.checked(name, free), np.asarray(given, dtype=np.float64)
+        leads = {name: of_free.shape[:-1], "prescribed": of_given.shape[:-1]}
+        full = np.zeros((*broadcast(leads), size))
+        full[..., free_at], full[..., given_at] = of_free, of_given
+        return full
+
+
+def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
+    """Returns the partition of a robot's joints, the prescribed ones in the order of their names.
+
+    Raises:
+        NotFoundError: A prescribed joint is not a movable joint.
+        InvalidArgumentError: A prescribed joint has more than one degree of freedom.
+    """
+    names = list(prescribed)
+    for name in names:
+        check_joint(at, name, "prescribed")
+        joint = at.joints[at.names.index(name)]
+        if joint.nv != 1:
+            raise InvalidArgumentError(
+                f"joint '{name}' is {joint.type}, and a prescribed one must have one degree of freedom",
+                path="prescribed",
+            )
+    free, free_q, free_v = at.chosen([name for name in at.names if name not in names])
+    _, given_q, given_v = at.chosen(names)
+    return Partition(at, free, free_q, free_v, given_q, given_v)
+
+
+def simulate_rheonomic(
+    robot: RobotQueries,
+    prescribed: GivenMotion,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    tau: ArrayLike | EffortFunction | None = None,
+    *,
+    progress: Callable[[float], None] | None = None,
+    **arguments: Any,
+) -> RheonomicTrajectory:
+    """Simulates the free joints of a local or remote robot while the prescribed ones move as given; arguments and
+    errors are those of `RobotQueries.simulate_rheonomic`, without those that change the robot.
+
+    Returns:
+        `steps // every + 1` states of all joints; the last one under the efforts of the last step.
+    """
+    return _simulated(robot, checked(robot.configuration, prescribed, q0, v0, tau, **arguments), progress)
+
+
+def _simulated(
+    robot: RobotQueries, task: RheonomicTask, progress: Callable[[float], None] | None, *, passive: bool = True
+) -> RheonomicTrajectory:
+    parts, rows, free = task.parts, task.rows, task.parts.free_v
+    q, v = task.at.unit(task.q, "q0"), task.v
+
+    def state(row: int, q: Array, v: Array) -> tuple[Array, Array]:
+        return parts.positions(q, rows[..., row, :, 0]), parts.velocities("v", v, rows[..., row, :, 1])
+
+    def evaluated(row: int, q: Array, v: Array) -> PartlyPrescribed:
+        rates = {name: rows[..., row, i, 2] for i, name in enumerate(task.names)}
+        tau, wrenches = parts.velocities("tau", acting[0], np.zeros(len(task.names))), acting[1]
+        loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": wrenches, "passive": passive}
+        return forward_dynamics(robot, *state(row, q, v), tau, rates, **loads)
+
+    def acceleration(q: Array, v: Array) -> Array:
+        """Returns the acceleration at the next stage of the current step; RK4 evaluates stages in the order of time."""
+        row, known = next(stages)
+        return (evaluated(row, q, v) if known is None else known).a[..., free]
+
+    with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
+        records: list[tuple[Array, Array, Array, Array]] = []
+        for k in range(task.steps + 1):
+            if k < task.steps:  # the last state is recorded under the efforts of the last step
+                acting = task.acting(k, q, v)
+            here = evaluated(2 * k, q, v)
+            if not np.isfinite(here.a).all():
+                raise FailedPreconditionError(
+                    f"the simulation diverged before step {task.first_step + k} (t = {task.time(k):g} s): the "
+                    f"accelerations are no longer finite; try a step shorter than dt = {task.dt:g} s"
+                )
+            if not k % task.every:
+                records.append((*state(2 * k, q, v), *here))
+            if k == task.steps:
+                break
+            stages = iter(((2 * k, here), (2 * k + 1, None), (2 * k + 1, None), (2 * k + 2, None)))
+            q, v = rk4_step(acceleration, q, v, task.dt, on=task.at)
+            if progress is not None:
+                progress((k + 1) / task.steps)
+    return RheonomicTrajectory(task.times(), *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
+
+
+@dataclass(eq=False, kw_only=True)
+class RheonomicTask(Motion):
+    """The arguments of `simulate_rheonomic`, checked; `at` and the state are those of the free joints.
+
+    names: the prescribed joints. rows: (..., 2 steps + 1, np, 3), their motion on the half grid.
+    """
+
+    parts: Partition
+    names: tuple[str, ...]
+    rows: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given: Any = self
+        states = {name: finite(name, self.parts.checked(name, x)) for name, x in (("q0", self.q), ("v0", self.v))}
+        g = None if self.gravity is None else finite("gravity", vectors("gravity", self.gravity, 3))
+        loads = given.wrenches if given.wrenches is None or callable(given.wrenches) else listed(given.wrenches)
+        leads = {"prescribed": self.rows.shape[:-3]} if self.rows.ndim > 3 else {}
+        if g is not None and g.ndim > 1:
+            leads["gravity"] = g.shape[:-1]
+        if isinstance(loads, list):
+            leads |= {name: array.shape[:-1] for name, array in vectors_of(loads) if finite(name, array).ndim > 1}
+            loads = as_samples(loads)
+        self.efforts = Efforts(self.at.velocity_joints, given.efforts, self.steps)
+        self.wrenches, self.gravity = Loads(loads, self.steps), g
+        self.q, self.v = self._spread(states, leads, {})
+
+
+def checked(
+    at: Configuration,
+    prescribed: GivenMotion,
+    q0: Any,
+    v0: Any,
+    tau: Any,
+    *,
+    gravity: Any = None,
+    wrenches: Any = None,
+    **grid: Any,
+) -> RheonomicTask:
+    """Returns the checked arguments of `simulate_rheonomic`. wrenches: their vectors are (..., 3), constant during the
+    motion; or a function of (t, q, v).
+
+    Raises:
+        NotFoundError: A prescribed joint is not a movable joint.
+        InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
+    """
+    of = Grid(**grid)
+    names, rows = sampled(prescribed, of)
+    parts = partition(at, names)
+    loads = {"efforts": tau, "wrenches": wrenches, "gravity": gravity}
+    return RheonomicTask(**vars(of), at=parts.free, q=q0, v=v0, **loads, parts=parts, names=names, rows=rows)
+
+
+def sampled(prescribed: GivenMotion, grid: Grid) -> tuple[tuple[str, ...], Array]:
+    """Returns the names of the prescribed joints, and their motion on the half grid, (..., 2 steps + 1, np, 3).
+
+    prescribed: see `GivenMotion`. The caller ensures that velocities and accelerations are derivatives of positions.
+    grid: functions are called at its times and half way between.
+
+    Raises:
+        InvalidArgumentError: The samples of a joint are not (..., rows, 3) finite numbers with one of the two numbers
+            of rows.
+    """
+    if not isinstance(prescribed, Mapping):
+        raise InvalidArgumentError(
+            f"prescribed must be a map from joints to their motions, found {found(prescribed)}", path="prescribed"
+        )
+    if not prescribed:
+        return (), np.zeros((2 * grid.steps + 1, 0, 3))
+    rows = [_rows(name, given, grid) for name, given in prescribed.items()]
+    try:
+        together = np.broadcast_arrays(*rows)
+    except ValueError:
+        shapes = ", ".join(f"{name} {x.shape[:-2]}" for name, x in zip(prescribed, rows, strict=True))
+        raise InvalidArgumentError(
+            f"the leading axes of the prescribed motions {shapes} do not broadcast", path="prescribed"
+        ) from None
+    return tuple(prescribed), np.stack(together, axis=-2)
+
+
+def on_half_grid(samples: Array, dt: float) -> Array:
+    """Interpolates rows (..., steps + 1, 3) on the grid with the module's quintic to (..., 2 steps + 1, 3)."""
+    x, v, a = samples[..., 0], samples[..., 1], samples[..., 2]
+    x0, x1, v0, v1, a0, a1 = (part for y in (x, v, a) for part in (y[..., :-1], y[..., 1:]))
+    full = np.empty((*samples.shape[:-2], 2 * samples.shape[-2] - 1, 3))
+    full[..., ::2, :] = samples
+    full[..., 1::2, 0] = (x0 + x1) / 2 + 5 * dt / 32 * (v0 - v1) + dt * dt / 64 * (a0 + a1)
+    full[..., 1::2, 1] = 15 / (8 * dt) * (x1 - x0) - 7 / 16 * (v0 + v1) + dt / 32 * (a1 - a0)
+    full[..., 1::2, 2] = 3 / (2 * dt) * (v1 - v0) - (a0 + a1) / 4
+    return full
+
+
+def _rows(name: str, given: ArrayLike | Prescription, grid: Grid) -> Array:
+    path, steps = f"prescribed.{name}", grid.steps
+    expected = (
+        f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid: position, velocity, acceleration"
+    )
+    if callable(given):
+        # Times of whole steps are computed as k dt, as in the grid, to the last bit.
+        times = (grid.time(j // 2) + (j % 2) * (grid.dt / 2) for j in range(2 * steps + 1))
+        values: ArrayLike = [given(t) for t in times]
+    else:
+        values = given
+    try:
+        rows = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"the motion of joint '{name}' must be numbers of shape {expected}", path=path
+        ) from None
+    if rows.ndim < 2 or rows.shape[-1] != 3 or rows.shape[-2] not in (steps + 1, 2 * steps + 1):
+        raise InvalidArgumentError(
+            f"the motion of joint '{name}' has shape {rows.shape}, expected {expected}", path=path
+        )
+    if not np.isfinite(rows).all():
+        index = np.argwhere(~np.isfinite(rows))[0].tolist()
+        raise InvalidArgumentError(
+            f"the motion of joint '{name}' must be finite, found {rows[tuple(index)]} at {index}", path=path
+        )
+    return rows if rows.shape[-2] == 2 * steps + 1 else on_half_grid(rows, grid.dt)
