@@ -500,10 +500,7 @@ class OverTime(_Measure):
     def _folded(self, how: str, fold: Callable[[Array], float]) -> Numbers:
         self._used()
         return Numbers(
-            self._notes,
-            f"{how} of {self.what}",
-            [self._number(one, fold) for one in self._signals],
-            self._signals,
+            self._notes, f"{how} of {self.what}", [self._number(one, fold) for one in self._signals], self._signals
         )
 
     def _number(self, signal: Signal, fold: Callable[[Array], float]) -> Value:

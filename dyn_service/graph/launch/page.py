@@ -178,9 +178,7 @@ def _span(begin: float, end: float) -> str:
 
 
 def _nodes(
-    processes: Sequence[Mapping[str, Any]],
-    columns: Mapping[str, Mapping[str, str]],
-    tails: Mapping[str, Sequence[str]],
+    processes: Sequence[Mapping[str, Any]], columns: Mapping[str, Mapping[str, str]], tails: Mapping[str, Sequence[str]]
 ) -> str:
     labels = list(dict.fromkeys(label for cells in columns.values() for label, text in cells.items() if text))
     rows, parameters = [], []

@@ -319,10 +319,7 @@ class _FilePlanner(FileValues):
         at = (*place, "exec")
         if executable.endswith(".py"):
             if package:
-                raise self.document.fault(
-                    f"{executable!r} is a Python file: remove 'pkg'",
-                    (*place, "pkg"),
-                )
+                raise self.document.fault(f"{executable!r} is a Python file: remove 'pkg'", (*place, "pkg"))
             file = self.launch.path.parent / executable
             with self.located(at):
                 return file.stem, [str(file)], self._declared(executable, self.planner.registry.in_file(file), at)

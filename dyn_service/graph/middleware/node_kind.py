@@ -47,13 +47,7 @@ from collections.abc import Iterator
 
 import zmq
 
-from dyn_service.errors import (
-    DynError,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    UnimplementedError,
-)
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError, PermissionDeniedError, UnimplementedError
 from dyn_service.graph.middleware import telemetry, topics
 from dyn_service.graph.middleware.node import Context
 from dyn_service.graph.middleware.stop import Stop, end_with_launcher

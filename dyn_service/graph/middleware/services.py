@@ -208,11 +208,7 @@ class ServiceClient(Generic[R]):
     """
 
     def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        service: str,
-        response_type: type[R],
-        find: Callable[[str], str],
+        self, context: zmq.Context[zmq.Socket[bytes]], service: str, response_type: type[R], find: Callable[[str], str]
     ) -> None:
         self.service = service
         self._context, self._find = context, find

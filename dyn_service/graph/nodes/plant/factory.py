@@ -50,12 +50,7 @@ from typing import Annotated, Literal
 from numpy.typing import NDArray
 
 from dyn_service.api.arguments import Integrator
-from dyn_service.control.plant.safety import (
-    MAX_CONTROL_S,
-    MAX_MISSED_CYCLES,
-    LimitPolicy,
-    StopPolicy,
-)
+from dyn_service.control.plant.safety import MAX_CONTROL_S, MAX_MISSED_CYCLES, LimitPolicy, StopPolicy
 from dyn_service.control.plant.simulated import MAX_DELAY_STEPS, Velocities
 from dyn_service.graph.report.verdicts import PlantBounds
 from dyn_service.messages import ros_type
@@ -376,8 +371,7 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
         )
     if p.mjcf and p.overlay:
         raise InvalidArgumentError(
-            "overlay: the MJCF file specifies the simulated robot, expected one of 'overlay' and 'mjcf'",
-            path="overlay",
+            "overlay: the MJCF file specifies the simulated robot, expected one of 'overlay' and 'mjcf'", path="overlay"
         )
     tree = robot.tree
     mimics = zip(tree.movable, tree.mimic, strict=True)

@@ -282,9 +282,6 @@ class SensorTopics:
                 self._wrenches[name].publish(WrenchStamped(header, Wrench(first, second)))
             elif name in self._imus:
                 turning = Imu(
-                    header,
-                    orientation_covariance=NO_ORIENTATION,
-                    angular_velocity=second,
-                    linear_acceleration=first,
+                    header, orientation_covariance=NO_ORIENTATION, angular_velocity=second, linear_acceleration=first
                 )
                 self._imus[name].publish(turning)

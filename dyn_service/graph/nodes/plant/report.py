@@ -482,10 +482,7 @@ velocities beyond their limits; commanded positions out of reach within the velo
 position beyond its limits. Counts that are not 0 are in the plant's stats, for example as `saturated.elbow`.
 """
 
-_AXES = {
-    "force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"),
-    "imus": ("ax", "ay", "az", "wx", "wy", "wz"),
-}
+_AXES = {"force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"), "imus": ("ax", "ay", "az", "wx", "wy", "wz")}
 
 
 class PlantRecording:
