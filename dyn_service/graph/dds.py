@@ -82,29 +82,17 @@ class Participant:
 
     @staticmethod
     def check(topic: str) -> None:
-        """Checks that the full name is valid in ROS 2.
-
-        Raises:
-            InvalidArgumentError: It is not.
-        """
+        """Checks that the full name is valid in ROS 2."""
         dds_topic(topic)
 
     def writer(self, topic: str, kind: type[Message], *, latched: bool = False) -> Writer:
-        """Returns a writer of messages of a type to a topic, such as `/joint_states`.
-
-        Raises:
-            InvalidArgumentError: The name is not valid in ROS 2.
-        """
+        """Returns a writer of messages of a type to a topic, such as `/joint_states`."""
         made = dds_type(kind)
         qos = _qos(kind, latched=latched, reliable=True)
         return Writer(made, DataWriter(self._participant, self._topic(topic, made, qos), qos=qos))
 
     def reader(self, topic: str, kind: type[Message], *, latched: bool = False) -> Reader:
-        """Returns a reader of messages of a type from a topic. latched: also receives the last earlier message.
-
-        Raises:
-            InvalidArgumentError: The name is not valid in ROS 2.
-        """
+        """Returns a reader of messages of a type from a topic. latched: also receives the last earlier message."""
         made = dds_type(kind)
         qos = _qos(kind, latched=latched, reliable=latched)
         return Reader(made, DataReader(self._participant, self._topic(topic, made, qos), qos=qos))

@@ -76,11 +76,7 @@ class RobotCache:
         self._robots: dict[Any, list[Robot]] = {}
 
     def of(self, setup: ResolvedSetup) -> tuple[Robot, Robot]:
-        """Returns the robot that the controller queries, and the one in the plant's file.
-
-        Raises:
-            DynError: A robot's file is not sound.
-        """
+        """Returns the robot that the controller queries, and the one in the plant's file."""
         p, settings = setup.plant_parameters(), setup.server_settings()
         file = find_robot(p.robot)
 
@@ -133,9 +129,6 @@ def open_bench(
         faults: What goes wrong.
         seed: Of all chance.
         endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware.
-
-    Raises:
-        DynError: The launch file, a robot's file, a parameter or a fault is not sound.
     """
     check_faults(faults)
     where = _endpoints(mode, endpoints)
@@ -161,11 +154,7 @@ def open_bench(
 
 
 def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
-    """The plant's topics where they are elsewhere.
-
-    Raises:
-        InvalidArgumentError: There are some where there is no hardware, or not both.
-    """
+    """The plant's topics where they are elsewhere."""
     found = dict(one.partition("=")[::2] for one in given)
     names = ("plant_state", "joint_commands")
     if found and (mode != "hardware" or sorted(found) != sorted(names) or not all("://" in x for x in found.values())):
@@ -177,11 +166,7 @@ def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def _check_driver(setup: ResolvedSetup) -> None:
-    """Checks that the plant is not simulated.
-
-    Raises:
-        InvalidArgumentError: It is.
-    """
+    """Checks that the plant is not simulated."""
     if not setup.plant_parameters().driver:
         raise InvalidArgumentError(
             "--hil=hardware needs a robot: a plant with a driver in the launch file, or --hil-endpoint "
@@ -190,22 +175,13 @@ def _check_driver(setup: ResolvedSetup) -> None:
 
 
 def robot_of(setup: Setup, cache: RobotCache) -> Robot:
-    """The robot of the plant's file.
-
-    Raises:
-        DynError: The launch file, or the robot's, is not sound.
-    """
+    """The robot of the plant's file."""
     with tempfile.TemporaryDirectory() as folder:
         return cache.of(resolve(setup, Path(folder)))[1]
 
 
 def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[Fault]) -> Run:
-    """Runs a bench for some seconds of the plant's time, and closes it.
-
-    Raises:
-        InvalidArgumentError: The time is not positive, or a fault begins when it is over.
-        DynError: What the bench raises.
-    """
+    """Runs a bench for some seconds of the plant's time, and closes it."""
     try:
         check_faults(faults, seconds)
         bench.run_until(bench.now_s + seconds)
@@ -216,11 +192,7 @@ def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence
 
 
 def merged(base: Setup, more: Mapping[str, Any]) -> Setup:
-    """Returns the setup with a test's marker merged in: `launch` replaces the launch file, the others are merged.
-
-    Raises:
-        InvalidArgumentError: There is no such part of a setup, or it is no map.
-    """
+    """Returns the setup with a test's marker merged in: `launch` replaces the launch file, the others are merged."""
     over = dict(more)
     for name, value in over.items():
         if name in PARTS and name != "launch" and not isinstance(value, Mapping):

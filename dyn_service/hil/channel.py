@@ -46,11 +46,7 @@ class Channel(Generic[M]):
             self.add(fault)
 
     def add(self, fault: Fault) -> None:
-        """One more fault, after the others; one of the other channel changes nothing.
-
-        Raises:
-            InvalidArgumentError: It does not fit the robot.
-        """
+        """One more fault, after the others; one of the other channel changes nothing."""
         stream = next(self._streams)
         fault.check(self._at)
         if isinstance(fault, ChannelFault) and fault.channel == self._name:

@@ -7,12 +7,7 @@
 
 Every assertion, passed or not, is noted as a `Verdict`, for reports.
 
-**Measures** of a run, their bounds, and messages that name the time and the excess.
-
-A measure is either one value per time (`OverTime`) or one per joint or run (`Numbers`); its methods hold it against
-what is allowed. What is not a number fails, and so does what is empty: nothing was seen then, which is no good news.
-
-Every assertion, passed or not, is noted as a `Verdict`, for reports.
+A measure is one value per time (`OverTime`), or one per joint or run (`Numbers`); its methods compare it with a bound.
 """
 
 from __future__ import annotations
@@ -223,11 +218,7 @@ class Check:
         return Numbers(self.notes, "share under command", [Value("", active, "", detail)])
 
     def clean(self, bounds: PlantBounds | None = None) -> None:
-        """Asserts the bounds by which a launch is clean that are about its motion; by default `PlantBounds()`.
-
-        Raises:
-            AssertionError: One of them is not met.
-        """
+        """Asserts the bounds by which a launch is clean that are about its motion; by default `PlantBounds()`."""
         __tracebackhide__ = True
         bounds, record = bounds or PlantBounds(), self.record
         self.stops().at_most(bounds.safe_stops)
@@ -410,7 +401,9 @@ class _Measure:
 
 
 class OverTime(_Measure):
-    """One or several signals; each value is judged."""
+    """One or several signals; each value is judged. An assertion raises `AssertionError` if a value violates the bound or
+    is not finite, or if there are no values.
+    """
 
     def __init__(
         self,
@@ -436,20 +429,12 @@ class OverTime(_Measure):
         return self._signals
 
     def below(self, limit: float) -> None:
-        """Every value is below the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
+        """Every value is below the limit."""
         __tracebackhide__ = True
         self._hold([_Band(-math.inf, limit, f"below {said(limit)}", strictly=True)] * len(self._signals))
 
     def at_most(self, limit: float) -> None:
-        """No value is above the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
+        """No value is above the limit."""
         __tracebackhide__ = True
         self._hold([_Band(-math.inf, limit, f"at most {said(limit)}")] * len(self._signals))
 
@@ -482,11 +467,7 @@ class OverTime(_Measure):
         return self._folded("rms", lambda x: math.sqrt(float(np.mean(x * x))))
 
     def percentile(self, q: float) -> Numbers:
-        """The percentile q (0 to 100) over time, of each signal's magnitude.
-
-        Raises:
-            InvalidArgumentError: q is not from 0 to 100.
-        """
+        """The percentile q (0 to 100) over time, of each signal's magnitude."""
         if not 0.0 <= q <= 100.0:
             raise InvalidArgumentError(f"percentile({q:g}): expected 0 to 100")
         return self._folded(f"p{q:g}", lambda x: float(np.percentile(np.abs(x), q)))
@@ -576,7 +557,7 @@ class Value(NamedTuple):
 
 
 class Numbers(_Measure):
-    """One number per joint, or one of the run."""
+    """One number per joint, or one of the run. Assertions raise as those of `OverTime`."""
 
     def __init__(
         self, notes: Notes, what: str, values: Sequence[Value], signals: Sequence[Signal] = (), shown: str = ""
@@ -599,29 +580,17 @@ class Numbers(_Measure):
         return float(np.max([one.value for one in self._values])) if self._values else math.nan
 
     def below(self, limit: float) -> None:
-        """Each is below the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
+        """Each is below the limit."""
         __tracebackhide__ = True
         self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
 
     def at_most(self, limit: float) -> None:
-        """None is above the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
+        """None is above the limit."""
         __tracebackhide__ = True
         self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
 
     def at_least(self, limit: float) -> None:
-        """None is below the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
+        """None is below the limit."""
         __tracebackhide__ = True
         self._hold(_Band(limit, math.inf, f"at least {said(limit)}"))
 

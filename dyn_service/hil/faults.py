@@ -54,11 +54,7 @@ class Fault:
             )
 
     def check(self, at: Configuration) -> None:
-        """Checks the fault against the robot.
-
-        Raises:
-            InvalidArgumentError: A joint is not the robot's.
-        """
+        """Checks the fault against the robot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,11 +209,7 @@ class Killed(Fault):
 
 
 def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
-    """Rejects faults that have no effect within the run's duration: a test that passes with them shows nothing.
-
-    Raises:
-        InvalidArgumentError: One is no fault, or begins when the run is over; or the run has no time.
-    """
+    """Rejects faults that have no effect within the run's duration: a test that passes with them shows nothing."""
     if not seconds > 0.0:
         raise InvalidArgumentError(f"a run of {seconds:g} s: expected a positive number of seconds")
     for fault in faults:
@@ -230,11 +222,7 @@ def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
 
 
 def joint_index(fault: Fault, name: str, at: Configuration) -> int:
-    """Which joint that is.
-
-    Raises:
-        InvalidArgumentError: The robot has none of that name.
-    """
+    """Which joint that is."""
     if name not in at.names:
         near = did_you_mean(name, at.names)
         raise InvalidArgumentError(
@@ -244,11 +232,7 @@ def joint_index(fault: Fault, name: str, at: Configuration) -> int:
 
 
 def check_choice(fault: Fault, name: str, found: str, expected: Sequence[str]) -> None:
-    """Rejects an unknown name: the fault would have no effect.
-
-    Raises:
-        InvalidArgumentError: It is none of them.
-    """
+    """Rejects an unknown name: the fault would have no effect."""
     if found not in expected:
         near = did_you_mean(str(found), expected)
         raise InvalidArgumentError(
@@ -257,31 +241,19 @@ def check_choice(fault: Fault, name: str, found: str, expected: Sequence[str]) -
 
 
 def check_finite(fault: Fault, name: str, value: float) -> None:
-    """Rejects values that are not finite: `NotANumber` is the fault for that.
-
-    Raises:
-        InvalidArgumentError: It is NaN or infinite.
-    """
+    """Rejects values that are not finite: `NotANumber` is the fault for that."""
     if not math.isfinite(value):
         raise InvalidArgumentError(f"{type(fault).__name__}: {name} is {value:g}: expected a finite number")
 
 
 def check_share(fault: Fault, share: float) -> None:
-    """Checks that a share is from 0 to 1.
-
-    Raises:
-        InvalidArgumentError: It is not from 0 to 1.
-    """
+    """Checks that a share is from 0 to 1."""
     if not 0.0 <= share <= 1.0:
         raise InvalidArgumentError(f"{type(fault).__name__}: share is {share:g}: expected 0 to 1")
 
 
 def check_size(fault: Fault, name: str, value: float) -> None:
-    """Checks a magnitude, such as a duration.
-
-    Raises:
-        InvalidArgumentError: It is negative or infinite.
-    """
+    """Checks a magnitude, such as a duration."""
     if not 0.0 <= value < math.inf:
         raise InvalidArgumentError(
             f"{type(fault).__name__}: {name} is {value:g}: expected a finite number of at least 0"
@@ -467,11 +439,7 @@ class Swapped(ChannelFault):
 
 
 def _on_states(fault: ChannelFault, change: Callable[[Array, Array], tuple[Array, Array]]) -> Injector:
-    """What changes (q, v) of states.
-
-    Raises:
-        InvalidArgumentError: The fault is of the commands.
-    """
+    """What changes (q, v) of states."""
     if fault.channel != "states":
         raise InvalidArgumentError(f"{type(fault).__name__}: commands have no positions: expected channel='states'")
 

@@ -129,19 +129,11 @@ class Clock:
         return self._bench.now_s
 
     def run(self, seconds: float) -> None:
-        """Runs for some seconds.
-
-        Raises:
-            InvalidArgumentError: It is no positive time.
-        """
+        """Runs for some seconds."""
         self.run_until(self._bench.now_s + seconds)
 
     def run_until(self, t: float) -> None:
-        """Runs until the plant's time is t s.
-
-        Raises:
-            InvalidArgumentError: It has passed already, or is no time.
-        """
+        """Runs until the plant's time is t s."""
         if not self._bench.now_s < t < math.inf:
             raise InvalidArgumentError(f"clock: expected a time after now, {self._bench.now_s:g} s, found {t:g} s")
         self._bench.run_until(t)

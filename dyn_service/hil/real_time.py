@@ -241,11 +241,7 @@ class RealTime:
         return self._client.robot(named or only_robot(self._client.list_robots()))
 
     def inject(self, fault: Fault) -> None:
-        """Adds a fault, active from now on.
-
-        Raises:
-            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
-        """
+        """Adds a fault, active from now on."""
         if isinstance(fault, WrongPayload):
             raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if isinstance(fault, Killed):

@@ -67,11 +67,7 @@ class ResolvedSetup:
         return None if self.server is None else _typed(self.server, ServerSettings)
 
     def over(self, plant: Mapping[str, Any], controller: Mapping[str, Any]) -> ResolvedSetup:
-        """The same with these parameters of the plant and the controller over their own.
-
-        Raises:
-            ConfigurationError: There is no such parameter, or a value is of another type.
-        """
+        """The same with these parameters of the plant and the controller over their own."""
         first, second = with_parameters(self.plant, plant), with_parameters(self.controller, controller)
         by_name = {first.name: first, second.name: second}
         processes = tuple(by_name.get(process.name, process) for process in self.plan.processes)

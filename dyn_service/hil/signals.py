@@ -143,11 +143,7 @@ class Record:
         return found[0]
 
     def at(self, t: float) -> Change:
-        """The plant's mode at the time t.
-
-        Raises:
-            InvalidArgumentError: Nothing is known of that time.
-        """
+        """The plant's mode at the time t."""
         before = [change for change in self.changes if change.t <= t]
         if not before:
             raise InvalidArgumentError(f"the record begins after {t:g} s")

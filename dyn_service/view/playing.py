@@ -283,11 +283,7 @@ def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[
 
 
 def _newest(kind: type[Message], heard: Frames) -> Message | None:
-    """Returns the last message.
-
-    Raises:
-        InvalidArgumentError: It has another type.
-    """
+    """Returns the last message."""
     newest = None
     while (frame := heard.take_frame()) is not None:
         newest = bytes(frame)
@@ -323,11 +319,7 @@ class Recorded:
     tables: Mapping[str, tuple[tuple[str, ...], Array]]
 
     def motion(self, at: Configuration) -> Motion:
-        """Returns the motion for a robot with these joints.
-
-        Raises:
-            InvalidArgumentError: The plant has other joints.
-        """
+        """Returns the motion for a robot with these joints."""
         columns, table = self.tables["plant"]
         t = _rising(_of(columns, table, ["t"], self.node)[:, 0])
         names = at.position_names, at.velocity_names
@@ -390,11 +382,7 @@ class States:
         self._heard = ReceivedJointStates(at)
 
     def take(self, messages: Iterable[Any]) -> State | None:
-        """Returns the state after messages of about one time; None if they contain no joint of the robot.
-
-        Raises:
-            InvalidArgumentError: A message is invalid.
-        """
+        """Returns the state after messages of about one time; None if they contain no joint of the robot."""
         stamps = [stamp_of(message) for message in messages if self._heard.take(message)]
         if not stamps:
             return None
@@ -402,11 +390,7 @@ class States:
 
 
 def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> Motion:
-    """Returns the motion of joint state messages, with time from the first; messages of one time form one state.
-
-    Raises:
-        InvalidArgumentError: No message contains a joint of the robot, or a message is invalid.
-    """
+    """Returns the motion of joint state messages, with time from the first; messages of one time form one state."""
     states, found = list[State](), dict[str, None]()
     heard, heard_run = States(at), 0
     for (run, _), group in groupby(sorted(_by_run(messages), key=_when), _when):

@@ -92,11 +92,7 @@ class Place(NamedTuple):
 
 
 def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
-    """Yields the places of the records, up to the first incomplete one.
-
-    Raises:
-        InvalidArgumentError: Not an MCAP file.
-    """
+    """Yields the places of the records, up to the first incomplete one."""
     size = stream.seek(0, 2)
     stream.seek(0)
     if stream.read(len(MAGIC)) != MAGIC:
@@ -115,11 +111,7 @@ def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
 
 
 def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
-    """Checks the summary against the CRC-32 in the footer (0: no CRC).
-
-    Raises:
-        InvalidArgumentError: The summary is damaged.
-    """
+    """Checks the summary against the CRC-32 in the footer (0: no CRC)."""
     stream.seek(footer.content)
     begin, _, expected = _FOOTER.unpack(stream.read(_FOOTER.size)) if footer.length >= _FOOTER.size else (0, 0, 0)
     if not expected:
@@ -140,11 +132,7 @@ def content(stream: BinaryIO, place: Place) -> bytes:
 
 
 def record(stream: BinaryIO, place: Place) -> McapRecord | None:
-    """Returns the record, or None for kinds that belong to a chunk.
-
-    Raises:
-        InvalidArgumentError: The record is damaged.
-    """
+    """Returns the record, or None for kinds that belong to a chunk."""
     data = ReadDataStream(BytesIO(content(stream, place)))
     try:
         if place.opcode == Opcode.MESSAGE:
@@ -231,11 +219,7 @@ def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
 
 
 def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
-    """Returns a chunk's index of one channel: its number, and arrival times (ns).
-
-    Raises:
-        InvalidArgumentError: The record is damaged.
-    """
+    """Returns a chunk's index of one channel: its number, and arrival times (ns)."""
     data = content(stream, place)
     try:
         number, length = _INDEX.unpack_from(data)
@@ -257,11 +241,7 @@ def index(stream: BinaryIO, place: Place) -> tuple[int, list[tuple[int, int]]]:
 
 
 def of_summary(stream: BinaryIO, place: Place) -> McapRecord | None:
-    """Returns a record of the summary; None for irrelevant kinds.
-
-    Raises:
-        InvalidArgumentError: The record is damaged.
-    """
+    """Returns a record of the summary; None for irrelevant kinds."""
     kind = _OF_SUMMARY.get(place.opcode)
     try:
         return None if kind is None else kind.read(ReadDataStream(BytesIO(content(stream, place))))
@@ -270,11 +250,7 @@ def of_summary(stream: BinaryIO, place: Place) -> McapRecord | None:
 
 
 def checked_times(times: NDArray[np.uint64], place: Place) -> NDArray[np.int64]:
-    """Checks that times (ns) have 63 bits, as in ROS 2.
-
-    Raises:
-        InvalidArgumentError: A time has more.
-    """
+    """Checks that times (ns) have 63 bits, as in ROS 2."""
     if (times > np.uint64(MAX_TIME_NS)).any():
         raise InvalidArgumentError(f"the record at byte {place.start} has times beyond 2^63 ns")
     return times.astype(np.int64)

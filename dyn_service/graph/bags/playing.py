@@ -71,11 +71,7 @@ class Player:
             raise
 
     def run(self, going_on: Callable[[], bool], delay_s: float = 0.5) -> None:
-        """Plays the bag once, after `delay_s` for subscribers to find the topics.
-
-        Raises:
-            InvalidArgumentError: The bag is damaged.
-        """
+        """Plays the bag once, after `delay_s` for subscribers to find the topics."""
         began = time.monotonic() + delay_s
         for recorded in self._bag.messages(sorted(self._publishers), self._begin_ns):
             due = began + 1e-9 * (recorded.log_time_ns - self._begin_ns) / self._rate

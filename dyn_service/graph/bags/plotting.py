@@ -231,10 +231,6 @@ def signals(bag: BagReader, topic: str, by: By = "stamp") -> list[Signal]:
     """Returns the signals of a topic, in the order of its message's fields.
 
     by: `stamp`: time is the messages' stamp, if all have one and any is not zero; `log`: the time of arrival.
-
-    Raises:
-        NotFoundError: The bag does not have the topic.
-        InvalidArgumentError: The bag is damaged.
     """
     begin, _ = bag.span_ns
     came: list[float] = []

@@ -105,11 +105,7 @@ class BagReader:
         return {topic.name for topic in self.topics}
 
     def check(self, topics: Collection[str]) -> None:
-        """Checks that topics exist.
-
-        Raises:
-            NotFoundError: A topic does not exist.
-        """
+        """Checks that topics exist."""
         known = self.names()
         for name in topics:
             if name not in known:

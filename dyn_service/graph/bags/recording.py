@@ -55,11 +55,7 @@ class TopicRecorder:
             self.turn(_WAIT_MS)
 
     def turn(self, wait_ms: int) -> None:
-        """Waits for messages up to a timeout and writes them.
-
-        Raises:
-            ResourceExhaustedError: The disk is full; the bag has been ended.
-        """
+        """Waits for messages up to a timeout and writes them."""
         self._listener.turn(wait_ms, self._take)
         self._writer.flush_when_due()
 

@@ -183,22 +183,13 @@ class RequestRecorder:
 
 
 def fingerprints(server: str, timeout_s: float = 5.0) -> dict[str, str]:
-    """Returns the fingerprints of a server's robots by name.
-
-    Raises:
-        DynError: The server does not answer, or needs a key.
-    """
+    """Returns the fingerprints of a server's robots by name."""
     with Client(server, timeout_s=timeout_s) as client:
         return {name: client.robot(name).fingerprint for name in client.list_robots()}
 
 
 def describe(writer: BagWriter, fingerprints: Mapping[str, str], files: list[Path]) -> None:
-    """Writes the fingerprints and files of the robots to the bag.
-
-    Raises:
-        InvalidArgumentError: A file cannot be read.
-        ResourceExhaustedError: The disk is full.
-    """
+    """Writes the fingerprints and files of the robots to the bag."""
     writer.note(ABOUT, dict(fingerprints))
     for file in files:
         try:
@@ -373,9 +364,6 @@ def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> t
 
     A description does not contain the kind of root and the option `mimic`: those that give the recorded fingerprint are
     used.
-
-    Raises:
-        InvalidArgumentError: A description is invalid.
     """
     known = bag.notes.get(ABOUT, {})
     robots, remarks = list(more), list[str]()

@@ -29,7 +29,7 @@ CHUNK_S = 1.0
 
 
 class BagWriter:
-    """A new bag.
+    """A new bag. Every method raises `FailedPreconditionError` once it is closed.
 
     Args:
         path: The file; its name ends in `.mcap`.
@@ -69,8 +69,8 @@ class BagWriter:
 
         Raises:
             InvalidArgumentError: A value does not fit its field, or the time is invalid.
-            ResourceExhaustedError: The disk is full. The bag has been closed; what came before is in it.
-            FailedPreconditionError: The bag is closed.
+            ResourceExhaustedError: The disk is full, as in every method. The bag has been closed; what came before is in
+                it.
         """
         data = to_cdr(message)
         published = log_time_ns if publish_time_ns is None else publish_time_ns
@@ -85,39 +85,21 @@ class BagWriter:
         self.flush_when_due()
 
     def attach(self, name: str, media_type: str, data: bytes, time_ns: int = 0) -> None:
-        """Attaches a file to the bag, such as a robot's description.
-
-        Raises:
-            ResourceExhaustedError: The disk is full.
-            FailedPreconditionError: The bag is closed.
-        """
+        """Attaches a file to the bag, such as a robot's description."""
         self._do(lambda: self._mcap.add_attachment(time_ns, time_ns, name, media_type, data))
 
     def note(self, name: str, values: dict[str, str]) -> None:
-        """Writes named texts to the bag.
-
-        Raises:
-            ResourceExhaustedError: The disk is full.
-            FailedPreconditionError: The bag is closed.
-        """
+        """Writes named texts to the bag."""
         self._do(lambda: self._mcap.add_metadata(name, values))
 
     def flush_when_due(self) -> None:
-        """Writes the current chunk if it is old enough; for callers that wait for messages.
-
-        Raises:
-            ResourceExhaustedError: The disk is full.
-        """
+        """Writes the current chunk if it is old enough; for callers that wait for messages."""
         now_s = time.monotonic()
         if self._open and now_s - self._written_s >= self._chunk_s:
             self._do(self._mcap.flush)
 
     def close(self) -> None:
-        """Ends the bag with its index; closing again does nothing.
-
-        Raises:
-            ResourceExhaustedError: The disk is full. What came before is in the bag.
-        """
+        """Ends the bag with its index; closing again does nothing."""
         if self._open:
             self._do(self._mcap.finish)
             self._open = False

@@ -61,11 +61,7 @@ def substitute(text: str, scope: Scope) -> str:
 
 
 def truth(text: str) -> bool:
-    """Parses a condition: true, 1, yes, on; false, 0, no, off; in any case.
-
-    Raises:
-        InvalidArgumentError: The text is none of these.
-    """
+    """Parses a condition: true, 1, yes, on; false, 0, no, off; in any case."""
     word = text.strip().lower()
     if word in _TRUE:
         return True
@@ -327,10 +323,6 @@ class SkippedNodes(FileValues):
 def show_arguments(path: Path | str) -> list[str]:
     """Returns the output of `--show-args`: the arguments of a launch file and its includes, with description, default
     and choices.
-
-    Raises:
-        NotFoundError: The file does not exist.
-        ConfigurationError: The launch file is malformed: file, line, place, cause.
     """
     found: dict[str, Arg] = {}
     unread = _declared(read_launch_file(Path(path)), found, [])

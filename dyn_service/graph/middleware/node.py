@@ -74,12 +74,7 @@ def flat(parameters: msgspec.Struct) -> dict[str, Any]:
 
 
 def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
-    """Returns the parameters with some values replaced and checked.
-
-    Raises:
-        InvalidArgumentError: A parameter does not exist, or a value has a wrong type or is out of range.
-        FailedPreconditionError: A parameter is read-only while the node runs.
-    """
+    """Returns the parameters with some values replaced and checked."""
     kind = type(parameters)
     known = {found.name: found for found in described(kind)}
     values = msgspec.to_builtins(parameters)
@@ -209,12 +204,7 @@ def possible(state: str) -> list[str]:
 
 
 def checked(name: str, state: str, node: str) -> Transition:
-    """Returns the transition with this name.
-
-    Raises:
-        InvalidArgumentError: The transition does not exist.
-        FailedPreconditionError: It is not possible in the node's state.
-    """
+    """Returns the transition with this name."""
     transition = TRANSITIONS.get(name)
     if transition is None:
         near = did_you_mean(name, TRANSITIONS)

@@ -138,11 +138,7 @@ def precise_sleep() -> bool:
 
 
 class Timer:
-    """Calls `callback` every `period_s`, with the deadlines of `Pacer`: a late node skips periods.
-
-    Raises:
-        InvalidArgumentError: The period is not a positive number.
-    """
+    """Calls `callback` every `period_s`, with the deadlines of `Pacer`: a late node skips periods."""
 
     def __init__(
         self, period_s: float, callback: Callable[[], object], now_ns: Callable[[], int] = time.monotonic_ns

@@ -62,9 +62,6 @@ class Publisher(Generic[M]):
         latched: Whether late subscribers get the last message.
         written: A further endpoint, from a parameter or remap.
         binds: Whether to bind to `written`, or to connect.
-
-    Raises:
-        InvalidArgumentError: An endpoint cannot be bound.
     """
 
     def __init__(
@@ -171,9 +168,6 @@ class Frames:
         written: An endpoint from a parameter or remap: publishers are then not searched.
         binds: Whether to bind to `written`, or to connect.
         say: Called once for each fault; by default logs it.
-
-    Raises:
-        InvalidArgumentError: `queue` is not positive, or the endpoint cannot be bound.
     """
 
     def __init__(

@@ -86,9 +86,6 @@ class Services:
     """All services of one node, behind one socket.
 
     answered: number of answered requests, including refused ones. malformed: number of malformed requests.
-
-    Raises:
-        InvalidArgumentError: The endpoint cannot be bound.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
@@ -111,11 +108,7 @@ class Services:
         return tuple(End(name, service_type(one.kind), self.endpoint) for name, one in self._services.items())
 
     def add(self, name: str, kind: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
-        """Adds a service.
-
-        Raises:
-            InvalidArgumentError: The service already exists.
-        """
+        """Adds a service."""
         if name in self._services:
             raise InvalidArgumentError(f"service {name!r} already exists")
         self._services[name] = _Service(msgspec.msgpack.Decoder(kind), kind, handler)
@@ -332,11 +325,7 @@ T = TypeVar("T")
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: Any, kind: Any, what: str) -> T:
-    """Decodes a frame.
-
-    Raises:
-        InvalidArgumentError: The frame is invalid; names the field, the found and the expected value.
-    """
+    """Decodes a frame."""
     try:
         return decoder.decode(frame)
     except msgspec.ValidationError as error:

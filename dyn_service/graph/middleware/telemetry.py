@@ -99,11 +99,7 @@ _DECODER = msgspec.msgpack.Decoder(Message)
 
 
 def decode(frame: bytes) -> Message:
-    """Decodes a frame.
-
-    Raises:
-        InvalidArgumentError: The frame is not a telemetry message.
-    """
+    """Decodes a frame."""
     try:
         message: Message = _DECODER.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -112,11 +108,7 @@ def decode(frame: bytes) -> Message:
 
 
 def rows_of(message: Rows) -> Array:
-    """Returns the block as an array (rows, columns).
-
-    Raises:
-        InvalidArgumentError: The bytes are not whole rows.
-    """
+    """Returns the block as an array (rows, columns)."""
     width = 8 * len(message.columns)
     if not width or len(message.data) % width:
         raise InvalidArgumentError(f"channel {message.channel!r}: {len(message.data)} bytes are not rows of {width}")

@@ -102,9 +102,6 @@ def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, 
 
     Returns:
         The number of subscribers at the end.
-
-    Raises:
-        FailedPreconditionError: The topic is in several launches.
     """
     with own_context() as context:
         node = Node.alone(f"/_dyn_topic_pub_{os.getpid()}", NoParameters(), folder_of(discovery, topic), context)

@@ -53,11 +53,7 @@ def runtime_dir(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def check_owner(folder: Path) -> Path:
-    """Returns the folder after checking that it is this user's and only this user can write to it.
-
-    Raises:
-        PermissionDeniedError: The check fails, or the folder does not exist.
-    """
+    """Returns the folder after checking that it is this user's and only this user can write to it."""
     try:
         found = folder.lstat()
     except OSError as error:
@@ -70,12 +66,7 @@ def check_owner(folder: Path) -> Path:
 
 
 def endpoint(topic: str, namespace: str, remaps: Mapping[str, str], folder: Path) -> str:
-    """Returns the ZeroMQ endpoint of a topic.
-
-    Raises:
-        InvalidArgumentError: The name is empty, the folder's path is too long, or the endpoint is open to every user of
-            this machine.
-    """
+    """Returns the ZeroMQ endpoint of a topic."""
     name, written = place(topic, namespace, remaps)
     return written or socket_file(name, folder)
 
@@ -97,20 +88,12 @@ def place(topic: str, namespace: str, remaps: Mapping[str, str]) -> tuple[str, s
 
 
 def socket_file(name: str, folder: Path) -> str:
-    """Returns the ipc endpoint of a file in the folder; slashes in the name become dots.
-
-    Raises:
-        InvalidArgumentError: The folder's path is too long.
-    """
+    """Returns the ipc endpoint of a file in the folder; slashes in the name become dots."""
     return f"ipc://{folder}/{_fitting(name.strip('/').replace('/', '.'), folder)}"
 
 
 def check_name(what: str, name: str) -> None:
-    """Checks the name of a node or topic, which is printed to terminals and used in file names.
-
-    Raises:
-        InvalidArgumentError: The name is empty, or has unprintable characters.
-    """
+    """Checks the name of a node or topic, which is printed to terminals and used in file names."""
     if not name.strip("/"):
         raise InvalidArgumentError(f"{what} {name!r} has no name")
     if not name.isprintable():

@@ -147,11 +147,7 @@ def _counts(stats: Stats) -> str:
 
 
 def check(p: Ros2BridgeParameters) -> None:
-    """Checks that DDS is installed.
-
-    Raises:
-        MissingLibraryError: It is not installed.
-    """
+    """Checks that DDS is installed."""
     require("the ROS 2 bridge", "cyclonedds")
 
 

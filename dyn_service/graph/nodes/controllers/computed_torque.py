@@ -36,11 +36,7 @@ def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
 
 
 def make_law(p: ControllerParameters, model: RobotQueries) -> ComputedTorque:
-    """Makes the law from the parameters.
-
-    Raises:
-        InvalidArgumentError: As `gains`.
-    """
+    """Makes the law from the parameters."""
     return ComputedTorque(model, *gains(p, model.configuration.nv))
 
 

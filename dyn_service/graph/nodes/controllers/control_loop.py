@@ -145,11 +145,7 @@ RELEASE_S = 0.1
 
 
 def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
-    """Runs the controller until it is asked to stop.
-
-    Raises:
-        DynError: Raised by a parameter, the server, the plant or the law; see `ControlLoop.run`.
-    """
+    """Runs the controller until it is asked to stop."""
     p = node.parameters
     with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
         with node.stop.at_once():  # a signal ends the wait for the server
@@ -159,11 +155,7 @@ def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
 
 
 def only_robot(names: list[str]) -> str:
-    """Returns the server's only robot.
-
-    Raises:
-        InvalidArgumentError: The server has no robot, or several.
-    """
+    """Returns the server's only robot."""
     if len(names) != 1:
         raise InvalidArgumentError(
             f"the server has {len(names)} robots ({', '.join(names)}): choose one with the parameter 'robot'"

@@ -96,11 +96,7 @@ def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tup
 
 
 def make_servo(robot: Robot, p: PlantParameters) -> Servo:
-    """Returns the servos of a simulated robot. robot: the model.
-
-    Raises:
-        InvalidArgumentError: A parameter is out of range, or excludes another.
-    """
+    """Returns the servos of a simulated robot. robot: the model."""
     said = p.drive
     gains = [value if isinstance(value, list) else [value] for value in (said.stiffness, said.damping)]
     if bool(gains[0]) != bool(gains[1]):
@@ -128,9 +124,6 @@ def approach(robot: Robot, p: PlantParameters) -> Array:
     """Returns the accelerations (nv,) rad/s^2 | m/s^2 towards far positions. robot: the model.
 
     By default all joints can accelerate together, in the middle of their limits, with `EFFORT_SHARE` of their efforts.
-
-    Raises:
-        InvalidArgumentError: A number is not positive and finite, or their count is wrong.
     """
     n, said, limits = robot.nv, p.drive.acceleration, robot.limits
     if said != []:
@@ -254,11 +247,7 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
 
 
 def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -> SimulatedRobot:
-    """Makes the simulated robot from the parameters. robot: the model.
-
-    Raises:
-        DynError: As `make_plant`.
-    """
+    """Makes the simulated robot from the parameters. robot: the model."""
     at = robot.configuration
     real = real_robot(robot, p)
     q = initial_position(p.initial_position, at, robot.limits)
@@ -277,12 +266,7 @@ def differences(p: PlantParameters) -> dict[str, Any]:
 
 
 def real_robot(robot: Robot, p: PlantParameters) -> Robot:
-    """Returns the simulated robot: the model with the overlay applied.
-
-    Raises:
-        InvalidArgumentError: The overlay is invalid, or contains a batch of robots; `path` says where.
-        NotFoundError: It names a link or a joint that the robot does not have.
-    """
+    """Returns the simulated robot: the model with the overlay applied."""
     if not p.overlay:
         return robot
     real = robot.overlaid(unpack_overlay(p.overlay, "overlay"))
@@ -392,11 +376,7 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
 
 
 def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
-    """Returns the motors, or None for ideal ones.
-
-    Raises:
-        InvalidArgumentError: A number is out of range, or the count is not one per effort.
-    """
+    """Returns the motors, or None for ideal ones."""
     said = p.actuators
     if not said.effort_limit and not said.delay_steps and not np.any(said.lag_s):
         return None
@@ -410,11 +390,7 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
 
 
 def make_measuring(robot: Robot, p: PlantParameters) -> RobotSensors | None:
-    """Returns the sensors of the simulated robot, or None.
-
-    Raises:
-        ConfigurationError: The sensor file is invalid, or not for this robot.
-    """
+    """Returns the sensors of the simulated robot, or None."""
     if not p.sensors:
         return None
     sensors = Sensors.from_file(robot, p.sensors, seed=p.sensor_seed)
@@ -584,11 +560,7 @@ def integrator_of(p: PlantParameters) -> Integrator:
 
 
 def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]:
-    """Returns a mask (nv,) of the entries of v without motor and brake.
-
-    Raises:
-        InvalidArgumentError: A joint does not exist.
-    """
+    """Returns a mask (nv,) of the entries of v without motor and brake."""
     names = [name for name, joint in zip(at.names, at.joints, strict=True) if joint.nv == 6]
     for k, name in enumerate(p.undriven or []):
         if name not in at.names:
@@ -602,11 +574,7 @@ def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]
 
 
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
-    """Returns the safety settings from the parameters and the robot's limits.
-
-    Raises:
-        InvalidArgumentError: A parameter is out of range.
-    """
+    """Returns the safety settings from the parameters and the robot's limits."""
     if (
         p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
     ):  # efforts that are held through a step would overshoot
@@ -667,11 +635,7 @@ def initial_position(
 def values_by_joint(
     given: list[float] | dict[str, float | dict[str, float]], names: Sequence[str], base: Array, what: str
 ) -> Array:
-    """Returns `base` (n,) with the given values, by name or all in order. names: of its entries. what: for errors.
-
-    Raises:
-        InvalidArgumentError: A name is unknown, or the list has another length.
-    """
+    """Returns `base` (n,) with the given values, by name or all in order. names: of its entries. what: for errors."""
     values = base.copy()
     if isinstance(given, dict):
         for name, value in _by_entry(given):

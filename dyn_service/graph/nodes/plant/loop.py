@@ -46,11 +46,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class PlantLoop:
-    """The plant's loop and its counters.
-
-    Raises:
-        InvalidArgumentError: A parameter of the plant's time is out of its range.
-    """
+    """The plant's loop and its counters."""
 
     def __init__(self, node: Node[Any], plant: Plant, ways: PlantTopics) -> None:
         p: PlantParameters = node.parameters

@@ -65,11 +65,7 @@ def main(node: Node[PlantParameters]) -> None:
 
 
 def check(p: PlantParameters) -> None:
-    """Checks that the engine is installed.
-
-    Raises:
-        MissingLibraryError: It is not installed.
-    """
+    """Checks that the engine is installed."""
     if p.engine == "mujoco":
         require("engine 'mujoco'", "mujoco")
 

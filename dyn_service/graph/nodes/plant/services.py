@@ -95,11 +95,7 @@ class PlantChanges:
         self.plant.look()
 
     def reset(self) -> None:
-        """Resets the robot to its first position, at rest, without pushes and with its parameters' payload.
-
-        Raises:
-            FailedPreconditionError: The robot is under command.
-        """
+        """Resets the robot to its first position, at rest, without pushes and with its parameters' payload."""
         self._check_idle("reset")
         if self.payloads:
             self._carry({})
