@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dyn_service.api.queries import RobotQueries
+from dyn_service.api.queries import RobotQueries, Wrench
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.nodes.controllers.control_loop import only_robot
-from dyn_service.hil.checks import Check
-from dyn_service.hil.faults import Fault, WrongPayload, check_faults
+from dyn_service.hil.checks import Check, Notes
+from dyn_service.hil.faults import Fault, Killed, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep
 from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.setup import ResolvedSetup, Setup, resolve
@@ -115,6 +116,94 @@ class Run:
     mode: str
     seed: int
     faults: tuple[Fault, ...]
+
+
+class Clock:
+    """The plant's time."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def now_s(self) -> float:
+        """The plant's time, s."""
+        return self._bench.now_s
+
+    def run(self, seconds: float) -> None:
+        """Runs for some seconds."""
+        self.run_until(self._bench.now_s + seconds)
+
+    def run_until(self, t: float) -> None:
+        """Runs until the plant's time is t s."""
+        if not self._bench.now_s < t < math.inf:
+            raise InvalidArgumentError(f"clock: expected a time after now, {self._bench.now_s:g} s, found {t:g} s")
+        self._bench.run_until(t)
+
+
+class PlantHandle:
+    """The plant of a test's own run."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._notes = Notes()
+
+    @property
+    def state(self) -> PlantState:
+        """The newest state."""
+        return self._bench.state
+
+    @property
+    def record(self) -> Record:
+        """The record so far."""
+        return self._bench.record()
+
+    @property
+    def check(self) -> Check:
+        """Assertions on the record so far."""
+        return Check(self._bench.record(), self._notes)
+
+    def run(self, mode: str, seed: int) -> Run:
+        """The run so far, with all that was asserted on it."""
+        return Run(self._bench.record(), self.check, self._bench.ended, self._bench.log, mode, seed, ())
+
+    def inject(self, fault: Fault) -> None:
+        """Adds a fault between the plant and its controller, active from now on.
+
+        Raises:
+            InvalidArgumentError: It does not fit the robot, has to be there from the start, or was over before now.
+        """
+        check_faults([fault])
+        if fault.until_s <= self._bench.now_s:
+            raise InvalidArgumentError(
+                f"{type(fault).__name__}: it is over at {fault.until_s:g} s, now it is {self._bench.now_s:g} s"
+            )
+        self._bench.inject(fault)
+
+    def push(self, link: str, force: Sequence[float], duration_s: float) -> None:
+        """Applies a force (3,), N, world axes, at a link's origin for some seconds; in lockstep only.
+
+        Raises:
+            UnimplementedError: The plant runs in another process: call its service `push`.
+        """
+        if not isinstance(self._bench, Lockstep):
+            raise UnimplementedError("push: the plant runs in another process; call its service, /plant/push")
+        self._bench.push(Wrench(link, force=force), duration_s)
+
+
+class ControllerHandle:
+    """The controller of a test's own run."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def ended(self) -> str:
+        """Why it ended by itself; empty while it runs."""
+        return self._bench.ended
+
+    def kill(self) -> None:
+        """Kills the process."""
+        self._bench.inject(Killed(from_s=self._bench.now_s))
 
 
 def open_bench(

@@ -401,8 +401,8 @@ class _Measure:
 
 
 class OverTime(_Measure):
-    """One or several signals; each value is judged. An assertion raises `AssertionError` if a value violates the bound or
-    is not finite, or if there are no values.
+    """One or several signals; each value is judged. An assertion raises `AssertionError` if a value violates the bound
+    or is not finite, or if there are no values.
     """
 
     def __init__(

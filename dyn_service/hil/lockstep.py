@@ -19,8 +19,7 @@ from dyn_service.graph.nodes.controllers.control_loop import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.report import Followed, counts
 from dyn_service.graph.nodes.plant.services import PlantChanges
-from dyn_service.hil.channel import Channel
-from dyn_service.hil.faults import Fault, Killed, WrongPayload
+from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
 from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record

@@ -35,8 +35,7 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.nodes.controllers.control_loop import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.channel import Channel
-from dyn_service.hil.faults import Fault, Killed, WrongPayload
+from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
 from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record
