@@ -90,14 +90,9 @@ class Check:
     def energy(self, joint: str | None = None) -> Numbers:
         """The integral of |tau v| over the run, in J, of each joint: what motors without recuperation take."""
         powers = self._powers(joint)
-        values = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
-        return Numbers(
-            self.notes,
-            "energy",
-            [Value(one.name, x, "J") for one, x in zip(powers, values, strict=True)],
-            powers,
-            "power",
-        )
+        totals = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
+        values = [Value(one.name, total, "J") for one, total in zip(powers, totals, strict=True)]
+        return Numbers(self.notes, "energy", values, powers, "power")
 
     def settling(
         self, joint: str | None = None, *, band: float, to: float | None = None, from_s: float = 0.0
@@ -180,26 +175,26 @@ class Check:
         what happened then. at_rest: rad/s | m/s, what counts as standing.
         """
         speeds = [one.between(after_s, math.inf) for one in self.record.signals("velocity")]
-        t = speeds[0].t
-        if not len(t):
-            return Numbers(self.notes, "time to safe stop", [])
-        still = np.all([np.abs(one.values) <= at_rest for one in speeds], axis=0)
-        earlier = self.record.t < after_s
+        values = []
+        if len(speeds[0].t):
+            values = [Value("", *self._time_to_stop(speeds, after_s, at_rest))]
+        return Numbers(self.notes, "time to safe stop", values, speeds, "velocity")
+
+    def _time_to_stop(self, speeds: Sequence[Signal], after_s: float, at_rest: float) -> tuple[float, str, str]:
+        t, earlier = speeds[0].t, self.record.t < after_s
         if earlier.any() and self.record.under(STOPPED)[earlier][-1]:
-            detail = f"the plant had stopped before: {self.record.at(float(self.record.t[earlier][-1])).words}"
-            return Numbers(self.notes, "time to safe stop", [Value("", math.nan, "s", detail)], speeds, "velocity")
-        safe = still & self.record.under(STOPPED)[self.record.t >= after_s]
-        if not safe[-1]:
-            moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]
-            detail = f"at the end the plant is {self.record.at(float(t[-1])).words}"
-            if moving:
-                detail += f" and {moving[0].name} moves at {sized(float(moving[0].values[-1]), moving[0].unit)}"
-            return Numbers(self.notes, "time to safe stop", [Value("", math.inf, "s", detail)], speeds, "velocity")
-        first = len(safe) - int(np.argmin(safe[::-1])) if not safe.all() else 0
-        words = self.record.at(float(t[first])).words
-        return Numbers(
-            self.notes, "time to safe stop", [Value("", float(t[first]) - after_s, "s", words)], speeds, "velocity"
-        )
+            words = self.record.at(float(self.record.t[earlier][-1])).words
+            return math.nan, "s", f"the plant had stopped before: {words}"
+        still = np.all([np.abs(one.values) <= at_rest for one in speeds], axis=0)
+        safe = still & self.record.under(STOPPED)[~earlier]
+        if safe[-1]:
+            first = len(safe) - int(np.argmin(safe[::-1])) if not safe.all() else 0
+            return float(t[first]) - after_s, "s", self.record.at(float(t[first])).words
+        detail = f"at the end the plant is {self.record.at(float(t[-1])).words}"
+        moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]
+        if moving:
+            detail += f" and {moving[0].name} moves at {sized(float(moving[0].values[-1]), moving[0].unit)}"
+        return math.inf, "s", detail
 
     def stops(self) -> Numbers:
         """Number of safe stops."""
@@ -384,6 +379,19 @@ class _Measure:
         self._notes, self.what, self.shown = notes, what, shown or what
         notes.unjudged.append(self)
 
+    def below(self, limit: float) -> None:
+        """Every value is below the limit."""
+        __tracebackhide__ = True
+        self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
+
+    def at_most(self, limit: float) -> None:
+        """No value is above the limit."""
+        __tracebackhide__ = True
+        self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
+
+    def _hold(self, band: _Band) -> None:
+        raise NotImplementedError
+
     def _used(self) -> None:
         if self in self._notes.unjudged:
             self._notes.unjudged.remove(self)
@@ -428,16 +436,6 @@ class OverTime(_Measure):
         self._used()
         return self._signals
 
-    def below(self, limit: float) -> None:
-        """Every value is below the limit."""
-        __tracebackhide__ = True
-        self._hold([_Band(-math.inf, limit, f"below {said(limit)}", strictly=True)] * len(self._signals))
-
-    def at_most(self, limit: float) -> None:
-        """No value is above the limit."""
-        __tracebackhide__ = True
-        self._hold([_Band(-math.inf, limit, f"at most {said(limit)}")] * len(self._signals))
-
     def within_limits(self, margin: float = 0.0, *, share: float = 1.0) -> None:
         """No value is beyond the share of what the robot's file allows, less a margin in the signal's unit.
 
@@ -459,7 +457,7 @@ class OverTime(_Measure):
         signed = OverTime(
             self._notes, self.what, [self._signals[k] for k in limited], size=False, why_not=self._why_not
         )
-        signed._hold([bands[k] for k in limited])
+        signed._hold_each([bands[k] for k in limited])
 
     @property
     def rms(self) -> Numbers:
@@ -494,7 +492,11 @@ class OverTime(_Measure):
     def _why(self, t: float) -> str:
         return self._why_not(t) if self._why_not is not None else ""
 
-    def _hold(self, bands: Sequence[_Band]) -> None:
+    def _hold(self, band: _Band) -> None:
+        __tracebackhide__ = True
+        self._hold_each([band] * len(self._signals))
+
+    def _hold_each(self, bands: Sequence[_Band]) -> None:
         __tracebackhide__ = True
         seen = [(one, band) for one, band in zip(self._signals, bands, strict=True) if len(one.t)]
         if len(seen) < len(self._signals) or not seen:
@@ -579,18 +581,8 @@ class Numbers(_Measure):
         self._used()
         return float(np.max([one.value for one in self._values])) if self._values else math.nan
 
-    def below(self, limit: float) -> None:
-        """Each is below the limit."""
-        __tracebackhide__ = True
-        self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
-
-    def at_most(self, limit: float) -> None:
-        """None is above the limit."""
-        __tracebackhide__ = True
-        self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
-
     def at_least(self, limit: float) -> None:
-        """None is below the limit."""
+        """No value is below the limit."""
         __tracebackhide__ = True
         self._hold(_Band(limit, math.inf, f"at least {said(limit)}"))
 

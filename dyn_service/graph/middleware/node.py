@@ -31,30 +31,18 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 import zmq
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
+from dyn_service.graph.middleware import dyn_service_srvs as srvs
 from dyn_service.graph.middleware import telemetry, topics
-from dyn_service.graph.middleware.dyn_service_srvs import (
-    ChangeStateRequest,
-    DescribeParametersRequest,
-    DescribeParametersResponse,
-    GetParametersRequest,
-    GetParametersResponse,
-    GetStateRequest,
-    GetStateResponse,
-    ListParametersRequest,
-    ListParametersResponse,
-    SetLogLevelRequest,
-    SetParametersRequest,
-)
 from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, Registration, new_token
 from dyn_service.graph.middleware.pacing import Timer
 from dyn_service.graph.middleware.pubsub import QUEUE, Publisher, Subscription
-from dyn_service.graph.middleware.services import Empty, ServiceClient, Services
+from dyn_service.graph.middleware.services import ServiceClient, Services
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.messages import Message, ros_type
 from dyn_service.messages.builtin_interfaces import Time
@@ -108,75 +96,45 @@ def _at(values: Any, name: str) -> Any:
     return values
 
 
-class ServedNode(Protocol):
-    """The part of a node that the standard services use."""
+def standard_services(node: Node[Any]) -> dict[str, tuple[type[msgspec.Struct], Handler]]:
+    """Returns the type of requests and the handler of the services of every node, by the service's name."""
+    kind: type[msgspec.Struct] = type(node.parameters)
+    descriptors = {found.name: found for found in described(kind)}
 
-    parameters: Any
-    state: str
-    managed: bool
-
-    @property
-    def name(self) -> str:
-        """Its full name."""
-
-    def set_parameters(self, values: Mapping[str, Any]) -> None:
-        """Sets all of them, or raises and sets none."""
-
-    def change_state(self, transition: str) -> None:
-        """Makes the transition, or raises."""
-
-
-class StandardServices:
-    """The standard services of one node."""
-
-    def __init__(self, node: ServedNode) -> None:
-        self._node = node
-        kind: type[msgspec.Struct] = type(node.parameters)
-        self._described = {found.name: found for found in described(kind)}
-
-    def services(self) -> dict[str, tuple[type[msgspec.Struct], Callable[[Any], msgspec.Struct | None]]]:
-        """Returns the type of requests and the handler, by the service's name."""
-        return {
-            "list_parameters": (ListParametersRequest, self._list),
-            "describe_parameters": (DescribeParametersRequest, self._describe),
-            "get_parameters": (GetParametersRequest, self._get),
-            "set_parameters": (SetParametersRequest, self._set),
-            "get_state": (GetStateRequest, self._state),
-            "change_state": (ChangeStateRequest, self._change),
-            "set_log_level": (SetLogLevelRequest, _set_level),
-        }
-
-    def _list(self, request: ListParametersRequest) -> ListParametersResponse:
-        return ListParametersResponse(list(self._described))
-
-    def _describe(self, request: DescribeParametersRequest) -> DescribeParametersResponse:
-        return DescribeParametersResponse(list(self._chosen(request.names, self._described).values()))
-
-    def _get(self, request: GetParametersRequest) -> GetParametersResponse:
-        return GetParametersResponse(self._chosen(request.names, flat(self._node.parameters)))
-
-    def _set(self, request: SetParametersRequest) -> Empty:
-        self._node.set_parameters(request.values)
-        return Empty()
-
-    def _state(self, request: GetStateRequest) -> GetStateResponse:
-        state = self._node.state
-        return GetStateResponse(state, possible(state) if self._node.managed else [])
-
-    def _change(self, request: ChangeStateRequest) -> GetStateResponse:
-        self._node.change_state(request.transition)
-        return self._state(GetStateRequest())
-
-    def _chosen(self, names: list[str], known: dict[str, Any]) -> dict[str, Any]:
+    def chosen(names: list[str], known: dict[str, Any]) -> dict[str, Any]:
         for name in names:
             if name not in known:
-                raise unknown(name, known, self._node.name)
+                raise unknown(name, known, node.name)
         return {name: known[name] for name in names} if names else known
 
+    def state() -> srvs.GetStateResponse:
+        return srvs.GetStateResponse(node.state, possible(node.state) if node.managed else [])
 
-def _set_level(request: SetLogLevelRequest) -> Empty:
-    logging.getLogger(request.logger or None).setLevel(request.level.upper())
-    return Empty()
+    def change_state(request: srvs.ChangeStateRequest) -> srvs.GetStateResponse:
+        node.change_state(request.transition)
+        return state()
+
+    def set_level(request: srvs.SetLogLevelRequest) -> None:
+        logging.getLogger(request.logger or None).setLevel(request.level.upper())
+
+    return {
+        "list_parameters": (
+            srvs.ListParametersRequest,
+            lambda request: srvs.ListParametersResponse(list(descriptors)),
+        ),
+        "describe_parameters": (
+            srvs.DescribeParametersRequest,
+            lambda request: srvs.DescribeParametersResponse(list(chosen(request.names, descriptors).values())),
+        ),
+        "get_parameters": (
+            srvs.GetParametersRequest,
+            lambda request: srvs.GetParametersResponse(chosen(request.names, flat(node.parameters))),
+        ),
+        "set_parameters": (srvs.SetParametersRequest, lambda request: node.set_parameters(request.values)),
+        "get_state": (srvs.GetStateRequest, lambda request: state()),
+        "change_state": (srvs.ChangeStateRequest, change_state),
+        "set_log_level": (srvs.SetLogLevelRequest, set_level),
+    }
 
 
 UNCONFIGURED, INACTIVE, ACTIVE, FINALIZED = "unconfigured", "inactive", "active", "finalized"
@@ -228,56 +186,16 @@ def diagnostics(name: str, state: str, stats: Mapping[str, float | int | str]) -
     return DiagnosticArray(Header(stamp), [DiagnosticStatus(level, name, state, "", values)])
 
 
-_LOG = logging.getLogger(__name__)
-
-
-class HostProcess:
-    """The process of a node: real-time settings, heartbeat, garbage collector, restarts."""
-
-    def __init__(self, sender: telemetry.Telemetry, realtime: Realtime) -> None:
-        self.telemetry, self.realtime = sender, realtime
-        self._polls = False
-
-    @property
-    def restarted(self) -> bool:
-        """Whether a launcher has restarted the node after it died."""
-        return os.environ.get(telemetry.RESTARTS, "0") != "0"
-
-    def beat(self, busy_s: float = 0.0) -> None:
-        """Sends a heartbeat; see `Telemetry.beat`."""
-        self.telemetry.beat(busy_s)
-
-    def busy_poll_s(self) -> float:
-        """Returns the time for which the node's loop polls before it sleeps; a node that calls this must do so."""
-        self._polls = True
-        return self.realtime.busy_poll_us * 1e-6
-
-    def apply_realtime(self) -> None:
-        """Applies the parameter `realtime`, and logs what was done.
-
-        Raises:
-            PermissionDeniedError: The system refuses a part that is required.
-        """
-        done = apply(self.realtime, _LOG.warning, polls=self._polls)
-        if done:
-            _LOG.info(done)
-            self.telemetry.facts({"realtime": done})
-
-    def freeze_garbage_collector(self) -> None:
-        """Excludes existing objects from garbage collection, so that collections stay short."""
-        gc.collect()
-        gc.freeze()
-
-
 P = TypeVar("P", bound=msgspec.Struct)
 M = TypeVar("M", bound=Message)
 Q = TypeVar("Q", bound=msgspec.Struct)
 R = TypeVar("R")
+Handler = Callable[[Any], msgspec.Struct | None]
 Context = zmq.Context[zmq.Socket[bytes]]
 _LOG = logging.getLogger(__name__)
 
 
-class Node(HostProcess, Generic[P]):
+class Node(Generic[P]):
     """A node at work.
 
     parameters: the present ones; the whole struct is replaced when some are set. graph: the other nodes. diagnosed:
@@ -303,7 +221,8 @@ class Node(HostProcess, Generic[P]):
         realtime: Realtime | None = None,
     ) -> None:
         topics.check_name("node", arguments.full_name)
-        super().__init__(sender, realtime or Realtime())
+        self.telemetry, self.realtime = sender, realtime or Realtime()
+        self._polls = False
         self.arguments, self.parameters, self.context = arguments, parameters, context
         self.stop, self.runtime_dir = stop, runtime_dir
         self.diagnosed = False
@@ -339,6 +258,38 @@ class Node(HostProcess, Generic[P]):
     def name(self) -> str:
         """The node's full name."""
         return self.arguments.full_name
+
+    # --- its process
+
+    @property
+    def restarted(self) -> bool:
+        """Whether a launcher has restarted the node after it died."""
+        return os.environ.get(telemetry.RESTARTS, "0") != "0"
+
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Sends a heartbeat; see `Telemetry.beat`."""
+        self.telemetry.beat(busy_s)
+
+    def busy_poll_s(self) -> float:
+        """Returns the time for which the node's loop polls before it sleeps; a node that calls this must do so."""
+        self._polls = True
+        return self.realtime.busy_poll_us * 1e-6
+
+    def apply_realtime(self) -> None:
+        """Applies the parameter `realtime`, and logs what was done.
+
+        Raises:
+            PermissionDeniedError: The system refuses a part that is required.
+        """
+        done = apply(self.realtime, _LOG.warning, polls=self._polls)
+        if done:
+            _LOG.info(done)
+            self.telemetry.facts({"realtime": done})
+
+    def freeze_garbage_collector(self) -> None:
+        """Excludes existing objects from garbage collection, so that collections stay short."""
+        gc.collect()
+        gc.freeze()
 
     # --- topics, timers, services
 
@@ -449,7 +400,7 @@ class Node(HostProcess, Generic[P]):
         if found is None:
             where = topics.socket_file(f"@{self.name[1:]}.{self._token}", self.runtime_dir)
             found = self._executor.services = Services(self.context, where)
-            for name, (kind, handler) in StandardServices(self).services().items():
+            for name, (kind, handler) in standard_services(self).items():
                 found.add(f"{self.name}/{name}", kind, handler)
             self._changed()
         return found
