@@ -69,8 +69,7 @@ class BagWriter:
 
         Raises:
             InvalidArgumentError: A value does not fit its field, or the time is invalid.
-            ResourceExhaustedError: The disk is full, as in every method. The bag has been closed; what came before is in
-                it.
+            ResourceExhaustedError: The disk is full, as in every method. The bag has been closed with what came before.
         """
         data = to_cdr(message)
         published = log_time_ns if publish_time_ns is None else publish_time_ns

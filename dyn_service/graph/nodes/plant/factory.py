@@ -13,54 +13,53 @@ Also the parameters of the plant, and the safety settings and first position mad
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from dyn_service.api.arguments import Integrator
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
 from dyn_service.control.law import per_joint
 from dyn_service.control.plant.plant import Driver, Hardware, Plant, TakesSetPoints
-from dyn_service.control.plant.safety import Drive, SafetySettings, SafetySupervisor
-from dyn_service.control.plant.simulated import Actuators, RobotSensors, SimulatedRobot
+from dyn_service.control.plant.safety import (
+    MAX_CONTROL_S,
+    MAX_MISSED_CYCLES,
+    Drive,
+    LimitPolicy,
+    SafetySettings,
+    SafetySupervisor,
+    StopPolicy,
+)
+from dyn_service.control.plant.simulated import MAX_DELAY_STEPS, Actuators, RobotSensors, SimulatedRobot, Velocities
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.nodes.registry import run_file
+from dyn_service.graph.report.verdicts import PlantBounds
+from dyn_service.messages import ros_type
+from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
+from dyn_service.messages.nav_msgs import Odometry
+from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.model.description import RootType
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
 from dyn_service.simulation.integrators.explicit import ForwardDynamics
 from dyn_service.simulation.stepping import Engine, OwnEngine, StickSlipEngine, unstable
 from dyn_service.simulation.task import Task, checked
-from dyn_service.support.parameters import in_range
+from dyn_service.support.parameter_descriptions import on_topic
+from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
+from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dyn_service.api.queries import Wrench
     from dyn_service.engine.robot import Robot
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
-
-from numpy.typing import NDArray
-
-from dyn_service.api.arguments import Integrator
-from dyn_service.control.plant.safety import MAX_CONTROL_S, MAX_MISSED_CYCLES, LimitPolicy, StopPolicy
-from dyn_service.control.plant.simulated import MAX_DELAY_STEPS, Velocities
-from dyn_service.graph.report.verdicts import PlantBounds
-from dyn_service.messages import ros_type
-from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.messages.nav_msgs import Odometry
-from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
-from dyn_service.model.description import RootType
-from dyn_service.support.parameter_descriptions import on_topic
-from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile
-from dyn_service.support.suggestions import did_you_mean
 
 USUAL_W = 60.0
 """Default natural frequency of drives, rad/s."""

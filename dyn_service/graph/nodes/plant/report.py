@@ -47,24 +47,28 @@ from dyn_service.graph.report.charts import (
 from dyn_service.graph.report.verdicts import PlantBounds, Verdict, share_under_command, sized
 from dyn_service.model.configuration import Configuration
 
-_WORDS: Mapping[str, tuple[str, str]] = {
-    "saturated": ("commands cut to the effort limit", "of the time under command"),
-    "held_back": ("efforts held back by their rate", "of the time under command"),
-    "beyond": ("commands cut to the limits of position or velocity", "of the time under command"),
-    "too_far": ("commanded positions too far away", "of the time under command"),
-    "motor_saturated": ("motors at their own limit", "of the time"),
-    "out_of_range": ("positions beyond their limits", "of the time"),
+
+class _Limit(NamedTuple):
+    """A kind of limit that a joint can reach. words, brief: for reports, and for the live table. commanded: whether its
+    steps are compared with those under command, else with all. judged: whether it counts for the verdict; rates limit
+    efforts whenever the plant is armed, and far positions are approached as specified.
+    """
+
+    words: str
+    brief: str
+    commanded: bool = True
+    judged: bool = False
+
+
+LIMITS = {
+    "saturated": _Limit("commands cut to the effort limit", "cut", judged=True),
+    "held_back": _Limit("efforts held back by their rate", "held back"),
+    "beyond": _Limit("commands cut to the limits of position or velocity", "beyond", judged=True),
+    "too_far": _Limit("commanded positions too far away", "too far"),
+    "motor_saturated": _Limit("motors at their own limit", "motor at its limit", commanded=False, judged=True),
+    "out_of_range": _Limit("positions beyond their limits", "out", commanded=False, judged=True),
 }
-_BRIEF = {
-    "saturated": "cut",
-    "held_back": "held back",
-    "beyond": "beyond",
-    "too_far": "too far",
-    "motor_saturated": "motor at its limit",
-    "out_of_range": "out",
-}
-"""Short labels for the live table."""
-_UNDER_COMMAND = ("saturated", "held_back", "beyond", "too_far")
+"""Counts of steps by joint that are not 0 are in the plant's stats, for example as `saturated.elbow`."""
 _NAMED = 4
 """Number of joints that are named, the worst first."""
 
@@ -74,7 +78,7 @@ def limit_shares(plant: NodeTelemetry) -> dict[str, dict[str, float]]:
 
     Limits of commands and efforts are shares of the steps under command.
     """
-    names = dict.fromkeys(name for life in plant.lives.values() for name in life if name.partition(".")[0] in BY_JOINT)
+    names = dict.fromkeys(name for life in plant.lives.values() for name in life if name.partition(".")[0] in LIMITS)
     counts = {name: plant.total(name) for name in names}
     return _shares(counts, plant.total("active_steps"), plant.total("steps"))
 
@@ -83,37 +87,32 @@ def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Returns one line per kind of limit reached, with the joints."""
     said = []
     for kind, joints in found.items():
-        what, of = _WORDS[kind]
+        of = "of the time under command" if LIMITS[kind].commanded else "of the time"
         named = [f"{name} {percent(share)}" for name, share in list(joints.items())[:_NAMED]]
         more = f" and {len(joints) - _NAMED} more" if len(joints) > _NAMED else ""
-        said.append(f"{what}: {', '.join(named)}{more} {of}")
+        said.append(f"{LIMITS[kind].words}: {', '.join(named)}{more} {of}")
     return said
 
 
 def limit_note(stats: Stats) -> list[str]:
     """Returns the worst joint of each kind, from the latest stats."""
-    counts = {name: int(number(stats, name) or 0) for name in stats if name.partition(".")[0] in BY_JOINT}
+    counts = {name: int(number(stats, name) or 0) for name in stats if name.partition(".")[0] in LIMITS}
     found = _shares(counts, int(number(stats, "active_steps") or 0), int(number(stats, "steps") or 0))
     said = []
     for kind, joints in found.items():
         name, share = next(iter(joints.items()))
-        said.append(f"{name} {_BRIEF[kind]} {percent(share)}{f' +{len(joints) - 1}' if len(joints) > 1 else ''}")
+        said.append(f"{name} {LIMITS[kind].brief} {percent(share)}{f' +{len(joints) - 1}' if len(joints) > 1 else ''}")
     return said
 
 
 def _shares(counts: Mapping[str, int], active: int, steps: int) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    for kind in BY_JOINT:
-        of = max(1, active if kind in _UNDER_COMMAND else steps)
+    for kind, limit in LIMITS.items():
+        of = max(1, active if limit.commanded else steps)
         joints = {name.removeprefix(f"{kind}."): n / of for name, n in counts.items() if name.startswith(f"{kind}.")}
         if joints := {name: share for name, share in joints.items() if share}:
-            found[kind] = dict(sorted(joints.items(), key=_by_share))
+            found[kind] = dict(sorted(joints.items(), key=lambda entry: (-entry[1], entry[0])))
     return found
-
-
-def _by_share(entry: tuple[str, Any]) -> tuple[float, str]:
-    name, share = entry
-    return -share, name
 
 
 def percent(share: float) -> str:
@@ -262,10 +261,6 @@ def _where(active: np.ndarray[tuple[int], np.dtype[np.bool_]], values: Array) ->
 
 
 _TRACKING = "tracking error"
-_JUDGED = ("saturated", "beyond", "motor_saturated", "out_of_range")
-"""Limits that count for the verdict. Rates limit efforts whenever the plant is armed, and far positions are approached
-as specified: these do not count.
-"""
 
 
 def plant_section(plant: NodeTelemetry, store: TelemetryStore) -> Section:
@@ -346,7 +341,8 @@ def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: Telemetry
     asked = bool(content["armed"] or content["refused"] or store.with_fact("law"))
     under = 100.0 * content["share_under_command"] if asked else None
     no_command = "" if asked else "nothing commanded the plant"
-    shares = [(100.0 * share, joint) for kind in _JUDGED for joint, share in content["by_joint"].get(kind, {}).items()]
+    judged = [found for kind, found in content["by_joint"].items() if LIMITS[kind].judged]
+    shares = [(100.0 * share, joint) for found in judged for joint, share in found.items()]
     most, joint = max(shares, default=(0.0, ""))
     found = [
         Verdict("safe stops", content["stops"], bounds.safe_stops, "", causes),
@@ -476,12 +472,6 @@ CHANNEL, MEASURED, SENSOR, COMMANDED = "plant", "measured", "sensor.", "commande
 """Channels: the true motion; the encoders' measurements, if any; the readings of each other sensor, by its name; the
 accepted commands, unclipped."""
 
-BY_JOINT = ("saturated", "held_back", "beyond", "too_far", "motor_saturated", "out_of_range")
-"""Counts of steps by joint: efforts beyond their limit; efforts limited by their rate; commanded positions or
-velocities beyond their limits; commanded positions out of reach within the velocity limit; a motor at its own limit; a
-position beyond its limits. Counts that are not 0 are in the plant's stats, for example as `saturated.elbow`.
-"""
-
 _AXES = {"force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"), "imus": ("ax", "ay", "az", "wx", "wy", "wz")}
 
 
@@ -566,9 +556,7 @@ def _by_joint(plant: Plant) -> dict[str, int]:
         "motor_saturated": (at.velocity_names, _saturated_entries(motors, at.nv)),
         "out_of_range": (at.position_names, plant.out_of_range),
     }
-    return {
-        f"{kind}.{name}": int(count) for kind in BY_JOINT for name, count in zip(*tables[kind], strict=True) if count
-    }
+    return {f"{kind}.{name}": int(count) for kind in LIMITS for name, count in zip(*tables[kind], strict=True) if count}
 
 
 def _saturated_entries(motors: Actuators | None, nv: int) -> Any:
