@@ -127,9 +127,13 @@ def _indices(data: list[mcap_records.Place]) -> Iterator[tuple[mcap_records.Plac
 
 
 def _index_records(entries: dict[int, list[tuple[int, int]]], order: Iterable[int]) -> bytes:
+    return _written(MessageIndex(channel_id=number, records=entries[number]) for number in order)
+
+
+def _written(records: Iterable[McapRecord]) -> bytes:
     built = RecordBuilder()
-    for number in order:
-        MessageIndex(channel_id=number, records=entries[number]).write(built)
+    for each in records:
+        each.write(built)
     text: bytes = built.end()  # type: ignore[no-untyped-call]
     return text
 
@@ -161,25 +165,16 @@ class _Summary:
 
     def tail(self) -> bytes:
         """Returns the bytes after the data: the last chunk's index if missing, summary, footer."""
-        built = RecordBuilder()
-        DataEnd(0).write(built)
-        begin = self.end + len(self._index) + built.count
-        head: bytes = self._index + built.end()  # type: ignore[no-untyped-call]
-        built = RecordBuilder()
-        for each in self._records():
-            each.write(built)
-        text: bytes = built.end()  # type: ignore[no-untyped-call]
-        built = RecordBuilder()
-        Footer(summary_start=begin, summary_offset_start=0, summary_crc=0).write(built)
-        footer: bytes = built.end()  # type: ignore[no-untyped-call]
-        kept = footer[: -mcap_records.CRC_BYTES]
+        head, text = self._index + _written([DataEnd(0)]), _written(self._records())
+        footer = Footer(summary_start=self.end + len(head), summary_offset_start=0, summary_crc=0)
+        kept = _written([footer])[: -mcap_records.CRC_BYTES]
         return head + text + kept + struct.pack("<I", zlib.crc32(text + kept)) + mcap_records.MAGIC
 
     def is_said(self, stream: BinaryIO, places: list[mcap_records.Place], path: Path) -> bool:
         """Returns whether the existing end is consistent; missing entries are not faults."""
         try:
             mcap_records.check_summary(stream, places[-1], path)
-            said = [mcap_records.of_summary(stream, place) for place in places]
+            said = [mcap_records.record(stream, place, mcap_records.IN_SUMMARY) for place in places]
         except InvalidArgumentError:
             return False
         own = self._records()

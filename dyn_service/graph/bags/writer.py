@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from mcap.writer import Writer
 
@@ -21,6 +22,7 @@ from dyn_service.graph.bags.repair import mend
 from dyn_service.messages import Message, ros_type, schema
 from dyn_service.messages.cdr import rihs01, to_cdr
 
+R = TypeVar("R")
 SUFFIX = ".mcap"
 CHUNK_BYTES = 1 << 20
 """Size of a chunk before compression."""
@@ -115,22 +117,19 @@ class BagWriter:
     def _channel(self, topic: str, kind: type[Message]) -> int:
         if kind not in self._schemas:
             text = schema(kind).encode()
-            self._do(lambda: self._schemas.update({kind: self._mcap.register_schema(ros_type(kind), "ros2msg", text)}))
-        metadata = {"topic_type_hash": rihs01(kind)}
-        self._do(
-            lambda: self._channels.update(
-                {(topic, kind): self._mcap.register_channel(topic, "cdr", self._schemas[kind], metadata)}
-            )
-        )
-        return self._channels[topic, kind]
+            self._schemas[kind] = self._do(lambda: self._mcap.register_schema(ros_type(kind), "ros2msg", text))
+        about = {"topic_type_hash": rihs01(kind)}
+        made = self._do(lambda: self._mcap.register_channel(topic, "cdr", self._schemas[kind], about))
+        self._channels[topic, kind] = made
+        return made
 
-    def _do(self, step: Callable[[], object]) -> None:
+    def _do(self, step: Callable[[], R]) -> R:
         """Performs a write; if the disk is full, the file ends with its last complete chunk."""
         if not self._open:
             raise FailedPreconditionError(f"bag {str(self.path)!r} is closed")
         before = self._file.tell()
         try:
-            step()
+            done = step()
         except OSError as error:
             self._open = False
             self._file.end_at(before)
@@ -141,6 +140,7 @@ class BagWriter:
             ) from None
         if self._file.tell() != before:
             self._written_s = time.monotonic()
+        return done
 
 
 class _File:

@@ -20,7 +20,7 @@ def main(node: Node[PlantParameters]) -> None:
     """Runs the plant until it is asked to stop."""
     # imported late: a launcher reads only the declaration below and needs no engine
     from dyn_service.engine.robot import Robot
-    from dyn_service.graph.nodes.plant.services import PlantChanges, PlantServices
+    from dyn_service.graph.nodes.plant.services import PlantChanges, create_services
 
     p = node.parameters
     with node.stop.at_once():
@@ -60,7 +60,7 @@ def main(node: Node[PlantParameters]) -> None:
     )
     loop = PlantLoop(node, plant, ways)
     if changes is not None:
-        PlantServices(node, loop, changes)
+        create_services(node, loop, changes)
     loop.run()
 
 
