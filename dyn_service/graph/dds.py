@@ -64,10 +64,8 @@ def domain_number(given: int | None, environment: Mapping[str, str] = os.environ
 class Participant:
     """One participant; `close` ends it and all its writers and readers.
 
-    Args:
-        domain: 0 to 232; see `domain_number`.
-        reach: `localhost`: the loopback interface only; `subnet`: ROS 2's default; `system`: as `$CYCLONEDDS_URI`
-            specifies.
+    domain: 0 to 232; see `domain_number`. reach: `localhost`: the loopback interface only; `subnet`: ROS 2's default;
+    `system`: as `$CYCLONEDDS_URI` specifies.
 
     Raises:
         UnavailableError: The domain cannot be opened.

@@ -211,13 +211,7 @@ def open_bench(
 ) -> Bench:
     """A bench of this mode.
 
-    Args:
-        mode: `lockstep`, `real_time` or `hardware`.
-        setup: What runs.
-        cache: The robots of the session.
-        faults: What goes wrong.
-        seed: Of all chance.
-        endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware.
+    endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware.
     """
     check_faults(faults)
     where = _endpoints(mode, endpoints)

@@ -430,11 +430,7 @@ _ROUNDING_S = 1e-9
 class Channel(Generic[M]):
     """The channel of the states, or that of the commands, between a plant and its controller, with its faults.
 
-    Args:
-        faults: Those of both channels; the other channel's are left out.
-        channel: Which one this is.
-        seed: Of the random generators.
-        at: The robot's joints.
+    faults: Those of both channels; the other channel's are left out.
 
     Raises:
         InvalidArgumentError: A fault does not fit the robot.

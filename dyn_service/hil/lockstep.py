@@ -32,12 +32,8 @@ SESSION, CONTROLLER = 1, 1
 class Lockstep:
     """A run in lockstep.
 
-    Args:
-        setup: The plant, with what is wrong in itself, and the controller.
-        model: The robot that the controller asks.
-        robot: The one that the plant's file describes.
-        faults: What goes wrong.
-        seed: Of all chance.
+    setup: The plant, with what is wrong in itself, and the controller. model: The robot that the controller asks.
+    robot: The one that the plant's file describes.
 
     Raises:
         DynError: A parameter is out of its range, or a fault does not fit the robot.

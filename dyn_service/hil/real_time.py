@@ -61,12 +61,8 @@ class PlantTopics:
 class Proxy:
     """The proxy of one run.
 
-    Args:
-        folder: Where the launch's nodes find each other.
-        topics: The plant's topics.
-        log: Where it writes messages while `writes`; times are from when the run began.
-        faults: What goes wrong.
-        seed: Of all chance.
+    folder: Where the launch's nodes find each other. log: Where it writes messages while `writes`; times are from when
+    the run began.
     """
 
     def __init__(self, folder: Path, topics: PlantTopics, log: MessageLog, faults: Sequence[Fault], seed: int) -> None:
@@ -165,13 +161,8 @@ _FOR_GOOD_S = 1e6
 class RealTime:
     """A run in real time.
 
-    Args:
-        setup: The launch, whose controller has the parameters `CONTROLLER`.
-        robot: The one of the plant's file.
-        runtime: The launch's folder; it is closed with the run.
-        faults: What goes wrong.
-        seed: Of all chance.
-        endpoints: Of a plant that is elsewhere: `plant_state` and `joint_commands`. Empty: it is the launch's.
+    setup: The launch, whose controller has the parameters `CONTROLLER`. runtime: The launch's folder; it is closed with
+    the run. endpoints: Of a plant that is elsewhere: `plant_state` and `joint_commands`. Empty: it is the launch's.
 
     Raises:
         UnavailableError: A process ended before all were ready; it says why.

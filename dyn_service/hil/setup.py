@@ -85,9 +85,7 @@ class ResolvedSetup:
 def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
     """The launch file's processes, with the parameters that the setup says.
 
-    Args:
-        setup: The launch file and the changed parameters.
-        folder: For sockets, `$(endpoint ..)`.
+    setup: The launch file and the changed parameters. folder: For sockets, `$(endpoint ..)`.
 
     Raises:
         NotFoundError: There is no such launch file.

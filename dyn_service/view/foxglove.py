@@ -36,13 +36,9 @@ class FoxgloveServer:
 
     url: its address. found: called with the name and type of each new topic.
 
-    Args:
-        topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
-        say: Called with each problem, once.
-        host: The address to listen on.
-        port: The port; 0 chooses a free one.
-        origins: Pages that may connect, in addition to `ORIGINS` and those of this machine.
+    topics: Full names, or patterns such as `/arm/*`; "*" is all. folders: Returns the current folders of nodes, see
+    `graph.runtime_folders`. say: Called with each problem, once. port: The port; 0 chooses a free one. origins: Pages
+    that may connect, in addition to `ORIGINS` and those of this machine.
 
     Raises:
         UnavailableError: The port is in use, or this machine does not have the address.

@@ -76,9 +76,7 @@ class Looks:
 def looks_of(description: Description, folder: Path) -> Looks:
     """Returns the shapes of a robot, with placeholders for links whose shapes cannot be shown, or for all if none can.
 
-    Args:
-        description: The robot.
-        folder: The folder of its file; paths of meshes are relative to it.
+    folder: The folder of its file; paths of meshes are relative to it.
     """
     shapes: dict[str, list[Shape]] = {}
     notes: list[str] = []
@@ -379,9 +377,7 @@ def quaternions(rotation: Array) -> Array:
 class Ground:
     """The contacts of a recorded plant; their forces are recomputed from its states.
 
-    Args:
-        robot: The plant's robot.
-        parameters: The plant's parameters, with `contacts`.
+    parameters: The plant's parameters, with `contacts`.
 
     Raises:
         NotFoundError: A contact's link does not exist.

@@ -25,13 +25,8 @@ _STEP_S = 0.05
 class Player:
     """Publishes the topics of a bag under their names, as one node.
 
-    Args:
-        bag: The bag.
-        topics: The topics to play; empty: all.
-        folder: The folder of the node, see `topics.runtime_dir`.
-        rate: Playback speed relative to real time.
-        start_s: Start, s from the start of the bag.
-        say: Called with each topic that is skipped.
+    topics: The topics to play; empty: all. folder: The folder of the node, see `topics.runtime_dir`. start_s: Start, s
+    from the start of the bag. say: Called with each topic that is skipped.
 
     Raises:
         NotFoundError: The bag does not have a topic, or none can be played.

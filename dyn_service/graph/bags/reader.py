@@ -61,8 +61,7 @@ class Attached:
 class BagReader:
     """A bag, opened for reading.
 
-    Args:
-        path: An MCAP file, or a folder of `ros2 bag record` with one in it.
+    path: An MCAP file, or a folder of `ros2 bag record` with one in it.
 
     Raises:
         NotFoundError: The file does not exist.

@@ -21,11 +21,8 @@ _WAIT_MS = 50
 class TopicRecorder:
     """Writes the messages of topics to a bag.
 
-    Args:
-        writer: The bag.
-        topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
-        say: Called with each problem, once.
+    topics: Full names, or patterns such as `/arm/*`; "*" is all. folders: Returns the current folders of nodes, see
+    `graph.runtime_folders`. say: Called with each problem, once.
     """
 
     def __init__(
@@ -92,11 +89,9 @@ _TURN = 1000
 class TopicListener:
     """Receives the messages of topics.
 
-    Args:
-        topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
-        say: Called with each problem, once.
-        done: What happens to the messages, for problem texts: "recorded".
+    topics: Full names, or patterns such as `/arm/*`; "*" is all. folders: Returns the current folders of nodes, see
+    `graph.runtime_folders`. say: Called with each problem, once. done: What happens to the messages, for problem texts:
+    "recorded".
     """
 
     def __init__(

@@ -51,11 +51,8 @@ _WAIT_MS = 100
 class RequestRecorder:
     """Listens like the server, and has one connection to the server per client.
 
-    Args:
-        server: The server's endpoint.
-        where: The endpoint to listen on: `ipc://` or tcp on 127.0.0.1; port 0 chooses a free one.
-        writer: The bag.
-        say: Called with each problem, once.
+    where: The endpoint to listen on: `ipc://` or tcp on 127.0.0.1; port 0 chooses a free one. say: Called with each
+    problem, once.
 
     Raises:
         InvalidArgumentError: An endpoint is invalid, in use, or reachable from other machines.
@@ -275,9 +272,7 @@ class Verification:
 def verify(bag: BagReader, answer: Answer) -> Verification:
     """Replays the bag's requests in the order of their replies.
 
-    Args:
-        bag: A recording with requests.
-        answer: See `replay` and `pinocchio_engine`.
+    bag: A recording with requests. answer: See `replay` and `pinocchio_engine`.
 
     Raises:
         NotFoundError: The bag has no requests.

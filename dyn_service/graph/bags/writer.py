@@ -33,8 +33,7 @@ CHUNK_S = 1.0
 class BagWriter:
     """A new bag. Every method raises `FailedPreconditionError` once it is closed.
 
-    Args:
-        path: The file; its name ends in `.mcap`.
+    path: The file; its name ends in `.mcap`.
 
     Raises:
         InvalidArgumentError: It has another suffix.

@@ -54,14 +54,9 @@ def make_page(
 ) -> str:
     """Returns the page.
 
-    Args:
-        title: The title of the run.
-        report: The content of report.json.
-        parts: The panels.
-        columns: By node, its last cells of the live table, by their labels.
-        tails: By node, the last lines of its output, for nodes that failed.
-        files: Files next to the page, relative to it.
-        failed: Called with the name of a section and the error if a picture cannot be drawn.
+    columns: By node, its last cells of the live table, by their labels. tails: By node, the last lines of its output,
+    for nodes that failed. files: Files next to the page, relative to it. failed: Called with the name of a section and
+    the error if a picture cannot be drawn.
     """
     charts: list[str] = []
     # in the order of starting: the plant before its controller; pictures before numbers

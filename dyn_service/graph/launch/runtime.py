@@ -32,8 +32,7 @@ class Runtime:
 
     pipe: inherited by processes; its other end closes with the launcher, by which nodes detect its exit.
 
-    Args:
-        name: The name of the launch; the folder's name starts with it, which identifies launches in lists of nodes.
+    name: The name of the launch; the folder's name starts with it, which identifies launches in lists of nodes.
     """
 
     def __init__(self, name: str = "") -> None:

@@ -483,8 +483,7 @@ class Node(Generic[P]):
     def run(self, *, autostart: bool = True) -> None:
         """Runs a node that is a class: configures and activates it, reports ready, and spins until asked to stop.
 
-        Args:
-            autostart: Whether to configure and activate; else the node waits for transitions.
+        autostart: Whether to configure and activate; else the node waits for transitions.
         """
         self.services()
         try:

@@ -54,14 +54,8 @@ class Publisher(Generic[M]):
     sent: number of published messages. muted: whether publishing is off, while the node is not active. latched: whether
     the last message is sent again for a new subscriber. subscribers: their number in the last `turn`.
 
-    Args:
-        context: ZeroMQ's.
-        kind: The type of the messages.
-        end: The topic's full name, its type, and the endpoint to bind.
-        queue: Messages that may wait for one subscriber.
-        latched: Whether late subscribers get the last message.
-        written: A further endpoint, from a parameter or remap.
-        binds: Whether to bind to `written`, or to connect.
+    end: The topic's full name, its type, and the endpoint to bind. written: A further endpoint, from a parameter or
+    remap. binds: Whether to bind to `written`, or to connect.
     """
 
     def __init__(
@@ -160,14 +154,9 @@ class Frames:
 
     received: number of received frames. missed: number of frames that were sent and not received, by the trailers.
 
-    Args:
-        context: ZeroMQ's.
-        topic: The full name.
-        kind: The type's name; publishers of another type are ignored. Empty is any.
-        queue: 1 keeps only the newest frame of each publisher; n keeps n of each.
-        written: An endpoint from a parameter or remap: publishers are then not searched.
-        binds: Whether to bind to `written`, or to connect.
-        say: Called once for each fault; by default logs it.
+    kind: The type's name; publishers of another type are ignored. Empty is any. written: An endpoint from a parameter
+    or remap: publishers are then not searched. binds: Whether to bind to `written`, or to connect. say: Called once for
+    each fault; by default logs it.
     """
 
     def __init__(

@@ -193,11 +193,8 @@ class Pending(Generic[R]):
 class ServiceClient(Generic[R]):
     """A client of one service.
 
-    Args:
-        context: ZeroMQ's.
-        service: Its full name.
-        response_type: The struct of responses, or `dict`.
-        find: Returns the service's endpoint, or raises a `NotFoundError`.
+    response_type: The struct of responses, or `dict`. find: Returns the service's endpoint, or raises a
+    `NotFoundError`.
     """
 
     def __init__(

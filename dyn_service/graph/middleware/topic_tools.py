@@ -92,13 +92,7 @@ _STAY_S = 0.2
 def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, times: int, stop: Stop) -> int:
     """Publishes a message from a temporary node, in the launch that has the topic.
 
-    Args:
-        discovery: The existing nodes.
-        topic: Its full name.
-        message: The message.
-        rate_hz: Messages per second.
-        times: Number of messages; 0 is unlimited. If limited, waits up to `WAIT_S` for a subscriber first.
-        stop: Ends the publishing.
+    times: Number of messages; 0 is unlimited. If limited, waits up to `WAIT_S` for a subscriber first.
 
     Returns:
         The number of subscribers at the end.

@@ -117,12 +117,8 @@ class LawSpec(Generic[L]):
 def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, restarted: bool) -> Commander:
     """Makes the controller of a law, without its process.
 
-    Args:
-        spec: Of the law: `ControllerKind.spec`.
-        p: Its parameters.
-        model: The robot whose queries the law uses.
-        number: Unique to this run of the controller.
-        restarted: Whether a launcher has restarted it.
+    spec: Of the law: `ControllerKind.spec`. model: The robot whose queries the law uses. number: Unique to this run of
+    the controller. restarted: Whether a launcher has restarted it.
 
     Raises:
         InvalidArgumentError: A parameter is out of range, or does not fit the robot.

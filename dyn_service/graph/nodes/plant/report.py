@@ -672,11 +672,8 @@ def commanded_at(
 ) -> dict[Interface, Array]:
     """Returns the commands in force at the plant's times t (k,) s, for each interface that was used.
 
-    Args:
-        recording: Of the accepted commands, or None.
-        t: Not decreasing within a run.
-        session: The run of each time, (k,).
-        running: (k,) whether the plant was under command.
+    recording: Of the accepted commands, or None. t: Not decreasing within a run. session: The run of each time, (k,).
+    running: (k,) whether the plant was under command.
     """
     found: dict[Interface, Array] = {}
     if recording is None or not len(recording.table):
