@@ -25,7 +25,7 @@ from dyn_service.api.queries import Array
 from dyn_service.control.command import INTERFACES, Interface
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import ACTIVE, CAUSES, MODES, REFUSALS, RUNNING, STOPPED
-from dyn_service.control.plant.simulated import Actuators, SimulatedRobot
+from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.control.trajectory import ReferenceTrajectory, from_wire
 from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
 from dyn_service.graph.middleware.pacing import LATE
@@ -73,14 +73,15 @@ _NAMED = 4
 """Number of joints that are named, the worst first."""
 
 
-def limit_shares(plant: NodeTelemetry) -> dict[str, dict[str, float]]:
-    """Returns the share of steps at a limit by kind and joint, over all runs of the plant, without zeros.
-
-    Limits of commands and efforts are shares of the steps under command.
-    """
-    names = dict.fromkeys(name for life in plant.lives.values() for name in life if name.partition(".")[0] in LIMITS)
-    counts = {name: plant.total(name) for name in names}
-    return _shares(counts, plant.total("active_steps"), plant.total("steps"))
+def _shares(counts: Mapping[str, Any], active: float, steps: float) -> dict[str, dict[str, float]]:
+    """Returns the share of steps at a limit by kind and joint, without zeros, the worst joint first."""
+    found: dict[str, dict[str, float]] = {}
+    for kind, limit in LIMITS.items():
+        of, start = max(1, active if limit.commanded else steps), f"{kind}."
+        joints = {name.removeprefix(start): n / of for name, n in counts.items() if name.startswith(start) and n}
+        if joints:
+            found[kind] = dict(sorted(joints.items(), key=lambda entry: (-entry[1], entry[0])))
+    return found
 
 
 def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -92,27 +93,6 @@ def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
         more = f" and {len(joints) - _NAMED} more" if len(joints) > _NAMED else ""
         said.append(f"{LIMITS[kind].words}: {', '.join(named)}{more} {of}")
     return said
-
-
-def limit_note(stats: Stats) -> list[str]:
-    """Returns the worst joint of each kind, from the latest stats."""
-    counts = {name: int(number(stats, name) or 0) for name in stats if name.partition(".")[0] in LIMITS}
-    found = _shares(counts, int(number(stats, "active_steps") or 0), int(number(stats, "steps") or 0))
-    said = []
-    for kind, joints in found.items():
-        name, share = next(iter(joints.items()))
-        said.append(f"{name} {LIMITS[kind].brief} {percent(share)}{f' +{len(joints) - 1}' if len(joints) > 1 else ''}")
-    return said
-
-
-def _shares(counts: Mapping[str, int], active: int, steps: int) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for kind, limit in LIMITS.items():
-        of = max(1, active if limit.commanded else steps)
-        joints = {name.removeprefix(f"{kind}."): n / of for name, n in counts.items() if name.startswith(f"{kind}.")}
-        if joints := {name: share for name, share in joints.items() if share}:
-            found[kind] = dict(sorted(joints.items(), key=lambda entry: (-entry[1], entry[0])))
-    return found
 
 
 def percent(share: float) -> str:
@@ -224,13 +204,6 @@ def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
     return found
 
 
-def stop_spans(recording: Recording | None) -> list[Span]:
-    """Returns the spans in which the plant was stopped."""
-    if recording is None:
-        return []
-    return spans_of(running_time(recording.column("t")), recording.column("mode") == MODES.index(STOPPED))
-
-
 def _saturated(motion: Motion, n: int) -> list[Span]:
     return spans_of(motion.t, _at_effort_limit(motion, n), join_s=_JOIN_S)
 
@@ -240,11 +213,7 @@ def _at_effort_limit(motion: Motion, n: int) -> np.ndarray[tuple[int], np.dtype[
     if not math.isfinite(limit) or limit <= 0.0:  # a limit of 0 belongs to a joint without a motor
         return np.zeros(len(motion.t), dtype=np.bool_)
     reached: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.abs(motion.effort[:, n]) >= _AT_LIMIT * limit
-    return reached & _running(motion)
-
-
-def _running(motion: Motion) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return np.isin(motion.mode, [MODES.index(mode) for mode in RUNNING])
+    return reached & np.isin(motion.mode, [MODES.index(mode) for mode in RUNNING])
 
 
 def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
@@ -265,9 +234,16 @@ _TRACKING = "tracking error"
 
 def plant_section(plant: NodeTelemetry, store: TelemetryStore) -> Section:
     """Returns the section of the plant's counters."""
-    content = _plant_summary(plant)
-    lines = [*_late_lines(content), *_difference_lines(content), *_stop_lines(content)]
-    lines += limit_lines(content["by_joint"])
+    content, lines = _plant_summary(plant), []
+    late = [content[name] for name in LATE]
+    if content["steps"] and all(late):  # in lockstep nothing can be late
+        figures = "p50 {:.0f} us, p99 {:.0f} us, p99.9 {:.0f} us, max {:.0f} us".format(*late)
+        lines.append(f"lateness of the plant's periods: {figures}")
+    if content["differences"]:
+        lines.append(
+            f"the plant is not the model: {', '.join(content['differences'])} (report.json, plant.differences)"
+        )
+    lines += [*_stop_lines(content), *limit_lines(content["by_joint"])]
     findings = _findings(content, plant.recordings.get("plant"))
     return Section(content, lines, findings=findings, verdicts=_verdicts(content, plant, store))
 
@@ -362,6 +338,7 @@ def _plant_summary(plant: NodeTelemetry) -> dict[str, Any]:
         "stops", "stopped_steps", "active_steps", "clipped", "slowed", "out_of_range_steps", "telemetry_dropped",
     )  # fmt: skip
     stats = plant.stats
+    by_joint = {name: plant.total(name) for life in plant.lives.values() for name in life if "." in name}
     names = ("rate_hz", "integrator", "substeps", "safe_stop", "hold_s")
     return {
         **{name: plant.fact(name) for name in names},
@@ -372,23 +349,9 @@ def _plant_summary(plant: NodeTelemetry) -> dict[str, Any]:
         "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
         "last_refusal": stats.get("last_refusal", ""),
         "causes": {name: count for name in CAUSES if (count := plant.total(f"stops_{name}"))},
-        "by_joint": limit_shares(plant),
+        "by_joint": _shares(by_joint, plant.total("active_steps"), plant.total("steps")),
         "differences": plant.fact("differences") or {},
     }
-
-
-def _late_lines(plant: Mapping[str, Any]) -> list[str]:
-    late = [plant[name] for name in LATE]
-    if not plant["steps"] or not all(late):  # in lockstep nothing can be late
-        return []
-    return [
-        "lateness of the plant's periods: p50 {:.0f} us, p99 {:.0f} us, p99.9 {:.0f} us, max {:.0f} us".format(*late)
-    ]
-
-
-def _difference_lines(plant: Mapping[str, Any]) -> list[str]:
-    said = plant["differences"]
-    return [f"the plant is not the model: {', '.join(said)} (report.json, plant.differences)"] if said else []
 
 
 def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
@@ -418,7 +381,11 @@ def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Fin
     found: list[Finding] = []
     for line in _stop_lines(plant):
         if line.startswith("safe stops"):
-            found.append(Finding(line, stop_spans(recording), grave=True))
+            spans: list[Span] = []
+            if recording is not None:
+                stopped = recording.column("mode") == MODES.index(STOPPED)
+                spans = spans_of(running_time(recording.column("t")), stopped)
+            found.append(Finding(line, spans, grave=True))
         elif line.startswith("refused") and plant["last_refusal"]:
             found.append(Finding(f"{line}; the last: {plant['last_refusal']}"))
         else:
@@ -447,7 +414,13 @@ def _lines(tracking: Mapping[str, Any]) -> list[str]:
 def _notes(stats: Stats) -> str:
     """Returns warnings for the live table."""
     labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"), ("refused_stale", "stale commands"))
-    notes = limit_note(stats)
+    counts = {name: int(number(stats, name) or 0) for name in stats if "." in name}
+    shares = _shares(counts, number(stats, "active_steps") or 0, number(stats, "steps") or 0)
+    notes = []
+    for kind, joints in shares.items():  # the worst joint of each kind
+        name, share = next(iter(joints.items()))
+        more = f" +{len(joints) - 1}" if len(joints) > 1 else ""
+        notes.append(f"{name} {LIMITS[kind].brief} {percent(share)}{more}")
     notes += [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
     if stats.get("mode") not in (None, ACTIVE):
         cause = stats.get("cause")
@@ -546,21 +519,17 @@ def counts(plant: Plant) -> dict[str, float | int | str]:
 
 
 def _by_joint(plant: Plant) -> dict[str, int]:
-    at, safety = plant.configuration, plant.safety
+    at, safety, no_motors = plant.configuration, plant.safety, np.zeros(plant.configuration.nv, dtype=np.int64)
     motors = plant.robot.actuators if isinstance(plant.robot, SimulatedRobot) else None
     tables: Mapping[str, tuple[Iterable[str], Any]] = {
         "saturated": (at.velocity_names, safety.saturated),
         "held_back": (at.velocity_names, safety.held_back),
         "beyond": (at.velocity_names, safety.beyond),
         "too_far": (at.velocity_names, safety.too_far),
-        "motor_saturated": (at.velocity_names, _saturated_entries(motors, at.nv)),
+        "motor_saturated": (at.velocity_names, no_motors if motors is None else motors.saturated),
         "out_of_range": (at.position_names, plant.out_of_range),
     }
     return {f"{kind}.{name}": int(count) for kind in LIMITS for name, count in zip(*tables[kind], strict=True) if count}
-
-
-def _saturated_entries(motors: Actuators | None, nv: int) -> Any:
-    return np.zeros(nv, dtype=np.int64) if motors is None else motors.saturated
 
 
 class Followed(NamedTuple):
