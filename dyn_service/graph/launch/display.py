@@ -93,11 +93,10 @@ class Display:
 
 def _as_json(node: str, line: str) -> str:
     """Returns the line as a JSON object, unless it is one already."""
-    try:
-        content = json.loads(line) if line.startswith("{") else None
-    except ValueError:
-        content = None
-    return line if isinstance(content, dict) and "message" in content else json_line(node, "info", line)
+    with suppress(ValueError):
+        if line.startswith("{") and "message" in json.loads(line):
+            return line
+    return json_line(node, "info", line)
 
 
 def plain_line(supervisor: Supervisor) -> str:
