@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dyn_service.api.queries import RobotQueries, Wrench
+from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.graph.launch.runtime import Runtime
@@ -25,49 +25,13 @@ from dyn_service.service.server.app import open_robots
 from dyn_service.support.shipped import find_robot
 from dyn_service.support.suggestions import did_you_mean
 
+if TYPE_CHECKING:
+    from dyn_service.hil.real_time import RealTime
+
+Bench: TypeAlias = "Lockstep | RealTime"
+"""A run in progress. It advances only when a test calls `run_until`."""
 PARTS = ("launch", "arguments", "plant", "controller")
 """Keys of the marker `hil`."""
-
-
-class Bench(Protocol):
-    """A run in progress. It advances only when a test calls `run_until`."""
-
-    ended: str
-    """Why the controller, or the whole run, ended by itself; empty while it runs."""
-    log: MessageLog
-    """Its messages so far."""
-
-    @property
-    def now_s(self) -> float:
-        """The plant's time."""
-
-    @property
-    def state(self) -> PlantState:
-        """The newest state of the plant."""
-
-    @property
-    def server(self) -> RobotQueries:
-        """The robot that the controller queries."""
-
-    def inject(self, fault: Fault) -> None:
-        """Adds a fault, active from now on.
-
-        Raises:
-            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
-        """
-
-    def run_until(self, t: float) -> None:
-        """Runs until the plant's time is t s.
-
-        Raises:
-            DynError: The plant ended.
-        """
-
-    def record(self) -> Record:
-        """Returns the record so far."""
-
-    def close(self) -> None:
-        """Stops everything that the bench started."""
 
 
 class RobotCache:
@@ -249,7 +213,6 @@ def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def _check_driver(setup: ResolvedSetup) -> None:
-    """Checks that the plant is not simulated."""
     if not setup.plant_parameters().driver:
         raise InvalidArgumentError(
             "--hil=hardware needs a robot: a plant with a driver in the launch file, or --hil-endpoint "

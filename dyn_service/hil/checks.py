@@ -609,7 +609,6 @@ class Numbers(_Measure):
 
 
 def _also(others: Sequence[str]) -> str:
-    """Which other joints fail."""
     named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
     return f"; so {'are' if len(others) > 1 else 'is'} {named}" if others else ""
 

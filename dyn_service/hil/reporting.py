@@ -410,7 +410,6 @@ def _motion(record: Record, marks: Sequence[Mark], stopped: Sequence[Span]) -> l
 
 
 def _marks(run: Run) -> list[Mark]:
-    """When faults begin and end."""
     marks = []
     for fault in run.faults:
         name = type(fault).__name__

@@ -94,7 +94,7 @@ class FoxgloveServer:
             channel = self._channels.get(topic)
             if channel is not None and channel.last is not None:
                 self._send(channel, *channel.last)
-        self._listener.turn(wait_ms, self._take)
+        self._listener.receive(wait_ms, self._take)
         for topic, kind in self._listener.topics():
             self._channel(topic, kind)
 

@@ -283,7 +283,6 @@ def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[
 
 
 def _newest(kind: type[Message], heard: Frames) -> Message | None:
-    """Returns the last message."""
     newest = None
     while (frame := heard.take_frame()) is not None:
         newest = bytes(frame)

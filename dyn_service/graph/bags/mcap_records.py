@@ -155,7 +155,6 @@ def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
 
 
 def _has_more(data: bytes, most: int) -> bool:
-    """Returns whether there are more than `most` records."""
     at = 0
     for _ in range(most):
         if at >= len(data):

@@ -14,11 +14,10 @@ from dyn_service.graph.bags.reader import BagReader, Recorded, Topic
 from dyn_service.graph.bags.requests import REPLIES, REQUESTS
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.pubsub import Publisher
+from dyn_service.graph.middleware.topics import is_latched
 from dyn_service.messages import Message, by_type
 from dyn_service.support.parameters import NoParameters
 
-LATCHED = ("robot_description", "tf_static")
-"""Latched topics, by the last part of their names."""
 _STEP_S = 0.05
 
 
@@ -60,7 +59,11 @@ class Player:
         """By how much the latest message was late."""
         try:
             bag.check(self._names)
-            self._publish_all(say)
+            for topic in bag.topics:
+                if topic.name in self._names:
+                    self._publish(topic, say)
+            if not self._publishers:
+                raise NotFoundError(f"bag {str(bag.path)!r} has no topic that can be played")  # noqa: TRY301
         except BaseException:
             self.close()
             raise
@@ -98,13 +101,6 @@ class Player:
             publisher.turn()
             self.played += 1
 
-    def _publish_all(self, say: Callable[[str], None]) -> None:
-        for topic in self._bag.topics:
-            if topic.name in self._names:
-                self._publish(topic, say)
-        if not self._publishers:
-            raise NotFoundError(f"bag {str(self._bag.path)!r} has no topic that can be played")
-
     def _publish(self, topic: Topic, say: Callable[[str], None]) -> None:
         if topic.name in self._publishers:
             say(f"topic {topic.name!r} is in the bag with several types: only the first is played")
@@ -114,5 +110,5 @@ class Player:
         except NotFoundError as error:
             say(f"topic {topic.name!r} is not played: {error}")
             return
-        latched = topic.name.rpartition("/")[2] in LATCHED
-        self._publishers[topic.name] = self._node.create_publisher(kind, topic.name, latched=latched)
+        made = self._node.create_publisher(kind, topic.name, latched=is_latched(topic.name))
+        self._publishers[topic.name] = made

@@ -175,7 +175,6 @@ class BagReader:
         return sorted(found, key=lambda each: (each[0], each[1].start))
 
     def _records(self, place: mcap_records.Place) -> list[McapRecord]:
-        """Returns a record, or those of a chunk."""
         if place.opcode == Opcode.CHUNK:
             return mcap_records.chunk(self._stream, place, self.path)
         found = mcap_records.record(self._stream, place)

@@ -120,7 +120,6 @@ def _changed_indices(stream: BinaryIO, data: list[mcap_records.Place], path: Pat
 
 
 def _indices(data: list[mcap_records.Place]) -> Iterator[tuple[mcap_records.Place, list[mcap_records.Place]]]:
-    """Yields each chunk with its indices."""
     for k, place in enumerate(data):
         if place.opcode == Opcode.CHUNK:
             yield place, list(takewhile(lambda other: other.opcode == Opcode.MESSAGE_INDEX, data[k + 1 :]))

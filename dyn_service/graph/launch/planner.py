@@ -139,7 +139,6 @@ class _FilePlanner(FileValues):
         self.given = given
 
     def walk(self, actions: tuple[Placed, ...]) -> None:
-        """Plans the actions in order."""
         for placed in actions:
             self._one(placed.action, placed.place)
 

@@ -156,7 +156,6 @@ def _summary(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[
 
 
 def _at_end(plan: LaunchPlan, store: TelemetryStore) -> list[str]:
-    """Returns the nodes' summaries."""
     said = []
     for name, node in store.nodes.items():
         kind = plan.kind_of(name, node)

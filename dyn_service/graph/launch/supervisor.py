@@ -547,7 +547,6 @@ class ManagedProcess:
         self.hooks.output(self.plan, text)
 
     async def _end_group(self, group: int) -> None:
-        """Ends the remaining processes of the group."""
         if send(group, signal.SIGTERM):
             for _ in range(25):
                 await asyncio.sleep(0.02)

@@ -520,7 +520,6 @@ class Node(Generic[P]):
         return full, written
 
     def _find_service(self, name: str) -> str:
-        """Returns the endpoint of another node's service."""
         known = {end.name: (node, end) for node in self.graph.nodes() for end in node.services}
         if name not in known:
             raise NotFoundError(f"there is no service {name!r}{did_you_mean(name, known)}")
@@ -545,7 +544,6 @@ class Node(Generic[P]):
         self._enter(TRANSITIONS[transition].after)
 
     def _diagnose(self) -> None:
-        """Starts publishing diagnostics."""
         if self.diagnosed:
             out = self.create_publisher(DiagnosticArray, TOPIC)
             say = lambda: out.publish(diagnostics(self.name, self.state, self.telemetry.latest))
@@ -569,7 +567,6 @@ class Node(Generic[P]):
         self._changed()
 
     def _changed(self) -> None:
-        """Updates the node's registration."""
         self._executor.changed()
         with contextlib.suppress(UnavailableError):  # a launcher that ends removes the folder
             self._registration.write(self._entry())

@@ -322,7 +322,6 @@ T = TypeVar("T")
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: Any, kind: Any, what: str) -> T:
-    """Decodes a frame."""
     try:
         return decoder.decode(frame)
     except msgspec.ValidationError as error:

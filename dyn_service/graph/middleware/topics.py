@@ -25,6 +25,8 @@ from dyn_service.service.protocol.sockets import check_port
 from dyn_service.support.arguments import full_name
 
 RUNTIME_DIR = "DYN_RUNTIME_DIR"
+LATCHED = ("robot_description", "tf_static")
+"""Topics that late subscribers get as well, by the last part of their names."""
 MAX_IPC_PATH = 103
 """Longest path of a unix socket, in bytes, on all systems, without the terminator."""
 _DIGEST = 12
@@ -90,6 +92,11 @@ def place(topic: str, namespace: str, remaps: Mapping[str, str]) -> tuple[str, s
 def socket_file(name: str, folder: Path) -> str:
     """Returns the ipc endpoint of a file in the folder; slashes in the name become dots."""
     return f"ipc://{folder}/{_fitting(name.strip('/').replace('/', '.'), folder)}"
+
+
+def is_latched(topic: str) -> bool:
+    """Returns whether late subscribers of a topic get its last message."""
+    return topic.rpartition("/")[2] in LATCHED
 
 
 def check_name(what: str, name: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import Column, NodeKind, Stats
+from dyn_service.graph.middleware.topics import is_latched
 from dyn_service.messages import Message, by_type, ros_type
 from dyn_service.support.optional import require
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 TO_ROS = (
     "joint_states", "multi_dof_joint_states", "odom", "tf", "tf_static", "robot_description", "/clock", "/diagnostics",
 )  # fmt: skip
-LATCHED = ("robot_description", "tf_static")
-"""Topics that late subscribers in ROS 2 get as well."""
 LOOK_S = 0.5
 STATS_S = 0.5
 MAX_WARNINGS = 100
@@ -77,8 +76,8 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         self._in: list[tuple[Reader, Publisher[Any], str]] = []
         for each in p.from_ros:
             kind, full = by_type(each.type), self._full(each.topic)
-            reader = self.participant.reader(full, kind, latched=_latched(full))
-            self._in.append((reader, self.create_publisher(kind, each.topic, latched=_latched(full)), full))
+            reader = self.participant.reader(full, kind, latched=is_latched(full))
+            self._in.append((reader, self.create_publisher(kind, each.topic, latched=is_latched(full)), full))
         self.create_timer(LOOK_S, self._look)
         self.create_timer(1.0 / p.rate_hz, self._read)
         self.create_timer(STATS_S, self._stats)
@@ -89,7 +88,6 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         self.participant.close()
 
     def _look(self) -> None:
-        """Bridges topics that have a new publisher."""
         ends = [end for node in self.graph.nodes() for end in node.publishers]
         for full in map(self._full, self.parameters.to_ros):
             for end in ends:
@@ -100,7 +98,7 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
                 except DynError as error:  # the type of a package that is not installed here
                     self._left_out(f"{full} does not go to ROS 2: {error}")
                     continue
-                self._out[full] = self.participant.writer(full, kind, latched=_latched(full))
+                self._out[full] = self.participant.writer(full, kind, latched=is_latched(full))
                 self.create_subscription(kind, full, partial(self._write, full))
                 _LOG.info("%s: %s goes to ROS 2 as %s", self.name, full, ros_type(kind))
 
@@ -136,10 +134,6 @@ def _participant(p: Ros2BridgeParameters) -> Participant:
     from dyn_service.graph.dds import Participant, domain_number
 
     return Participant(domain_number(p.domain), p.reach)
-
-
-def _latched(topic: str) -> bool:
-    return topic.rpartition("/")[2] in LATCHED
 
 
 def _counts(stats: Stats) -> str:

@@ -148,7 +148,6 @@ def _verdict(requests: Mapping[str, Any], controller: NodeTelemetry, store: Tele
 
 
 def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave: bool) -> list[Finding]:
-    """Findings on late and lost responses."""
     found: list[Finding] = []
     late, sent = requests["deadline_misses"], max(1, requests["sent"])
     if late:

@@ -99,7 +99,6 @@ class PlantLoop:
         self._go_on(steps)
 
     def _period(self) -> None:
-        """Does one paced period."""
         plant = self.plant
         due = self.pacer.wait()
         self.lateness.add(self.pacer.late_s)

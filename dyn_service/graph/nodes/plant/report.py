@@ -217,7 +217,6 @@ def _at_effort_limit(motion: Motion, n: int) -> np.ndarray[tuple[int], np.dtype[
 
 
 def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
-    """Returns one line per entry of v of a part."""
     several = len(part.in_v) > 1
     roles: Sequence[Role] = ENTRIES if several else (single,)
     # the axis, from the name of the velocity, vx or wx
@@ -307,7 +306,6 @@ def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
 
 
 def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: TelemetryStore) -> list[Verdict]:
-    """Verdicts on the plant's counters."""
     bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
     steps, slipped = content["steps"], content["slipped"]
     untimed = "nothing is late in lockstep" if plant.fact("clock") == "lockstep" else ""
@@ -377,7 +375,6 @@ def _too_slow(plant: Mapping[str, Any]) -> bool:
 
 
 def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Finding]:
-    """Findings from the plant's counters."""
     found: list[Finding] = []
     for line in _stop_lines(plant):
         if line.startswith("safe stops"):
