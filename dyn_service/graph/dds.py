@@ -48,11 +48,7 @@ _LOCALHOST = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}
 
 
 def domain_number(given: int | None, environment: Mapping[str, str] = os.environ) -> int:
-    """Returns the domain: as given, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 does.
-
-    Raises:
-        InvalidArgumentError: It is not a number from 0 to 232.
-    """
+    """Returns the domain: as given, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 does."""
     said = environment.get("ROS_DOMAIN_ID", "") if given is None else str(given)
     number = said or "0"
     if not number.isascii() or not number.isdigit() or int(number) > MAX_DOMAIN:
@@ -66,9 +62,6 @@ class Participant:
 
     domain: 0 to 232; see `domain_number`. reach: `localhost`: the loopback interface only; `subnet`: ROS 2's default;
     `system`: as `$CYCLONEDDS_URI` specifies.
-
-    Raises:
-        UnavailableError: The domain cannot be opened.
     """
 
     def __init__(self, domain: int, reach: Range = "localhost") -> None:

@@ -431,9 +431,6 @@ class Channel(Generic[M]):
     """The channel of the states, or that of the commands, between a plant and its controller, with its faults.
 
     faults: Those of both channels; the other channel's are left out.
-
-    Raises:
-        InvalidArgumentError: A fault does not fit the robot.
     """
 
     def __init__(self, faults: Sequence[Fault], channel: ChannelName, seed: int, at: Configuration) -> None:

@@ -90,11 +90,7 @@ class Lockstep:
         PlantChanges(self.plant, self._robot, self._setup.plant_parameters()).push(wrench, duration_s)
 
     def run_until(self, t: float) -> None:
-        """Runs until the plant's time is t s.
-
-        Raises:
-            DynError: The simulation diverged.
-        """
+        """Runs until the plant's time is t s."""
         self._loop.run(t - self.now_s)
 
     def record(self) -> Record:

@@ -110,11 +110,7 @@ def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
 
 
 def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessPlan:
-    """The process with some parameters over its own.
-
-    Raises:
-        ConfigurationError: It has no such parameter, or the value is of another type.
-    """
+    """The process with some parameters over its own."""
     if not values:
         return process
     parameters = Parameters(_copied(process.parameters))

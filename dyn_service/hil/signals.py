@@ -132,11 +132,7 @@ class Record:
         return [Signal(names[k], units[k], self.t, values[:, k]) for k in chosen]
 
     def signal(self, kind: str, joint: str) -> Signal:
-        """The one signal of a joint.
-
-        Raises:
-            InvalidArgumentError: There is no such kind or joint, or the joint has several entries.
-        """
+        """The one signal of a joint."""
         found = self.signals(kind, joint)
         if len(found) > 1:
             raise InvalidArgumentError(f"joint {joint!r} has several: {', '.join(one.name for one in found)}")

@@ -39,9 +39,6 @@ class FoxgloveServer:
     topics: Full names, or patterns such as `/arm/*`; "*" is all. folders: Returns the current folders of nodes, see
     `graph.runtime_folders`. say: Called with each problem, once. port: The port; 0 chooses a free one. origins: Pages
     that may connect, in addition to `ORIGINS` and those of this machine.
-
-    Raises:
-        UnavailableError: The port is in use, or this machine does not have the address.
     """
 
     def __init__(

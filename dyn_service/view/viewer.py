@@ -47,9 +47,6 @@ class Viewer:
 
     first: The robot at the beginning, at which one looks. floor: How high the floor is drawn, m. port: Of it; 0 takes a
     free one. origins: Pages of other servers that may connect. say: Told of pages that may not.
-
-    Raises:
-        UnavailableError: The port is taken.
     """
 
     def __init__(

@@ -95,9 +95,6 @@ def make_folder(environment: Mapping[str, str] | None = None, name: str = "") ->
 
     Candidates whose path is too long for socket names are skipped; `/tmp` is tried last. The folder's name starts with
     as much of the launch's name as fits.
-
-    Raises:
-        UnavailableError: No folder can be created.
     """
     variables = os.environ if environment is None else environment
     bases = [variables.get("XDG_RUNTIME_DIR"), variables.get("TMPDIR"), tempfile.gettempdir(), _LAST]

@@ -356,11 +356,7 @@ class Node(Generic[P]):
         return made
 
     def create_timer(self, period_s: float, callback: Callable[[], object]) -> Timer:
-        """Calls `callback` every `period_s` while the node is active; see `Timer`.
-
-        Raises:
-            InvalidArgumentError: The period is not a positive number.
-        """
+        """Calls `callback` every `period_s` while the node is active; see `Timer`."""
         made = Timer(period_s, callback)
         self._executor.timers.append(made)
         return made

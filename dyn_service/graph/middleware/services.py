@@ -179,11 +179,7 @@ class Pending(Generic[R]):
         return self.response is not None or self.error is not None
 
     def result(self) -> R:
-        """Returns the response.
-
-        Raises:
-            DynError: The service's error, or `DeadlineExceededError`.
-        """
+        """Returns the response."""
         if self.error is not None:
             raise self.error
         assert self.response is not None, "result() before done"

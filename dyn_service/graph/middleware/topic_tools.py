@@ -122,9 +122,6 @@ def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, 
 def folder_of(discovery: Discovery, topic: str) -> Path:
     """Returns the runtime folder of a topic: that of its subscribers, else of its publishers, else of any nodes, else
     the user's own.
-
-    Raises:
-        FailedPreconditionError: Several folders qualify.
     """
     found = discovery.nodes()
     for candidates in (

@@ -119,9 +119,6 @@ def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, resta
 
     spec: Of the law: `ControllerKind.spec`. model: The robot whose queries the law uses. number: Unique to this run of
     the controller. restarted: Whether a launcher has restarted it.
-
-    Raises:
-        InvalidArgumentError: A parameter is out of range, or does not fit the robot.
     """
     p = in_range(p)
     at, fingerprint = model.configuration, model.description.fingerprint

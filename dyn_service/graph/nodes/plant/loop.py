@@ -89,11 +89,7 @@ class PlantLoop:
         self._stats(time.monotonic())
 
     def step_unanswered(self, steps: int) -> None:
-        """In lockstep, does steps without a command.
-
-        Raises:
-            FailedPreconditionError: The plant does not run in lockstep.
-        """
+        """In lockstep, does steps without a command."""
         if not self._lockstep:
             raise FailedPreconditionError("step: only a plant with clock: lockstep is stepped")
         self._go_on(steps)
@@ -174,9 +170,6 @@ class PlantLoop:
 def steps_between_states(p: PlantParameters) -> int:
     """Returns the number of steps between published states. In lockstep states are published at the controller's rate,
     because each is answered.
-
-    Raises:
-        InvalidArgumentError: In lockstep, the number is not whole.
     """
     rate_hz = p.state_rate_hz
     if p.clock == "lockstep":

@@ -35,9 +35,6 @@ MAX_PUSHES = 32
 class PlantChanges:
     """Changes of a simulated plant at runtime. payloads: those that were set, by link. model: the robot of its
     parameters p.
-
-    Raises:
-        FailedPreconditionError: Its robot is a real one.
     """
 
     def __init__(self, plant: Plant, model: Robot, p: PlantParameters) -> None:
