@@ -199,9 +199,7 @@ class Record:
         """
         try:
             arrays = read_npz(path)
-            kinds = [
-                name.removesuffix(".names") for name in arrays if name.endswith(".names") and name != "counts.names"
-            ]
+            kinds = [name[:-6] for name in arrays if name.endswith(".names") and name != "counts.names"]
             changes = zip(arrays["changes.t"], arrays["changes.mode"], arrays["changes.cause"], strict=True)
             return cls(
                 t=arrays["t"],

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -29,6 +30,7 @@ from dyn_service.graph.middleware.discovery import Discovery, full
 from dyn_service.graph.middleware.node import LOOK_S
 from dyn_service.graph.middleware.pubsub import Frames
 from dyn_service.graph.middleware.topic_tools import listening
+from dyn_service.graph.report.charts import running_time
 from dyn_service.messages import Message, decode, ros_type
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import String
@@ -320,7 +322,7 @@ class Recorded:
     def motion(self, at: Configuration) -> Motion:
         """Returns the motion for a robot with these joints."""
         columns, table = self.tables["plant"]
-        t = _rising(_of(columns, table, ["t"], self.node)[:, 0])
+        t = running_time(_of(columns, table, ["t"], self.node)[:, 0])
         names = at.position_names, at.velocity_names
         q = _of(columns, table, [f"q.{name}" for name in names[0]], self.node)
         v, tau = (_of(columns, table, [f"{kind}.{name}" for name in names[1]], self.node) for kind in ("v", "tau"))
@@ -392,7 +394,7 @@ def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> 
     """Returns the motion of joint state messages, with time from the first; messages of one time form one state."""
     states, found = list[State](), dict[str, None]()
     heard, heard_run = States(at), 0
-    for (run, _), group in groupby(sorted(_by_run(messages), key=_when), _when):
+    for (run, _), group in groupby(sorted(_by_run(messages), key=itemgetter(0, 1)), itemgetter(0, 1)):
         if run != heard_run:
             heard, heard_run = States(at), run
         together = [message for *_, message in group]
@@ -407,7 +409,7 @@ def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> 
             f"{source} names no joint of the robot, which has {', '.join(at.names)}: found {', '.join(found) or 'none'}"
         )
     motion = of_states(states)
-    return replace(motion, t=_rising(motion.t - motion.t[0]))
+    return replace(motion, t=running_time(motion.t - motion.t[0]))
 
 
 def _by_run(messages: Iterable[Any]) -> Iterator[tuple[int, float, Any]]:
@@ -420,10 +422,6 @@ def _by_run(messages: Iterable[Any]) -> Iterator[tuple[int, float, Any]]:
         run, before = last.get(type(message), (0, t))
         last[type(message)] = (run + (t < before), t)
         yield *last[type(message)], message
-
-
-def _when(one: tuple[int, float, Any]) -> tuple[int, float]:
-    return one[:2]
 
 
 def several(at: Configuration) -> bool:
@@ -453,12 +451,6 @@ def _of(columns: Sequence[str], table: Array, names: Sequence[str], node: str) -
     if missing:
         raise InvalidArgumentError(f"the recording of {node!r} has no column {missing[0]!r}: it is of another robot")
     return np.ascontiguousarray(table[:, [columns.index(name) for name in names]])
-
-
-def _rising(t: Array) -> Array:
-    """Concatenates the times of several runs."""
-    step = np.diff(t, prepend=t[:1])
-    return np.cumsum(np.where(step < 0.0, 0.0, step)) + (t[0] if len(t) else 0.0)
 
 
 STATES, TEXT = ros_type(JointState), ros_type(String)

@@ -70,11 +70,12 @@ class RequestRecorder:
         self._poller = zmq.Poller()
         self._backs: OrderedDict[bytes, tuple[int, zmq.Socket[bytes]]] = OrderedDict()
         self._whose: dict[zmq.Socket[bytes], bytes] = {}
-        self._recording = True
+        self.whole = True
+        """Whether everything was recorded."""
         self.requests = self.replies = self.dropped = self.clients = 0
         self._front = self._socket(zmq.ROUTER)
         try:
-            self._connection(self._server).close()
+            self._connection().close()
             listen(self._front, check_port(where, "listen"))
         except zmq.ZMQError as error:
             self.close()
@@ -90,7 +91,7 @@ class RequestRecorder:
                     self._forward()
                 else:
                     self._back(socket)
-            if self._recording:
+            if self.whole:
                 self._record(self._writer.flush_when_due)
 
     def close(self) -> None:
@@ -99,11 +100,6 @@ class RequestRecorder:
             socket.close()
         self._front.close()
         self._context.term()
-
-    @property
-    def whole(self) -> bool:
-        """Whether everything was recorded."""
-        return self._recording
 
     def _forward(self) -> None:
         identity, *parts = self._front.recv_multipart()
@@ -136,16 +132,16 @@ class RequestRecorder:
                 del self._whose[oldest]
                 oldest.close()
             self.clients += 1
-            found = self._backs[identity] = (self.clients, self._connection(self._server))
+            found = self._backs[identity] = (self.clients, self._connection())
             self._whose[found[1]] = identity
             self._poller.register(found[1], zmq.POLLIN)
         self._backs.move_to_end(identity)
         return found
 
-    def _connection(self, server: str) -> zmq.Socket[bytes]:
+    def _connection(self) -> zmq.Socket[bytes]:
         socket = self._socket(zmq.DEALER)
         try:
-            socket.connect(server)
+            socket.connect(self._server)
         except zmq.ZMQError:
             socket.close()
             raise
@@ -168,14 +164,14 @@ class RequestRecorder:
         return True
 
     def _note(self, topic: str, message: ServerRequest | ServerReply) -> None:
-        if self._recording:
+        if self.whole:
             self._record(lambda: self._writer.write(topic, message, self._clock.now_ns()))
 
     def _record(self, step: Callable[[], None]) -> None:
         try:
             step()
         except DynError as error:
-            self._recording = False
+            self.whole = False
             self._say(f"{error}; requests go on unrecorded")
 
 
@@ -301,17 +297,14 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
             continue
         result = found.results.setdefault(head.query, QueryResult(head.query))
         if not comparison.same and found.first is None:
-            found.remarks += _unsteady(number, again, answer(asked))
+            twice = answer(asked)
+            if twice is not None and (apart := compare(again, twice)) is not None and not apart.same:
+                found.remarks.append(
+                    f"request {number}: asked twice now, it has two answers; a question has one, so report this as a "
+                    "defect"
+                )
         result.add(comparison, number, time_s, head.robot if isinstance(head.robot, str) else "")
     return found
-
-
-def _unsteady(number: int, once: bytes, twice: bytes | None) -> list[str]:
-    """Returns a remark if the engine itself gives two different answers to a request."""
-    comparison = None if twice is None else compare(once, twice)
-    if comparison is None or comparison.same:
-        return []
-    return [f"request {number}: asked twice now, it has two answers; a question has one, so report this as a defect"]
 
 
 def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, int, float]]:
