@@ -38,6 +38,7 @@ from dyn_service.control.plant.safety import (
 )
 from dyn_service.control.plant.simulated import MAX_DELAY_STEPS, Actuators, RobotSensors, SimulatedRobot, Velocities
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.graph.nodes.plant.srvs import Values
 from dyn_service.graph.nodes.registry import run_file
 from dyn_service.graph.report.verdicts import PlantBounds
 from dyn_service.messages import ros_type
@@ -250,9 +251,11 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
     at = robot.configuration
     real = real_robot(robot, p)
     q = initial_position(p.initial_position, at, robot.limits)
-    engine, actuators = make_engine(real, p, q), make_actuators(p, at.nv)
+    engine, actuators, measuring = make_engine(real, p, q), make_actuators(p, at.nv), None
+    if p.sensors:
+        measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), at, p.velocities)
     limit, free = settings.velocity_limit, settings.undriven
-    return SimulatedRobot(engine, at, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, make_measuring(real, p), free)
+    return SimulatedRobot(engine, at, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, measuring, free)
 
 
 def differences(p: PlantParameters) -> dict[str, Any]:
@@ -304,14 +307,11 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
         engine = StickSlipEngine(robot, _task(robot, p, q), p.substeps)
     else:
         robot.prepare(["forward_dynamics"])
-        engine = OwnEngine(
-            _forward_dynamics(robot, p, q),
-            robot.configuration,
-            integrator,
-            p.substeps,
-            efforts_of,
-            partial(in_brakes, robot),
-        )
+        moving: ForwardDynamics = robot.forward_dynamics
+        if p.position_limits or p.contacts:
+            moving = SupportedDynamics(robot, _task(robot, p, q))
+        brakes = partial(in_brakes, robot)
+        engine = OwnEngine(moving, robot.configuration, integrator, p.substeps, efforts_of, brakes)
         _warn_of_chatter(robot, p, q)
     engine.acceleration(q, still, still)  # compiles now what is compiled at the first call
     free = undriven_entries(p, robot.configuration)
@@ -388,35 +388,11 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
     return Actuators(1.0 / p.rate_hz, limit, said.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
 
 
-def make_measuring(robot: Robot, p: PlantParameters) -> RobotSensors | None:
-    """Returns the sensors of the simulated robot, or None."""
-    if not p.sensors:
-        return None
-    sensors = Sensors.from_file(robot, p.sensors, seed=p.sensor_seed)
-    return RobotSensors(sensors, robot.configuration, p.velocities)
-
-
-def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDynamics:
-    """Returns the robot's forward dynamics, with position limits and contacts if selected."""
-    if not p.position_limits and not p.contacts:
-        return robot.forward_dynamics
-    supported = SupportedDynamics(robot, _task(robot, p, q))
-    return supported
-
-
 def _task(robot: Robot, p: PlantParameters, q: Array) -> Task:
     """Returns one step with its contacts and position limits."""
-    return checked(
-        robot.configuration,
-        q,
-        np.zeros(robot.nv),
-        None,
-        dt=1.0 / p.rate_hz / p.substeps,
-        steps=1,
-        integrator=integrator_of(p),
-        contacts=unpack_contacts(p.contacts, "contacts"),
-        position_limits=p.position_limits,
-    )
+    step_s, contacts = 1.0 / p.rate_hz / p.substeps, unpack_contacts(p.contacts, "contacts")
+    at, still, limits, kind = robot.configuration, np.zeros(robot.nv), p.position_limits, integrator_of(p)
+    return checked(at, q, still, None, dt=step_s, steps=1, integrator=kind, contacts=contacts, position_limits=limits)
 
 
 REARM_SPEED = 0.3
@@ -512,7 +488,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     integrator: Literal["auto", "rk4", "semi_implicit_euler", "explicit_euler", "stick_slip"] = "auto"
     substeps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SUBSTEPS)] = 1
     state_rate_hz: NotNegative = 0.0
-    initial_position: list[float] | dict[str, float | dict[str, float]] = []
+    initial_position: Values = []
     overlay: dict[str, Any] = {}
     actuators: ActuatorParameters = msgspec.field(default_factory=ActuatorParameters)
     sensors: InputFile = ""
@@ -563,29 +539,23 @@ def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]
     names = [name for name, joint in zip(at.names, at.joints, strict=True) if joint.nv == 6]
     for k, name in enumerate(p.undriven or []):
         if name not in at.names:
-            near = did_you_mean(name, at.names)
-            known = ", ".join(at.names)
-            raise InvalidArgumentError(
-                f"undriven: no joint {name!r}; the joints are {known}{near}", path=f"undriven[{k}]"
-            )
+            raise InvalidArgumentError(f"undriven: {_no_joint(name, at.names)}", path=f"undriven[{k}]")
     names = names if p.undriven is None else p.undriven
     return np.array([name in names for name in at.velocity_joints], dtype=np.bool_)
 
 
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     """Returns the safety settings from the parameters and the robot's limits."""
-    if (
-        p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
-    ):  # efforts that are held through a step would overshoot
+    # efforts that are held through a step would overshoot
+    if p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0:
         raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
     for name in ("control_rate_hz", "state_rate_hz"):
         if getattr(p, name) > p.rate_hz:
             raise InvalidArgumentError(
                 f"{name} is {getattr(p, name):g}: expected at most rate_hz, {p.rate_hz:g}", path=name
             )
-    effort = limits.efforts
+    effort, velocity = limits.efforts, limits.speeds
     rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
-    velocity = limits.speeds
     control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
     if control_s > MAX_CONTROL_S:
         name = "control_rate_hz" if p.control_rate_hz else "rate_hz"
@@ -594,9 +564,9 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
             f"acts through {p.missed_cycles} missed cycles",
             path=name,
         )
-    bounded: dict[str, Any] = (
-        {"lower": limits.lower, "upper": limits.upper} if limits.lower.shape == velocity.shape else {}
-    )
+    bounded: dict[str, Any] = {}
+    if limits.lower.shape == velocity.shape:
+        bounded = {"lower": limits.lower, "upper": limits.upper}
     return SafetySettings(
         cycle_s=1.0 / p.rate_hz,
         hold_s=p.missed_cycles * control_s,
@@ -611,9 +581,7 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     )
 
 
-def initial_position(
-    given: list[float] | dict[str, float | dict[str, float]], at: Configuration, limits: Limits
-) -> Array:
+def initial_position(given: Values, at: Configuration, limits: Limits) -> Array:
     """Returns the first position: the given values, else the middle of the limits, else neutral.
 
     Raises:
@@ -631,16 +599,13 @@ def initial_position(
     return q
 
 
-def values_by_joint(
-    given: list[float] | dict[str, float | dict[str, float]], names: Sequence[str], base: Array, what: str
-) -> Array:
+def values_by_joint(given: Values, names: Sequence[str], base: Array, what: str) -> Array:
     """Returns `base` (n,) with the given values, by name or all in order. names: of its entries. what: for errors."""
     values = base.copy()
     if isinstance(given, dict):
         for name, value in _by_entry(given):
             if name not in names:
-                near = did_you_mean(name, names)
-                raise InvalidArgumentError(f"{what}: no joint {name!r}; the joints are {', '.join(names)}{near}")
+                raise InvalidArgumentError(f"{what}: {_no_joint(name, names)}")
             values[names.index(name)] = value
     elif given:
         if len(given) != len(base):
@@ -648,6 +613,10 @@ def values_by_joint(
             raise InvalidArgumentError(f"{what} has {len(given)} numbers, the robot {len(base)} {kind}")
         values = np.array(given, dtype=np.float64)
     return values
+
+
+def _no_joint(name: str, names: Sequence[str]) -> str:
+    return f"no joint {name!r}; the joints are {', '.join(names)}{did_you_mean(name, names)}"
 
 
 def _by_entry(given: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:

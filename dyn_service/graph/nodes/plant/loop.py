@@ -195,7 +195,8 @@ class PlantTopics:
 
     `plant_state` is for controllers; `joint_states` is the same as a ROS message, with `multi_dof_joint_states` and
     `odom` for robots with such joints. The plant uses the newest message of `joint_commands` from any publisher, and
-    binds if an endpoint is specified.
+    binds if an endpoint is specified. A simulated robot's sensors other than encoders have `NAME/wrench` (force/torque
+    sensors) and `NAME/imu`, in the sensor's axes, stamped with the sampling time.
     """
 
     def __init__(self, node: Node[Any], p: PlantParameters, messages: JointStates, plant: Plant | None = None) -> None:
@@ -209,7 +210,14 @@ class PlantTopics:
             self._several = node.create_publisher(MultiDOFJointState, p.multi_dof_joint_states, name=MULTI_DOF)
         if messages.has_odometry:
             self._odometry = node.create_publisher(Odometry, p.odom, name="odom")
-        self._sensors = SensorTopics(node, plant) if plant is not None else None
+        simulated = plant.robot if plant is not None and isinstance(plant.robot, SimulatedRobot) else None
+        self._measuring = simulated.measuring if simulated is not None else None
+        self._sensors: dict[str, Publisher[Any]] = {}
+        self._last: dict[str, int] = {}
+        if self._measuring is not None:
+            said = self._measuring.sensors.settings
+            self._sensors = {name: node.create_publisher(WrenchStamped, f"{name}/wrench") for name in said.force_torque}
+            self._sensors |= {name: node.create_publisher(Imu, f"{name}/imu") for name in said.imus}
         self.published = 0
 
     @property
@@ -230,46 +238,27 @@ class PlantTopics:
         if self._several is not None and said.several is not None:
             self._several.publish(said.several)
         self._joints.publish(said.joints)
-        if self._sensors is not None:
-            self._sensors.send()
+        self._send_readings()
         self.published += 1
+
+    def _send_readings(self) -> None:
+        """Publishes the newest reading of each sensor that has one since the last call."""
+        for name, reading in self._measuring.readings.items() if self._measuring is not None else ():
+            if reading.seq == self._last.get(name) or name not in self._sensors:
+                continue
+            self._last[name] = reading.seq
+            header = Header(Time.from_seconds(reading.stamp), name)
+            first, second = (Vector3(*reading.value[k : k + 3].tolist()) for k in (0, 3))
+            if self._sensors[name].kind is WrenchStamped:
+                self._sensors[name].publish(WrenchStamped(header, Wrench(first, second)))
+            else:
+                motion = Imu(
+                    header, orientation_covariance=NO_ORIENTATION, angular_velocity=second, linear_acceleration=first
+                )
+                self._sensors[name].publish(motion)
 
     def take(self, wait_ms: int = 0) -> JointCommand | None:
         """Returns the newest command, or None if no valid one arrives in time; malformed ones are counted."""
         if wait_ms:
             self._commands.socket.poll(wait_ms)
         return self._commands.take()
-
-
-class SensorTopics:
-    """Topics of a simulated robot's sensors other than encoders: `NAME/wrench` of force/torque sensors, `NAME/imu`, in
-    the sensor's axes, stamped with the sampling time.
-    """
-
-    def __init__(self, node: Node[Any], plant: Plant) -> None:
-        self._measuring = plant.robot.measuring if isinstance(plant.robot, SimulatedRobot) else None
-        self._wrenches: dict[str, Publisher[WrenchStamped]] = {}
-        self._imus: dict[str, Publisher[Imu]] = {}
-        self._last: dict[str, int] = {}
-        if self._measuring is not None:
-            said = self._measuring.sensors.settings
-            self._wrenches = {
-                name: node.create_publisher(WrenchStamped, f"{name}/wrench") for name in said.force_torque
-            }
-            self._imus = {name: node.create_publisher(Imu, f"{name}/imu") for name in said.imus}
-
-    def send(self) -> None:
-        """Publishes the newest reading of each sensor that has one since the last call."""
-        for name, reading in self._measuring.readings.items() if self._measuring is not None else ():
-            if reading.seq == self._last.get(name):
-                continue
-            self._last[name] = reading.seq
-            header = Header(Time.from_seconds(reading.stamp), name)
-            first, second = (Vector3(*reading.value[k : k + 3].tolist()) for k in (0, 3))
-            if name in self._wrenches:
-                self._wrenches[name].publish(WrenchStamped(header, Wrench(first, second)))
-            elif name in self._imus:
-                turning = Imu(
-                    header, orientation_covariance=NO_ORIENTATION, angular_velocity=second, linear_acceleration=first
-                )
-                self._imus[name].publish(turning)
