@@ -211,12 +211,15 @@ class FileValues:
     def condition(self, action: Any, place: Place) -> bool:
         """Returns whether the action's `if` and `unless` hold."""
         for key, value, wanted in (("if", action.if_, True), ("unless", action.unless, False)):
-            if value is not None:
-                text = self.text(value, (*place, key))
-                with self.located((*place, key)):
-                    if truth(text) is not wanted:
-                        return False
+            if value is not None and self.truth(value, (*place, key)) is not wanted:
+                return False
         return True
+
+    def truth(self, value: Text, place: Place) -> bool:
+        """Returns the value as true or false."""
+        text = self.text(value, place)
+        with self.located(place):
+            return truth(text)
 
     def number(self, value: Text, place: Place, *, least: float = 0.0) -> float:
         """Returns the value as a number of at least `least`."""
