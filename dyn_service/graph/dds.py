@@ -71,11 +71,6 @@ class Participant:
         except DDSException as error:
             raise UnavailableError(f"DDS domain {domain} cannot be opened: {error}") from None
 
-    @staticmethod
-    def check(topic: str) -> None:
-        """Checks that the full name is valid in ROS 2."""
-        dds_topic(topic)
-
     def writer(self, topic: str, kind: type[Message], *, latched: bool = False) -> Writer:
         """Returns a writer of messages of a type to a topic, such as `/joint_states`."""
         made = dds_type(kind)

@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -50,23 +50,18 @@ _QUEUE = 10_000
 _TURN_S = 0.05
 
 
-@dataclass(frozen=True)
-class PlantTopics:
-    """The plant's topics, by their full names or as endpoints."""
-
-    states: str
-    commands: str
-
-
 class Proxy:
     """The proxy of one run.
 
-    folder: Where the launch's nodes find each other. log: Where it writes messages while `writes`; times are from when
-    the run began.
+    folder: where the launch's nodes find each other. topics: full names or endpoints of the plant's `plant_state` and
+    `joint_commands`. log: where it writes messages while `writes`; times are from when the run began.
     """
 
-    def __init__(self, folder: Path, topics: PlantTopics, log: MessageLog, faults: Sequence[Fault], seed: int) -> None:
-        self._folder, self._topics, self._log = folder, topics, log
+    def __init__(
+        self, folder: Path, topics: Mapping[str, str], log: MessageLog, faults: Sequence[Fault], seed: int
+    ) -> None:
+        self._folder, self._log = folder, log
+        self._state_topic, self._command_topic = topics["plant_state"], topics["joint_commands"]
         self._states: Channel[PlantState] = Channel(faults, "states", seed, log.at)
         self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, log.at)
         self.changed = threading.Condition()
@@ -103,10 +98,10 @@ class Proxy:
         try:
             node = Node.alone("/hil/proxy", NoParameters(), self._folder, context)
             try:
-                node.create_subscription(PlantState, self._topics.states, self._on_state, name=STATES, queue=_QUEUE)
+                node.create_subscription(PlantState, self._state_topic, self._on_state, name=STATES, queue=_QUEUE)
                 node.create_subscription(JointCommand, COMMANDS, self._on_command, queue=_QUEUE)
                 states = node.create_publisher(PlantState, STATES)
-                commands = node.create_publisher(JointCommand, self._topics.commands, name=COMMANDS, binds=False)
+                commands = node.create_publisher(JointCommand, self._command_topic, name=COMMANDS, binds=False)
                 while not self._ended:
                     waits = min(self._states.next_s, self._commands.next_s) - time.monotonic()
                     node.spin_once(min(max(waits, 0.0), _TURN_S))
@@ -187,9 +182,7 @@ class RealTime:
         named = {"plant_state": p.plant_state, "joint_commands": p.joint_commands} | dict(endpoints or {})
         topics = {name: topic if "://" in topic else full_name(namespace, topic) for name, topic in named.items()}
         plan = _plan(setup, self._killed, without_plant=bool(endpoints))
-        self._proxy = Proxy(
-            runtime.folder, PlantTopics(topics["plant_state"], topics["joint_commands"]), self.log, faults, seed
-        )
+        self._proxy = Proxy(runtime.folder, topics, self.log, faults, seed)
         self._ready, self._over = threading.Event(), threading.Event()
         self.ended = ""
         self._supervisor: Supervisor | None = None

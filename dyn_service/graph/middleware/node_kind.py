@@ -140,6 +140,16 @@ def number(stats: Stats, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
+def column(label: str, text: str, *names: str) -> Column:
+    """Returns a column of the latest numbers with these names in a format; empty while one of them is unknown."""
+
+    def cell(stats: Stats) -> str:
+        found = [number(stats, name) for name in names]
+        return "" if None in found else text.format(*found)
+
+    return Column(label, cell)
+
+
 def rate(name: str = "rate_hz") -> Column:
     """Returns the column `rate`, from the number `name` in Hz."""
 

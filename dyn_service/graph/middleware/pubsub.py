@@ -79,13 +79,9 @@ class Publisher(Generic[M]):
         self.socket.setsockopt(zmq.SNDHWM, queue)
         self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # reports every subscriber, not only the first and the last
-        try:
-            _attach(self.socket, end.endpoint, end.name, binds=True)
-            if written:
-                _attach(self.socket, written, end.name, binds=binds)
-        except BaseException:
-            self.socket.close(linger=0)
-            raise
+        _attach(self.socket, end.endpoint, end.name, binds=True)
+        if written:
+            _attach(self.socket, written, end.name, binds=binds)
 
     @property
     def topic(self) -> str:
@@ -135,6 +131,7 @@ def _attach(socket: zmq.Socket[Any], where: str, topic: str, *, binds: bool) -> 
         else:
             socket.connect(where)
     except zmq.ZMQError as error:
+        socket.close(linger=0)
         raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
 
 
@@ -187,14 +184,8 @@ class Frames:
         else:
             self.socket.setsockopt(zmq.RCVHWM, queue)
         self.socket.setsockopt(zmq.SUBSCRIBE, b"")
-        try:
-            if written and binds:
-                topics.listen(self.socket, written)
-            elif written:
-                self.socket.connect(written)
-        except zmq.ZMQError as error:
-            self.socket.close()
-            raise InvalidArgumentError(f"topic {topic!r} at {written!r}: {error.strerror}") from None
+        if written:
+            _attach(self.socket, written, topic, binds=binds)
 
     @property
     def publishers(self) -> int:

@@ -20,7 +20,7 @@ from dyn_service.messages import Message, by_type, ros_type
 from dyn_service.support.optional import require
 
 if TYPE_CHECKING:
-    from dyn_service.graph.dds import Participant, Reader, Writer
+    from dyn_service.graph.dds import Reader, Writer
     from dyn_service.graph.middleware.pubsub import Publisher
 
 TO_ROS = (
@@ -61,14 +61,16 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
 
     def on_configure(self) -> None:
         """Joins the DDS domain."""
+        from dyn_service.graph.dds import Participant, dds_topic, domain_number
+
         p = self.parameters
         coming = [each.topic for each in p.from_ros]
         for name in p.to_ros:
             if self._full(name) in map(self._full, coming):
                 raise InvalidArgumentError(f"topic {name!r} is in to_ros and in from_ros: its messages would circulate")
-        self.participant = _participant(p)
+        self.participant = Participant(domain_number(p.domain), p.reach)
         for name in p.to_ros:
-            self.participant.check(self._full(name))
+            dds_topic(self._full(name))  # checks the name
         self.sent: dict[str, int] = {}
         self.received: dict[str, int] = {}
         self._said: set[str] = set()
@@ -128,12 +130,6 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
     def _full(self, topic: str) -> str:
         """Returns the topic's full name after remapping."""
         return self._place(topic, "")[0]
-
-
-def _participant(p: Ros2BridgeParameters) -> Participant:
-    from dyn_service.graph.dds import Participant, domain_number
-
-    return Participant(domain_number(p.domain), p.reach)
 
 
 def _counts(stats: Stats) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.law import Law
 from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError, UnavailableError
-from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
+from dyn_service.graph.middleware.node_kind import Panel, Section, column, rate
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, Recorder, Recording, Telemetry, TelemetryStore
 from dyn_service.graph.report.charts import (
     MICRO,
@@ -186,31 +186,13 @@ def _round_trip_cards(recording: Recording, deadline_s: float | None) -> list[Ca
     return [Card("Histogram", [bars], note, wide=True), Card("Over time", [points], wide=True)]
 
 
-def _counter(label: str, name: str) -> Column:
-    def text(stats: Stats) -> str:
-        count = number(stats, name)
-        return "" if count is None else f"{count:.0f}"
-
-    return Column(label, text)
-
-
-def _round_trip(stats: Stats) -> str:
-    p50, p99 = number(stats, "round_trip_p50_us"), number(stats, "round_trip_p99_us")
-    return "" if p50 is None or p99 is None else f"{p50:.0f}/{p99:.0f} us"
-
-
-def _error(stats: Stats) -> str:
-    rms, worst = number(stats, "error_rms"), number(stats, "error_max")
-    return "" if rms is None or worst is None else f"{rms:.1e}/{worst:.1e}"
-
-
 PANELS = (Panel("requests", requests_section), Panel("law", law_section), Panel("loads", loads_section))
 COLUMNS = (
     rate(),
-    Column("round trip p50/p99", _round_trip),
-    _counter("missed", "deadline_misses"),
-    _counter("lost", "lost"),
-    Column("error rms/max", _error),
+    column("round trip p50/p99", "{:.0f}/{:.0f} us", "round_trip_p50_us", "round_trip_p99_us"),
+    column("missed", "{:.0f}", "deadline_misses"),
+    column("lost", "{:.0f}", "lost"),
+    column("error rms/max", "{:.1e}/{:.1e}", "error_rms", "error_max"),
 )
 
 
@@ -274,9 +256,8 @@ class LawSignals:
         if not found or self._telemetry is None:
             return
         if self._recorder is None:
-            columns = [
-                column for name, value in found.items() for column in self._columns(name, value.size, value.ndim)
-            ]
+            each = (self._columns(name, value.size, value.ndim) for name, value in found.items())
+            columns = [title for titles in each for title in titles]
             self._recorder = Recorder(self._telemetry, CHANNEL, ["t", *columns])
         row = self._recorder.row()
         row[0] = stamp
@@ -290,10 +271,9 @@ class LawSignals:
         """Returns the last signals as a message: those with one number per joint by joint, others by their names."""
         parts: dict[str, InterfaceValue] = {}
         for name, value in self._found.items():
-            for column, entry_value in zip(
-                self._columns(name, value.size, value.ndim), value.ravel().tolist(), strict=True
-            ):
-                entry = column.removeprefix(f"{name}.")
+            titles = self._columns(name, value.size, value.ndim)
+            for title, entry_value in zip(titles, value.ravel().tolist(), strict=True):
+                entry = title.removeprefix(f"{name}.")
                 part, key = (entry, name) if entry in self._names else (name, entry)
                 here = parts.setdefault(part, InterfaceValue())
                 here.interface_names.append(key)
