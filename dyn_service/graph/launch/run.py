@@ -22,7 +22,7 @@ import platform
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.display import Display, Logs, showing
 from dyn_service.graph.launch.page import Shown, make_page
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan, make_plan
-from dyn_service.graph.launch.runtime import Runtime, private_runtime
+from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import BUSY, Listener, Outcome, Supervisor
 from dyn_service.graph.middleware.node_kind import Section
@@ -90,7 +90,7 @@ def launch_file(
             raise InvalidArgumentError(f"report folder {str(report_dir)!r} cannot be made: {error.strerror}") from None
     # faults of the file are reported before anything is started or created
     with ExitStack() as stack:
-        runtime = stack.enter_context(private_runtime(launch.path.name.partition(".")[0]))
+        runtime = stack.enter_context(closing(Runtime(launch.path.name.partition(".")[0])))
         plan = make_plan(launch, dict(arguments or {}), folder=runtime.folder)
         console = console if console is not None else Console()
         screen = stack.enter_context(showing(console))

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -78,16 +78,6 @@ class Runtime:
         with contextlib.suppress(OSError):
             self._pipe.write(line + "\n")
             self._pipe.flush()
-
-
-@contextlib.contextmanager
-def private_runtime(name: str = "") -> Iterator[Runtime]:
-    """Creates a folder and a cleanup process for the duration of a launch."""
-    runtime = Runtime(name)
-    try:
-        yield runtime
-    finally:
-        runtime.close()
 
 
 def make_folder(environment: Mapping[str, str] | None = None, name: str = "") -> Path:

@@ -256,7 +256,7 @@ class LawSignals:
         if not found or self._telemetry is None:
             return
         if self._recorder is None:
-            each = (self._columns(name, value.size, value.ndim) for name, value in found.items())
+            each = (self._columns(name, value) for name, value in found.items())
             columns = [title for titles in each for title in titles]
             self._recorder = Recorder(self._telemetry, CHANNEL, ["t", *columns])
         row = self._recorder.row()
@@ -271,7 +271,7 @@ class LawSignals:
         """Returns the last signals as a message: those with one number per joint by joint, others by their names."""
         parts: dict[str, InterfaceValue] = {}
         for name, value in self._found.items():
-            titles = self._columns(name, value.size, value.ndim)
+            titles = self._columns(name, value)
             for title, entry_value in zip(titles, value.ravel().tolist(), strict=True):
                 entry = title.removeprefix(f"{name}.")
                 part, key = (entry, name) if entry in self._names else (name, entry)
@@ -285,8 +285,8 @@ class LawSignals:
         if self._recorder is not None:
             self._recorder.flush()
 
-    def _columns(self, name: str, size: int, ndim: int) -> list[str]:
-        if ndim == 0:
+    def _columns(self, name: str, value: Array) -> list[str]:
+        if value.ndim == 0:
             return [f"{name}.{name}"]
-        entries = self._names if size == len(self._names) else [str(k) for k in range(size)]
+        entries = self._names if value.size == len(self._names) else range(value.size)
         return [f"{name}.{entry}" for entry in entries]
