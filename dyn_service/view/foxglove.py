@@ -56,7 +56,7 @@ class FoxgloveServer:
         self._channels: dict[str, _Channel] = {}
         self._refused: set[tuple[str, type[Message]]] = set()
         self._clock = WallClock()
-        self._came = _Comers()
+        self._new_viewers = _NewViewers()
         self.malformed = 0
         self._proxy = WebProxy("Foxglove's server", host, port, {*ORIGINS, *origins}, say)
         inner_host, inner_port = self._proxy.inner
@@ -65,7 +65,7 @@ class FoxgloveServer:
                 name=NAME,
                 host=inner_host,
                 port=inner_port,
-                server_listener=self._came,
+                server_listener=self._new_viewers,
                 supported_encodings=["cdr"],
                 context=self._context,
             )
@@ -87,7 +87,7 @@ class FoxgloveServer:
 
     def turn(self, wait_ms: int) -> None:
         """Waits for messages up to a timeout and forwards them."""
-        for topic in self._came.take():
+        for topic in self._new_viewers.take():
             channel = self._channels.get(topic)
             if channel is not None and channel.last is not None:
                 self._send(channel, *channel.last)
@@ -145,7 +145,7 @@ class FoxgloveServer:
         for channel in self._channels.values():
             channel.stamp_s = float("-inf")
             if channel.out.has_sinks():
-                self._came.add(channel.topic)
+                self._new_viewers.add(channel.topic)
 
 
 class _Channel:
@@ -159,7 +159,7 @@ class _Channel:
         self.out = foxglove.Channel(topic, schema=about, message_encoding="cdr", context=context)
 
 
-class _Comers(ServerListener):
+class _NewViewers(ServerListener):
     """The topics with new viewers; filled by the server in its thread."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.graph.middleware.discovery import Discovery, full
 from dyn_service.graph.middleware.node import LOOK_S
-from dyn_service.graph.middleware.pubsub import Frames
+from dyn_service.graph.middleware.pubsub import RawSubscription
 from dyn_service.graph.middleware.topic_tools import listening
 from dyn_service.graph.report.charts import running_time
 from dyn_service.messages import Message, decode, ros_type
@@ -217,7 +217,7 @@ class Live:
         self,
         topic: str,
         at: Configuration,
-        heard: Mapping[type[Message], Frames],
+        heard: Mapping[type[Message], RawSubscription],
         discovery: Discovery,
         say: Callable[[str], None],
     ) -> None:
@@ -271,7 +271,7 @@ def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[
         yield Live(name, at, heard, discovery, say)
 
 
-def _newest(kind: type[Message], heard: Frames) -> Message | None:
+def _newest(kind: type[Message], heard: RawSubscription) -> Message | None:
     newest = None
     while (frame := heard.take_frame()) is not None:
         newest = bytes(frame)

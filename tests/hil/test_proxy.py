@@ -14,9 +14,8 @@ from dyn_service.control.joint_states import JointStates
 from dyn_service.hil.faults import Bias, Delay, Fault, Loss
 from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.real_time import COMMANDS, STATES, Proxy
-from dyn_service.hil.signals import Bounds
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 from tests.graph.in_process import Nodes, nodes_in
 
 AT = Configuration.from_wire([{"name": "a", "type": "continuous", "axis": [0, 0, 1]}])
@@ -44,7 +43,7 @@ class Rig:
         plant.create_subscription(JointCommand, WAYS["joint_commands"], self.got.append, queue=1000)
         controller.create_subscription(PlantState, STATES, self.taken.append, queue=1000)
         self._commands = controller.create_publisher(JointCommand, COMMANDS)
-        self.log = MessageLog(AT, JointStates(AT), Bounds(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
+        self.log = MessageLog(AT, JointStates(AT), Limits(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
         self.proxy = Proxy(nodes.folder, topics, self.log, faults, 0)
 
     def until(self, condition: Callable[[], Any], *, commands: bool = False) -> None:

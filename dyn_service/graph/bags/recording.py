@@ -12,7 +12,7 @@ import zmq
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.graph import Graph
-from dyn_service.graph.middleware.pubsub import Frames
+from dyn_service.graph.middleware.pubsub import RawSubscription
 from dyn_service.messages import Message, by_type, decode
 
 _WAIT_MS = 50
@@ -46,7 +46,7 @@ class TopicListener:
         self._topics, self._folders, self._say, self._done = tuple(topics), folders, say, done
         self._graphs: dict[Path, Graph] = {}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._heard: dict[tuple[str, str], tuple[type[Message], Frames]] = {}
+        self._heard: dict[tuple[str, str], tuple[type[Message], RawSubscription]] = {}
         self._refused: set[tuple[str, str]] = set()
         self._mixed: set[str] = set()
         self._poller = zmq.Poller()
@@ -119,7 +119,7 @@ class TopicListener:
             self._say(f"topic {topic!r} is not {self._done}: {error}")
             return
         # Publishers of a topic with different types have separate subscriptions.
-        heard = Frames(self._context, topic, called, QUEUE, say=lambda sentence: None)
+        heard = RawSubscription(self._context, topic, called, QUEUE, say=lambda sentence: None)
         self._heard[key] = kind, heard
         self._poller.register(heard.socket, zmq.POLLIN)
 

@@ -146,7 +146,7 @@ _TRIES = 8
 _LOG = logging.getLogger(__name__)
 
 
-class Frames:
+class RawSubscription:
     """Undecoded frames of a topic.
 
     received: number of received frames. missed: number of frames that were sent and not received, by the trailers.
@@ -258,7 +258,7 @@ class Frames:
         self.socket.close()
 
 
-class Subscription(Frames, Generic[M]):
+class Subscription(RawSubscription, Generic[M]):
     """Messages of one type of a topic. malformed: number of malformed frames; each cause is logged once.
 
     callback: called with each message by the node's `spin_once`; without one, the node's loop calls `take`.

@@ -15,7 +15,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.graph.middleware.discovery import Discovery
 from dyn_service.graph.middleware.graph import runtime_folders
 from dyn_service.graph.middleware.node import LOOK_S, Node
-from dyn_service.graph.middleware.pubsub import Frames
+from dyn_service.graph.middleware.pubsub import RawSubscription
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.messages import Message
@@ -28,10 +28,10 @@ QUEUE = 10_000
 @contextmanager
 def listening(
     topic: str, kind: str, discovery: Discovery, say: Callable[[str], None], queue: int = QUEUE
-) -> Iterator[Frames]:
+) -> Iterator[RawSubscription]:
     """Context with the frames of a topic or endpoint from all publishers of one type; see `frames`."""
     with own_context() as context:
-        heard = Frames(context, topic, kind, queue, written=topic if "://" in topic else "", say=say)
+        heard = RawSubscription(context, topic, kind, queue, written=topic if "://" in topic else "", say=say)
         try:
             heard.look(discovery.entries())
             yield heard
@@ -39,7 +39,7 @@ def listening(
             heard.close()
 
 
-def frames(heard: Frames, discovery: Discovery, pause_s: float | None = None) -> Iterator[memoryview | None]:
+def frames(heard: RawSubscription, discovery: Discovery, pause_s: float | None = None) -> Iterator[memoryview | None]:
     """Yields each message, also from later publishers, without end; None if nothing arrived for `pause_s`."""
     next_look = time.monotonic() + LOOK_S
     silent_since = time.monotonic()

@@ -48,9 +48,9 @@ _LOG = logging.getLogger(__name__)
 class PlantLoop:
     """The plant's loop and its counters."""
 
-    def __init__(self, node: Node[Any], plant: Plant, ways: PlantTopics) -> None:
+    def __init__(self, node: Node[Any], plant: Plant, topics: PlantTopics) -> None:
         p: PlantParameters = node.parameters
-        self.node, self.plant, self.ways = node, plant, ways
+        self.node, self.plant, self.topics = node, plant, topics
         self.recording = PlantRecording(node.telemetry, plant) if p.record else None
         self._lockstep = p.clock == "lockstep"
         self.every = steps_between_states(p)
@@ -100,12 +100,12 @@ class PlantLoop:
         self.lateness.add(self.pacer.late_s)
         self.slipped += max(0, due - self.most)
         plant.advance(min(due, self.most))
-        command = self.ways.take()
+        command = self.topics.take()
         if command is not None:
             plant.offer(command)
         steps = plant.counters.steps
         if steps >= self._next_publish:
-            self.ways.send(plant.publish())
+            self.topics.send(plant.publish())
             self._next_publish = (steps // self.every + 1) * self.every
         if self.recording is not None:
             self.recording.row()
@@ -120,7 +120,7 @@ class PlantLoop:
         if not (plant.safety.mode in RUNNING or plant.safety.armable(plant.v)):
             self._go_on(self.every)
             return
-        command = self.ways.take(_WAIT_MS)
+        command = self.topics.take(_WAIT_MS)
         if command is not None:
             plant.offer(command)
             if (command.session, command.state_seq) == (plant.safety.session, newest):
@@ -138,7 +138,7 @@ class PlantLoop:
 
     def _send(self, now: float) -> None:
         self._sent_s = now
-        self.ways.send(self.plant.publish())
+        self.topics.send(self.plant.publish())
 
     def _go_on(self, steps: int) -> None:
         for _ in range(steps):
@@ -152,14 +152,14 @@ class PlantLoop:
             {
                 "time_s": plant.time_s,
                 "step_rate_hz": plant.counters.steps / max(now - self._begun_s, 1e-9),
-                "published": self.ways.published,
+                "published": self.topics.published,
                 "mode": safety.mode,
                 "cause": safety.cause,
                 "overruns": pacer.overruns,
                 "caught_up": pacer.skipped - self.slipped,
                 "slipped": self.slipped,
                 "unanswered": self.unanswered,
-                "malformed": self.ways.malformed,
+                "malformed": self.topics.malformed,
                 **self.lateness.microseconds(),
                 "telemetry_dropped": self.node.telemetry.dropped,
                 **counts(plant),

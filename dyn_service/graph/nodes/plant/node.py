@@ -31,7 +31,7 @@ def main(node: Node[PlantParameters]) -> None:
             changes.prepare()
             prepare(robot, plant.safety.interfaces, p)
         messages = JointStates.of(robot)
-    ways = PlantTopics(node, p, messages, plant)
+    topics = PlantTopics(node, p, messages, plant)
     node.telemetry.facts(
         {
             "role": "plant",
@@ -58,7 +58,7 @@ def main(node: Node[PlantParameters]) -> None:
             **differences(p),
         }
     )
-    loop = PlantLoop(node, plant, ways)
+    loop = PlantLoop(node, plant, topics)
     if changes is not None:
         create_services(node, loop, changes)
     loop.run()
