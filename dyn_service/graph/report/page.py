@@ -96,9 +96,9 @@ def section(name: str, title: str, html: str) -> str:
 
 
 def part(name: str, title: str, lines: Iterable[str], html: str, *, verdict: str = "", opened: bool = True) -> str:
-    """Returns a part of the page that can be folded. name: its anchor. lines: shown beside its title."""
-    beside = verdict + "".join(f'<span class="soft">{escape(line)}</span>' for line in lines)
-    summary = f"<summary><h2>{escape(title)}</h2>{beside}</summary>"
+    """Returns a part of the page that can be folded. name: its anchor. lines: shown next to its title."""
+    notes = verdict + "".join(f'<span class="soft">{escape(line)}</span>' for line in lines)
+    summary = f"<summary><h2>{escape(title)}</h2>{notes}</summary>"
     return f'<details class="part" id="{name}"{" open" if opened else ""}>{summary}\n{html}</details>'
 
 
