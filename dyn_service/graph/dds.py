@@ -48,11 +48,7 @@ _LOCALHOST = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}
 
 
 def domain_number(given: int | None, environment: Mapping[str, str] = os.environ) -> int:
-    """Returns the domain: as given, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 does.
-
-    Raises:
-        InvalidArgumentError: It is not a number from 0 to 232.
-    """
+    """Returns the domain: as given, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 does."""
     said = environment.get("ROS_DOMAIN_ID", "") if given is None else str(given)
     number = said or "0"
     if not number.isascii() or not number.isdigit() or int(number) > MAX_DOMAIN:
@@ -64,13 +60,8 @@ def domain_number(given: int | None, environment: Mapping[str, str] = os.environ
 class Participant:
     """One participant; `close` ends it and all its writers and readers.
 
-    Args:
-        domain: 0 to 232; see `domain_number`.
-        reach: `localhost`: the loopback interface only; `subnet`: ROS 2's default; `system`: as `$CYCLONEDDS_URI`
-            specifies.
-
-    Raises:
-        UnavailableError: The domain cannot be opened.
+    domain: 0 to 232; see `domain_number`. reach: `localhost`: the loopback interface only; `subnet`: ROS 2's default;
+    `system`: as `$CYCLONEDDS_URI` specifies.
     """
 
     def __init__(self, domain: int, reach: Range = "localhost") -> None:
@@ -80,31 +71,14 @@ class Participant:
         except DDSException as error:
             raise UnavailableError(f"DDS domain {domain} cannot be opened: {error}") from None
 
-    @staticmethod
-    def check(topic: str) -> None:
-        """Checks that the full name is valid in ROS 2.
-
-        Raises:
-            InvalidArgumentError: It is not.
-        """
-        dds_topic(topic)
-
     def writer(self, topic: str, kind: type[Message], *, latched: bool = False) -> Writer:
-        """Returns a writer of messages of a type to a topic, such as `/joint_states`.
-
-        Raises:
-            InvalidArgumentError: The name is not valid in ROS 2.
-        """
+        """Returns a writer of messages of a type to a topic, such as `/joint_states`."""
         made = dds_type(kind)
         qos = _qos(kind, latched=latched, reliable=True)
         return Writer(made, DataWriter(self._participant, self._topic(topic, made, qos), qos=qos))
 
     def reader(self, topic: str, kind: type[Message], *, latched: bool = False) -> Reader:
-        """Returns a reader of messages of a type from a topic. latched: also receives the last earlier message.
-
-        Raises:
-            InvalidArgumentError: The name is not valid in ROS 2.
-        """
+        """Returns a reader of messages of a type from a topic. latched: also receives the last earlier message."""
         made = dds_type(kind)
         qos = _qos(kind, latched=latched, reliable=latched)
         return Reader(made, DataReader(self._participant, self._topic(topic, made, qos), qos=qos))

@@ -10,25 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-_HOMES = {
-    "Check": "dyn_service.hil.checks",
-    "Record": "dyn_service.hil.signals",
-    "Setup": "dyn_service.hil.setup",
-    "Fault": "dyn_service.hil.faults",
-    "Delay": "dyn_service.hil.faults",
-    "Jitter": "dyn_service.hil.faults",
-    "Loss": "dyn_service.hil.faults",
-    "Reorder": "dyn_service.hil.faults",
-    "Killed": "dyn_service.hil.faults",
-    "WrongPayload": "dyn_service.hil.faults",
-    "Bias": "dyn_service.hil.faults",
-    "Noise": "dyn_service.hil.faults",
-    "NotANumber": "dyn_service.hil.faults",
-    "Saturation": "dyn_service.hil.faults",
-    "Stale": "dyn_service.hil.faults",
-    "Swapped": "dyn_service.hil.faults",
-}
-
 if TYPE_CHECKING:
     from dyn_service.hil.checks import Check
     from dyn_service.hil.faults import (
@@ -55,7 +36,11 @@ __all__ = [
 ]  # fmt: skip
 
 
+_HOMES = {"Check": "checks", "Record": "signals", "Setup": "setup"}
+"""Modules of what is no fault."""
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'faults')}"), name)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dyn_service.api.queries import RobotQueries
+from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.nodes.controllers.control_loop import only_robot
-from dyn_service.hil.checks import Check
-from dyn_service.hil.faults import Fault, WrongPayload, check_faults
+from dyn_service.hil.checks import Check, Notes
+from dyn_service.hil.faults import Fault, Killed, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep
 from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.setup import ResolvedSetup, Setup, resolve
@@ -24,49 +25,13 @@ from dyn_service.service.server.app import open_robots
 from dyn_service.support.shipped import find_robot
 from dyn_service.support.suggestions import did_you_mean
 
+if TYPE_CHECKING:
+    from dyn_service.hil.real_time import RealTime
+
+Bench: TypeAlias = "Lockstep | RealTime"
+"""A run in progress. It advances only when a test calls `run_until`."""
 PARTS = ("launch", "arguments", "plant", "controller")
 """Keys of the marker `hil`."""
-
-
-class Bench(Protocol):
-    """A run in progress. It advances only when a test calls `run_until`."""
-
-    ended: str
-    """Why the controller, or the whole run, ended by itself; empty while it runs."""
-    log: MessageLog
-    """Its messages so far."""
-
-    @property
-    def now_s(self) -> float:
-        """The plant's time."""
-
-    @property
-    def state(self) -> PlantState:
-        """The newest state of the plant."""
-
-    @property
-    def server(self) -> RobotQueries:
-        """The robot that the controller queries."""
-
-    def inject(self, fault: Fault) -> None:
-        """Adds a fault, active from now on.
-
-        Raises:
-            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
-        """
-
-    def run_until(self, t: float) -> None:
-        """Runs until the plant's time is t s.
-
-        Raises:
-            DynError: The plant ended.
-        """
-
-    def record(self) -> Record:
-        """Returns the record so far."""
-
-    def close(self) -> None:
-        """Stops everything that the bench started."""
 
 
 class RobotCache:
@@ -76,11 +41,7 @@ class RobotCache:
         self._robots: dict[Any, list[Robot]] = {}
 
     def of(self, setup: ResolvedSetup) -> tuple[Robot, Robot]:
-        """Returns the robot that the controller queries, and the one in the plant's file.
-
-        Raises:
-            DynError: A robot's file is not sound.
-        """
+        """Returns the robot that the controller queries, and the one in the plant's file."""
         p, settings = setup.plant_parameters(), setup.server_settings()
         file = find_robot(p.robot)
 
@@ -121,21 +82,100 @@ class Run:
     faults: tuple[Fault, ...]
 
 
+class Clock:
+    """The plant's time."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def now_s(self) -> float:
+        """The plant's time, s."""
+        return self._bench.now_s
+
+    def run(self, seconds: float) -> None:
+        """Runs for some seconds."""
+        self.run_until(self._bench.now_s + seconds)
+
+    def run_until(self, t: float) -> None:
+        """Runs until the plant's time is t s."""
+        if not self._bench.now_s < t < math.inf:
+            raise InvalidArgumentError(f"clock: expected a time after now, {self._bench.now_s:g} s, found {t:g} s")
+        self._bench.run_until(t)
+
+
+class PlantHandle:
+    """The plant of a test's own run."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._notes = Notes()
+
+    @property
+    def state(self) -> PlantState:
+        """The newest state."""
+        return self._bench.state
+
+    @property
+    def record(self) -> Record:
+        """The record so far."""
+        return self._bench.record()
+
+    @property
+    def check(self) -> Check:
+        """Assertions on the record so far."""
+        return Check(self._bench.record(), self._notes)
+
+    def run(self, mode: str, seed: int) -> Run:
+        """The run so far, with all that was asserted on it."""
+        return Run(self._bench.record(), self.check, self._bench.ended, self._bench.log, mode, seed, ())
+
+    def inject(self, fault: Fault) -> None:
+        """Adds a fault between the plant and its controller, active from now on.
+
+        Raises:
+            InvalidArgumentError: It does not fit the robot, has to be there from the start, or was over before now.
+        """
+        check_faults([fault])
+        if fault.until_s <= self._bench.now_s:
+            raise InvalidArgumentError(
+                f"{type(fault).__name__}: it is over at {fault.until_s:g} s, now it is {self._bench.now_s:g} s"
+            )
+        self._bench.inject(fault)
+
+    def push(self, link: str, force: Sequence[float], duration_s: float) -> None:
+        """Applies a force (3,), N, world axes, at a link's origin for some seconds; in lockstep only.
+
+        Raises:
+            UnimplementedError: The plant runs in another process: call its service `push`.
+        """
+        if not isinstance(self._bench, Lockstep):
+            raise UnimplementedError("push: the plant runs in another process; call its service, /plant/push")
+        self._bench.push(Wrench(link, force=force), duration_s)
+
+
+class ControllerHandle:
+    """The controller of a test's own run."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def ended(self) -> str:
+        """Why it ended by itself; empty while it runs."""
+        return self._bench.ended
+
+    def kill(self) -> None:
+        """Kills the process."""
+        self._bench.inject(Killed(from_s=self._bench.now_s))
+
+
 def open_bench(
     mode: str, setup: Setup, cache: RobotCache, faults: Sequence[Fault], seed: int, endpoints: Sequence[str] = ()
 ) -> Bench:
     """A bench of this mode.
 
-    Args:
-        mode: `lockstep`, `real_time` or `hardware`.
-        setup: What runs.
-        cache: The robots of the session.
-        faults: What goes wrong.
-        seed: Of all chance.
-        endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware.
-
-    Raises:
-        DynError: The launch file, a robot's file, a parameter or a fault is not sound.
+    endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware.
     """
     check_faults(faults)
     where = _endpoints(mode, endpoints)
@@ -161,11 +201,7 @@ def open_bench(
 
 
 def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
-    """The plant's topics where they are elsewhere.
-
-    Raises:
-        InvalidArgumentError: There are some where there is no hardware, or not both.
-    """
+    """The plant's topics where they are elsewhere."""
     found = dict(one.partition("=")[::2] for one in given)
     names = ("plant_state", "joint_commands")
     if found and (mode != "hardware" or sorted(found) != sorted(names) or not all("://" in x for x in found.values())):
@@ -177,11 +213,6 @@ def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def _check_driver(setup: ResolvedSetup) -> None:
-    """Checks that the plant is not simulated.
-
-    Raises:
-        InvalidArgumentError: It is.
-    """
     if not setup.plant_parameters().driver:
         raise InvalidArgumentError(
             "--hil=hardware needs a robot: a plant with a driver in the launch file, or --hil-endpoint "
@@ -190,22 +221,13 @@ def _check_driver(setup: ResolvedSetup) -> None:
 
 
 def robot_of(setup: Setup, cache: RobotCache) -> Robot:
-    """The robot of the plant's file.
-
-    Raises:
-        DynError: The launch file, or the robot's, is not sound.
-    """
+    """The robot of the plant's file."""
     with tempfile.TemporaryDirectory() as folder:
         return cache.of(resolve(setup, Path(folder)))[1]
 
 
 def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[Fault]) -> Run:
-    """Runs a bench for some seconds of the plant's time, and closes it.
-
-    Raises:
-        InvalidArgumentError: The time is not positive, or a fault begins when it is over.
-        DynError: What the bench raises.
-    """
+    """Runs a bench for some seconds of the plant's time, and closes it."""
     try:
         check_faults(faults, seconds)
         bench.run_until(bench.now_s + seconds)
@@ -216,11 +238,7 @@ def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence
 
 
 def merged(base: Setup, more: Mapping[str, Any]) -> Setup:
-    """Returns the setup with a test's marker merged in: `launch` replaces the launch file, the others are merged.
-
-    Raises:
-        InvalidArgumentError: There is no such part of a setup, or it is no map.
-    """
+    """Returns the setup with a test's marker merged in: `launch` replaces the launch file, the others are merged."""
     over = dict(more)
     for name, value in over.items():
         if name in PARTS and name != "launch" and not isinstance(value, Mapping):

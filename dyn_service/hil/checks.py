@@ -7,12 +7,7 @@
 
 Every assertion, passed or not, is noted as a `Verdict`, for reports.
 
-**Measures** of a run, their bounds, and messages that name the time and the excess.
-
-A measure is either one value per time (`OverTime`) or one per joint or run (`Numbers`); its methods hold it against
-what is allowed. What is not a number fails, and so does what is empty: nothing was seen then, which is no good news.
-
-Every assertion, passed or not, is noted as a `Verdict`, for reports.
+A measure is one value per time (`OverTime`), or one per joint or run (`Numbers`); its methods compare it with a bound.
 """
 
 from __future__ import annotations
@@ -95,14 +90,9 @@ class Check:
     def energy(self, joint: str | None = None) -> Numbers:
         """The integral of |tau v| over the run, in J, of each joint: what motors without recuperation take."""
         powers = self._powers(joint)
-        values = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
-        return Numbers(
-            self.notes,
-            "energy",
-            [Value(one.name, x, "J") for one, x in zip(powers, values, strict=True)],
-            powers,
-            "power",
-        )
+        totals = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
+        values = [Value(one.name, total, "J") for one, total in zip(powers, totals, strict=True)]
+        return Numbers(self.notes, "energy", values, powers, "power")
 
     def settling(
         self, joint: str | None = None, *, band: float, to: float | None = None, from_s: float = 0.0
@@ -185,26 +175,26 @@ class Check:
         what happened then. at_rest: rad/s | m/s, what counts as standing.
         """
         speeds = [one.between(after_s, math.inf) for one in self.record.signals("velocity")]
-        t = speeds[0].t
-        if not len(t):
-            return Numbers(self.notes, "time to safe stop", [])
-        still = np.all([np.abs(one.values) <= at_rest for one in speeds], axis=0)
-        earlier = self.record.t < after_s
+        values = []
+        if len(speeds[0].t):
+            values = [Value("", *self._time_to_stop(speeds, after_s, at_rest))]
+        return Numbers(self.notes, "time to safe stop", values, speeds, "velocity")
+
+    def _time_to_stop(self, speeds: Sequence[Signal], after_s: float, at_rest: float) -> tuple[float, str, str]:
+        t, earlier = speeds[0].t, self.record.t < after_s
         if earlier.any() and self.record.under(STOPPED)[earlier][-1]:
-            detail = f"the plant had stopped before: {self.record.at(float(self.record.t[earlier][-1])).words}"
-            return Numbers(self.notes, "time to safe stop", [Value("", math.nan, "s", detail)], speeds, "velocity")
-        safe = still & self.record.under(STOPPED)[self.record.t >= after_s]
-        if not safe[-1]:
-            moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]
-            detail = f"at the end the plant is {self.record.at(float(t[-1])).words}"
-            if moving:
-                detail += f" and {moving[0].name} moves at {sized(float(moving[0].values[-1]), moving[0].unit)}"
-            return Numbers(self.notes, "time to safe stop", [Value("", math.inf, "s", detail)], speeds, "velocity")
-        first = len(safe) - int(np.argmin(safe[::-1])) if not safe.all() else 0
-        words = self.record.at(float(t[first])).words
-        return Numbers(
-            self.notes, "time to safe stop", [Value("", float(t[first]) - after_s, "s", words)], speeds, "velocity"
-        )
+            words = self.record.at(float(self.record.t[earlier][-1])).words
+            return math.nan, "s", f"the plant had stopped before: {words}"
+        still = np.all([np.abs(one.values) <= at_rest for one in speeds], axis=0)
+        safe = still & self.record.under(STOPPED)[~earlier]
+        if safe[-1]:
+            first = len(safe) - int(np.argmin(safe[::-1])) if not safe.all() else 0
+            return float(t[first]) - after_s, "s", self.record.at(float(t[first])).words
+        detail = f"at the end the plant is {self.record.at(float(t[-1])).words}"
+        moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]
+        if moving:
+            detail += f" and {moving[0].name} moves at {sized(float(moving[0].values[-1]), moving[0].unit)}"
+        return math.inf, "s", detail
 
     def stops(self) -> Numbers:
         """Number of safe stops."""
@@ -223,11 +213,7 @@ class Check:
         return Numbers(self.notes, "share under command", [Value("", active, "", detail)])
 
     def clean(self, bounds: PlantBounds | None = None) -> None:
-        """Asserts the bounds by which a launch is clean that are about its motion; by default `PlantBounds()`.
-
-        Raises:
-            AssertionError: One of them is not met.
-        """
+        """Asserts the bounds by which a launch is clean that are about its motion; by default `PlantBounds()`."""
         __tracebackhide__ = True
         bounds, record = bounds or PlantBounds(), self.record
         self.stops().at_most(bounds.safe_stops)
@@ -393,6 +379,19 @@ class _Measure:
         self._notes, self.what, self.shown = notes, what, shown or what
         notes.unjudged.append(self)
 
+    def below(self, limit: float) -> None:
+        """Every value is below the limit."""
+        __tracebackhide__ = True
+        self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
+
+    def at_most(self, limit: float) -> None:
+        """No value is above the limit."""
+        __tracebackhide__ = True
+        self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
+
+    def _hold(self, band: _Band) -> None:
+        raise NotImplementedError
+
     def _used(self) -> None:
         if self in self._notes.unjudged:
             self._notes.unjudged.remove(self)
@@ -410,7 +409,9 @@ class _Measure:
 
 
 class OverTime(_Measure):
-    """One or several signals; each value is judged."""
+    """One or several signals; each value is judged. An assertion raises `AssertionError` if a value violates the bound
+    or is not finite, or if there are no values.
+    """
 
     def __init__(
         self,
@@ -435,24 +436,6 @@ class OverTime(_Measure):
         self._used()
         return self._signals
 
-    def below(self, limit: float) -> None:
-        """Every value is below the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
-        __tracebackhide__ = True
-        self._hold([_Band(-math.inf, limit, f"below {said(limit)}", strictly=True)] * len(self._signals))
-
-    def at_most(self, limit: float) -> None:
-        """No value is above the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
-        __tracebackhide__ = True
-        self._hold([_Band(-math.inf, limit, f"at most {said(limit)}")] * len(self._signals))
-
     def within_limits(self, margin: float = 0.0, *, share: float = 1.0) -> None:
         """No value is beyond the share of what the robot's file allows, less a margin in the signal's unit.
 
@@ -474,7 +457,7 @@ class OverTime(_Measure):
         signed = OverTime(
             self._notes, self.what, [self._signals[k] for k in limited], size=False, why_not=self._why_not
         )
-        signed._hold([bands[k] for k in limited])
+        signed._hold_each([bands[k] for k in limited])
 
     @property
     def rms(self) -> Numbers:
@@ -482,11 +465,7 @@ class OverTime(_Measure):
         return self._folded("rms", lambda x: math.sqrt(float(np.mean(x * x))))
 
     def percentile(self, q: float) -> Numbers:
-        """The percentile q (0 to 100) over time, of each signal's magnitude.
-
-        Raises:
-            InvalidArgumentError: q is not from 0 to 100.
-        """
+        """The percentile q (0 to 100) over time, of each signal's magnitude."""
         if not 0.0 <= q <= 100.0:
             raise InvalidArgumentError(f"percentile({q:g}): expected 0 to 100")
         return self._folded(f"p{q:g}", lambda x: float(np.percentile(np.abs(x), q)))
@@ -500,10 +479,7 @@ class OverTime(_Measure):
     def _folded(self, how: str, fold: Callable[[Array], float]) -> Numbers:
         self._used()
         return Numbers(
-            self._notes,
-            f"{how} of {self.what}",
-            [self._number(one, fold) for one in self._signals],
-            self._signals,
+            self._notes, f"{how} of {self.what}", [self._number(one, fold) for one in self._signals], self._signals
         )
 
     def _number(self, signal: Signal, fold: Callable[[Array], float]) -> Value:
@@ -516,7 +492,11 @@ class OverTime(_Measure):
     def _why(self, t: float) -> str:
         return self._why_not(t) if self._why_not is not None else ""
 
-    def _hold(self, bands: Sequence[_Band]) -> None:
+    def _hold(self, band: _Band) -> None:
+        __tracebackhide__ = True
+        self._hold_each([band] * len(self._signals))
+
+    def _hold_each(self, bands: Sequence[_Band]) -> None:
         __tracebackhide__ = True
         seen = [(one, band) for one, band in zip(self._signals, bands, strict=True) if len(one.t)]
         if len(seen) < len(self._signals) or not seen:
@@ -579,7 +559,7 @@ class Value(NamedTuple):
 
 
 class Numbers(_Measure):
-    """One number per joint, or one of the run."""
+    """One number per joint, or one of the run. Assertions raise as those of `OverTime`."""
 
     def __init__(
         self, notes: Notes, what: str, values: Sequence[Value], signals: Sequence[Signal] = (), shown: str = ""
@@ -601,30 +581,8 @@ class Numbers(_Measure):
         self._used()
         return float(np.max([one.value for one in self._values])) if self._values else math.nan
 
-    def below(self, limit: float) -> None:
-        """Each is below the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
-        __tracebackhide__ = True
-        self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
-
-    def at_most(self, limit: float) -> None:
-        """None is above the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
-        __tracebackhide__ = True
-        self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
-
     def at_least(self, limit: float) -> None:
-        """None is below the limit.
-
-        Raises:
-            AssertionError: A value violates the bound or is not finite, or there are no values.
-        """
+        """No value is below the limit."""
         __tracebackhide__ = True
         self._hold(_Band(limit, math.inf, f"at least {said(limit)}"))
 
@@ -651,7 +609,6 @@ class Numbers(_Measure):
 
 
 def _also(others: Sequence[str]) -> str:
-    """Which other joints fail."""
     named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
     return f"; so {'are' if len(others) > 1 else 'is'} {named}" if others else ""
 

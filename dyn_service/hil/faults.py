@@ -12,11 +12,13 @@ start.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -33,6 +35,14 @@ Delivery = tuple[float, Any]
 """(time of arrival in s, the message)."""
 Injector = Callable[[float, Any], list[Delivery]]
 """(time of sending, or of arrival so far; message) -> what is delivered of it, and when."""
+_Check = Mapping[str, Any]
+"""Metadata of a field: `holds`, whether a value is allowed, and `expected`, what is allowed."""
+_SIZE: _Check = {"holds": lambda x: 0.0 <= x < math.inf, "expected": "a finite number of at least 0"}
+_SHARE: _Check = {"holds": lambda x: 0.0 <= x <= 1.0, "expected": "0 to 1"}
+_FINITE: _Check = {"holds": math.isfinite, "expected": "a finite number"}
+_MASS: _Check = {"holds": lambda x: 0.0 < x < math.inf, "expected": "a positive number of kg"}
+_CHANNELS: _Check = {"names": get_args(ChannelName)}
+_COUNT: _Check = {"holds": lambda n: isinstance(n, int) and n >= 1, "expected": "a whole number of at least 1"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,24 +62,27 @@ class Fault:
                 f"{type(self).__name__}: from_s is {self.from_s:g}, until_s {self.until_s:g}: expected 0 <= from_s < "
                 "until_s"
             )
+        for one in fields(self):
+            value, names = getattr(self, one.name), one.metadata.get("names")
+            if names is not None and value not in names:
+                near = did_you_mean(str(value), names)
+                raise InvalidArgumentError(
+                    f"{type(self).__name__}: {one.name} is {value!r}: expected {' or '.join(map(repr, names))}{near}"
+                )
+            if "holds" in one.metadata and not one.metadata["holds"](value):
+                raise InvalidArgumentError(
+                    f"{type(self).__name__}: {one.name} is {value:g}: expected {one.metadata['expected']}"
+                )
 
     def check(self, at: Configuration) -> None:
-        """Checks the fault against the robot.
-
-        Raises:
-            InvalidArgumentError: A joint is not the robot's.
-        """
+        """Checks the fault against the robot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelFault(Fault, ABC):
     """A fault of the messages on one channel. channel: `states`, to the controller, or `commands`, to the plant."""
 
-    channel: ChannelName = "commands"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "channel", self.channel, get_args(ChannelName))
+    channel: ChannelName = field(default="commands", metadata=_CHANNELS)
 
     @abstractmethod
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
@@ -80,11 +93,7 @@ class ChannelFault(Fault, ABC):
 class Delay(ChannelFault):
     """Messages arrive `by_s` later: a late controller, a slow line."""
 
-    by_s: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_size(self, "by_s", self.by_s)
+    by_s: float = field(metadata=_SIZE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Adds the delay."""
@@ -95,11 +104,7 @@ class Delay(ChannelFault):
 class Jitter(ChannelFault):
     """Messages arrive up to `most_s` later, each by a random delay of its own, none before an earlier one."""
 
-    most_s: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_size(self, "most_s", self.most_s)
+    most_s: float = field(metadata=_SIZE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Adds random delays."""
@@ -117,14 +122,8 @@ class Jitter(ChannelFault):
 class Loss(ChannelFault):
     """A share of the messages, 0 to 1, never arrives; `burst` of them in a row each time."""
 
-    share: float
-    burst: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share(self, self.share)
-        if not isinstance(self.burst, int) or self.burst < 1:
-            raise InvalidArgumentError(f"Loss: burst is {self.burst}: expected a whole number of at least 1")
+    share: float = field(metadata=_SHARE)
+    burst: int = field(default=1, metadata=_COUNT)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Drops some messages."""
@@ -148,11 +147,7 @@ class Loss(ChannelFault):
 class Reorder(ChannelFault):
     """A share of the messages, 0 to 1, arrives right after the next message; the last message may never arrive."""
 
-    share: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share(self, self.share)
+    share: float = field(metadata=_SHARE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Holds some back until the next one has passed."""
@@ -178,13 +173,11 @@ class WrongPayload(Fault):
     """
 
     link: str
-    mass: float
+    mass: float = field(metadata=_MASS)
     com: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not math.isfinite(self.mass) or self.mass <= 0.0:
-            raise InvalidArgumentError(f"WrongPayload: mass is {self.mass:g}: expected a positive number of kg")
         if self.from_s or self.until_s != math.inf:
             raise InvalidArgumentError("WrongPayload: it is there from the start to the end")
 
@@ -200,24 +193,19 @@ class Killed(Fault):
     it is started again; a controller then arms the plant only with `rearm`.
     """
 
-    node: Process = "controller"
+    node: Process = field(default="controller", metadata={"names": get_args(Process)})
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if str(self.node) == "plant":
             raise InvalidArgumentError(
                 "Killed: node is 'plant': a simulated robot ends with its plant, and no signal goes on; what a "
                 "controller sees of it is Loss(1.0, channel='states')"
             )
-        check_choice(self, "node", self.node, get_args(Process))
+        super().__post_init__()
 
 
 def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
-    """Rejects faults that have no effect within the run's duration: a test that passes with them shows nothing.
-
-    Raises:
-        InvalidArgumentError: One is no fault, or begins when the run is over; or the run has no time.
-    """
+    """Rejects faults that have no effect within the run's duration: a test that passes with them shows nothing."""
     if not seconds > 0.0:
         raise InvalidArgumentError(f"a run of {seconds:g} s: expected a positive number of seconds")
     for fault in faults:
@@ -230,62 +218,13 @@ def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
 
 
 def joint_index(fault: Fault, name: str, at: Configuration) -> int:
-    """Which joint that is.
-
-    Raises:
-        InvalidArgumentError: The robot has none of that name.
-    """
+    """Returns the index of a joint after checking that the robot has it."""
     if name not in at.names:
         near = did_you_mean(name, at.names)
         raise InvalidArgumentError(
             f"{type(fault).__name__}: no joint {name!r}; the joints are {', '.join(at.names)}{near}"
         )
     return at.names.index(name)
-
-
-def check_choice(fault: Fault, name: str, found: str, expected: Sequence[str]) -> None:
-    """Rejects an unknown name: the fault would have no effect.
-
-    Raises:
-        InvalidArgumentError: It is none of them.
-    """
-    if found not in expected:
-        near = did_you_mean(str(found), expected)
-        raise InvalidArgumentError(
-            f"{type(fault).__name__}: {name} is {found!r}: expected {' or '.join(map(repr, expected))}{near}"
-        )
-
-
-def check_finite(fault: Fault, name: str, value: float) -> None:
-    """Rejects values that are not finite: `NotANumber` is the fault for that.
-
-    Raises:
-        InvalidArgumentError: It is NaN or infinite.
-    """
-    if not math.isfinite(value):
-        raise InvalidArgumentError(f"{type(fault).__name__}: {name} is {value:g}: expected a finite number")
-
-
-def check_share(fault: Fault, share: float) -> None:
-    """Checks that a share is from 0 to 1.
-
-    Raises:
-        InvalidArgumentError: It is not from 0 to 1.
-    """
-    if not 0.0 <= share <= 1.0:
-        raise InvalidArgumentError(f"{type(fault).__name__}: share is {share:g}: expected 0 to 1")
-
-
-def check_size(fault: Fault, name: str, value: float) -> None:
-    """Checks a magnitude, such as a duration.
-
-    Raises:
-        InvalidArgumentError: It is negative or infinite.
-    """
-    if not 0.0 <= value < math.inf:
-        raise InvalidArgumentError(
-            f"{type(fault).__name__}: {name} is {value:g}: expected a finite number of at least 0"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +259,7 @@ class ValueFault(ChannelFault, ABC):
 class Stale(ValueFault):
     """A frozen encoder: the positions stay what they were when it froze, and velocities, their differences, are 0."""
 
-    channel: ChannelName = "states"
+    channel: ChannelName = field(default="states", metadata=_CHANNELS)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Holds the first positions."""
@@ -340,11 +279,7 @@ class Stale(ValueFault):
 class NotANumber(ValueFault):
     """Values are NaN, in a share of the messages."""
 
-    share: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share(self, self.share)
+    share: float = field(default=1.0, metadata=_SHARE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Writes NaN."""
@@ -367,11 +302,7 @@ class NotANumber(ValueFault):
 class Bias(ValueFault):
     """Positions are off by this, rad | m; on commands, efforts, N m | N."""
 
-    by: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_finite(self, "by", self.by)
+    by: float = field(metadata=_FINITE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Adds the offset."""
@@ -385,13 +316,8 @@ class Bias(ValueFault):
 class Noise(ValueFault):
     """Normal noise: `deviation` on positions, rad | m, `rate_deviation` on velocities; on commands, on efforts."""
 
-    deviation: float
-    rate_deviation: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_size(self, "deviation", self.deviation)
-        check_size(self, "rate_deviation", self.rate_deviation)
+    deviation: float = field(metadata=_SIZE)
+    rate_deviation: float = field(default=0.0, metadata=_SIZE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Adds noise, drawn for each message."""
@@ -414,11 +340,7 @@ class Noise(ValueFault):
 class Saturation(ValueFault):
     """Efforts are cut to +-limit, N m | N, by a drive that does not report it; on states, positions, rad | m."""
 
-    limit: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_size(self, "limit", self.limit)
+    limit: float = field(metadata=_SIZE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
         """Clips the values."""
@@ -467,11 +389,7 @@ class Swapped(ChannelFault):
 
 
 def _on_states(fault: ChannelFault, change: Callable[[Array, Array], tuple[Array, Array]]) -> Injector:
-    """What changes (q, v) of states.
-
-    Raises:
-        InvalidArgumentError: The fault is of the commands.
-    """
+    """What changes (q, v) of states."""
     if fault.channel != "states":
         raise InvalidArgumentError(f"{type(fault).__name__}: commands have no positions: expected channel='states'")
 
@@ -501,3 +419,59 @@ def _on_either(
         return [(t, msgspec.structs.replace(message, **{message.interface: changed.tolist()}))]
 
     return pass_on
+
+
+M = TypeVar("M", PlantState, JointCommand)
+
+_ROUNDING_S = 1e-9
+"""Times are products of a step and a count: a message that is just due must not be late by their rounding."""
+
+
+class Channel(Generic[M]):
+    """The channel of the states, or that of the commands, between a plant and its controller, with its faults.
+
+    faults: Those of both channels; the other channel's are left out.
+    """
+
+    def __init__(self, faults: Sequence[Fault], channel: ChannelName, seed: int, at: Configuration) -> None:
+        self._stages: list[tuple[ChannelFault, Injector]] = []
+        self._name, self._seed, self._at = channel, seed, at
+        self._streams = itertools.count()
+        self._under_way: list[tuple[float, int, M]] = []
+        self._number = itertools.count()
+        for fault in faults:
+            self.add(fault)
+
+    def add(self, fault: Fault) -> None:
+        """One more fault, after the others; one of the other channel changes nothing."""
+        stream = next(self._streams)
+        fault.check(self._at)
+        if isinstance(fault, ChannelFault) and fault.channel == self._name:
+            self._stages.append((fault, fault.injector(np.random.default_rng((self._seed, stream)), self._at)))
+
+    def send(self, message: M, now_s: float, plant_s: float | None = None) -> None:
+        """Sends a message at `now_s`, by any clock; plant_s: the plant's time, where that is another."""
+        time = now_s if plant_s is None else plant_s
+        arriving: list[Delivery] = [(now_s, message)]
+        for fault, inject in self._stages:
+            if fault.active_at(time):
+                arriving = [found for t, one in arriving for found in inject(t, one)]
+        for t, one in arriving:
+            heapq.heappush(self._under_way, (t, next(self._number), one))
+
+    def due(self, now_s: float) -> list[M]:
+        """Returns the messages that arrived by `now_s` since the last call, in the order of arrival."""
+        arrived = []
+        while self._under_way and self._under_way[0][0] <= now_s + _ROUNDING_S:
+            arrived.append(heapq.heappop(self._under_way)[2])
+        return arrived
+
+    def newest(self, now_s: float) -> M | None:
+        """Returns the last message that arrived by `now_s`, and drops older ones; None if there is no new one."""
+        arrived = self.due(now_s)
+        return arrived[-1] if arrived else None
+
+    @property
+    def next_s(self) -> float:
+        """When the next message arrives; infinite where none is under way."""
+        return self._under_way[0][0] if self._under_way else math.inf

@@ -6,25 +6,29 @@ that begins with the test and advances with `clock`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from dyn_service.api.queries import RobotQueries
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.hil.bench import (
+    Bench,
+    Clock,
+    ControllerHandle,
+    PlantHandle,
+    RobotCache,
+    Run,
+    merged,
+    open_bench,
+    robot_of,
+    run_for,
+)
+from dyn_service.hil.faults import Fault
 from dyn_service.hil.reporting import Reporting
-
-if TYPE_CHECKING:
-    from dyn_service.api.queries import RobotQueries
-    from dyn_service.engine.robot import Robot
-    from dyn_service.hil.bench import Bench, RobotCache, Run
-    from dyn_service.hil.checks import Check
-    from dyn_service.hil.faults import Fault
-    from dyn_service.hil.setup import Setup
-    from dyn_service.hil.signals import Record
-    from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.hil.setup import Setup
 
 _REPORTING = pytest.StashKey[Reporting]()
 
@@ -54,17 +58,12 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def hil_robot_cache() -> RobotCache:
     """The robots of the session, each read once."""
-    from dyn_service.hil.bench import RobotCache
-
     return RobotCache()
 
 
 @pytest.fixture
 def hil_setup(request: pytest.FixtureRequest) -> Setup:
     """The setup of a test: the project's launch file, merged with the test's marker `hil`."""
-    from dyn_service.hil.bench import merged
-    from dyn_service.hil.setup import Setup
-
     config = request.config
     config.stash[_REPORTING].expect(request.node)
     given = config.getoption("hil_launch")
@@ -93,9 +92,7 @@ def hil_benches(request: pytest.FixtureRequest, hil_setup: Setup, hil_robot_cach
     mode = config.getoption("hil")
 
     def make(faults: Sequence[Fault] = (), seed: int = 0) -> Bench:
-        from dyn_service.hil import bench
-
-        return bench.open_bench(mode, hil_setup, hil_robot_cache, faults, seed, config.getoption("hil_endpoint"))
+        return open_bench(mode, hil_setup, hil_robot_cache, faults, seed, config.getoption("hil_endpoint"))
 
     return make
 
@@ -107,124 +104,12 @@ def run(request: pytest.FixtureRequest, hil_benches: Callable[..., Bench]) -> Ca
     reporting = config.stash[_REPORTING]
 
     def go(seconds: float, faults: Sequence[Fault] = (), seed: int | None = None) -> Run:
-        from dyn_service.hil.bench import run_for
-
         chosen = config.getoption("hil_seed") if seed is None else seed
         done = run_for(hil_benches(faults, chosen), seconds, config.getoption("hil"), chosen, faults)
         reporting.take(request.node, lambda: done)
         return done
 
     return go
-
-
-class Clock:
-    """The plant's time."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-
-    @property
-    def now_s(self) -> float:
-        """The plant's time, s."""
-        return self._bench.now_s
-
-    def run(self, seconds: float) -> None:
-        """Runs for some seconds.
-
-        Raises:
-            InvalidArgumentError: It is no positive time.
-        """
-        self.run_until(self._bench.now_s + seconds)
-
-    def run_until(self, t: float) -> None:
-        """Runs until the plant's time is t s.
-
-        Raises:
-            InvalidArgumentError: It has passed already, or is no time.
-        """
-        if not self._bench.now_s < t < math.inf:
-            raise InvalidArgumentError(f"clock: expected a time after now, {self._bench.now_s:g} s, found {t:g} s")
-        self._bench.run_until(t)
-
-
-class PlantHandle:
-    """The plant of a test's own run."""
-
-    def __init__(self, bench: Bench) -> None:
-        from dyn_service.hil.checks import Notes
-
-        self._bench = bench
-        self._notes = Notes()
-
-    @property
-    def state(self) -> PlantState:
-        """The newest state."""
-        return self._bench.state
-
-    @property
-    def record(self) -> Record:
-        """The record so far."""
-        return self._bench.record()
-
-    @property
-    def check(self) -> Check:
-        """Assertions on the record so far."""
-        from dyn_service.hil.checks import Check
-
-        return Check(self._bench.record(), self._notes)
-
-    def run(self, mode: str, seed: int) -> Run:
-        """The run so far, with all that was asserted on it."""
-        from dyn_service.hil.bench import Run
-
-        return Run(self._bench.record(), self.check, self._bench.ended, self._bench.log, mode, seed, ())
-
-    def inject(self, fault: Fault) -> None:
-        """Adds a fault between the plant and its controller, active from now on.
-
-        Raises:
-            InvalidArgumentError: It does not fit the robot, has to be there from the start, or was over before now.
-        """
-        from dyn_service.hil.faults import check_faults
-
-        check_faults([fault])
-        if fault.until_s <= self._bench.now_s:
-            raise InvalidArgumentError(
-                f"{type(fault).__name__}: it is over at {fault.until_s:g} s, now it is {self._bench.now_s:g} s"
-            )
-        self._bench.inject(fault)
-
-    def push(self, link: str, force: Sequence[float], duration_s: float) -> None:
-        """Applies a force (3,), N, world axes, at a link's origin for some seconds; in lockstep only.
-
-        Raises:
-            UnimplementedError: The plant runs in another process: call its service `push`.
-        """
-        from dyn_service.api.queries import Wrench
-        from dyn_service.errors import UnimplementedError
-        from dyn_service.hil.lockstep import Lockstep
-
-        if not isinstance(self._bench, Lockstep):
-            raise UnimplementedError("push: the plant runs in another process; call its service, /plant/push")
-        self._bench.push(Wrench(link, force=force), duration_s)
-
-
-class ControllerHandle:
-    """The controller of a test's own run."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-
-    @property
-    def ended(self) -> str:
-        """Why it ended by itself; empty while it runs."""
-        return self._bench.ended
-
-    def kill(self) -> None:
-        """Kills the process."""
-        from dyn_service.hil.faults import Killed
-
-        self._bench.inject(Killed(from_s=self._bench.now_s))
 
 
 @pytest.fixture
@@ -265,6 +150,4 @@ def server(hil_bench: Bench) -> RobotQueries:
 @pytest.fixture
 def robot(hil_setup: Setup, hil_robot_cache: RobotCache) -> Robot:
     """The robot of the plant's file, in this process."""
-    from dyn_service.hil.bench import robot_of
-
     return robot_of(hil_setup, hil_robot_cache)

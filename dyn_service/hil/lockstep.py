@@ -19,8 +19,7 @@ from dyn_service.graph.nodes.controllers.control_loop import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.report import Followed, counts
 from dyn_service.graph.nodes.plant.services import PlantChanges
-from dyn_service.hil.channel import Channel
-from dyn_service.hil.faults import Fault, Killed, WrongPayload
+from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
 from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record
@@ -33,12 +32,8 @@ SESSION, CONTROLLER = 1, 1
 class Lockstep:
     """A run in lockstep.
 
-    Args:
-        setup: The plant, with what is wrong in itself, and the controller.
-        model: The robot that the controller asks.
-        robot: The one that the plant's file describes.
-        faults: What goes wrong.
-        seed: Of all chance.
+    setup: The plant, with what is wrong in itself, and the controller. model: The robot that the controller asks.
+    robot: The one that the plant's file describes.
 
     Raises:
         DynError: A parameter is out of its range, or a fault does not fit the robot.
@@ -82,11 +77,7 @@ class Lockstep:
         return self.plant.state()
 
     def inject(self, fault: Fault) -> None:
-        """Adds a fault, active from now on.
-
-        Raises:
-            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
-        """
+        """Adds a fault, active from now on."""
         if isinstance(fault, WrongPayload):
             raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if isinstance(fault, Killed):
@@ -99,11 +90,7 @@ class Lockstep:
         PlantChanges(self.plant, self._robot, self._setup.plant_parameters()).push(wrench, duration_s)
 
     def run_until(self, t: float) -> None:
-        """Runs until the plant's time is t s.
-
-        Raises:
-            DynError: The simulation diverged.
-        """
+        """Runs until the plant's time is t s."""
         self._loop.run(t - self.now_s)
 
     def record(self) -> Record:

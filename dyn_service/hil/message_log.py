@@ -14,9 +14,9 @@ from dyn_service.control.joint_states import JointStates
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, SafetySettings
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
 from dyn_service.graph.nodes.plant.report import Followed, followed_at
-from dyn_service.hil.signals import COMMANDED, Array, Bounds, Change, Group, Record, Signal
+from dyn_service.hil.signals import COMMANDED, Array, Change, Group, Record, Signal
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 
 
 class Seen(NamedTuple):
@@ -38,7 +38,7 @@ class MessageLog:
 
     at: Configuration
     messages: JointStates
-    bounds: Bounds
+    bounds: Limits
     control_s: float
     deadline_s: float
     title: str
@@ -53,7 +53,7 @@ class MessageLog:
     def of(cls, robot: RobotQueries, safety: SafetySettings, controller: LoopParameters) -> MessageLog:
         """An empty one of a plant and its controller. robot: the one of the plant's file. safety: the plant's."""
         limits, control_s = robot.limits, 1.0 / controller.rate_hz
-        bounds = Bounds(limits.lower, limits.upper, safety.velocity_limit, safety.effort_limit)
+        bounds = Limits(limits.lower, limits.upper, safety.velocity_limit, safety.effort_limit)
         at, deadline_s = robot.configuration, controller.deadline_s or control_s
         return cls(at, JointStates.of(robot), bounds, control_s, deadline_s, robot.description.name)
 

@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -35,8 +35,7 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.nodes.controllers.control_loop import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.channel import Channel
-from dyn_service.hil.faults import Fault, Killed, WrongPayload
+from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
 from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import Record
@@ -51,27 +50,18 @@ _QUEUE = 10_000
 _TURN_S = 0.05
 
 
-@dataclass(frozen=True)
-class PlantTopics:
-    """The plant's topics, by their full names or as endpoints."""
-
-    states: str
-    commands: str
-
-
 class Proxy:
     """The proxy of one run.
 
-    Args:
-        folder: Where the launch's nodes find each other.
-        topics: The plant's topics.
-        log: Where it writes messages while `writes`; times are from when the run began.
-        faults: What goes wrong.
-        seed: Of all chance.
+    folder: where the launch's nodes find each other. topics: full names or endpoints of the plant's `plant_state` and
+    `joint_commands`. log: where it writes messages while `writes`; times are from when the run began.
     """
 
-    def __init__(self, folder: Path, topics: PlantTopics, log: MessageLog, faults: Sequence[Fault], seed: int) -> None:
-        self._folder, self._topics, self._log = folder, topics, log
+    def __init__(
+        self, folder: Path, topics: Mapping[str, str], log: MessageLog, faults: Sequence[Fault], seed: int
+    ) -> None:
+        self._folder, self._log = folder, log
+        self._state_topic, self._command_topic = topics["plant_state"], topics["joint_commands"]
         self._states: Channel[PlantState] = Channel(faults, "states", seed, log.at)
         self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, log.at)
         self.changed = threading.Condition()
@@ -108,10 +98,10 @@ class Proxy:
         try:
             node = Node.alone("/hil/proxy", NoParameters(), self._folder, context)
             try:
-                node.create_subscription(PlantState, self._topics.states, self._on_state, name=STATES, queue=_QUEUE)
+                node.create_subscription(PlantState, self._state_topic, self._on_state, name=STATES, queue=_QUEUE)
                 node.create_subscription(JointCommand, COMMANDS, self._on_command, queue=_QUEUE)
                 states = node.create_publisher(PlantState, STATES)
-                commands = node.create_publisher(JointCommand, self._topics.commands, name=COMMANDS, binds=False)
+                commands = node.create_publisher(JointCommand, self._command_topic, name=COMMANDS, binds=False)
                 while not self._ended:
                     waits = min(self._states.next_s, self._commands.next_s) - time.monotonic()
                     node.spin_once(min(max(waits, 0.0), _TURN_S))
@@ -166,13 +156,8 @@ _FOR_GOOD_S = 1e6
 class RealTime:
     """A run in real time.
 
-    Args:
-        setup: The launch, whose controller has the parameters `CONTROLLER`.
-        robot: The one of the plant's file.
-        runtime: The launch's folder; it is closed with the run.
-        faults: What goes wrong.
-        seed: Of all chance.
-        endpoints: Of a plant that is elsewhere: `plant_state` and `joint_commands`. Empty: it is the launch's.
+    setup: The launch, whose controller has the parameters `CONTROLLER`. runtime: The launch's folder; it is closed with
+    the run. endpoints: Of a plant that is elsewhere: `plant_state` and `joint_commands`. Empty: it is the launch's.
 
     Raises:
         UnavailableError: A process ended before all were ready; it says why.
@@ -197,9 +182,7 @@ class RealTime:
         named = {"plant_state": p.plant_state, "joint_commands": p.joint_commands} | dict(endpoints or {})
         topics = {name: topic if "://" in topic else full_name(namespace, topic) for name, topic in named.items()}
         plan = _plan(setup, self._killed, without_plant=bool(endpoints))
-        self._proxy = Proxy(
-            runtime.folder, PlantTopics(topics["plant_state"], topics["joint_commands"]), self.log, faults, seed
-        )
+        self._proxy = Proxy(runtime.folder, topics, self.log, faults, seed)
         self._ready, self._over = threading.Event(), threading.Event()
         self.ended = ""
         self._supervisor: Supervisor | None = None
@@ -241,11 +224,7 @@ class RealTime:
         return self._client.robot(named or only_robot(self._client.list_robots()))
 
     def inject(self, fault: Fault) -> None:
-        """Adds a fault, active from now on.
-
-        Raises:
-            InvalidArgumentError: It does not fit the robot, or has to be there from the start.
-        """
+        """Adds a fault, active from now on."""
         if isinstance(fault, WrongPayload):
             raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if isinstance(fault, Killed):

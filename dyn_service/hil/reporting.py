@@ -5,41 +5,28 @@
     DIR/recordings/NAME.mcap     messages of a run of a test that failed, for anything that reads bags
     DIR/recordings/NAME.npz      the same run's signals, for `Record.load`
 
-No engine and no drawing is imported before a test has run.
-
-**The page** of a session of hardware-in-the-loop tests: requirements, tests, and each test's runs with their
-signals.
-
-What is one test's is made where the test ran (`run_content`), as plain values; the page (`session_page`) puts it
-together. Its frame and charts are those of a launch's report.
+The process that ran a test makes its content as plain values (`run_content`); the page (`session_page`) combines them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-import re
-from collections.abc import Callable, Generator
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pytest
-
-if TYPE_CHECKING:
-    from dyn_service.hil.bench import Run
-
-
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from dyn_service.control.joint_states import MULTI_DOF
 from dyn_service.control.plant.safety import ACTIVE
-from dyn_service.graph.launch.page import WITHOUT_SCRIPTS, card_html, document
+from dyn_service.graph.report import page as html
 from dyn_service.graph.report.charts import Card, Chart, Line, Mark, Span, prefix, spans_of
 from dyn_service.graph.report.verdicts import sized
 from dyn_service.hil.bench import Run
@@ -228,7 +215,7 @@ _NEAR = 0.2
 """A limit is drawn where a signal comes to this share of it: else it would flatten the line."""
 _JOIN_S = 0.01
 """Spans that are no further apart are one on the page."""
-_OUTCOMES = {"passed": "good", "failed": "bad", "error": "bad", "skipped": ""}
+_TITLE = "Hardware in the loop"
 
 
 def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
@@ -239,9 +226,9 @@ def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
     failed = any(not verdict.passed for verdict in verdicts)
     points = POINTS_OF_FAILED if failed else POINTS
     stopped = spans_of(run.record.t, ~run.record.under(ACTIVE)) if len(run.record.t) else []
-    cards = [_verdict_card(verdict, marks, stopped) for verdict in verdicts if verdict.signals]
-    shown = "".join(card_html(card, charts, points) for card in cards if card is not None)
-    motion = "".join(card_html(card, charts, points) for card in _motion(run.record, marks, stopped)) if failed else ""
+    cards = filter(None, (_verdict_card(verdict, marks, stopped) for verdict in verdicts if verdict.signals))
+    shown = html.cards(cards, charts, points, "cards fill")
+    motion = html.cards(_motion(run.record, marks, stopped), charts, points) if failed else ""
     t = run.record.t
     return {
         "mode": run.mode,
@@ -265,22 +252,21 @@ def session_page(results: Sequence[Mapping[str, Any]]) -> str:
     charts: list[str] = []
     spans = [run["span"] for result in results for run in result["runs"]]
     span = (min((one[0] for one in spans), default=0.0), max((one[1] for one in spans), default=1.0))
-    parts = "".join(_test(k, result, charts) for k, result in enumerate(results))
-    bad = sum(_class(result["outcome"]) == "bad" for result in results)
+    parts = [_test(k, result, charts) for k, result in enumerate(results)]
+    bad = sum(not _good(result) for result in results)
     passed = sum(result["outcome"] == "passed" for result in results)
     counted = f"{len(results)} tests, {bad} failed, {passed} passed"
-    colour, word = ("bad", "failed") if bad else ("good", "passed") if passed else ("warn", "nothing ran")
-    badge = f'<span class="badge {colour}">{word}</span>'
-    body = f"""<header id="top"><h1>Hardware in the loop</h1>
-<div class="status">{badge}<span>{counted}</span></div></header>
-<main>
-{_matrix(results)}
-{_tests(results)}
-{WITHOUT_SCRIPTS}
-{parts}
-</main>"""
-    links = '<a href="#top">Hardware in the loop</a><a href="#requirements">requirements</a><a href="#tests">tests</a>'
-    return document(f"hardware in the loop: {counted}", links, body, "", charts, span)
+    verdict = (
+        html.badge("bad", "failed")
+        if bad
+        else html.badge("good", "passed")
+        if passed
+        else html.badge("warn", "nothing ran")
+    )
+    body = "\n".join([_matrix(results), _tests(results), html.WITHOUT_SCRIPTS, *parts])
+    anchors = [("top", _TITLE), ("requirements", "requirements"), ("tests", "tests")]
+    header = html.header(_TITLE, verdict, counted)
+    return html.document(f"hardware in the loop: {counted}", anchors, header, body, charts, span)
 
 
 def _matrix(results: Sequence[Mapping[str, Any]]) -> str:
@@ -292,71 +278,69 @@ def _matrix(results: Sequence[Mapping[str, Any]]) -> str:
     for name in names:
         about = [(k, result) for k, result in enumerate(results) if name in result["requirements"]]
         good = all(result["outcome"] == "passed" for _, result in about)
-        tests = ", ".join(f'<a href="#test-{k}">{escape(_short(result["test"]))}</a>' for k, result in about)
-        word = "met" if good else "not met"
-        rows.append(f'<tr><td><b>{escape(name)}</b></td><td class="state{_red(good)}">{word}</td><td>{tests}</td></tr>')
-    head = "<tr><th>requirement</th><th>verdict</th><th>tests</th></tr>"
-    return f"""<section id="requirements"><h2>Requirements</h2>
-<div class="wide-table"><table>{head}{"".join(rows)}</table></div></section>"""
+        tests = ", ".join(_link(k, result) for k, result in about)
+        rows.append(
+            [html.cell(f"<b>{escape(name)}</b>"), html.state("met" if good else "not met", good=good), html.cell(tests)]
+        )
+    return html.section("requirements", "Requirements", html.table(rows, ("requirement", "verdict", "tests")))
 
 
 def _tests(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for k, result in enumerate(results):
         verdicts = [one for run in result["runs"] for one in run["verdicts"]]
-        kept = sum(one["passed"] for one in verdicts)
-        requirements = ", ".join(result["requirements"])
         rows.append(
-            f'<tr><td><a href="#test-{k}">{escape(_short(result["test"]))}</a></td>'
-            f'<td class="state{_red(_class(result["outcome"]) != "bad")}">{escape(result["outcome"])}</td>'
-            f'<td data-label="requirements">{escape(requirements)}</td>'
-            f'<td class="number" data-label="held">{kept} of {len(verdicts)}</td>'
-            f'<td class="number" data-label="took">{result["duration_s"]:.2f} s</td>'
-            f'<td class="words" data-label="why">{escape(result["message"])}</td></tr>'
+            [
+                html.cell(_link(k, result)),
+                html.state(result["outcome"], good=_good(result)),
+                html.cell(escape(", ".join(result["requirements"])), label="requirements"),
+                html.cell(f"{sum(one['passed'] for one in verdicts)} of {len(verdicts)}", "number", "held"),
+                html.cell(f"{result['duration_s']:.2f} s", "number", "took"),
+                html.cell(escape(result["message"]), "words", "why"),
+            ]
         )
-    head = "".join(f"<th>{name}</th>" for name in ("test", "outcome", "requirements", "held", "took", "why"))
-    return f"""<section id="tests"><h2>Tests</h2>
-<div class="wide-table"><table class="nodes"><tr>{head}</tr>{"".join(rows)}</table></div></section>"""
+    head = ("test", "outcome", "requirements", "held", "took", "why")
+    return html.section("tests", "Tests", html.table(rows, head, "nodes"))
 
 
 def _test(k: int, result: Mapping[str, Any], charts: list[str]) -> str:
-    good = _class(result["outcome"]) != "bad"
-    runs = "".join(_run(n, run, charts) for n, run in enumerate(result["runs"]))
-    badge = f'<span class="badge {"good" if good else "bad"}">{escape(result["outcome"])}</span>'
+    good = _good(result)
     message = f'<ul class="look"><li class="grave">{escape(result["message"])}</li></ul>' if result["message"] else ""
-    return f"""<details class="part" id="test-{k}"{"" if good else " open"}>
-<summary><h2>{escape(_short(result["test"]))}</h2> {badge}<span class="soft">{escape(result["test"])}</span></summary>
-{message}{runs}</details>"""
+    runs = "".join(_run(n, run, charts) for n, run in enumerate(result["runs"]))
+    verdict = html.badge("good" if good else "bad", result["outcome"])
+    return html.part(f"test-{k}", _short(result), [result["test"]], message + runs, verdict=verdict, opened=not good)
 
 
 def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
     offset = len(charts)
     charts += run["charts"]
-    facts = [
-        ("robot", run["robot"]),
-        ("where", run["mode"]),
-        ("seed", run["seed"]),
-        ("plant's time", f"{run['seconds']:.3g} s"),
-    ]
-    shown = "".join(f"<span>{name} <b>{escape(str(value))}</b></span>" for name, value in facts)
-    lists = (("Faults injected", run["faults"]), ("Events", run["events"]))
+    about = html.facts(
+        [
+            ("robot", run["robot"]),
+            ("where", run["mode"]),
+            ("seed", run["seed"]),
+            ("plant's time", f"{run['seconds']:.3g} s"),
+        ]
+    )
     causes = "".join(
         f"<div><h4>{title}</h4><ul>{''.join(f'<li>{escape(one)}</li>' for one in entries)}</ul></div>"
-        for title, entries in lists
+        for title, entries in (("Faults injected", run["faults"]), ("Events", run["events"]))
         if entries
     )
-    links = ", ".join(f'<a href="{escape(name, quote=True)}">{escape(name)}</a>' for name in run["recordings"])
-    said = "".join(
-        f'<tr><td class="state{_red(one["passed"])}">{"held" if one["passed"] else "broken"}</td>'
-        f"<td>{escape(one['sentence'])}</td></tr>"
+    said = html.table(
+        [html.state("held" if one["passed"] else "broken", good=one["passed"]), html.cell(escape(one["sentence"]))]
         for one in run["verdicts"]
     )
-    motion = _shifted(run["motion"], offset)
-    more = f'<details class="more"><summary>the motion</summary><div class="cards">{motion}</div></details>'
-    return f"""<h3>Run {n + 1}</h3><div class="facts">{shown}</div>
-{f'<p class="soft">Recording: {links}</p>' if links else ""}
-<div class="halves">{causes}<div><h4>Assertions</h4><table>{said}</table></div></div>
-<div class="cards fill">{_shifted(run["cards"], offset)}</div>{more if motion else ""}"""
+    recordings = f'<p class="soft">Recording: {html.links(run["recordings"])}</p>' if run["recordings"] else ""
+    # the numbers of charts count from 0 in each run
+    cards, motion = (
+        re.sub(r'data-chart="(\d+)"', lambda found: f'data-chart="{int(found[1]) + offset}"', run[name])
+        for name in ("cards", "motion")
+    )
+    return f"""<h3>Run {n + 1}</h3>{about}
+{recordings}
+<div class="halves">{causes}<div><h4>Assertions</h4>{said}</div></div>
+{cards}{html.more("the motion", motion) if motion else ""}"""
 
 
 def _events(record: Record) -> list[tuple[float, str]]:
@@ -426,7 +410,6 @@ def _motion(record: Record, marks: Sequence[Mark], stopped: Sequence[Span]) -> l
 
 
 def _marks(run: Run) -> list[Mark]:
-    """When faults begin and end."""
     marks = []
     for fault in run.faults:
         name = type(fault).__name__
@@ -448,21 +431,16 @@ def _largest(values: Array) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
-def _shifted(html: str, offset: int) -> str:
-    """The places of charts, whose numbers count from 0 in each run, as they count on the page."""
-    return re.sub(r'data-chart="(\d+)"', lambda found: f'data-chart="{int(found[1]) + offset}"', html)
+def _link(k: int, result: Mapping[str, Any]) -> str:
+    return f'<a href="#test-{k}">{escape(_short(result))}</a>'
 
 
-def _short(test: str) -> str:
-    return test.rpartition("::")[2]
+def _short(result: Mapping[str, Any]) -> str:
+    return str(result["test"]).rpartition("::")[2]
 
 
-def _class(outcome: str) -> str:
-    return _OUTCOMES.get(outcome, "bad")
-
-
-def _red(good: bool) -> str:
-    return "" if good else " bad"
+def _good(result: Mapping[str, Any]) -> bool:
+    return result["outcome"] in ("passed", "skipped")
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -67,11 +67,7 @@ class ResolvedSetup:
         return None if self.server is None else _typed(self.server, ServerSettings)
 
     def over(self, plant: Mapping[str, Any], controller: Mapping[str, Any]) -> ResolvedSetup:
-        """The same with these parameters of the plant and the controller over their own.
-
-        Raises:
-            ConfigurationError: There is no such parameter, or a value is of another type.
-        """
+        """The same with these parameters of the plant and the controller over their own."""
         first, second = with_parameters(self.plant, plant), with_parameters(self.controller, controller)
         by_name = {first.name: first, second.name: second}
         processes = tuple(by_name.get(process.name, process) for process in self.plan.processes)
@@ -89,9 +85,7 @@ class ResolvedSetup:
 def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
     """The launch file's processes, with the parameters that the setup says.
 
-    Args:
-        setup: The launch file and the changed parameters.
-        folder: For sockets, `$(endpoint ..)`.
+    setup: The launch file and the changed parameters. folder: For sockets, `$(endpoint ..)`.
 
     Raises:
         NotFoundError: There is no such launch file.
@@ -116,11 +110,7 @@ def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
 
 
 def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessPlan:
-    """The process with some parameters over its own.
-
-    Raises:
-        ConfigurationError: It has no such parameter, or the value is of another type.
-    """
+    """The process with some parameters over its own."""
     if not values:
         return process
     parameters = Parameters(_copied(process.parameters))

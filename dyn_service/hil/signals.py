@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from dyn_service.api.arrays import read_npz
 from dyn_service.control.plant.safety import MODES, RUNNING
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.model.configuration import Limits
 from dyn_service.support.suggestions import did_you_mean
 
 Array = NDArray[np.float64]
@@ -84,16 +85,6 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds:
-    """The limits in the robot's file. lower, upper: by entry of q. velocity, effort: by entry of v. Infinite: none."""
-
-    lower: Array
-    upper: Array
-    velocity: Array
-    effort: Array
-
-
-@dataclass(frozen=True, eq=False)
 class Record:
     """A run.
 
@@ -108,7 +99,7 @@ class Record:
     groups: Mapping[str, Group]
     changes: tuple[Change, ...]
     answers: Signal
-    bounds: Bounds
+    bounds: Limits
     control_s: float
     deadline_s: float
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -132,22 +123,14 @@ class Record:
         return [Signal(names[k], units[k], self.t, values[:, k]) for k in chosen]
 
     def signal(self, kind: str, joint: str) -> Signal:
-        """The one signal of a joint.
-
-        Raises:
-            InvalidArgumentError: There is no such kind or joint, or the joint has several entries.
-        """
+        """The one signal of a joint."""
         found = self.signals(kind, joint)
         if len(found) > 1:
             raise InvalidArgumentError(f"joint {joint!r} has several: {', '.join(one.name for one in found)}")
         return found[0]
 
     def at(self, t: float) -> Change:
-        """The plant's mode at the time t.
-
-        Raises:
-            InvalidArgumentError: Nothing is known of that time.
-        """
+        """The plant's mode at the time t."""
         before = [change for change in self.changes if change.t <= t]
         if not before:
             raise InvalidArgumentError(f"the record begins after {t:g} s")
@@ -207,9 +190,7 @@ class Record:
         """
         try:
             arrays = read_npz(path)
-            kinds = [
-                name.removesuffix(".names") for name in arrays if name.endswith(".names") and name != "counts.names"
-            ]
+            kinds = [name[:-6] for name in arrays if name.endswith(".names") and name != "counts.names"]
             changes = zip(arrays["changes.t"], arrays["changes.mode"], arrays["changes.cause"], strict=True)
             return cls(
                 t=arrays["t"],
@@ -219,7 +200,7 @@ class Record:
                 },
                 changes=tuple(Change(float(t), MODES[int(mode)], str(cause)) for t, mode, cause in changes),
                 answers=Signal("answers", "s", arrays["answers.t"], arrays["answers.values"]),
-                bounds=Bounds(*(arrays[f"bounds.{name}"] for name in ("lower", "upper", "velocity", "effort"))),
+                bounds=Limits(*(arrays[f"bounds.{name}"] for name in ("lower", "upper", "velocity", "effort"))),
                 control_s=float(arrays["control_s"]),
                 deadline_s=float(arrays["deadline_s"]),
                 counts=dict(zip(_texts(arrays["counts.names"]), map(int, arrays["counts.values"]), strict=True)),

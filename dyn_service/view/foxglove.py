@@ -36,16 +36,9 @@ class FoxgloveServer:
 
     url: its address. found: called with the name and type of each new topic.
 
-    Args:
-        topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
-        say: Called with each problem, once.
-        host: The address to listen on.
-        port: The port; 0 chooses a free one.
-        origins: Pages that may connect, in addition to `ORIGINS` and those of this machine.
-
-    Raises:
-        UnavailableError: The port is in use, or this machine does not have the address.
+    topics: Full names, or patterns such as `/arm/*`; "*" is all. folders: Returns the current folders of nodes, see
+    `graph.runtime_folders`. say: Called with each problem, once. port: The port; 0 chooses a free one. origins: Pages
+    that may connect, in addition to `ORIGINS` and those of this machine.
     """
 
     def __init__(
@@ -63,7 +56,7 @@ class FoxgloveServer:
         self._channels: dict[str, _Channel] = {}
         self._refused: set[tuple[str, type[Message]]] = set()
         self._clock = WallClock()
-        self._came = _Comers()
+        self._new_viewers = _NewViewers()
         self.malformed = 0
         self._proxy = WebProxy("Foxglove's server", host, port, {*ORIGINS, *origins}, say)
         inner_host, inner_port = self._proxy.inner
@@ -72,7 +65,7 @@ class FoxgloveServer:
                 name=NAME,
                 host=inner_host,
                 port=inner_port,
-                server_listener=self._came,
+                server_listener=self._new_viewers,
                 supported_encodings=["cdr"],
                 context=self._context,
             )
@@ -94,11 +87,11 @@ class FoxgloveServer:
 
     def turn(self, wait_ms: int) -> None:
         """Waits for messages up to a timeout and forwards them."""
-        for topic in self._came.take():
+        for topic in self._new_viewers.take():
             channel = self._channels.get(topic)
             if channel is not None and channel.last is not None:
                 self._send(channel, *channel.last)
-        self._listener.turn(wait_ms, self._take)
+        self._listener.receive(wait_ms, self._take)
         for topic, kind in self._listener.topics():
             self._channel(topic, kind)
 
@@ -152,7 +145,7 @@ class FoxgloveServer:
         for channel in self._channels.values():
             channel.stamp_s = float("-inf")
             if channel.out.has_sinks():
-                self._came.add(channel.topic)
+                self._new_viewers.add(channel.topic)
 
 
 class _Channel:
@@ -166,7 +159,7 @@ class _Channel:
         self.out = foxglove.Channel(topic, schema=about, message_encoding="cdr", context=context)
 
 
-class _Comers(ServerListener):
+class _NewViewers(ServerListener):
     """The topics with new viewers; filled by the server in its thread."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -27,8 +28,9 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.graph.middleware.discovery import Discovery, full
 from dyn_service.graph.middleware.node import LOOK_S
-from dyn_service.graph.middleware.pubsub import Frames
+from dyn_service.graph.middleware.pubsub import RawSubscription
 from dyn_service.graph.middleware.topic_tools import listening
+from dyn_service.graph.report.charts import running_time
 from dyn_service.messages import Message, decode, ros_type
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import String
@@ -150,69 +152,56 @@ class Plots:
         gui = viewer.server.gui
         with gui.add_folder("Plot"):
             self._joint = gui.add_dropdown("joint", self._at.velocity_names)
-            self._plots = [
-                gui.add_uplot(
-                    self._data(lines), self._series(lines), title=title, scales=self._scales(lines), aspect=1.7
-                )
-                for title, lines in self._lines()
-            ]
+            self._plots = [gui.add_uplot(**drawn, aspect=1.7) for drawn in self._drawn()]
         self._joint.on_update(lambda _: self.show(*self._last))
 
     def show(self, motion: Motion, time_s: float) -> None:
         """Draws the motion with a time mark."""
         self._last = motion, time_s
-        for plot, (title, lines) in zip(self._plots, self._lines(), strict=True):
-            plot.title, plot.data, plot.scales = title, self._data(lines), self._scales(lines)
+        for plot, drawn in zip(self._plots, self._drawn(), strict=True):
+            plot.title, plot.data, plot.scales = drawn["title"], drawn["data"], drawn["scales"]
 
-    def _lines(self) -> list[tuple[str, list[tuple[str, str, Array]]]]:
-        """Returns the plots of the chosen joint: titles, and each line's name, colour and values."""
-        at, motion = self._at, self._last[0]
-        n = at.velocity_names.index(self._joint.value)
-        chosen = self._rows()
+    def _drawn(self) -> list[dict[str, Any]]:
+        """Returns the plots of the chosen joint."""
+        at, (motion, _) = self._at, self._last
+        n, rows = at.velocity_names.index(self._joint.value), self._rows()
         unit, of_effort = ("rad", "N m") if at.turns[n] else ("m", "N")
         if self._joint.value in at.position_names:
             m = at.position_names.index(self._joint.value)
-            title, first = f"position [{unit}]", [("measured", "#1b5e9b", motion.q[chosen, m])]
+            title, first = f"position [{unit}]", [("measured", "#1b5e9b", motion.q[rows, m])]
         else:  # joints with several degrees of freedom have no single position
-            m, title, first = -1, f"velocity [{unit}/s]", [("measured", "#1b5e9b", motion.v[chosen, n])]
+            m, title, first = -1, f"velocity [{unit}/s]", [("measured", "#1b5e9b", motion.v[rows, n])]
         if self._followed:
-            wanted = motion.reference[chosen, m] if m >= 0 else np.full_like(motion.t[chosen], np.nan)
+            wanted = motion.reference[rows, m] if m >= 0 else np.full_like(motion.t[rows], np.nan)
             first.insert(0, ("reference", "#f0a830", wanted))
-        return [(title, first), (f"effort [{of_effort}]", [("effort", "#12806a", motion.tau[chosen, n])])]
+        effort = [("effort", "#12806a", motion.tau[rows, n])]
+        return [self._plot(title, first), self._plot(f"effort [{of_effort}]", effort)]
+
+    def _plot(self, title: str, lines: list[tuple[str, str, Array]]) -> dict[str, Any]:
+        """Returns a plot. lines: names, colours and values. The mark is a step between values outside the range; the
+        scales are explicit, because the plot cannot find them if values are missing.
+        """
+        motion, time_s = self._last
+        t, begin, end = motion.t[self._rows()], float(motion.t[0]), float(motion.t[-1])
+        values = np.concatenate([values for _, _, values in lines])
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        pad = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+        low, high = low - pad, high + pad
+        mark = np.where(t < time_s, 2.0 * low - high, 2.0 * high - low)
+        widths = ((name, colour, 5 if name == "reference" else 2) for name, colour, _ in lines)
+        series = [uplot.Series(label=name, stroke=colour, width=width) for name, colour, width in widths]
+        return {
+            "title": title,
+            "data": (t, *(values for _, _, values in lines), mark),
+            "series": (uplot.Series(label="t"), *series, uplot.Series(label="now", stroke="#c0392b", width=2)),
+            "scales": {
+                "x": uplot.Scale(time=False, auto=False, range=(begin, max(end, begin + 1e-3))),
+                "y": uplot.Scale(auto=False, range=(low, high)),
+            },
+        }
 
     def _rows(self) -> slice:
         return slice(None, None, max(1, len(self._last[0].t) // PLOT_POINTS))
-
-    def _data(self, lines: list[tuple[str, str, Array]]) -> tuple[Array, ...]:
-        """Returns the data of a plot: times, lines, and the mark as a step between values outside the range."""
-        motion, time_s = self._last
-        t = motion.t[self._rows()]
-        low, high = _bounds(lines)
-        return (t, *(values for _, _, values in lines), np.where(t < time_s, 2.0 * low - high, 2.0 * high - low))
-
-    def _scales(self, lines: list[tuple[str, str, Array]]) -> dict[str, uplot.Scale]:
-        """Returns explicit scales, because the plot cannot find them if values are missing."""
-        t = self._last[0].t
-        begin, end = float(t[0]), float(t[-1])
-        return {
-            "x": uplot.Scale(time=False, auto=False, range=(begin, max(end, begin + 1e-3))),
-            "y": uplot.Scale(auto=False, range=_bounds(lines)),
-        }
-
-    def _series(self, lines: list[tuple[str, str, Array]]) -> tuple[uplot.Series, ...]:
-        series = [uplot.Series(label="t")]
-        series += [
-            uplot.Series(label=name, stroke=colour, width=5 if name == "reference" else 2) for name, colour, _ in lines
-        ]
-        return (*series, uplot.Series(label="now", stroke="#c0392b", width=2))
-
-
-def _bounds(lines: Sequence[tuple[str, str, Array]]) -> tuple[float, float]:
-    """Returns the range of lines with missing values, with a margin."""
-    values = np.concatenate([values for _, _, values in lines])
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    pad = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    return low - pad, high + pad
 
 
 KEPT = 600
@@ -228,7 +217,7 @@ class Live:
         self,
         topic: str,
         at: Configuration,
-        heard: Mapping[type[Message], Frames],
+        heard: Mapping[type[Message], RawSubscription],
         discovery: Discovery,
         say: Callable[[str], None],
     ) -> None:
@@ -282,12 +271,7 @@ def live(topic: str, at: Configuration, say: Callable[[str], None]) -> Iterator[
         yield Live(name, at, heard, discovery, say)
 
 
-def _newest(kind: type[Message], heard: Frames) -> Message | None:
-    """Returns the last message.
-
-    Raises:
-        InvalidArgumentError: It has another type.
-    """
+def _newest(kind: type[Message], heard: RawSubscription) -> Message | None:
     newest = None
     while (frame := heard.take_frame()) is not None:
         newest = bytes(frame)
@@ -323,13 +307,9 @@ class Recorded:
     tables: Mapping[str, tuple[tuple[str, ...], Array]]
 
     def motion(self, at: Configuration) -> Motion:
-        """Returns the motion for a robot with these joints.
-
-        Raises:
-            InvalidArgumentError: The plant has other joints.
-        """
+        """Returns the motion for a robot with these joints."""
         columns, table = self.tables["plant"]
-        t = _rising(_of(columns, table, ["t"], self.node)[:, 0])
+        t = running_time(_of(columns, table, ["t"], self.node)[:, 0])
         names = at.position_names, at.velocity_names
         q = _of(columns, table, [f"q.{name}" for name in names[0]], self.node)
         v, tau = (_of(columns, table, [f"{kind}.{name}" for name in names[1]], self.node) for kind in ("v", "tau"))
@@ -390,11 +370,7 @@ class States:
         self._heard = ReceivedJointStates(at)
 
     def take(self, messages: Iterable[Any]) -> State | None:
-        """Returns the state after messages of about one time; None if they contain no joint of the robot.
-
-        Raises:
-            InvalidArgumentError: A message is invalid.
-        """
+        """Returns the state after messages of about one time; None if they contain no joint of the robot."""
         stamps = [stamp_of(message) for message in messages if self._heard.take(message)]
         if not stamps:
             return None
@@ -402,14 +378,10 @@ class States:
 
 
 def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> Motion:
-    """Returns the motion of joint state messages, with time from the first; messages of one time form one state.
-
-    Raises:
-        InvalidArgumentError: No message contains a joint of the robot, or a message is invalid.
-    """
+    """Returns the motion of joint state messages, with time from the first; messages of one time form one state."""
     states, found = list[State](), dict[str, None]()
     heard, heard_run = States(at), 0
-    for (run, _), group in groupby(sorted(_by_run(messages), key=_when), _when):
+    for (run, _), group in groupby(sorted(_by_run(messages), key=itemgetter(0, 1)), itemgetter(0, 1)):
         if run != heard_run:
             heard, heard_run = States(at), run
         together = [message for *_, message in group]
@@ -424,7 +396,7 @@ def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> 
             f"{source} names no joint of the robot, which has {', '.join(at.names)}: found {', '.join(found) or 'none'}"
         )
     motion = of_states(states)
-    return replace(motion, t=_rising(motion.t - motion.t[0]))
+    return replace(motion, t=running_time(motion.t - motion.t[0]))
 
 
 def _by_run(messages: Iterable[Any]) -> Iterator[tuple[int, float, Any]]:
@@ -437,10 +409,6 @@ def _by_run(messages: Iterable[Any]) -> Iterator[tuple[int, float, Any]]:
         run, before = last.get(type(message), (0, t))
         last[type(message)] = (run + (t < before), t)
         yield *last[type(message)], message
-
-
-def _when(one: tuple[int, float, Any]) -> tuple[int, float]:
-    return one[:2]
 
 
 def several(at: Configuration) -> bool:
@@ -470,12 +438,6 @@ def _of(columns: Sequence[str], table: Array, names: Sequence[str], node: str) -
     if missing:
         raise InvalidArgumentError(f"the recording of {node!r} has no column {missing[0]!r}: it is of another robot")
     return np.ascontiguousarray(table[:, [columns.index(name) for name in names]])
-
-
-def _rising(t: Array) -> Array:
-    """Concatenates the times of several runs."""
-    step = np.diff(t, prepend=t[:1])
-    return np.cumsum(np.where(step < 0.0, 0.0, step)) + (t[0] if len(t) else 0.0)
 
 
 STATES, TEXT = ros_type(JointState), ros_type(String)

@@ -76,9 +76,7 @@ class Looks:
 def looks_of(description: Description, folder: Path) -> Looks:
     """Returns the shapes of a robot, with placeholders for links whose shapes cannot be shown, or for all if none can.
 
-    Args:
-        description: The robot.
-        folder: The folder of its file; paths of meshes are relative to it.
+    folder: The folder of its file; paths of meshes are relative to it.
     """
     shapes: dict[str, list[Shape]] = {}
     notes: list[str] = []
@@ -94,7 +92,7 @@ def looks_of(description: Description, folder: Path) -> Looks:
                 shapes.setdefault(link.name, []).append(shown)
     drawn = frozenset(shapes)
     wanted = lacking - drawn if drawn else None
-    made = {name: found for name, found in stand_ins(description).items() if wanted is None or name in wanted}
+    made = {name: found for name, found in placeholders(description).items() if wanted is None or name in wanted}
     return Looks({**shapes, **made}, tuple(notes), drawn)
 
 
@@ -112,7 +110,7 @@ def _shown(shape: Written, folder: Path) -> Shape | str:
     return Shape(shape.kind, shape.size, shape.xyz, shape.rotation, (red, green, blue), file)
 
 
-def stand_ins(description: Description) -> dict[str, list[Shape]]:
+def placeholders(description: Description) -> dict[str, list[Shape]]:
     """Returns rods and ellipsoids for all links with joints or mass."""
     made: dict[str, list[Shape]] = {}
     arms = [(joint.parent, np.asarray(joint.xyz, dtype=np.float64)) for joint in description.joints]
@@ -379,9 +377,7 @@ def quaternions(rotation: Array) -> Array:
 class Ground:
     """The contacts of a recorded plant; their forces are recomputed from its states.
 
-    Args:
-        robot: The plant's robot.
-        parameters: The plant's parameters, with `contacts`.
+    parameters: The plant's parameters, with `contacts`.
 
     Raises:
         NotFoundError: A contact's link does not exist.

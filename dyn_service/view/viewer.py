@@ -45,18 +45,8 @@ _SHAFT, _HEAD, _HEAD_LENGTH = 0.015, 0.034, 0.06
 class Viewer:
     """A robot in the browser.
 
-    Args:
-        scene: What is shown.
-        looks: What its links look like.
-        first: The robot at the beginning, at which one looks.
-        floor: How high the floor is drawn, m.
-        host: Where the page is served.
-        port: Of it; 0 takes a free one.
-        origins: Pages of other servers that may connect.
-        say: Told of pages that may not.
-
-    Raises:
-        UnavailableError: The port is taken.
+    first: The robot at the beginning, at which one looks. floor: How high the floor is drawn, m. port: Of it; 0 takes a
+    free one. origins: Pages of other servers that may connect. say: Told of pages that may not.
     """
 
     def __init__(

@@ -27,12 +27,8 @@ _HEAD_BYTES, _HEAD_S = 1 << 14, 10.0
 class WebProxy:
     """Listens on a port and forwards allowed connections to the server at `inner`, a free host and port.
 
-    Args:
-        what: The name of the server, for errors.
-        host: The address to listen on.
-        port: The port; 0 chooses a free one.
-        origins: Pages that may connect, such as `https://app.foxglove.dev`.
-        say: Called with each refused origin, once.
+    port: The port; 0 chooses a free one. origins: Pages that may connect, such as `https://app.foxglove.dev`. say:
+    Called with each refused origin, once.
 
     Raises:
         UnavailableError: The port is in use, or this machine does not have the address.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dyn_service.hil.signals import Bounds, Change, Group, Record, Signal
+from dyn_service.hil.signals import Change, Group, Record, Signal
+from dyn_service.model.configuration import Limits
 
 NAMES = ("shoulder", "elbow")
 BEGUN = (Change(0.0, "braked", "start"), Change(0.1, "arming", ""), Change(0.2, "active", ""))
@@ -38,6 +39,6 @@ def record(
         made[kind] = Group(NAMES, (unit, unit), values)
     at, delays = answers if answers is not None else (t[200::2], np.full(len(t[200::2]), 0.001))
     inf = np.array([np.inf, np.inf])
-    bounds = Bounds(np.array([-2.0, -np.inf]), np.array([3.0, np.inf]), np.array([1.5, np.inf]), inf)
+    bounds = Limits(np.array([-2.0, -np.inf]), np.array([3.0, np.inf]), np.array([1.5, np.inf]), inf)
     signal = Signal("answers", "s", at, delays)
     return Record(t, made, changes, signal, bounds, 0.002, 0.002, {"refused": 0} if counts is None else counts, "arm")

@@ -9,9 +9,9 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.channel import Channel
 from dyn_service.hil.faults import (
     Bias,
+    Channel,
     Delay,
     Fault,
     Jitter,

@@ -10,7 +10,8 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.checks import Check, Notes, Numbers, OverTime, Value, Verdict, said
-from dyn_service.hil.signals import Bounds, Signal
+from dyn_service.hil.signals import Signal
+from dyn_service.model.configuration import Limits
 from tests.hil.records import record
 
 T = np.array([0.0, 0.5, 1.0])
@@ -205,7 +206,7 @@ def test_why_there_is_no_number_is_said_of_limits_too() -> None:
 
 def test_limits_are_of_their_own_joint() -> None:
     """The second of two alone has limits, and both ends of them hold."""
-    bounds = Bounds(
+    bounds = Limits(
         np.array([-np.inf, -1.0]), np.array([np.inf, 2.0]), np.array([np.inf, 3.0]), np.array([np.inf, 4.0])
     )
     both = lambda x: np.stack([9.0 * np.ones(1001), x * np.ones(1001)], axis=1)

@@ -9,9 +9,9 @@ from dyn_service.control.joint_states import JointStates
 from dyn_service.control.trajectory import MultiSine
 from dyn_service.graph.nodes.plant.report import Followed
 from dyn_service.hil.message_log import MessageLog, Seen
-from dyn_service.hil.signals import Bounds, Change
+from dyn_service.hil.signals import Change
 from dyn_service.messages.dyn_service_msgs import PlantState
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 
 AT = Configuration.from_wire(
     [
@@ -20,7 +20,7 @@ AT = Configuration.from_wire(
         {"name": "swing", "type": "continuous", "axis": [0, 1, 0]},
     ]
 )
-BOUNDS = Bounds(*(np.full(3, x) for x in (-1.0, 1.0, 2.0, 3.0)))
+BOUNDS = Limits(*(np.full(3, x) for x in (-1.0, 1.0, 2.0, 3.0)))
 
 
 def state(session: int, seq: int, mode: str = "active", cause: str = "", answered: int = -1) -> PlantState:

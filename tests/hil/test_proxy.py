@@ -13,14 +13,13 @@ import pytest
 from dyn_service.control.joint_states import JointStates
 from dyn_service.hil.faults import Bias, Delay, Fault, Loss
 from dyn_service.hil.message_log import MessageLog
-from dyn_service.hil.real_time import COMMANDS, STATES, PlantTopics, Proxy
-from dyn_service.hil.signals import Bounds
+from dyn_service.hil.real_time import COMMANDS, STATES, Proxy
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 from tests.graph.in_process import Nodes, nodes_in
 
 AT = Configuration.from_wire([{"name": "a", "type": "continuous", "axis": [0, 0, 1]}])
-WAYS = PlantTopics("/plant_state", "/joint_commands")
+WAYS = {"plant_state": "/plant_state", "joint_commands": "/joint_commands"}
 
 
 def state(seq: int, stamp: float) -> PlantState:
@@ -36,15 +35,15 @@ class Rig:
     those who take part in it have found each other. Steps are powers of two: sums of them are exact.
     """
 
-    def __init__(self, nodes: Nodes, *faults: Fault, topics: PlantTopics = WAYS) -> None:
+    def __init__(self, nodes: Nodes, *faults: Fault, topics: dict[str, str] = WAYS) -> None:
         self.nodes, self.taken, self.got = nodes, list[PlantState](), list[JointCommand]()
         self.stamps, self.step_s = [100.0], 2.0**-20
         plant, controller = nodes.make("/plant"), nodes.make("/controller")
-        self._states = plant.create_publisher(PlantState, WAYS.states)
-        plant.create_subscription(JointCommand, WAYS.commands, self.got.append, queue=1000)
+        self._states = plant.create_publisher(PlantState, WAYS["plant_state"])
+        plant.create_subscription(JointCommand, WAYS["joint_commands"], self.got.append, queue=1000)
         controller.create_subscription(PlantState, STATES, self.taken.append, queue=1000)
         self._commands = controller.create_publisher(JointCommand, COMMANDS)
-        self.log = MessageLog(AT, JointStates(AT), Bounds(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
+        self.log = MessageLog(AT, JointStates(AT), Limits(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
         self.proxy = Proxy(nodes.folder, topics, self.log, faults, 0)
 
     def until(self, condition: Callable[[], Any], *, commands: bool = False) -> None:
@@ -136,7 +135,7 @@ def test_a_fault_that_comes_later_and_what_is_not_written_down(nodes: Nodes) -> 
 
 
 def test_a_plant_that_cannot_be_reached_ends_it_in_a_sentence(nodes: Nodes) -> None:
-    proxy = Rig(nodes, topics=PlantTopics("tcp://nowhere", WAYS.commands)).proxy
+    proxy = Rig(nodes, topics=WAYS | {"plant_state": "tcp://nowhere"}).proxy
     with proxy.changed:
         assert proxy.changed.wait_for(lambda: proxy.fault, 30.0)
     assert "tcp://nowhere" in proxy.fault

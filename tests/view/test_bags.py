@@ -58,12 +58,7 @@ def test_of_several_the_neighbour_is_taken(tmp_path: Path) -> None:
     ("topics", "texts", "topic", "said"),
     [
         ([], {}, None, "bag '{}' has no topic of joint states, sensor_msgs/msg/JointState: it is empty"),
-        (
-            [],
-            {"/a": ""},
-            None,
-            "bag '{}' has no topic of joint states, sensor_msgs/msg/JointState; it has /a",
-        ),
+        ([], {"/a": ""}, None, "bag '{}' has no topic of joint states, sensor_msgs/msg/JointState; it has /a"),
         (
             ["/r/joint_states", "/l/joint_states"],
             {},

@@ -9,7 +9,7 @@ from dyn_service.model.description import Inertial
 from dyn_service.parsing.files import read_file, read_text
 from dyn_service.parsing.shapes import mesh_file
 from dyn_service.support.shipped import find_robot
-from dyn_service.view.scene import PLAIN, ellipsoid, looks_of, meshes_of, rod, stand_ins
+from dyn_service.view.scene import PLAIN, ellipsoid, looks_of, meshes_of, placeholders, rod
 
 STL = """solid one
 facet normal 0 0 1
@@ -91,7 +91,7 @@ def test_what_cannot_be_shown_has_a_stand_in_and_is_said(file: Path) -> None:
 def test_robots_without_looks_have_stand_ins() -> None:
     text = "<robot name='r'><link name='a'/><link name='b'/><joint name='j' type='fixed'><origin xyz='0 3 4'/>"
     description = read_text(text + "<parent link='a'/><child link='b'/></joint></robot>")
-    assert {link: [shape.kind for shape in shapes] for link, shapes in stand_ins(description).items()} == {
+    assert {link: [shape.kind for shape in shapes] for link, shapes in placeholders(description).items()} == {
         "a": ["cylinder"]
     }
     looks = looks_of(description, Path())

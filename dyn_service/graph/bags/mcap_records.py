@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 import lz4.frame
 import numpy as np
 import zstandard
+from mcap import records
 from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
-from mcap.records import (
-    Attachment,
-    AttachmentIndex,
-    Channel,
-    Chunk,
-    ChunkIndex,
-    Header,
-    McapRecord,
-    Message,
-    MessageIndex,
-    Metadata,
-    MetadataIndex,
-    Schema,
-)
+from mcap.records import Chunk, McapRecord, MessageIndex
 from mcap.stream_reader import breakup_chunk
 from numpy.typing import NDArray
 
@@ -42,16 +31,9 @@ CRC_BYTES = 4
 _INDEX = struct.Struct("<HI")
 _MESSAGE = struct.Struct("<HIQ")
 DAMAGE = (
-    McapError,
-    zstandard.ZstdError,
-    ValueError,
-    LookupError,
-    OverflowError,
-    OSError,
-    struct.error,
-    RuntimeError,
+    McapError, zstandard.ZstdError, ValueError, LookupError, OverflowError, OSError, struct.error, RuntimeError,
     MemoryError,
-)
+)  # fmt: skip
 """Exceptions of the libraries for damaged files; lz4 raises RuntimeError."""
 MAX_TIME_NS = 2**63 - 1
 """ROS 2's times have 63 bits."""
@@ -61,19 +43,20 @@ MOST_RECORDS, RECORDS_PER_BYTE = 1024, 8
 """A chunk of n bytes has at most MOST_RECORDS + n RECORDS_PER_BYTE records, since reading costs by the record. Messages
 of one flag at regular times compress to 0.7 bytes each or more, equal records to a thousandth of that.
 """
-_ALONE: dict[int, type[Header | Schema | Channel | Attachment | Metadata]] = {
-    Opcode.HEADER: Header,
-    Opcode.SCHEMA: Schema,
-    Opcode.CHANNEL: Channel,
-    Opcode.ATTACHMENT: Attachment,
-    Opcode.METADATA: Metadata,
+IN_DATA: Mapping[int, Any] = {
+    Opcode.HEADER: records.Header,
+    Opcode.SCHEMA: records.Schema,
+    Opcode.CHANNEL: records.Channel,
+    Opcode.MESSAGE: records.Message,
+    Opcode.ATTACHMENT: records.Attachment,
+    Opcode.METADATA: records.Metadata,
 }
-_OF_SUMMARY: dict[int, type[Schema | Channel | ChunkIndex | AttachmentIndex | MetadataIndex]] = {
-    Opcode.SCHEMA: Schema,
-    Opcode.CHANNEL: Channel,
-    Opcode.CHUNK_INDEX: ChunkIndex,
-    Opcode.ATTACHMENT_INDEX: AttachmentIndex,
-    Opcode.METADATA_INDEX: MetadataIndex,
+IN_SUMMARY: Mapping[int, Any] = {
+    Opcode.SCHEMA: records.Schema,
+    Opcode.CHANNEL: records.Channel,
+    Opcode.CHUNK_INDEX: records.ChunkIndex,
+    Opcode.ATTACHMENT_INDEX: records.AttachmentIndex,
+    Opcode.METADATA_INDEX: records.MetadataIndex,
 }
 
 
@@ -92,11 +75,7 @@ class Place(NamedTuple):
 
 
 def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
-    """Yields the places of the records, up to the first incomplete one.
-
-    Raises:
-        InvalidArgumentError: Not an MCAP file.
-    """
+    """Yields the places of the records, up to the first incomplete one."""
     size = stream.seek(0, 2)
     stream.seek(0)
     if stream.read(len(MAGIC)) != MAGIC:
@@ -115,11 +94,7 @@ def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
 
 
 def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
-    """Checks the summary against the CRC-32 in the footer (0: no CRC).
-
-    Raises:
-        InvalidArgumentError: The summary is damaged.
-    """
+    """Checks the summary against the CRC-32 in the footer (0: no CRC)."""
     stream.seek(footer.content)
     begin, _, expected = _FOOTER.unpack(stream.read(_FOOTER.size)) if footer.length >= _FOOTER.size else (0, 0, 0)
     if not expected:
@@ -139,20 +114,22 @@ def content(stream: BinaryIO, place: Place) -> bytes:
     return stream.read(place.length)
 
 
-def record(stream: BinaryIO, place: Place) -> McapRecord | None:
-    """Returns the record, or None for kinds that belong to a chunk.
-
-    Raises:
-        InvalidArgumentError: The record is damaged.
-    """
-    data = ReadDataStream(BytesIO(content(stream, place)))
+@contextmanager
+def _damage_is_reported(place: Place) -> Iterator[None]:
     try:
-        if place.opcode == Opcode.MESSAGE:
-            return cast(McapRecord, Message.read(data, place.length))
-        kind = _ALONE.get(place.opcode)
-        return None if kind is None else kind.read(data)
+        yield
     except DAMAGE:
         raise InvalidArgumentError(f"the record at byte {place.start} is damaged") from None
+
+
+def record(stream: BinaryIO, place: Place, kinds: Mapping[int, Any] = IN_DATA) -> McapRecord | None:
+    """Returns the record, or None if it is of another kind; those of chunks are of none of these."""
+    kind, data = kinds.get(place.opcode), ReadDataStream(BytesIO(content(stream, place)))
+    with _damage_is_reported(place):
+        found: McapRecord | None = None
+        if kind is not None:
+            found = kind.read(data, place.length) if kind is records.Message else kind.read(data)
+        return found
 
 
 def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
@@ -178,7 +155,6 @@ def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
 
 
 def _has_more(data: bytes, most: int) -> bool:
-    """Returns whether there are more than `most` records."""
     at = 0
     for _ in range(most):
         if at >= len(data):
@@ -231,17 +207,11 @@ def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
 
 
 def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
-    """Returns a chunk's index of one channel: its number, and arrival times (ns).
-
-    Raises:
-        InvalidArgumentError: The record is damaged.
-    """
+    """Returns a chunk's index of one channel: its number, and arrival times (ns)."""
     data = content(stream, place)
-    try:
+    with _damage_is_reported(place):
         number, length = _INDEX.unpack_from(data)
         found = np.frombuffer(data, "<u8", count=length // 8, offset=_INDEX.size)[::2]
-    except DAMAGE:
-        raise InvalidArgumentError(f"the record at byte {place.start} is damaged") from None
     return number, checked_times(found, place)
 
 
@@ -256,25 +226,8 @@ def index(stream: BinaryIO, place: Place) -> tuple[int, list[tuple[int, int]]]:
     return found.channel_id, found.records
 
 
-def of_summary(stream: BinaryIO, place: Place) -> McapRecord | None:
-    """Returns a record of the summary; None for irrelevant kinds.
-
-    Raises:
-        InvalidArgumentError: The record is damaged.
-    """
-    kind = _OF_SUMMARY.get(place.opcode)
-    try:
-        return None if kind is None else kind.read(ReadDataStream(BytesIO(content(stream, place))))
-    except DAMAGE:
-        raise InvalidArgumentError(f"the record at byte {place.start} is damaged") from None
-
-
 def checked_times(times: NDArray[np.uint64], place: Place) -> NDArray[np.int64]:
-    """Checks that times (ns) have 63 bits, as in ROS 2.
-
-    Raises:
-        InvalidArgumentError: A time has more.
-    """
+    """Checks that times (ns) have 63 bits, as in ROS 2."""
     if (times > np.uint64(MAX_TIME_NS)).any():
         raise InvalidArgumentError(f"the record at byte {place.start} has times beyond 2^63 ns")
     return times.astype(np.int64)

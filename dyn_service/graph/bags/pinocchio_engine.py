@@ -43,10 +43,7 @@ MAX_STATES = 10_000
 def pinocchio(robots: Sequence[Robot], texts: Sequence[str], say: Callable[[str], None]) -> Callable[[bytes], Any]:
     """Returns an `Answer` for `verify`.
 
-    Args:
-        robots: The robots.
-        texts: Their URDF files, in any order.
-        say: Called for robots that Pinocchio cannot represent.
+    texts: Their URDF files, in any order. say: Called for robots that Pinocchio cannot represent.
 
     Raises:
         FailedPreconditionError: Pinocchio is not installed, or can represent none of the robots.

@@ -14,24 +14,18 @@ from dyn_service.graph.bags.reader import BagReader, Recorded, Topic
 from dyn_service.graph.bags.requests import REPLIES, REQUESTS
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.pubsub import Publisher
+from dyn_service.graph.middleware.topics import is_latched
 from dyn_service.messages import Message, by_type
 from dyn_service.support.parameters import NoParameters
 
-LATCHED = ("robot_description", "tf_static")
-"""Latched topics, by the last part of their names."""
 _STEP_S = 0.05
 
 
 class Player:
     """Publishes the topics of a bag under their names, as one node.
 
-    Args:
-        bag: The bag.
-        topics: The topics to play; empty: all.
-        folder: The folder of the node, see `topics.runtime_dir`.
-        rate: Playback speed relative to real time.
-        start_s: Start, s from the start of the bag.
-        say: Called with each topic that is skipped.
+    topics: The topics to play; empty: all. folder: The folder of the node, see `topics.runtime_dir`. start_s: Start, s
+    from the start of the bag. say: Called with each topic that is skipped.
 
     Raises:
         NotFoundError: The bag does not have a topic, or none can be played.
@@ -65,17 +59,17 @@ class Player:
         """By how much the latest message was late."""
         try:
             bag.check(self._names)
-            self._publish_all(say)
+            for topic in bag.topics:
+                if topic.name in self._names:
+                    self._publish(topic, say)
+            if not self._publishers:
+                raise NotFoundError(f"bag {str(bag.path)!r} has no topic that can be played")  # noqa: TRY301
         except BaseException:
             self.close()
             raise
 
     def run(self, going_on: Callable[[], bool], delay_s: float = 0.5) -> None:
-        """Plays the bag once, after `delay_s` for subscribers to find the topics.
-
-        Raises:
-            InvalidArgumentError: The bag is damaged.
-        """
+        """Plays the bag once, after `delay_s` for subscribers to find the topics."""
         began = time.monotonic() + delay_s
         for recorded in self._bag.messages(sorted(self._publishers), self._begin_ns):
             due = began + 1e-9 * (recorded.log_time_ns - self._begin_ns) / self._rate
@@ -107,13 +101,6 @@ class Player:
             publisher.turn()
             self.played += 1
 
-    def _publish_all(self, say: Callable[[str], None]) -> None:
-        for topic in self._bag.topics:
-            if topic.name in self._names:
-                self._publish(topic, say)
-        if not self._publishers:
-            raise NotFoundError(f"bag {str(self._bag.path)!r} has no topic that can be played")
-
     def _publish(self, topic: Topic, say: Callable[[str], None]) -> None:
         if topic.name in self._publishers:
             say(f"topic {topic.name!r} is in the bag with several types: only the first is played")
@@ -123,5 +110,5 @@ class Player:
         except NotFoundError as error:
             say(f"topic {topic.name!r} is not played: {error}")
             return
-        latched = topic.name.rpartition("/")[2] in LATCHED
-        self._publishers[topic.name] = self._node.create_publisher(kind, topic.name, latched=latched)
+        made = self._node.create_publisher(kind, topic.name, latched=is_latched(topic.name))
+        self._publishers[topic.name] = made

@@ -123,11 +123,15 @@ def _all_panels(
     """Returns the signals of each panel, and the known field names."""
     panels: dict[str, list[Signal]] = {}
     known: set[str] = set()
+    types = {each.name: each.type for each in reversed(bag.topics)}
     for topic in topics or [each.name for each in bag.topics if len(each.times)]:
         found = signals(bag, topic, by)
+        has = {signal.panel for signal in found}
+        known |= has | {name for signal in found for name in (signal.field, signal.name)}
+        wanted = set(fields or [field for field in USUAL_OF.get(types[topic], USUAL) if field in has])
         for signal in found:
-            known |= {signal.field, signal.name, _panel_of(signal)}
-        panels |= _panels(topic, found, fields or _usual(bag, topic, found))
+            if not wanted or {signal.field, signal.name, signal.panel} & wanted:
+                panels.setdefault(f"{topic}  {signal.panel}", []).append(signal)
     if len(panels) > MAX_PANELS and not topics and not fields:
         panels = _of_motions(bag, panels)
     return panels, known
@@ -144,59 +148,24 @@ def _of_motions(bag: BagReader, panels: dict[str, list[Signal]]) -> dict[str, li
     return chosen or panels
 
 
-def _usual(bag: BagReader, topic: str, found: Sequence[Signal]) -> Sequence[str]:
-    """Returns the fields of a topic that are drawn by default; empty: all."""
-    kind = next(each.type for each in bag.topics if each.name == topic)
-    has = {_panel_of(signal) for signal in found}
-    return [field for field in USUAL_OF.get(kind, USUAL) if field in has]
-
-
-def _panels(topic: str, found: Sequence[Signal], wanted: Sequence[str]) -> dict[str, list[Signal]]:
-    panels: dict[str, list[Signal]] = {}
-    for signal in found:
-        panel = _panel_of(signal)
-        if not wanted or {signal.field, signal.name, panel} & set(wanted):
-            panels.setdefault(f"{topic}  {panel}", []).append(signal)
-    return panels
-
-
-def _panel_of(signal: Signal) -> str:
-    """Returns the signal's field, or its vector if it is a component."""
-    vector, _, part = signal.field.rpartition(".")
-    return vector if vector and part in _PARTS else signal.field
-
-
-def _label(signal: Signal) -> str:
-    part = signal.field.rpartition(".")[2] if _panel_of(signal) != signal.field else ""
-    return f"{signal.entry} {part}".strip() or signal.field
-
-
-def _unit(panel: str) -> str:
-    unit = UNITS.get(panel) or UNITS.get(panel.rpartition(".")[2])
-    return f"[{unit}]" if unit else ""
-
-
 def _panel(axes: Axes, heading: str, lines: Sequence[Signal]) -> None:
     colours = mpl.colormaps["tab10" if len(lines) <= 10 else "turbo"]
     for k, signal in enumerate(lines):
         colour = colours(k) if len(lines) <= 10 else colours(k / (len(lines) - 1))
         time, value = envelope(signal.time, signal.value, POINTS)
-        axes.plot(time, value, lw=1.2, color=colour, label=_label(signal))
+        axes.plot(time, value, lw=1.2, color=colour, label=signal.label)
     axes.set_title(heading, loc="left")
-    axes.set_ylabel(_unit(_panel_of(lines[0])))
+    panel = lines[0].panel
+    unit = UNITS.get(panel) or UNITS.get(panel.rpartition(".")[2])
+    axes.set_ylabel(f"[{unit}]" if unit else "")
     axes.margins(x=0.01)
     if len(lines) > 1:
         shown, labels = axes.get_legend_handles_labels()
         rest = len(labels) - _LEGEND_ENTRIES
         if rest > 0:
             labels[_LEGEND_ENTRIES - 1] = f".. {rest + 1} more"
-        axes.legend(
-            shown[:_LEGEND_ENTRIES],
-            labels[:_LEGEND_ENTRIES],
-            loc="center left",
-            bbox_to_anchor=(1.0, 0.5),
-            fontsize=8.5,
-        )
+        shown, labels = shown[:_LEGEND_ENTRIES], labels[:_LEGEND_ENTRIES]
+        axes.legend(shown, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
 
 
 By = Literal["stamp", "log"]
@@ -226,15 +195,23 @@ class Signal:
         """Field and entry: `position[elbow]`."""
         return f"{self.field}[{self.entry}]" if self.entry else self.field
 
+    @property
+    def panel(self) -> str:
+        """The field, or its vector if it is a component."""
+        vector, _, part = self.field.rpartition(".")
+        return vector if vector and part in _PARTS else self.field
+
+    @property
+    def label(self) -> str:
+        """The name of its line in the panel."""
+        part = self.field.rpartition(".")[2] if self.panel != self.field else ""
+        return f"{self.entry} {part}".strip() or self.field
+
 
 def signals(bag: BagReader, topic: str, by: By = "stamp") -> list[Signal]:
     """Returns the signals of a topic, in the order of its message's fields.
 
     by: `stamp`: time is the messages' stamp, if all have one and any is not zero; `log`: the time of arrival.
-
-    Raises:
-        NotFoundError: The bag does not have the topic.
-        InvalidArgumentError: The bag is damaged.
     """
     begin, _ = bag.span_ns
     came: list[float] = []
@@ -290,12 +267,9 @@ def _of(field: str, value: Any, names: Sequence[str]) -> Iterator[tuple[str, str
             if isinstance(each, int | float | np.number):
                 yield field, entry, float(each)
             elif not isinstance(each, str):
+                place = _entry(each, entry)
                 for inner, deeper, number in _of(field, each, ()):
-                    yield (
-                        f"{field}{inner.removeprefix(field)}",
-                        f"{_entry(each, entry)}{deeper and '.' + deeper}",
-                        number,
-                    )
+                    yield f"{field}{inner.removeprefix(field)}", f"{place}{deeper and '.' + deeper}", number
     elif not isinstance(value, str | bytes):
         for inner in _fields(value):
             if inner != "header":

@@ -61,8 +61,7 @@ class Attached:
 class BagReader:
     """A bag, opened for reading.
 
-    Args:
-        path: An MCAP file, or a folder of `ros2 bag record` with one in it.
+    path: An MCAP file, or a folder of `ros2 bag record` with one in it.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -105,11 +104,7 @@ class BagReader:
         return {topic.name for topic in self.topics}
 
     def check(self, topics: Collection[str]) -> None:
-        """Checks that topics exist.
-
-        Raises:
-            NotFoundError: A topic does not exist.
-        """
+        """Checks that topics exist."""
         known = self.names()
         for name in topics:
             if name not in known:
@@ -180,7 +175,6 @@ class BagReader:
         return sorted(found, key=lambda each: (each[0], each[1].start))
 
     def _records(self, place: mcap_records.Place) -> list[McapRecord]:
-        """Returns a record, or those of a chunk."""
         if place.opcode == Opcode.CHUNK:
             return mcap_records.chunk(self._stream, place, self.path)
         found = mcap_records.record(self._stream, place)

@@ -12,75 +12,10 @@ import zmq
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.graph import Graph
-from dyn_service.graph.middleware.pubsub import Frames
+from dyn_service.graph.middleware.pubsub import RawSubscription
 from dyn_service.messages import Message, by_type, decode
 
 _WAIT_MS = 50
-
-
-class TopicRecorder:
-    """Writes the messages of topics to a bag.
-
-    Args:
-        writer: The bag.
-        topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
-        say: Called with each problem, once.
-    """
-
-    def __init__(
-        self,
-        writer: BagWriter,
-        topics: Sequence[str],
-        folders: Callable[[], Sequence[Path]],
-        say: Callable[[str], None],
-    ) -> None:
-        self._writer, self._say = writer, say
-        self._listener = TopicListener(topics, folders, say)
-        self._clock = WallClock()
-        self.malformed = 0
-
-    @property
-    def missed(self) -> int:
-        """Messages that were published and did not come, by their publishers' counts."""
-        return self._listener.missed
-
-    def run(self, going_on: Callable[[], bool]) -> None:
-        """Records while `going_on()` is true; it is called at least ten times per second.
-
-        Raises:
-            ResourceExhaustedError: The disk is full; the bag has been ended.
-        """
-        while going_on():
-            self.turn(_WAIT_MS)
-
-    def turn(self, wait_ms: int) -> None:
-        """Waits for messages up to a timeout and writes them.
-
-        Raises:
-            ResourceExhaustedError: The disk is full; the bag has been ended.
-        """
-        self._listener.turn(wait_ms, self._take)
-        self._writer.flush_when_due()
-
-    def topics(self) -> list[str]:
-        """The recorded topics."""
-        return sorted({topic for topic, _ in self._listener.topics()})
-
-    def close(self) -> None:
-        """Stops recording; the caller closes the bag."""
-        self._listener.close()
-
-    def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:
-        came = self._clock.now_ns()
-        try:
-            message = decode(kind, frame)
-        except InvalidArgumentError as error:
-            self.malformed += 1
-            if self.malformed == 1:
-                self._say(f"topic {topic!r}: {error}; it is not recorded")
-            return
-        self._writer.write(topic, message, came)
 
 
 QUEUE = 10_000
@@ -96,11 +31,9 @@ _TURN = 1000
 class TopicListener:
     """Receives the messages of topics.
 
-    Args:
-        topics: Full names, or patterns such as `/arm/*`; "*" is all.
-        folders: Returns the current folders of nodes, see `graph.runtime_folders`.
-        say: Called with each problem, once.
-        done: What happens to the messages, for problem texts: "recorded".
+    topics: Full names, or patterns such as `/arm/*`; "*" is all. folders: Returns the current folders of nodes, see
+    `graph.runtime_folders`. say: Called with each problem, once. done: What happens to the messages, for problem texts:
+    "recorded".
     """
 
     def __init__(
@@ -113,7 +46,7 @@ class TopicListener:
         self._topics, self._folders, self._say, self._done = tuple(topics), folders, say, done
         self._graphs: dict[Path, Graph] = {}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._heard: dict[tuple[str, str], tuple[type[Message], Frames]] = {}
+        self._heard: dict[tuple[str, str], tuple[type[Message], RawSubscription]] = {}
         self._refused: set[tuple[str, str]] = set()
         self._mixed: set[str] = set()
         self._poller = zmq.Poller()
@@ -124,8 +57,8 @@ class TopicListener:
         """Messages that were published and did not come, by their publishers' counts."""
         return sum(heard.missed for _, heard in self._heard.values())
 
-    def turn(self, wait_ms: int, take: Callable[[str, type[Message], memoryview], None]) -> None:
-        """Waits for messages up to a timeout; yields topic, type and frame of each."""
+    def receive(self, wait_ms: int, take: Callable[[str, type[Message], memoryview], None]) -> None:
+        """Waits for messages up to a timeout; calls `take` with topic, type and frame of each."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + LOOK_S
@@ -186,9 +119,50 @@ class TopicListener:
             self._say(f"topic {topic!r} is not {self._done}: {error}")
             return
         # Publishers of a topic with different types have separate subscriptions.
-        heard = Frames(self._context, topic, called, QUEUE, say=lambda sentence: None)
+        heard = RawSubscription(self._context, topic, called, QUEUE, say=lambda sentence: None)
         self._heard[key] = kind, heard
         self._poller.register(heard.socket, zmq.POLLIN)
+
+
+class TopicRecorder(TopicListener):
+    """Writes the messages of topics to a bag; see `TopicListener`."""
+
+    def __init__(
+        self,
+        writer: BagWriter,
+        topics: Sequence[str],
+        folders: Callable[[], Sequence[Path]],
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(topics, folders, say)
+        self._writer = writer
+        self._clock = WallClock()
+        self.malformed = 0
+
+    def run(self, going_on: Callable[[], bool]) -> None:
+        """Records while `going_on()` is true; it is called at least ten times per second.
+
+        Raises:
+            ResourceExhaustedError: The disk is full; the bag has been ended.
+        """
+        while going_on():
+            self.turn(_WAIT_MS)
+
+    def turn(self, wait_ms: int) -> None:
+        """Waits for messages up to a timeout and writes them."""
+        self.receive(wait_ms, self._write)
+        self._writer.flush_when_due()
+
+    def _write(self, topic: str, kind: type[Message], frame: memoryview) -> None:
+        came = self._clock.now_ns()
+        try:
+            message = decode(kind, frame)
+        except InvalidArgumentError as error:
+            self.malformed += 1
+            if self.malformed == 1:
+                self._say(f"topic {topic!r}: {error}; it is not recorded")
+            return
+        self._writer.write(topic, message, came)
 
 
 class WallClock:

@@ -14,23 +14,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+from mcap import records
 from mcap.data_stream import RecordBuilder
 from mcap.opcode import Opcode
-from mcap.records import (
-    Attachment,
-    AttachmentIndex,
-    Channel,
-    ChunkIndex,
-    DataEnd,
-    Footer,
-    McapRecord,
-    Message,
-    MessageIndex,
-    Metadata,
-    MetadataIndex,
-    Schema,
-    Statistics,
-)
+from mcap.records import McapRecord
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags import mcap_records
@@ -120,16 +107,19 @@ def _changed_indices(stream: BinaryIO, data: list[mcap_records.Place], path: Pat
 
 
 def _indices(data: list[mcap_records.Place]) -> Iterator[tuple[mcap_records.Place, list[mcap_records.Place]]]:
-    """Yields each chunk with its indices."""
     for k, place in enumerate(data):
         if place.opcode == Opcode.CHUNK:
             yield place, list(takewhile(lambda other: other.opcode == Opcode.MESSAGE_INDEX, data[k + 1 :]))
 
 
 def _index_records(entries: dict[int, list[tuple[int, int]]], order: Iterable[int]) -> bytes:
+    return _written(records.MessageIndex(channel_id=number, records=entries[number]) for number in order)
+
+
+def _written(records: Iterable[McapRecord]) -> bytes:
     built = RecordBuilder()
-    for number in order:
-        MessageIndex(channel_id=number, records=entries[number]).write(built)
+    for each in records:
+        each.write(built)
     text: bytes = built.end()  # type: ignore[no-untyped-call]
     return text
 
@@ -139,11 +129,11 @@ class _Summary:
 
     def __init__(self, stream: BinaryIO, places: list[mcap_records.Place], path: Path) -> None:
         self.end = places[-1].end if places else len(mcap_records.MAGIC)
-        self._schemas: dict[int, Schema] = {}
-        self._channels: dict[int, Channel] = {}
-        self._chunks: list[ChunkIndex] = []
-        self._files: list[AttachmentIndex] = []
-        self._notes: list[MetadataIndex] = []
+        self._schemas: dict[int, records.Schema] = {}
+        self._channels: dict[int, records.Channel] = {}
+        self._chunks: list[records.ChunkIndex] = []
+        self._files: list[records.AttachmentIndex] = []
+        self._notes: list[records.MetadataIndex] = []
         self._counts: dict[int, int] = {}
         self._times: list[int] = []
         self._index = b""
@@ -161,33 +151,24 @@ class _Summary:
 
     def tail(self) -> bytes:
         """Returns the bytes after the data: the last chunk's index if missing, summary, footer."""
-        built = RecordBuilder()
-        DataEnd(0).write(built)
-        begin = self.end + len(self._index) + built.count
-        head: bytes = self._index + built.end()  # type: ignore[no-untyped-call]
-        built = RecordBuilder()
-        for each in self._records():
-            each.write(built)
-        text: bytes = built.end()  # type: ignore[no-untyped-call]
-        built = RecordBuilder()
-        Footer(summary_start=begin, summary_offset_start=0, summary_crc=0).write(built)
-        footer: bytes = built.end()  # type: ignore[no-untyped-call]
-        kept = footer[: -mcap_records.CRC_BYTES]
+        head, text = self._index + _written([records.DataEnd(0)]), _written(self._records())
+        footer = records.Footer(summary_start=self.end + len(head), summary_offset_start=0, summary_crc=0)
+        kept = _written([footer])[: -mcap_records.CRC_BYTES]
         return head + text + kept + struct.pack("<I", zlib.crc32(text + kept)) + mcap_records.MAGIC
 
     def is_said(self, stream: BinaryIO, places: list[mcap_records.Place], path: Path) -> bool:
         """Returns whether the existing end is consistent; missing entries are not faults."""
         try:
             mcap_records.check_summary(stream, places[-1], path)
-            said = [mcap_records.of_summary(stream, place) for place in places]
+            said = [mcap_records.record(stream, place, mcap_records.IN_SUMMARY) for place in places]
         except InvalidArgumentError:
             return False
         own = self._records()
-        kinds = (Schema, Channel, ChunkIndex, AttachmentIndex, MetadataIndex)
+        kinds = tuple(mcap_records.IN_SUMMARY.values())
         return all(record in own for record in said if isinstance(record, kinds))
 
     def _records(self) -> list[McapRecord]:
-        statistics = Statistics(
+        statistics = records.Statistics(
             attachment_count=len(self._files),
             channel_count=len(self._channels),
             channel_message_counts=self._counts,
@@ -216,25 +197,26 @@ class _Summary:
             found = [] if one is None else [one]
         for record in found:
             match record:
-                case Schema():
+                case records.Schema():
                     self._schemas[record.id] = record
-                case Channel():
+                case records.Channel():
                     self._channels[record.id] = record
-                case Message():
+                case records.Message():
                     self._counts[record.channel_id] = self._counts.get(record.channel_id, 0) + 1
                     time = np.array([record.log_time], np.uint64)
                     self._times.append(int(mcap_records.checked_times(time, place)[0]))
-                case Attachment():
+                case records.Attachment():
                     where = (place.start, place.end - place.start, record.create_time, record.log_time)
-                    self._files.append(AttachmentIndex(*where, len(record.data), record.name, record.media_type))
-                case Metadata():
-                    self._notes.append(MetadataIndex(place.start, place.end - place.start, record.name))
+                    about = (len(record.data), record.name, record.media_type)
+                    self._files.append(records.AttachmentIndex(*where, *about))
+                case records.Metadata():
+                    self._notes.append(records.MetadataIndex(place.start, place.end - place.start, record.name))
 
 
-def _chunk_index(stream: BinaryIO, place: mcap_records.Place, found: list[McapRecord]) -> ChunkIndex:
-    times = [record.log_time for record in found if isinstance(record, Message)]
+def _chunk_index(stream: BinaryIO, place: mcap_records.Place, found: list[McapRecord]) -> records.ChunkIndex:
+    times = [record.log_time for record in found if isinstance(record, records.Message)]
     compression, packed, unpacked = mcap_records.chunk_sizes(stream, place)
-    return ChunkIndex(
+    return records.ChunkIndex(
         message_start_time=min(times, default=0),
         message_end_time=max(times, default=0),
         chunk_start_offset=place.start,

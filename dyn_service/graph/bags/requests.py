@@ -51,11 +51,8 @@ _WAIT_MS = 100
 class RequestRecorder:
     """Listens like the server, and has one connection to the server per client.
 
-    Args:
-        server: The server's endpoint.
-        where: The endpoint to listen on: `ipc://` or tcp on 127.0.0.1; port 0 chooses a free one.
-        writer: The bag.
-        say: Called with each problem, once.
+    where: The endpoint to listen on: `ipc://` or tcp on 127.0.0.1; port 0 chooses a free one. say: Called with each
+    problem, once.
 
     Raises:
         InvalidArgumentError: An endpoint is invalid, in use, or reachable from other machines.
@@ -73,11 +70,12 @@ class RequestRecorder:
         self._poller = zmq.Poller()
         self._backs: OrderedDict[bytes, tuple[int, zmq.Socket[bytes]]] = OrderedDict()
         self._whose: dict[zmq.Socket[bytes], bytes] = {}
-        self._recording = True
+        self.whole = True
+        """Whether everything was recorded."""
         self.requests = self.replies = self.dropped = self.clients = 0
         self._front = self._socket(zmq.ROUTER)
         try:
-            self._connection(self._server).close()
+            self._connection().close()
             listen(self._front, check_port(where, "listen"))
         except zmq.ZMQError as error:
             self.close()
@@ -93,7 +91,7 @@ class RequestRecorder:
                     self._forward()
                 else:
                     self._back(socket)
-            if self._recording:
+            if self.whole:
                 self._record(self._writer.flush_when_due)
 
     def close(self) -> None:
@@ -102,11 +100,6 @@ class RequestRecorder:
             socket.close()
         self._front.close()
         self._context.term()
-
-    @property
-    def whole(self) -> bool:
-        """Whether everything was recorded."""
-        return self._recording
 
     def _forward(self) -> None:
         identity, *parts = self._front.recv_multipart()
@@ -139,16 +132,16 @@ class RequestRecorder:
                 del self._whose[oldest]
                 oldest.close()
             self.clients += 1
-            found = self._backs[identity] = (self.clients, self._connection(self._server))
+            found = self._backs[identity] = (self.clients, self._connection())
             self._whose[found[1]] = identity
             self._poller.register(found[1], zmq.POLLIN)
         self._backs.move_to_end(identity)
         return found
 
-    def _connection(self, server: str) -> zmq.Socket[bytes]:
+    def _connection(self) -> zmq.Socket[bytes]:
         socket = self._socket(zmq.DEALER)
         try:
-            socket.connect(server)
+            socket.connect(self._server)
         except zmq.ZMQError:
             socket.close()
             raise
@@ -171,34 +164,25 @@ class RequestRecorder:
         return True
 
     def _note(self, topic: str, message: ServerRequest | ServerReply) -> None:
-        if self._recording:
+        if self.whole:
             self._record(lambda: self._writer.write(topic, message, self._clock.now_ns()))
 
     def _record(self, step: Callable[[], None]) -> None:
         try:
             step()
         except DynError as error:
-            self._recording = False
+            self.whole = False
             self._say(f"{error}; requests go on unrecorded")
 
 
 def fingerprints(server: str, timeout_s: float = 5.0) -> dict[str, str]:
-    """Returns the fingerprints of a server's robots by name.
-
-    Raises:
-        DynError: The server does not answer, or needs a key.
-    """
+    """Returns the fingerprints of a server's robots by name."""
     with Client(server, timeout_s=timeout_s) as client:
         return {name: client.robot(name).fingerprint for name in client.list_robots()}
 
 
 def describe(writer: BagWriter, fingerprints: Mapping[str, str], files: list[Path]) -> None:
-    """Writes the fingerprints and files of the robots to the bag.
-
-    Raises:
-        InvalidArgumentError: A file cannot be read.
-        ResourceExhaustedError: The disk is full.
-    """
+    """Writes the fingerprints and files of the robots to the bag."""
     writer.note(ABOUT, dict(fingerprints))
     for file in files:
         try:
@@ -284,9 +268,7 @@ class Verification:
 def verify(bag: BagReader, answer: Answer) -> Verification:
     """Replays the bag's requests in the order of their replies.
 
-    Args:
-        bag: A recording with requests.
-        answer: See `replay` and `pinocchio_engine`.
+    bag: A recording with requests. answer: See `replay` and `pinocchio_engine`.
 
     Raises:
         NotFoundError: The bag has no requests.
@@ -315,17 +297,14 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
             continue
         result = found.results.setdefault(head.query, QueryResult(head.query))
         if not comparison.same and found.first is None:
-            found.remarks += _unsteady(number, again, answer(asked))
+            twice = answer(asked)
+            if twice is not None and (apart := compare(again, twice)) is not None and not apart.same:
+                found.remarks.append(
+                    f"request {number}: asked twice now, it has two answers; a question has one, so report this as a "
+                    "defect"
+                )
         result.add(comparison, number, time_s, head.robot if isinstance(head.robot, str) else "")
     return found
-
-
-def _unsteady(number: int, once: bytes, twice: bytes | None) -> list[str]:
-    """Returns a remark if the engine itself gives two different answers to a request."""
-    comparison = None if twice is None else compare(once, twice)
-    if comparison is None or comparison.same:
-        return []
-    return [f"request {number}: asked twice now, it has two answers; a question has one, so report this as a defect"]
 
 
 def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, int, float]]:
@@ -373,9 +352,6 @@ def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> t
 
     A description does not contain the kind of root and the option `mimic`: those that give the recorded fingerprint are
     used.
-
-    Raises:
-        InvalidArgumentError: A description is invalid.
     """
     known = bag.notes.get(ABOUT, {})
     robots, remarks = list(more), list[str]()

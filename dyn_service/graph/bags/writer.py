@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from mcap.writer import Writer
 
@@ -21,6 +22,7 @@ from dyn_service.graph.bags.repair import mend
 from dyn_service.messages import Message, ros_type, schema
 from dyn_service.messages.cdr import rihs01, to_cdr
 
+R = TypeVar("R")
 SUFFIX = ".mcap"
 CHUNK_BYTES = 1 << 20
 """Size of a chunk before compression."""
@@ -29,10 +31,9 @@ CHUNK_S = 1.0
 
 
 class BagWriter:
-    """A new bag.
+    """A new bag. Every method raises `FailedPreconditionError` once it is closed.
 
-    Args:
-        path: The file; its name ends in `.mcap`.
+    path: The file; its name ends in `.mcap`.
 
     Raises:
         InvalidArgumentError: It has another suffix.
@@ -69,8 +70,7 @@ class BagWriter:
 
         Raises:
             InvalidArgumentError: A value does not fit its field, or the time is invalid.
-            ResourceExhaustedError: The disk is full. The bag has been closed; what came before is in it.
-            FailedPreconditionError: The bag is closed.
+            ResourceExhaustedError: The disk is full, as in every method. The bag has been closed with what came before.
         """
         data = to_cdr(message)
         published = log_time_ns if publish_time_ns is None else publish_time_ns
@@ -85,39 +85,21 @@ class BagWriter:
         self.flush_when_due()
 
     def attach(self, name: str, media_type: str, data: bytes, time_ns: int = 0) -> None:
-        """Attaches a file to the bag, such as a robot's description.
-
-        Raises:
-            ResourceExhaustedError: The disk is full.
-            FailedPreconditionError: The bag is closed.
-        """
+        """Attaches a file to the bag, such as a robot's description."""
         self._do(lambda: self._mcap.add_attachment(time_ns, time_ns, name, media_type, data))
 
     def note(self, name: str, values: dict[str, str]) -> None:
-        """Writes named texts to the bag.
-
-        Raises:
-            ResourceExhaustedError: The disk is full.
-            FailedPreconditionError: The bag is closed.
-        """
+        """Writes named texts to the bag."""
         self._do(lambda: self._mcap.add_metadata(name, values))
 
     def flush_when_due(self) -> None:
-        """Writes the current chunk if it is old enough; for callers that wait for messages.
-
-        Raises:
-            ResourceExhaustedError: The disk is full.
-        """
+        """Writes the current chunk if it is old enough; for callers that wait for messages."""
         now_s = time.monotonic()
         if self._open and now_s - self._written_s >= self._chunk_s:
             self._do(self._mcap.flush)
 
     def close(self) -> None:
-        """Ends the bag with its index; closing again does nothing.
-
-        Raises:
-            ResourceExhaustedError: The disk is full. What came before is in the bag.
-        """
+        """Ends the bag with its index; closing again does nothing."""
         if self._open:
             self._do(self._mcap.finish)
             self._open = False
@@ -134,22 +116,19 @@ class BagWriter:
     def _channel(self, topic: str, kind: type[Message]) -> int:
         if kind not in self._schemas:
             text = schema(kind).encode()
-            self._do(lambda: self._schemas.update({kind: self._mcap.register_schema(ros_type(kind), "ros2msg", text)}))
-        metadata = {"topic_type_hash": rihs01(kind)}
-        self._do(
-            lambda: self._channels.update(
-                {(topic, kind): self._mcap.register_channel(topic, "cdr", self._schemas[kind], metadata)}
-            )
-        )
-        return self._channels[topic, kind]
+            self._schemas[kind] = self._do(lambda: self._mcap.register_schema(ros_type(kind), "ros2msg", text))
+        about = {"topic_type_hash": rihs01(kind)}
+        made = self._do(lambda: self._mcap.register_channel(topic, "cdr", self._schemas[kind], about))
+        self._channels[topic, kind] = made
+        return made
 
-    def _do(self, step: Callable[[], object]) -> None:
+    def _do(self, step: Callable[[], R]) -> R:
         """Performs a write; if the disk is full, the file ends with its last complete chunk."""
         if not self._open:
             raise FailedPreconditionError(f"bag {str(self.path)!r} is closed")
         before = self._file.tell()
         try:
-            step()
+            done = step()
         except OSError as error:
             self._open = False
             self._file.end_at(before)
@@ -160,6 +139,7 @@ class BagWriter:
             ) from None
         if self._file.tell() != before:
             self._written_s = time.monotonic()
+        return done
 
 
 class _File:

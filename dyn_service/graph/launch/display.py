@@ -7,9 +7,17 @@ and counts what does not fit its queue, so that the output never stops a launch.
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import queue
+import sys
+import threading
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -26,15 +34,6 @@ from dyn_service.support.logs import Format, json_line, printable
 if TYPE_CHECKING:
     from dyn_service.graph.launch.supervisor import Supervisor
 
-import io
-import os
-import queue
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO
 
 PLAIN_PERIOD_S = 5.0
 _ANY_WIDTH = 10_000
@@ -94,11 +93,10 @@ class Display:
 
 def _as_json(node: str, line: str) -> str:
     """Returns the line as a JSON object, unless it is one already."""
-    try:
-        content = json.loads(line) if line.startswith("{") else None
-    except ValueError:
-        content = None
-    return line if isinstance(content, dict) and "message" in content else json_line(node, "info", line)
+    with suppress(ValueError):
+        if line.startswith("{") and "message" in json.loads(line):
+            return line
+    return json_line(node, "info", line)
 
 
 def plain_line(supervisor: Supervisor) -> str:

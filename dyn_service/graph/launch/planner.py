@@ -21,7 +21,7 @@ import msgspec
 from dyn_service.errors import InvalidArgumentError, UnavailableError
 from dyn_service.graph.launch import schema
 from dyn_service.graph.launch.schema import LaunchFile, Placed
-from dyn_service.graph.launch.substitutions import FileValues, SkippedNodes, as_written, substitute, truth
+from dyn_service.graph.launch.substitutions import FileValues, SkippedNodes, as_written, substitute
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.node_kind import typed
 from dyn_service.graph.middleware.telemetry import NodeTelemetry
@@ -139,7 +139,6 @@ class _FilePlanner(FileValues):
         self.given = given
 
     def walk(self, actions: tuple[Placed, ...]) -> None:
-        """Plans the actions in order."""
         for placed in actions:
             self._one(placed.action, placed.place)
 
@@ -187,9 +186,7 @@ class _FilePlanner(FileValues):
         planner.values.setdefault(action.name, value)
 
     def _group(self, action: schema.Group, place: Place) -> None:
-        scoped = self.text(action.scoped, (*place, "scoped"))
-        with self.located((*place, "scoped")):
-            keep = truth(scoped)
+        keep = self.truth(action.scoped, (*place, "scoped"))
         before = (dict(self.variables), self.namespace)
         self.walk(schema.inner_actions(self.document, action, place))
         if keep:
@@ -220,26 +217,19 @@ class _FilePlanner(FileValues):
         output = self.text(action.output, (*place, "output"))
         if output not in ("screen", "log", "both"):
             raise self.document.fault(f"expected screen, log or both, got {output!r}", (*place, "output"))
-        respawn = self.text(action.respawn, (*place, "respawn"))
-        with self.located((*place, "respawn")):
-            again = truth(respawn)
-        cwd = self._cwd(action, place)
-        line = self.document.lines.get(place)
         return ProcessPlan(
             name=name,
             command=(),
-            where=f"{self.document.file}:{line}: {dotted(place)}",
+            where=f"{self.document.file}:{self.document.lines.get(place)}: {dotted(place)}",
             env={
                 self.text(pair.name, (*place, "env", k, "name")): self.text(pair.value, (*place, "env", k, "value"))
                 for k, pair in enumerate(action.env)
             },
-            cwd=cwd,
+            cwd=self._cwd(action, place),
             output=output,
-            respawn=again,
+            respawn=self.truth(action.respawn, (*place, "respawn")),
             respawn_delay_s=self.number(action.respawn_delay, (*place, "respawn_delay")),
-            respawn_max_retries=int(
-                self.number(action.respawn_max_retries, (*place, "respawn_max_retries"), least=-1.0)
-            ),
+            respawn_max_retries=int(self.number(action.respawn_max_retries, (*place, "respawn_max_retries"), least=-1)),
             on_exit_shutdown=on_exit == "shutdown",
             sigterm_timeout_s=self.number(action.sigterm_timeout, (*place, "sigterm_timeout")),
             sigkill_timeout_s=self.number(action.sigkill_timeout, (*place, "sigkill_timeout")),
@@ -319,10 +309,7 @@ class _FilePlanner(FileValues):
         at = (*place, "exec")
         if executable.endswith(".py"):
             if package:
-                raise self.document.fault(
-                    f"{executable!r} is a Python file: remove 'pkg'",
-                    (*place, "pkg"),
-                )
+                raise self.document.fault(f"{executable!r} is a Python file: remove 'pkg'", (*place, "pkg"))
             file = self.launch.path.parent / executable
             with self.located(at):
                 return file.stem, [str(file)], self._declared(executable, self.planner.registry.in_file(file), at)
@@ -356,10 +343,10 @@ class _FilePlanner(FileValues):
             raise self.document.fault("expected either 'from' or 'name'", place)
         if parameter.from_ is not None:
             path = find_parameter_file(self.text(parameter.from_, (*place, "from")))
-            wanted = self.text(parameter.allow_substs, (*place, "allow_substs"))
+            substitutes = self.truth(parameter.allow_substs, (*place, "allow_substs"))
             with self.located((*place, "from")):
                 document = read_document(path)
-                if truth(wanted):
+                if substitutes:
                     text = substitute(path.read_text("utf-8"), self.scope(path.resolve()))
                     document = parse_document(text, str(path))
                     path = self._scratch_file(text)

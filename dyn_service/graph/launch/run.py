@@ -22,7 +22,7 @@ import platform
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.display import Display, Logs, showing
 from dyn_service.graph.launch.page import Shown, make_page
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan, make_plan
-from dyn_service.graph.launch.runtime import Runtime, private_runtime
+from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import BUSY, Listener, Outcome, Supervisor
 from dyn_service.graph.middleware.node_kind import Section
@@ -46,34 +46,6 @@ from dyn_service.support.logs import FORMAT, LEVEL, Format, Level
 
 _TAIL = 20
 """Number of last lines of a failed process, if its output is not on the screen."""
-
-
-class _Lines:
-    """Sends the lines of a launch to the display and to the logs."""
-
-    def __init__(self, display: Display, logs: Logs) -> None:
-        self._display, self._logs = display, logs
-
-    def output(self, process: ProcessPlan, line: str) -> None:
-        """A line that a process wrote."""
-        self._display.output(process, line)
-        self._logs.write(process.name, line)
-
-    def notice(self, line: str) -> None:
-        """A line about the launch."""
-        self._display.notice(line)
-        self._logs.write("launch", line)
-
-    def stopped(self, outcome: Outcome) -> None:
-        """Reports why the launch stopped, with the last lines of failed processes that were not shown."""
-        for process in outcome.processes:
-            if process.fault is not None and process.plan.output == "log":
-                for line in list(process.tail)[-_TAIL:]:
-                    self._display.line(process.plan.name, line)
-        if outcome.reason in outcome.faults:  # the last line of the launch reports it
-            self._logs.write("launch", f"stopped: {outcome.reason}")
-        else:
-            self.notice(f"stopped: {outcome.reason}")
 
 
 def launch_file(
@@ -118,7 +90,7 @@ def launch_file(
             raise InvalidArgumentError(f"report folder {str(report_dir)!r} cannot be made: {error.strerror}") from None
     # faults of the file are reported before anything is started or created
     with ExitStack() as stack:
-        runtime = stack.enter_context(private_runtime(launch.path.name.partition(".")[0]))
+        runtime = stack.enter_context(closing(Runtime(launch.path.name.partition(".")[0])))
         plan = make_plan(launch, dict(arguments or {}), folder=runtime.folder)
         console = console if console is not None else Console()
         screen = stack.enter_context(showing(console))
@@ -126,18 +98,31 @@ def launch_file(
         logs = Logs(None if report_dir is None else report_dir / "logs", display.notice)
         if report_dir is not None:
             clear_report(report_dir)
-
-        lines = _Lines(display, logs)
         logs.begin(["launch", *(planned.name for planned in plan.processes)])
+
+        def output(process: ProcessPlan, line: str) -> None:
+            display.output(process, line)
+            logs.write(process.name, line)
+
+        def notice(line: str) -> None:
+            display.notice(line)
+            logs.write("launch", line)
+
         with display:
             if log_level == "debug":
                 for planned in plan.processes:
-                    lines.notice(f"{planned.name}: {shlex.join(planned.command)}")
-            listener = Listener(lines.output, lines.notice, display.tick)
+                    notice(f"{planned.name}: {shlex.join(planned.command)}")
+            listener = Listener(output, notice, display.tick)
             supervisor, outcome = asyncio.run(
                 _supervise(plan, runtime, listener, {FORMAT: log_format, LEVEL: log_level}, duration_s)
             )
-        lines.stopped(outcome)
+        for process in outcome.processes:
+            if process.fault is not None and process.plan.output == "log":
+                for line in list(process.tail)[-_TAIL:]:
+                    display.line(process.plan.name, line)
+        logs.write("launch", f"stopped: {outcome.reason}")
+        if outcome.reason not in outcome.faults:  # else the last line of the launch reports it
+            display.notice(f"stopped: {outcome.reason}")
         outcome.check = check
         outcome.faults += logs.close()
         fault = screen.settle()
@@ -171,7 +156,6 @@ def _summary(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[
 
 
 def _at_end(plan: LaunchPlan, store: TelemetryStore) -> list[str]:
-    """Returns the nodes' summaries."""
     said = []
     for name, node in store.nodes.items():
         kind = plan.kind_of(name, node)
@@ -196,7 +180,6 @@ MAIN_FILE = "report.json"
 PAGE = "index.html"
 RECORDING = "recording.npz"
 _PACKAGES = ("numpy", "pyzmq", "msgpack", "msgspec", "casadi", "llvmlite", "matplotlib", "rich")
-"""Number of last lines of a process that failed."""
 _ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
 """Keys of the report's `robot`, and their facts."""
 
@@ -214,11 +197,11 @@ def write_report(folder: Path, plan: LaunchPlan, store: TelemetryStore, outcome:
         return _keep(folder / MAIN_FILE, lambda file: file.write(content.encode()))
 
     outcome.faults += main_file()  # first, because it is small and the most important
-    arrays = _recordings(store, parts)
-    lacking = _keep(folder / RECORDING, lambda file: np.savez(file, **arrays)) if arrays else []
-    outcome.faults += lacking
-    lacking += _write_page(folder, plan, store, outcome, parts, lines)
-    if lacking:
+    known, arrays = len(outcome.faults), _recordings(store, parts)
+    if arrays:
+        outcome.faults += _keep(folder / RECORDING, lambda file: np.savez(file, **arrays))
+    outcome.faults += _write_page(folder, plan, store, outcome, parts, lines)
+    if len(outcome.faults) > known:
         main_file()  # again, with the faults of the other files; if that fails, the first one remains
     return lines
 
@@ -367,7 +350,7 @@ def _recordings(store: TelemetryStore, parts: Sequence[Shown]) -> dict[str, Any]
 def _write_page(
     folder: Path, plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: Sequence[Shown], lines: list[str]
 ) -> list[str]:
-    """Writes the page; returns a line, also a fault of the outcome, if that fails."""
+    """Writes the page; returns a line if that fails."""
     report = report_of(plan, store, outcome, parts)
     robots = dict.fromkeys(str(node.fact("robot")) for node in store.nodes.values() if node.fact("robot"))
     title = ", ".join(robots) or plan.file.stem
@@ -385,9 +368,7 @@ def _write_page(
         lines.append(_failed(name, error))
 
     text = make_page(title, report, parts, columns, tails, links, failed)
-    lacking = _keep(folder / PAGE, lambda file: file.write(text.encode()))
-    outcome.faults += lacking
-    return lacking
+    return _keep(folder / PAGE, lambda file: file.write(text.encode()))
 
 
 def _failed(section: str, error: Exception) -> str:

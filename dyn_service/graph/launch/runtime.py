@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -32,8 +32,7 @@ class Runtime:
 
     pipe: inherited by processes; its other end closes with the launcher, by which nodes detect its exit.
 
-    Args:
-        name: The name of the launch; the folder's name starts with it, which identifies launches in lists of nodes.
+    name: The name of the launch; the folder's name starts with it, which identifies launches in lists of nodes.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -81,24 +80,11 @@ class Runtime:
             self._pipe.flush()
 
 
-@contextlib.contextmanager
-def private_runtime(name: str = "") -> Iterator[Runtime]:
-    """Creates a folder and a cleanup process for the duration of a launch."""
-    runtime = Runtime(name)
-    try:
-        yield runtime
-    finally:
-        runtime.close()
-
-
 def make_folder(environment: Mapping[str, str] | None = None, name: str = "") -> Path:
     """Creates a folder with mode 0700 under `$XDG_RUNTIME_DIR` if it belongs to the user, else in the temporary folder.
 
     Candidates whose path is too long for socket names are skipped; `/tmp` is tried last. The folder's name starts with
     as much of the launch's name as fits.
-
-    Raises:
-        UnavailableError: No folder can be created.
     """
     variables = os.environ if environment is None else environment
     bases = [variables.get("XDG_RUNTIME_DIR"), variables.get("TMPDIR"), tempfile.gettempdir(), _LAST]

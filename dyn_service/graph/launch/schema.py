@@ -190,11 +190,7 @@ def read_launch_file(path: Path) -> LaunchFile:
 
 
 def actions_of(document: Document, values: Any, place: Place) -> tuple[Placed, ...]:
-    """Returns the list of actions at `place`.
-
-    Raises:
-        ConfigurationError: An action or key is unknown, or a value has the wrong type; names it.
-    """
+    """Returns the list of actions at `place`."""
     if not isinstance(values, list):
         raise document.fault(f"expected a list of actions, got {_kind(values)}", place)
     placed: list[Placed] = []
@@ -215,11 +211,7 @@ def actions_of(document: Document, values: Any, place: Place) -> tuple[Placed, .
 
 
 def inner_actions(document: Document, group: Group, place: Place) -> tuple[Placed, ...]:
-    """Returns the actions of the group at `place`.
-
-    Raises:
-        ConfigurationError: As `actions_of`.
-    """
+    """Returns the actions of the group at `place`."""
     # a group is a list, or a map with `children`: the place follows the file
     inner = (*place, "children") if (*place, "children") in document.lines else place
     return actions_of(document, group.children, inner)

@@ -61,11 +61,7 @@ def substitute(text: str, scope: Scope) -> str:
 
 
 def truth(text: str) -> bool:
-    """Parses a condition: true, 1, yes, on; false, 0, no, off; in any case.
-
-    Raises:
-        InvalidArgumentError: The text is none of these.
-    """
+    """Parses a condition: true, 1, yes, on; false, 0, no, off; in any case."""
     word = text.strip().lower()
     if word in _TRUE:
         return True
@@ -215,12 +211,15 @@ class FileValues:
     def condition(self, action: Any, place: Place) -> bool:
         """Returns whether the action's `if` and `unless` hold."""
         for key, value, wanted in (("if", action.if_, True), ("unless", action.unless, False)):
-            if value is not None:
-                text = self.text(value, (*place, key))
-                with self.located((*place, key)):
-                    if truth(text) is not wanted:
-                        return False
+            if value is not None and self.truth(value, (*place, key)) is not wanted:
+                return False
         return True
+
+    def truth(self, value: Text, place: Place) -> bool:
+        """Returns the value as true or false."""
+        text = self.text(value, place)
+        with self.located(place):
+            return truth(text)
 
     def number(self, value: Text, place: Place, *, least: float = 0.0) -> float:
         """Returns the value as a number of at least `least`."""
@@ -327,10 +326,6 @@ class SkippedNodes(FileValues):
 def show_arguments(path: Path | str) -> list[str]:
     """Returns the output of `--show-args`: the arguments of a launch file and its includes, with description, default
     and choices.
-
-    Raises:
-        NotFoundError: The file does not exist.
-        ConfigurationError: The launch file is malformed: file, line, place, cause.
     """
     found: dict[str, Arg] = {}
     unread = _declared(read_launch_file(Path(path)), found, [])

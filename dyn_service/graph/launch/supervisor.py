@@ -232,7 +232,7 @@ class Supervisor:
     async def _shut_down(self, runs: list[asyncio.Task[None]]) -> None:
         self._stop.set()
         for process in self.processes:
-            process.let_end()
+            process.stopping.set()  # no more restarts
         for process in reversed(self.processes[: len(runs)]):
             await process.stop(self._hurry)
         await asyncio.gather(*runs)
@@ -346,7 +346,7 @@ class ManagedProcess:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     _process: asyncio.subprocess.Process | None = None
     _sent: set[int] = field(default_factory=set)
-    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _ready_s: float | None = None
     _silent_s: float = 0.0
     _timeout_s: float | None = None
@@ -357,9 +357,9 @@ class ManagedProcess:
     async def run(self) -> None:
         """Runs the process until it is stopped, is done, or fails for good."""
         try:
-            while not self._stop.is_set():
+            while not self.stopping.is_set():
                 status = await self._run_once()
-                if status is None or self._stop.is_set():
+                if status is None or self.stopping.is_set():
                     self.fault = self.fault or self._killed_for  # it hung while the launch was stopping
                     break
                 if not self._after_death(status):
@@ -368,7 +368,7 @@ class ManagedProcess:
                 self._enter(ProcessState.DELAY)
                 self.hooks.notice(f"{self.plan.name}: {self.causes[-1]}; restart {self.restarts} in {delay:.1f} s")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), delay)
+                    await asyncio.wait_for(self.stopping.wait(), delay)
             if self.state not in ENDED:
                 self._enter(ProcessState.STOPPED)
         finally:
@@ -405,15 +405,11 @@ class ManagedProcess:
             self._killed_for = f"{what}, and was killed"
             self._signal(signal.SIGKILL)
 
-    def let_end(self) -> None:
-        """Disables restarts."""
-        self._stop.set()
-
     async def stop(self, hurry: asyncio.Event) -> None:
         """Stops it: SIGINT, after `sigterm_timeout_s` SIGTERM, after `sigkill_timeout_s` SIGKILL; with `hurry` SIGKILL
         at once.
         """
-        self._stop.set()
+        self.stopping.set()
         if self._process is not None and self._process.returncode is None:
             self._enter(ProcessState.STOPPING)
             for number, grace in (
@@ -487,22 +483,17 @@ class ManagedProcess:
     def _after_death(self, status: int) -> bool:
         """Sets the state after an unrequested exit; returns whether to restart."""
         plan, cause = self.plan, self.causes[-1]
-        if plan.reports and status == WRONG_STATUS and not self._ever_ready:
-            self.fault = f"{cause} before it was ready"
-            self._enter(ProcessState.FAILED)
-            return False
-        if not plan.respawn:
-            service = plan.reports and not plan.on_exit_shutdown
-            if status == 0 and not service:
-                self._enter(ProcessState.DONE)
-            else:
-                self.fault = cause
-                self._enter(ProcessState.FAILED)
+        if status == 0 and not plan.respawn and (plan.on_exit_shutdown or not plan.reports):
+            self._enter(ProcessState.DONE)
             return False
         # starting and hanging do not count as work
         worked_s = 0.0 if self._ready_s is None else time.monotonic() - self._ready_s - self._silent_s
         self._quick_deaths = self._quick_deaths + 1 if worked_s < QUICK_DEATH_S else 0
-        if 0 <= plan.respawn_max_retries <= self.restarts:
+        if plan.reports and status == WRONG_STATUS and not self._ever_ready:
+            self.fault = f"{cause} before it was ready"
+        elif not plan.respawn:
+            self.fault = cause
+        elif 0 <= plan.respawn_max_retries <= self.restarts:
             self.fault = f"{cause} after {self.restarts} restarts, the maximum"
         elif not self._ever_ready and (self._killed_for is not None or len(self.exits) >= MOST_FAILED_STARTS):
             self.fault = f"{cause}; started {len(self.exits)} times, it was never ready"
@@ -556,7 +547,6 @@ class ManagedProcess:
         self.hooks.output(self.plan, text)
 
     async def _end_group(self, group: int) -> None:
-        """Ends the remaining processes of the group."""
         if send(group, signal.SIGTERM):
             for _ in range(25):
                 await asyncio.sleep(0.02)

@@ -27,11 +27,7 @@ class Found(NamedTuple):
 
 
 class Discovery:
-    """Finds the nodes in the user's folder and in all running launches, or only those in `$DYN_RUNTIME_DIR` if set.
-
-    Raises:
-        PermissionDeniedError: A folder belongs to another user, or others can write to it.
-    """
+    """Finds the nodes in the user's folder and in all running launches, or only those in `$DYN_RUNTIME_DIR` if set."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = environment
@@ -62,12 +58,7 @@ class Discovery:
         return [(found, found.entry.answers_at[0]) for found in self.nodes() if found.entry.answers_at]
 
     def service(self, name: str) -> tuple[Found, End]:
-        """Returns the node and the endpoint of the service with this full name.
-
-        Raises:
-            NotFoundError: The service does not exist.
-            FailedPreconditionError: Several nodes have it.
-        """
+        """Returns the node and the endpoint of the service with this full name."""
         ends = [(end.name, (found, end)) for found in self.nodes() for end in found.entry.services]
         return self._one("service", name, ends)
 
@@ -102,12 +93,7 @@ class Discovery:
         return next(iter(known[name]))
 
     def call(self, service: str, request: msgspec.Struct | Mapping[str, Any], kind: type[R], timeout_s: float) -> R:
-        """Calls a service and returns its response.
-
-        Raises:
-            NotFoundError: The service does not exist.
-            DynError: It refused the request, or did not answer in time.
-        """
+        """Calls a service and returns its response."""
 
         def find(name: str) -> str:
             return self.service(name)[1].endpoint

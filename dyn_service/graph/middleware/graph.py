@@ -77,12 +77,7 @@ def new_token() -> str:
 
 
 class Registration:
-    """A node's file, which exists until `close` or the end of the process.
-
-    Raises:
-        PermissionDeniedError: The folder belongs to another user, or others can write to it.
-        UnavailableError: The file cannot be written.
-    """
+    """A node's file, which exists until `close` or the end of the process."""
 
     def __init__(self, folder: Path, entry: NodeEntry) -> None:
         self.folder = graph_folder(folder)
@@ -92,11 +87,7 @@ class Registration:
         self.write(entry)
 
     def write(self, entry: NodeEntry) -> None:
-        """Replaces the registered entry.
-
-        Raises:
-            UnavailableError: It cannot be written.
-        """
+        """Replaces the registered entry."""
         begun = self.path.with_name(f".{self.path.name}")
         try:
             descriptor = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -217,12 +208,7 @@ class Graph:
 
 
 def graph_folder(runtime: Path) -> Path:
-    """Returns the graph's folder in a runtime folder; creates it for its owner only.
-
-    Raises:
-        PermissionDeniedError: It belongs to another user, or others can write to it.
-        UnavailableError: It cannot be made.
-    """
+    """Returns the graph's folder in a runtime folder; creates it for its owner only."""
     folder = runtime / _FOLDER
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -248,9 +234,6 @@ def announce_launch(folder: Path, environment: Mapping[str, str] | None = None) 
 def runtime_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
     """Returns the runtime folders of this user: only `$DYN_RUNTIME_DIR` if it is set, else the user's own and those of
     running launches. Removes links of ended launches.
-
-    Raises:
-        PermissionDeniedError: A folder belongs to another user, or others can write to it.
     """
     variables = os.environ if environment is None else environment
     if variables.get(RUNTIME_DIR):

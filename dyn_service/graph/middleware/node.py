@@ -31,30 +31,18 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 import zmq
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
+from dyn_service.graph.middleware import dyn_service_srvs as srvs
 from dyn_service.graph.middleware import telemetry, topics
-from dyn_service.graph.middleware.dyn_service_srvs import (
-    ChangeStateRequest,
-    DescribeParametersRequest,
-    DescribeParametersResponse,
-    GetParametersRequest,
-    GetParametersResponse,
-    GetStateRequest,
-    GetStateResponse,
-    ListParametersRequest,
-    ListParametersResponse,
-    SetLogLevelRequest,
-    SetParametersRequest,
-)
 from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, Registration, new_token
 from dyn_service.graph.middleware.pacing import Timer
 from dyn_service.graph.middleware.pubsub import QUEUE, Publisher, Subscription
-from dyn_service.graph.middleware.services import Empty, ServiceClient, Services
+from dyn_service.graph.middleware.services import ServiceClient, Services
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.messages import Message, ros_type
 from dyn_service.messages.builtin_interfaces import Time
@@ -74,12 +62,7 @@ def flat(parameters: msgspec.Struct) -> dict[str, Any]:
 
 
 def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
-    """Returns the parameters with some values replaced and checked.
-
-    Raises:
-        InvalidArgumentError: A parameter does not exist, or a value has a wrong type or is out of range.
-        FailedPreconditionError: A parameter is read-only while the node runs.
-    """
+    """Returns the parameters with some values replaced and checked."""
     kind = type(parameters)
     known = {found.name: found for found in described(kind)}
     values = msgspec.to_builtins(parameters)
@@ -113,75 +96,45 @@ def _at(values: Any, name: str) -> Any:
     return values
 
 
-class ServedNode(Protocol):
-    """The part of a node that the standard services use."""
+def standard_services(node: Node[Any]) -> dict[str, tuple[type[msgspec.Struct], Handler]]:
+    """Returns the type of requests and the handler of the services of every node, by the service's name."""
+    kind: type[msgspec.Struct] = type(node.parameters)
+    descriptors = {found.name: found for found in described(kind)}
 
-    parameters: Any
-    state: str
-    managed: bool
-
-    @property
-    def name(self) -> str:
-        """Its full name."""
-
-    def set_parameters(self, values: Mapping[str, Any]) -> None:
-        """Sets all of them, or raises and sets none."""
-
-    def change_state(self, transition: str) -> None:
-        """Makes the transition, or raises."""
-
-
-class StandardServices:
-    """The standard services of one node."""
-
-    def __init__(self, node: ServedNode) -> None:
-        self._node = node
-        kind: type[msgspec.Struct] = type(node.parameters)
-        self._described = {found.name: found for found in described(kind)}
-
-    def services(self) -> dict[str, tuple[type[msgspec.Struct], Callable[[Any], msgspec.Struct | None]]]:
-        """Returns the type of requests and the handler, by the service's name."""
-        return {
-            "list_parameters": (ListParametersRequest, self._list),
-            "describe_parameters": (DescribeParametersRequest, self._describe),
-            "get_parameters": (GetParametersRequest, self._get),
-            "set_parameters": (SetParametersRequest, self._set),
-            "get_state": (GetStateRequest, self._state),
-            "change_state": (ChangeStateRequest, self._change),
-            "set_log_level": (SetLogLevelRequest, _set_level),
-        }
-
-    def _list(self, request: ListParametersRequest) -> ListParametersResponse:
-        return ListParametersResponse(list(self._described))
-
-    def _describe(self, request: DescribeParametersRequest) -> DescribeParametersResponse:
-        return DescribeParametersResponse(list(self._chosen(request.names, self._described).values()))
-
-    def _get(self, request: GetParametersRequest) -> GetParametersResponse:
-        return GetParametersResponse(self._chosen(request.names, flat(self._node.parameters)))
-
-    def _set(self, request: SetParametersRequest) -> Empty:
-        self._node.set_parameters(request.values)
-        return Empty()
-
-    def _state(self, request: GetStateRequest) -> GetStateResponse:
-        state = self._node.state
-        return GetStateResponse(state, possible(state) if self._node.managed else [])
-
-    def _change(self, request: ChangeStateRequest) -> GetStateResponse:
-        self._node.change_state(request.transition)
-        return self._state(GetStateRequest())
-
-    def _chosen(self, names: list[str], known: dict[str, Any]) -> dict[str, Any]:
+    def chosen(names: list[str], known: dict[str, Any]) -> dict[str, Any]:
         for name in names:
             if name not in known:
-                raise unknown(name, known, self._node.name)
+                raise unknown(name, known, node.name)
         return {name: known[name] for name in names} if names else known
 
+    def state() -> srvs.GetStateResponse:
+        return srvs.GetStateResponse(node.state, possible(node.state) if node.managed else [])
 
-def _set_level(request: SetLogLevelRequest) -> Empty:
-    logging.getLogger(request.logger or None).setLevel(request.level.upper())
-    return Empty()
+    def change_state(request: srvs.ChangeStateRequest) -> srvs.GetStateResponse:
+        node.change_state(request.transition)
+        return state()
+
+    def set_level(request: srvs.SetLogLevelRequest) -> None:
+        logging.getLogger(request.logger or None).setLevel(request.level.upper())
+
+    return {
+        "list_parameters": (
+            srvs.ListParametersRequest,
+            lambda request: srvs.ListParametersResponse(list(descriptors)),
+        ),
+        "describe_parameters": (
+            srvs.DescribeParametersRequest,
+            lambda request: srvs.DescribeParametersResponse(list(chosen(request.names, descriptors).values())),
+        ),
+        "get_parameters": (
+            srvs.GetParametersRequest,
+            lambda request: srvs.GetParametersResponse(chosen(request.names, flat(node.parameters))),
+        ),
+        "set_parameters": (srvs.SetParametersRequest, lambda request: node.set_parameters(request.values)),
+        "get_state": (srvs.GetStateRequest, lambda request: state()),
+        "change_state": (srvs.ChangeStateRequest, change_state),
+        "set_log_level": (srvs.SetLogLevelRequest, set_level),
+    }
 
 
 UNCONFIGURED, INACTIVE, ACTIVE, FINALIZED = "unconfigured", "inactive", "active", "finalized"
@@ -209,12 +162,7 @@ def possible(state: str) -> list[str]:
 
 
 def checked(name: str, state: str, node: str) -> Transition:
-    """Returns the transition with this name.
-
-    Raises:
-        InvalidArgumentError: The transition does not exist.
-        FailedPreconditionError: It is not possible in the node's state.
-    """
+    """Returns the transition with this name."""
     transition = TRANSITIONS.get(name)
     if transition is None:
         near = did_you_mean(name, TRANSITIONS)
@@ -238,56 +186,16 @@ def diagnostics(name: str, state: str, stats: Mapping[str, float | int | str]) -
     return DiagnosticArray(Header(stamp), [DiagnosticStatus(level, name, state, "", values)])
 
 
-_LOG = logging.getLogger(__name__)
-
-
-class HostProcess:
-    """The process of a node: real-time settings, heartbeat, garbage collector, restarts."""
-
-    def __init__(self, sender: telemetry.Telemetry, realtime: Realtime) -> None:
-        self.telemetry, self.realtime = sender, realtime
-        self._polls = False
-
-    @property
-    def restarted(self) -> bool:
-        """Whether a launcher has restarted the node after it died."""
-        return os.environ.get(telemetry.RESTARTS, "0") != "0"
-
-    def beat(self, busy_s: float = 0.0) -> None:
-        """Sends a heartbeat; see `Telemetry.beat`."""
-        self.telemetry.beat(busy_s)
-
-    def busy_poll_s(self) -> float:
-        """Returns the time for which the node's loop polls before it sleeps; a node that calls this must do so."""
-        self._polls = True
-        return self.realtime.busy_poll_us * 1e-6
-
-    def apply_realtime(self) -> None:
-        """Applies the parameter `realtime`, and logs what was done.
-
-        Raises:
-            PermissionDeniedError: The system refuses a part that is required.
-        """
-        done = apply(self.realtime, _LOG.warning, polls=self._polls)
-        if done:
-            _LOG.info(done)
-            self.telemetry.facts({"realtime": done})
-
-    def freeze_garbage_collector(self) -> None:
-        """Excludes existing objects from garbage collection, so that collections stay short."""
-        gc.collect()
-        gc.freeze()
-
-
 P = TypeVar("P", bound=msgspec.Struct)
 M = TypeVar("M", bound=Message)
 Q = TypeVar("Q", bound=msgspec.Struct)
 R = TypeVar("R")
+Handler = Callable[[Any], msgspec.Struct | None]
 Context = zmq.Context[zmq.Socket[bytes]]
 _LOG = logging.getLogger(__name__)
 
 
-class Node(HostProcess, Generic[P]):
+class Node(Generic[P]):
     """A node at work.
 
     parameters: the present ones; the whole struct is replaced when some are set. graph: the other nodes. diagnosed:
@@ -313,7 +221,8 @@ class Node(HostProcess, Generic[P]):
         realtime: Realtime | None = None,
     ) -> None:
         topics.check_name("node", arguments.full_name)
-        super().__init__(sender, realtime or Realtime())
+        self.telemetry, self.realtime = sender, realtime or Realtime()
+        self._polls = False
         self.arguments, self.parameters, self.context = arguments, parameters, context
         self.stop, self.runtime_dir = stop, runtime_dir
         self.diagnosed = False
@@ -349,6 +258,38 @@ class Node(HostProcess, Generic[P]):
     def name(self) -> str:
         """The node's full name."""
         return self.arguments.full_name
+
+    # --- its process
+
+    @property
+    def restarted(self) -> bool:
+        """Whether a launcher has restarted the node after it died."""
+        return os.environ.get(telemetry.RESTARTS, "0") != "0"
+
+    def beat(self, busy_s: float = 0.0) -> None:
+        """Sends a heartbeat; see `Telemetry.beat`."""
+        self.telemetry.beat(busy_s)
+
+    def busy_poll_s(self) -> float:
+        """Returns the time for which the node's loop polls before it sleeps; a node that calls this must do so."""
+        self._polls = True
+        return self.realtime.busy_poll_us * 1e-6
+
+    def apply_realtime(self) -> None:
+        """Applies the parameter `realtime`, and logs what was done.
+
+        Raises:
+            PermissionDeniedError: The system refuses a part that is required.
+        """
+        done = apply(self.realtime, _LOG.warning, polls=self._polls)
+        if done:
+            _LOG.info(done)
+            self.telemetry.facts({"realtime": done})
+
+    def freeze_garbage_collector(self) -> None:
+        """Excludes existing objects from garbage collection, so that collections stay short."""
+        gc.collect()
+        gc.freeze()
 
     # --- topics, timers, services
 
@@ -415,11 +356,7 @@ class Node(HostProcess, Generic[P]):
         return made
 
     def create_timer(self, period_s: float, callback: Callable[[], object]) -> Timer:
-        """Calls `callback` every `period_s` while the node is active; see `Timer`.
-
-        Raises:
-            InvalidArgumentError: The period is not a positive number.
-        """
+        """Calls `callback` every `period_s` while the node is active; see `Timer`."""
         made = Timer(period_s, callback)
         self._executor.timers.append(made)
         return made
@@ -459,7 +396,7 @@ class Node(HostProcess, Generic[P]):
         if found is None:
             where = topics.socket_file(f"@{self.name[1:]}.{self._token}", self.runtime_dir)
             found = self._executor.services = Services(self.context, where)
-            for name, (kind, handler) in StandardServices(self).services().items():
+            for name, (kind, handler) in standard_services(self).items():
                 found.add(f"{self.name}/{name}", kind, handler)
             self._changed()
         return found
@@ -542,8 +479,7 @@ class Node(HostProcess, Generic[P]):
     def run(self, *, autostart: bool = True) -> None:
         """Runs a node that is a class: configures and activates it, reports ready, and spins until asked to stop.
 
-        Args:
-            autostart: Whether to configure and activate; else the node waits for transitions.
+        autostart: Whether to configure and activate; else the node waits for transitions.
         """
         self.services()
         try:
@@ -580,7 +516,6 @@ class Node(HostProcess, Generic[P]):
         return full, written
 
     def _find_service(self, name: str) -> str:
-        """Returns the endpoint of another node's service."""
         known = {end.name: (node, end) for node in self.graph.nodes() for end in node.services}
         if name not in known:
             raise NotFoundError(f"there is no service {name!r}{did_you_mean(name, known)}")
@@ -605,7 +540,6 @@ class Node(HostProcess, Generic[P]):
         self._enter(TRANSITIONS[transition].after)
 
     def _diagnose(self) -> None:
-        """Starts publishing diagnostics."""
         if self.diagnosed:
             out = self.create_publisher(DiagnosticArray, TOPIC)
             say = lambda: out.publish(diagnostics(self.name, self.state, self.telemetry.latest))
@@ -629,7 +563,6 @@ class Node(HostProcess, Generic[P]):
         self._changed()
 
     def _changed(self) -> None:
-        """Updates the node's registration."""
         self._executor.changed()
         with contextlib.suppress(UnavailableError):  # a launcher that ends removes the folder
             self._registration.write(self._entry())

@@ -20,48 +20,38 @@ In addition to its own parameters every node has `realtime` (`support/realtime.p
 
 from __future__ import annotations
 
-import sys
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic
-
-import msgspec
-
-from dyn_service.api.queries import Array
-from dyn_service.graph.middleware.node import Node, P
-from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
-from dyn_service.graph.report.charts import Card, Finding
-from dyn_service.graph.report.verdicts import Verdict
-from dyn_service.support.parameter_descriptions import described, table, terminal_width
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 import contextlib
 import json
 import logging
 import os
 import signal
-from collections.abc import Iterator
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic
 
+import msgspec
 import zmq
 
-from dyn_service.errors import (
-    DynError,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    UnimplementedError,
-)
+from dyn_service.api.queries import Array
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError, PermissionDeniedError, UnimplementedError
 from dyn_service.graph.middleware import telemetry, topics
-from dyn_service.graph.middleware.node import Context
+from dyn_service.graph.middleware.node import Context, Node, P
 from dyn_service.graph.middleware.stop import Stop, end_with_launcher
+from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
+from dyn_service.graph.report.charts import Card, Finding
+from dyn_service.graph.report.verdicts import Verdict
 from dyn_service.support import logs
 from dyn_service.support.arguments import full_name, parse_arguments
 from dyn_service.support.optional import MissingLibraryError
+from dyn_service.support.parameter_descriptions import described, table, terminal_width
 from dyn_service.support.parameters import Parameters
 from dyn_service.support.realtime import Realtime, check
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 _USAGE = """\
 usage: .. [NAME:=VALUE ..] [--ros-args ARGUMENTS]
@@ -148,6 +138,16 @@ def number(stats: Stats, name: str) -> float | None:
     """Returns the latest number with this name, or None."""
     value = stats.get(name)
     return float(value) if isinstance(value, int | float) else None
+
+
+def column(label: str, text: str, *names: str) -> Column:
+    """Returns a column of the latest numbers with these names in a format; empty while one of them is unknown."""
+
+    def cell(stats: Stats) -> str:
+        found = [number(stats, name) for name in names]
+        return "" if None in found else text.format(*found)
+
+    return Column(label, cell)
 
 
 def rate(name: str = "rate_hz") -> Column:

@@ -21,7 +21,7 @@ from dyn_service.service.protocol.sockets import is_readable
 _PR_SET_TIMERSLACK = 29
 
 
-@dataclass
+@dataclass(eq=False)
 class Pacer:
     """Absolute deadlines every `period_s`; `wait` sleeps until the next one and polls for the last `busy_poll_s`.
 
@@ -137,48 +137,15 @@ def precise_sleep() -> bool:
         return False
 
 
-class Timer:
-    """Calls `callback` every `period_s`, with the deadlines of `Pacer`: a late node skips periods.
-
-    Raises:
-        InvalidArgumentError: The period is not a positive number.
-    """
+class Timer(Pacer):
+    """Calls `callback` every `period_s`; a late node skips periods."""
 
     def __init__(
         self, period_s: float, callback: Callable[[], object], now_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        self._pacer = Pacer(period_s, now_ns)
+        super().__init__(period_s, now_ns)
         self._callback = callback
         self.cancelled = False
-
-    @property
-    def period_s(self) -> float:
-        """Seconds between deadlines."""
-        return self._pacer.period_s
-
-    @property
-    def overruns(self) -> int:
-        """Number of times that more than one period had passed."""
-        return self._pacer.overruns
-
-    @property
-    def skipped(self) -> int:
-        """Total number of skipped periods."""
-        return self._pacer.skipped
-
-    @property
-    def late_s(self) -> float:
-        """Time from the deadline to the beginning of the last call."""
-        return self._pacer.late_s
-
-    @property
-    def deadline_ns(self) -> int:
-        """The next deadline, on the clock of `time.monotonic_ns`."""
-        return self._pacer.deadline_ns
-
-    def restart(self) -> None:
-        """Restarts the deadlines now."""
-        self._pacer.restart()
 
     def cancel(self) -> None:
         """Stops the timer."""
@@ -186,8 +153,8 @@ class Timer:
 
     def turn(self, now_ns: int) -> bool:
         """Calls the callback if it is due; returns whether it was."""
-        if self.cancelled or now_ns < self._pacer.deadline_ns:
+        if self.cancelled or now_ns < self.deadline_ns:
             return False
-        self._pacer.met(now_ns)
+        self.met(now_ns)
         self._callback()
         return True

@@ -54,17 +54,8 @@ class Publisher(Generic[M]):
     sent: number of published messages. muted: whether publishing is off, while the node is not active. latched: whether
     the last message is sent again for a new subscriber. subscribers: their number in the last `turn`.
 
-    Args:
-        context: ZeroMQ's.
-        kind: The type of the messages.
-        end: The topic's full name, its type, and the endpoint to bind.
-        queue: Messages that may wait for one subscriber.
-        latched: Whether late subscribers get the last message.
-        written: A further endpoint, from a parameter or remap.
-        binds: Whether to bind to `written`, or to connect.
-
-    Raises:
-        InvalidArgumentError: An endpoint cannot be bound.
+    end: The topic's full name, its type, and the endpoint to bind. written: A further endpoint, from a parameter or
+    remap. binds: Whether to bind to `written`, or to connect.
     """
 
     def __init__(
@@ -88,13 +79,9 @@ class Publisher(Generic[M]):
         self.socket.setsockopt(zmq.SNDHWM, queue)
         self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # reports every subscriber, not only the first and the last
-        try:
-            _attach(self.socket, end.endpoint, end.name, binds=True)
-            if written:
-                _attach(self.socket, written, end.name, binds=binds)
-        except BaseException:
-            self.socket.close(linger=0)
-            raise
+        _attach(self.socket, end.endpoint, end.name, binds=True)
+        if written:
+            _attach(self.socket, written, end.name, binds=binds)
 
     @property
     def topic(self) -> str:
@@ -144,6 +131,7 @@ def _attach(socket: zmq.Socket[Any], where: str, topic: str, *, binds: bool) -> 
         else:
             socket.connect(where)
     except zmq.ZMQError as error:
+        socket.close(linger=0)
         raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
 
 
@@ -158,22 +146,14 @@ _TRIES = 8
 _LOG = logging.getLogger(__name__)
 
 
-class Frames:
+class RawSubscription:
     """Undecoded frames of a topic.
 
     received: number of received frames. missed: number of frames that were sent and not received, by the trailers.
 
-    Args:
-        context: ZeroMQ's.
-        topic: The full name.
-        kind: The type's name; publishers of another type are ignored. Empty is any.
-        queue: 1 keeps only the newest frame of each publisher; n keeps n of each.
-        written: An endpoint from a parameter or remap: publishers are then not searched.
-        binds: Whether to bind to `written`, or to connect.
-        say: Called once for each fault; by default logs it.
-
-    Raises:
-        InvalidArgumentError: `queue` is not positive, or the endpoint cannot be bound.
+    kind: The type's name; publishers of another type are ignored. Empty is any. written: An endpoint from a parameter
+    or remap: publishers are then not searched. binds: Whether to bind to `written`, or to connect. say: Called once for
+    each fault; by default logs it.
     """
 
     def __init__(
@@ -204,14 +184,8 @@ class Frames:
         else:
             self.socket.setsockopt(zmq.RCVHWM, queue)
         self.socket.setsockopt(zmq.SUBSCRIBE, b"")
-        try:
-            if written and binds:
-                topics.listen(self.socket, written)
-            elif written:
-                self.socket.connect(written)
-        except zmq.ZMQError as error:
-            self.socket.close()
-            raise InvalidArgumentError(f"topic {topic!r} at {written!r}: {error.strerror}") from None
+        if written:
+            _attach(self.socket, written, topic, binds=binds)
 
     @property
     def publishers(self) -> int:
@@ -284,7 +258,7 @@ class Frames:
         self.socket.close()
 
 
-class Subscription(Frames, Generic[M]):
+class Subscription(RawSubscription, Generic[M]):
     """Messages of one type of a topic. malformed: number of malformed frames; each cause is logged once.
 
     callback: called with each message by the node's `spin_once`; without one, the node's loop calls `take`.

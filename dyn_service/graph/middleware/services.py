@@ -86,9 +86,6 @@ class Services:
     """All services of one node, behind one socket.
 
     answered: number of answered requests, including refused ones. malformed: number of malformed requests.
-
-    Raises:
-        InvalidArgumentError: The endpoint cannot be bound.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
@@ -111,11 +108,7 @@ class Services:
         return tuple(End(name, service_type(one.kind), self.endpoint) for name, one in self._services.items())
 
     def add(self, name: str, kind: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
-        """Adds a service.
-
-        Raises:
-            InvalidArgumentError: The service already exists.
-        """
+        """Adds a service."""
         if name in self._services:
             raise InvalidArgumentError(f"service {name!r} already exists")
         self._services[name] = _Service(msgspec.msgpack.Decoder(kind), kind, handler)
@@ -186,11 +179,7 @@ class Pending(Generic[R]):
         return self.response is not None or self.error is not None
 
     def result(self) -> R:
-        """Returns the response.
-
-        Raises:
-            DynError: The service's error, or `DeadlineExceededError`.
-        """
+        """Returns the response."""
         if self.error is not None:
             raise self.error
         assert self.response is not None, "result() before done"
@@ -200,19 +189,12 @@ class Pending(Generic[R]):
 class ServiceClient(Generic[R]):
     """A client of one service.
 
-    Args:
-        context: ZeroMQ's.
-        service: Its full name.
-        response_type: The struct of responses, or `dict`.
-        find: Returns the service's endpoint, or raises a `NotFoundError`.
+    response_type: The struct of responses, or `dict`. find: Returns the service's endpoint, or raises a
+    `NotFoundError`.
     """
 
     def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        service: str,
-        response_type: type[R],
-        find: Callable[[str], str],
+        self, context: zmq.Context[zmq.Socket[bytes]], service: str, response_type: type[R], find: Callable[[str], str]
     ) -> None:
         self.service = service
         self._context, self._find = context, find
@@ -336,11 +318,6 @@ T = TypeVar("T")
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: Any, kind: Any, what: str) -> T:
-    """Decodes a frame.
-
-    Raises:
-        InvalidArgumentError: The frame is invalid; names the field, the found and the expected value.
-    """
     try:
         return decoder.decode(frame)
     except msgspec.ValidationError as error:

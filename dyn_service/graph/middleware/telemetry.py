@@ -22,7 +22,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,9 +30,6 @@ import zmq
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from dyn_service.api.queries import Array
 
 ENDPOINT = "DYN_LAUNCH_ENDPOINT"
 NODE = "DYN_LAUNCH_NODE"
@@ -44,52 +41,44 @@ BEAT_PERIOD_S = 0.2
 """Shortest period between two heartbeats."""
 
 
-class Ready(msgspec.Struct, tag_field="kind", tag="ready"):
+class _Message(msgspec.Struct, tag_field="kind", tag=str.lower):
+    node: str
+    pid: int
+
+
+class Ready(_Message):
     """The node has started."""
 
-    node: str
-    pid: int
 
-
-class Beat(msgspec.Struct, tag_field="kind", tag="beat"):
+class Beat(_Message):
     """Heartbeat. busy_s: seconds by which the next beat may exceed the timeout."""
 
-    node: str
-    pid: int
     busy_s: float = 0.0
 
 
-class Stats(msgspec.Struct, tag_field="kind", tag="stats"):
+class Stats(_Message):
     """Present numbers; counters count since the node started."""
 
-    node: str
-    pid: int
     values: dict[str, float | int | str]
 
 
-class Rows(msgspec.Struct, tag_field="kind", tag="rows"):
+class Rows(_Message):
     """A block of the recording `channel`: rows of `columns`, little-endian doubles, row by row."""
 
-    node: str
-    pid: int
     channel: str
     columns: list[str]
     data: bytes
 
 
-class Facts(msgspec.Struct, tag_field="kind", tag="facts"):
+class Facts(_Message):
     """Values that do not change while the node runs."""
 
-    node: str
-    pid: int
     values: dict[str, Any]
 
 
-class Fault(msgspec.Struct, tag_field="kind", tag="fault"):
+class Fault(_Message):
     """Why the node ends."""
 
-    node: str
-    pid: int
     message: str
 
 
@@ -99,11 +88,7 @@ _DECODER = msgspec.msgpack.Decoder(Message)
 
 
 def decode(frame: bytes) -> Message:
-    """Decodes a frame.
-
-    Raises:
-        InvalidArgumentError: The frame is not a telemetry message.
-    """
+    """Decodes a frame."""
     try:
         message: Message = _DECODER.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -112,11 +97,7 @@ def decode(frame: bytes) -> Message:
 
 
 def rows_of(message: Rows) -> Array:
-    """Returns the block as an array (rows, columns).
-
-    Raises:
-        InvalidArgumentError: The bytes are not whole rows.
-    """
+    """Returns the block as an array (rows, columns)."""
     width = 8 * len(message.columns)
     if not width or len(message.data) % width:
         raise InvalidArgumentError(f"channel {message.channel!r}: {len(message.data)} bytes are not rows of {width}")

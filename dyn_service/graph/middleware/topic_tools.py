@@ -15,7 +15,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.graph.middleware.discovery import Discovery
 from dyn_service.graph.middleware.graph import runtime_folders
 from dyn_service.graph.middleware.node import LOOK_S, Node
-from dyn_service.graph.middleware.pubsub import Frames
+from dyn_service.graph.middleware.pubsub import RawSubscription
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.messages import Message
@@ -28,10 +28,10 @@ QUEUE = 10_000
 @contextmanager
 def listening(
     topic: str, kind: str, discovery: Discovery, say: Callable[[str], None], queue: int = QUEUE
-) -> Iterator[Frames]:
+) -> Iterator[RawSubscription]:
     """Context with the frames of a topic or endpoint from all publishers of one type; see `frames`."""
     with own_context() as context:
-        heard = Frames(context, topic, kind, queue, written=topic if "://" in topic else "", say=say)
+        heard = RawSubscription(context, topic, kind, queue, written=topic if "://" in topic else "", say=say)
         try:
             heard.look(discovery.entries())
             yield heard
@@ -39,7 +39,7 @@ def listening(
             heard.close()
 
 
-def frames(heard: Frames, discovery: Discovery, pause_s: float | None = None) -> Iterator[memoryview | None]:
+def frames(heard: RawSubscription, discovery: Discovery, pause_s: float | None = None) -> Iterator[memoryview | None]:
     """Yields each message, also from later publishers, without end; None if nothing arrived for `pause_s`."""
     next_look = time.monotonic() + LOOK_S
     silent_since = time.monotonic()
@@ -92,19 +92,10 @@ _STAY_S = 0.2
 def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, times: int, stop: Stop) -> int:
     """Publishes a message from a temporary node, in the launch that has the topic.
 
-    Args:
-        discovery: The existing nodes.
-        topic: Its full name.
-        message: The message.
-        rate_hz: Messages per second.
-        times: Number of messages; 0 is unlimited. If limited, waits up to `WAIT_S` for a subscriber first.
-        stop: Ends the publishing.
+    times: Number of messages; 0 is unlimited. If limited, waits up to `WAIT_S` for a subscriber first.
 
     Returns:
         The number of subscribers at the end.
-
-    Raises:
-        FailedPreconditionError: The topic is in several launches.
     """
     with own_context() as context:
         node = Node.alone(f"/_dyn_topic_pub_{os.getpid()}", NoParameters(), folder_of(discovery, topic), context)
@@ -131,9 +122,6 @@ def publish(discovery: Discovery, topic: str, message: Message, rate_hz: float, 
 def folder_of(discovery: Discovery, topic: str) -> Path:
     """Returns the runtime folder of a topic: that of its subscribers, else of its publishers, else of any nodes, else
     the user's own.
-
-    Raises:
-        FailedPreconditionError: Several folders qualify.
     """
     found = discovery.nodes()
     for candidates in (

@@ -25,6 +25,8 @@ from dyn_service.service.protocol.sockets import check_port
 from dyn_service.support.arguments import full_name
 
 RUNTIME_DIR = "DYN_RUNTIME_DIR"
+LATCHED = ("robot_description", "tf_static")
+"""Topics that late subscribers get as well, by the last part of their names."""
 MAX_IPC_PATH = 103
 """Longest path of a unix socket, in bytes, on all systems, without the terminator."""
 _DIGEST = 12
@@ -53,11 +55,7 @@ def runtime_dir(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def check_owner(folder: Path) -> Path:
-    """Returns the folder after checking that it is this user's and only this user can write to it.
-
-    Raises:
-        PermissionDeniedError: The check fails, or the folder does not exist.
-    """
+    """Returns the folder after checking that it is this user's and only this user can write to it."""
     try:
         found = folder.lstat()
     except OSError as error:
@@ -70,12 +68,7 @@ def check_owner(folder: Path) -> Path:
 
 
 def endpoint(topic: str, namespace: str, remaps: Mapping[str, str], folder: Path) -> str:
-    """Returns the ZeroMQ endpoint of a topic.
-
-    Raises:
-        InvalidArgumentError: The name is empty, the folder's path is too long, or the endpoint is open to every user of
-            this machine.
-    """
+    """Returns the ZeroMQ endpoint of a topic."""
     name, written = place(topic, namespace, remaps)
     return written or socket_file(name, folder)
 
@@ -97,20 +90,17 @@ def place(topic: str, namespace: str, remaps: Mapping[str, str]) -> tuple[str, s
 
 
 def socket_file(name: str, folder: Path) -> str:
-    """Returns the ipc endpoint of a file in the folder; slashes in the name become dots.
-
-    Raises:
-        InvalidArgumentError: The folder's path is too long.
-    """
+    """Returns the ipc endpoint of a file in the folder; slashes in the name become dots."""
     return f"ipc://{folder}/{_fitting(name.strip('/').replace('/', '.'), folder)}"
 
 
-def check_name(what: str, name: str) -> None:
-    """Checks the name of a node or topic, which is printed to terminals and used in file names.
+def is_latched(topic: str) -> bool:
+    """Returns whether late subscribers of a topic get its last message."""
+    return topic.rpartition("/")[2] in LATCHED
 
-    Raises:
-        InvalidArgumentError: The name is empty, or has unprintable characters.
-    """
+
+def check_name(what: str, name: str) -> None:
+    """Checks the name of a node or topic, which is printed to terminals and used in file names."""
     if not name.strip("/"):
         raise InvalidArgumentError(f"{what} {name!r} has no name")
     if not name.isprintable():

@@ -15,18 +15,17 @@ import msgspec
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import Column, NodeKind, Stats
+from dyn_service.graph.middleware.topics import is_latched
 from dyn_service.messages import Message, by_type, ros_type
 from dyn_service.support.optional import require
 
 if TYPE_CHECKING:
-    from dyn_service.graph.dds import Participant, Reader, Writer
+    from dyn_service.graph.dds import Reader, Writer
     from dyn_service.graph.middleware.pubsub import Publisher
 
 TO_ROS = (
     "joint_states", "multi_dof_joint_states", "odom", "tf", "tf_static", "robot_description", "/clock", "/diagnostics",
 )  # fmt: skip
-LATCHED = ("robot_description", "tf_static")
-"""Topics that late subscribers in ROS 2 get as well."""
 LOOK_S = 0.5
 STATS_S = 0.5
 MAX_WARNINGS = 100
@@ -62,14 +61,16 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
 
     def on_configure(self) -> None:
         """Joins the DDS domain."""
+        from dyn_service.graph.dds import Participant, dds_topic, domain_number
+
         p = self.parameters
         coming = [each.topic for each in p.from_ros]
         for name in p.to_ros:
             if self._full(name) in map(self._full, coming):
                 raise InvalidArgumentError(f"topic {name!r} is in to_ros and in from_ros: its messages would circulate")
-        self.participant = _participant(p)
+        self.participant = Participant(domain_number(p.domain), p.reach)
         for name in p.to_ros:
-            self.participant.check(self._full(name))
+            dds_topic(self._full(name))  # checks the name
         self.sent: dict[str, int] = {}
         self.received: dict[str, int] = {}
         self._said: set[str] = set()
@@ -77,8 +78,8 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         self._in: list[tuple[Reader, Publisher[Any], str]] = []
         for each in p.from_ros:
             kind, full = by_type(each.type), self._full(each.topic)
-            reader = self.participant.reader(full, kind, latched=_latched(full))
-            self._in.append((reader, self.create_publisher(kind, each.topic, latched=_latched(full)), full))
+            reader = self.participant.reader(full, kind, latched=is_latched(full))
+            self._in.append((reader, self.create_publisher(kind, each.topic, latched=is_latched(full)), full))
         self.create_timer(LOOK_S, self._look)
         self.create_timer(1.0 / p.rate_hz, self._read)
         self.create_timer(STATS_S, self._stats)
@@ -89,7 +90,6 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         self.participant.close()
 
     def _look(self) -> None:
-        """Bridges topics that have a new publisher."""
         ends = [end for node in self.graph.nodes() for end in node.publishers]
         for full in map(self._full, self.parameters.to_ros):
             for end in ends:
@@ -100,7 +100,7 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
                 except DynError as error:  # the type of a package that is not installed here
                     self._left_out(f"{full} does not go to ROS 2: {error}")
                     continue
-                self._out[full] = self.participant.writer(full, kind, latched=_latched(full))
+                self._out[full] = self.participant.writer(full, kind, latched=is_latched(full))
                 self.create_subscription(kind, full, partial(self._write, full))
                 _LOG.info("%s: %s goes to ROS 2 as %s", self.name, full, ros_type(kind))
 
@@ -132,26 +132,12 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         return self._place(topic, "")[0]
 
 
-def _participant(p: Ros2BridgeParameters) -> Participant:
-    from dyn_service.graph.dds import Participant, domain_number
-
-    return Participant(domain_number(p.domain), p.reach)
-
-
-def _latched(topic: str) -> bool:
-    return topic.rpartition("/")[2] in LATCHED
-
-
 def _counts(stats: Stats) -> str:
     return f"{stats.get('sent', 0)} out, {stats.get('received', 0)} in"
 
 
 def check(p: Ros2BridgeParameters) -> None:
-    """Checks that DDS is installed.
-
-    Raises:
-        MissingLibraryError: It is not installed.
-    """
+    """Checks that DDS is installed."""
     require("the ROS 2 bridge", "cyclonedds")
 
 

@@ -6,13 +6,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dyn_service import Client, PermissionDeniedError, UnavailableError
-from dyn_service.graph.launch.runtime import make_folder, private_runtime
+from dyn_service.graph.launch.runtime import Runtime, make_folder
 from dyn_service.graph.middleware.topics import MAX_IPC_PATH
 from tests.conftest import ROOT, URDF
 from tests.graph.launches import Launched, pendulum, wait_for
@@ -154,7 +155,7 @@ def test_the_folder_is_made_where_sockets_fit_and_its_user_is_alone(tmp_path: Pa
     finally:
         for folder in (*made, mine):
             folder.rmdir()
-    with private_runtime("panda") as runtime:
+    with closing(Runtime("panda")) as runtime:
         assert runtime.folder.name.startswith("dyn-panda-")
         assert runtime.folder.stat().st_uid == os.getuid()
         assert stat.S_IMODE(runtime.folder.stat().st_mode) == 0o700

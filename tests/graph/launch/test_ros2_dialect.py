@@ -241,14 +241,8 @@ def test_the_launch_files_here_are_ros2s_too(path: Path) -> None:
         ("let: {name: n, value: $(not $(var  x))}", None),
         ("let: {name: n, value: '$(env A $(env B c)/d)'}", None),
         ("node: {exec: e, heartbeat_timeout: 1.0}", "launch[0].node.heartbeat_timeout: unexpected key"),
-        (
-            "node: {exec: e, param: [{name: n, value: [1, 2.0]}]}",
-            "launch[0].node.param[0].value: list, expected any ",
-        ),
-        (
-            "node: {exec: e, param: [{name: n, value: {a: 1}}]}",
-            "launch[0].node.param[0].value: dict, expected any ",
-        ),
+        ("node: {exec: e, param: [{name: n, value: [1, 2.0]}]}", "launch[0].node.param[0].value: list, expected any "),
+        ("node: {exec: e, param: [{name: n, value: {a: 1}}]}", "launch[0].node.param[0].value: dict, expected any "),
         ("node: {pkg: p}", "launch[0].node: lacks exec"),
         ("group: [{timer: {period: 1.0}}]", "launch[0].group[0].timer: unrecognized entity"),
         ("let: {name: n, value: a, if: 'true', unless: 'true'}", "launch[0].let: 'if' and 'unless' together"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch import launch_file, orphan_cleanup
-from dyn_service.graph.launch.runtime import private_runtime
+from dyn_service.graph.launch.runtime import Runtime
 
 REPOSITORY = Path(__file__).parents[3]
 PATIENCE_S = 240.0
@@ -260,7 +261,7 @@ def test_nothing_is_left_when_the_launcher_is_killed(outside) -> None:
 
 
 def test_the_private_folder_is_private() -> None:
-    with private_runtime() as runtime:
+    with closing(Runtime()) as runtime:
         assert runtime.folder.stat().st_mode & 0o777 == 0o700
         assert runtime.folder.stat().st_uid == os.getuid()
     assert not runtime.folder.exists()

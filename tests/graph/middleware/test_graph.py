@@ -12,14 +12,7 @@ import pytest
 
 from dyn_service.errors import PermissionDeniedError, UnavailableError
 from dyn_service.graph.middleware import graph
-from dyn_service.graph.middleware.graph import (
-    End,
-    Graph,
-    NodeEntry,
-    Registration,
-    announce_launch,
-    runtime_folders,
-)
+from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, Registration, announce_launch, runtime_folders
 from tests.conftest import ROOT
 
 

@@ -263,11 +263,7 @@ def test_parameters_over_services(nodes: Nodes) -> None:
     ("values", "kind", "said"),
     [
         ({"gains.kp": -1.0}, InvalidArgumentError, "parameter 'gains.kp': expected a number above 0, found -1"),
-        (
-            {"gains.kp": 5001.0},
-            InvalidArgumentError,
-            "parameter 'gains.kp': expected a number of at most 5000, found",
-        ),
+        ({"gains.kp": 5001.0}, InvalidArgumentError, "parameter 'gains.kp': expected a number of at most 5000, found"),
         ({"gains.kp": "high"}, InvalidArgumentError, "parameter 'gains.kp': expected a number, found text"),
         ({"weights": [1.0, float("nan")]}, InvalidArgumentError, "parameter 'weights' is not finite"),
         ({"gains.kd": float("inf")}, InvalidArgumentError, "parameter 'gains.kd' is not finite"),

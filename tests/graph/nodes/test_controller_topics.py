@@ -14,13 +14,8 @@ from dyn_service.control.controller import ReferenceTracker, controller_state, h
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.control.law import Law
 from dyn_service.engine.robot import Robot
-from dyn_service.graph.nodes.controllers import (
-    computed_torque as controller,
-)
-from dyn_service.graph.nodes.controllers import (
-    gravity_compensation,
-    trajectory_following,
-)
+from dyn_service.graph.nodes.controllers import computed_torque as controller
+from dyn_service.graph.nodes.controllers import gravity_compensation, trajectory_following
 from dyn_service.graph.nodes.controllers.control_loop import ControlLoop
 from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
 from dyn_service.graph.nodes.controllers.report import LawSignals

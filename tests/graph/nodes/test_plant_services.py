@@ -13,7 +13,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.loop import PlantLoop, PlantTopics
-from dyn_service.graph.nodes.plant.services import MAX_PUSHES, PlantChanges, PlantServices
+from dyn_service.graph.nodes.plant.services import MAX_PUSHES, PlantChanges, create_services
 from dyn_service.graph.nodes.plant.srvs import PlantTimeResponse
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import Imu
@@ -34,7 +34,7 @@ class Plant:
         self.nodes, self.node, self.asks = nodes, nodes.make("/arm/plant", p), nodes.make("/asks")
         self.of = make_plant(robot, p, session=1)
         self.changes = PlantChanges(self.of, robot, p)
-        PlantServices(
+        create_services(
             self.node, PlantLoop(self.node, self.of, PlantTopics(self.node, p, JointStates.of(robot))), self.changes
         )
 

@@ -20,7 +20,7 @@ import zmq
 
 from dyn_service import AsyncClient, Client, DynError, PermissionDeniedError
 from dyn_service.graph.bags.requests import RequestRecorder
-from dyn_service.graph.middleware.pubsub import Frames
+from dyn_service.graph.middleware.pubsub import RawSubscription
 from tests.conftest import ROOT
 from tests.service.conftest import WAIT_MS
 
@@ -98,7 +98,7 @@ def heard(topic: str) -> str:
     """Returns the first message of a topic, or the first error."""
     faults: list[str] = []
     with zmq.Context() as context:
-        frames = Frames(context, "/pose", written=topic, queue=2, say=faults.append)
+        frames = RawSubscription(context, "/pose", written=topic, queue=2, say=faults.append)
         try:
             while not faults:
                 assert frames.socket.poll(WAIT_MS)

@@ -27,20 +27,12 @@ class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only
 
 
 def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
-    """Returns the gains kp (n,) 1/s^2 and kd (n,) 1/s.
-
-    Raises:
-        InvalidArgumentError: The natural frequency is not positive, or not one number or n.
-    """
+    """Returns the gains kp (n,) 1/s^2 and kd (n,) 1/s."""
     return computed_torque.gains(p.natural_frequency, p.damping_ratio, n)
 
 
 def make_law(p: ControllerParameters, model: RobotQueries) -> ComputedTorque:
-    """Makes the law from the parameters.
-
-    Raises:
-        InvalidArgumentError: As `gains`.
-    """
+    """Makes the law from the parameters."""
     return ComputedTorque(model, *gains(p, model.configuration.nv))
 
 

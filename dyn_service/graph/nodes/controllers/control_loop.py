@@ -21,7 +21,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -117,15 +117,8 @@ class LawSpec(Generic[L]):
 def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, restarted: bool) -> Commander:
     """Makes the controller of a law, without its process.
 
-    Args:
-        spec: Of the law: `ControllerKind.spec`.
-        p: Its parameters.
-        model: The robot whose queries the law uses.
-        number: Unique to this run of the controller.
-        restarted: Whether a launcher has restarted it.
-
-    Raises:
-        InvalidArgumentError: A parameter is out of range, or does not fit the robot.
+    spec: Of the law: `ControllerKind.spec`. model: The robot whose queries the law uses. number: Unique to this run of
+    the controller. restarted: Whether a launcher has restarted it.
     """
     p = in_range(p)
     at, fingerprint = model.configuration, model.description.fingerprint
@@ -145,11 +138,7 @@ RELEASE_S = 0.1
 
 
 def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
-    """Runs the controller until it is asked to stop.
-
-    Raises:
-        DynError: Raised by a parameter, the server, the plant or the law; see `ControlLoop.run`.
-    """
+    """Runs the controller until it is asked to stop."""
     p = node.parameters
     with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
         with node.stop.at_once():  # a signal ends the wait for the server
@@ -159,23 +148,12 @@ def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
 
 
 def only_robot(names: list[str]) -> str:
-    """Returns the server's only robot.
-
-    Raises:
-        InvalidArgumentError: The server has no robot, or several.
-    """
+    """Returns the server's only robot."""
     if len(names) != 1:
         raise InvalidArgumentError(
             f"the server has {len(names)} robots ({', '.join(names)}): choose one with the parameter 'robot'"
         )
     return names[0]
-
-
-@dataclass
-class _Counters:
-    commands: int = 0
-    first_s: float = 0.0
-    rate_mark: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
 
 
 class ControlLoop(Generic[L]):
@@ -193,7 +171,8 @@ class ControlLoop(Generic[L]):
             self.deadline_s, Recorder(node.telemetry, "requests", REQUEST_COLUMNS) if p.record else None
         )
         self.loads: Recorder | None = None
-        self.counters = _Counters()
+        self._commands, self._first_s = 0, 0.0
+        self._rate_mark = (time.monotonic(), 0)
         self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
         # latched, so that a plant that connects after the first command still gets it
         self.efforts = node.create_publisher(
@@ -320,8 +299,8 @@ class ControlLoop(Generic[L]):
 
     def _send(self, command: JointCommand) -> None:
         self.efforts.publish(command)
-        self.counters.commands += 1
-        self.counters.first_s = self.counters.first_s or time.monotonic()
+        self._commands += 1
+        self._first_s = self._first_s or time.monotonic()
 
     def _record_loads(self, state: PlantState) -> None:
         q, v, tau = self.following.measured(state)
@@ -381,18 +360,18 @@ class ControlLoop(Generic[L]):
             self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
 
     def _stats(self, now: float) -> None:
-        requests, following, counters = self.requests, self.following, self.counters
-        since, before = counters.rate_mark
-        counters.rate_mark = (now, counters.commands)
+        requests, following = self.requests, self.following
+        since, before = self._rate_mark
+        self._rate_mark = (now, self._commands)
         values: dict[str, float | int | str] = {
-            "rate_hz": (counters.commands - before) / max(now - since, 1e-9),
-            "mean_rate_hz": counters.commands / max(now - counters.first_s, 1e-9) if counters.first_s else 0.0,
+            "rate_hz": (self._commands - before) / max(now - since, 1e-9),
+            "mean_rate_hz": self._commands / max(now - self._first_s, 1e-9) if self._first_s else 0.0,
             "sent": requests.sent,
             "answered": requests.answered,
             "lost": requests.lost,
             "deadline_misses": requests.deadline_misses,
             "skipped": following.skipped,
-            "commands": counters.commands,
+            "commands": self._commands,
             "malformed": self.states.malformed,
             "reference_restarts": following.restarts,
             "telemetry_dropped": self.node.telemetry.dropped,

@@ -91,11 +91,7 @@ class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True)
 
 
 def trajectory_maker(p: MotionParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
-    """Returns the function that begins the reference motion of the parameters.
-
-    Raises:
-        InvalidArgumentError: The motion does not fit the robot.
-    """
+    """Returns the function that begins the reference motion of the parameters."""
     bounds = Bounds(limits.lower, limits.upper, limits.velocity)
     if p.trajectory == "hold":
         return hold_maker(on)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.law import Law
 from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError, UnavailableError
-from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
+from dyn_service.graph.middleware.node_kind import Panel, Section, column, rate
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, Recorder, Recording, Telemetry, TelemetryStore
 from dyn_service.graph.report.charts import (
     MICRO,
@@ -36,90 +35,75 @@ from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.control_msgs import DynamicJointState, InterfaceValue
 from dyn_service.messages.std_msgs import Header
 
+_JOIN_S = 0.05
+"""Late responses closer together than this are merged into one span."""
+
+
+def _recording(controller: NodeTelemetry, channel: str) -> Recording | None:
+    found = controller.recordings.get(channel)
+    return found if found is not None and len(found.table) else None
+
 
 def law_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
     """Returns the section of the law, its parameters and signals, or None without a law."""
     name = controller.fact("law")
     if name is None:
         return None
-    recording = controller.recordings.get(CHANNEL)
-    signals = {} if recording is None or not len(recording.table) else signals_of(recording)
-    content = {
-        "name": name,
-        "parameters": controller.fact("law_parameters") or {},
-        "signals": {signal: _summary(*found) for signal, found in signals.items()},
-    }
-    if recording is None or not signals:
-        return Section(content, [f"law: {name}"])
-    t = running_time(recording.column("t"))
-    charts = {f"{name}: {signal}": signal_cards(t, *found) for signal, found in signals.items()}
-    return Section(content, [f"law: {name}, with {', '.join(signals)}"], charts=charts)
-
-
-def signals_of(recording: Recording) -> dict[str, tuple[tuple[str, ...], Array]]:
-    """Returns each signal's entries and their values (k, entries)."""
-    names = dict.fromkeys(column.partition(".")[0] for column in recording.columns[1:])
-    return {name: recording.group(name) for name in names}
-
-
-def signal_cards(t: Array, entries: tuple[str, ...], values: Array) -> list[Card]:
-    """Returns a card per entry of the signal (k, entries) over the plant time (k,) s."""
-    return [
-        Card(name, [Chart(t, [Line(name, values[:, k])], name)], f"max {np.abs(values[:, k]).max():.3g}")
-        for k, name in enumerate(entries)
-    ]
-
-
-def _summary(entries: tuple[str, ...], values: Array) -> list[dict[str, Any]]:
-    rms, largest = np.sqrt(np.mean(values * values, axis=0)), np.abs(values).max(axis=0)
-    return [{"name": name, "rms": float(r), "max": float(m)} for name, r, m in zip(entries, rms, largest, strict=True)]
-
-
-LAW_PANELS = (Panel("law", law_section),)
-
-
-_JOIN_S = 0.05
-"""Late responses closer together than this are merged into one span."""
-
-
-@dataclass
-class Loads:
-    """Magnitudes of the constraint force (k, j) N and torque (k, j) N m at each joint, at the times t (k,) s."""
-
-    joints: tuple[str, ...]
-    t: Array
-    force: Array
-    torque: Array
+    recording = _recording(controller, CHANNEL)
+    kinds = [] if recording is None else dict.fromkeys(name.partition(".")[0] for name in recording.columns[1:])
+    content, charts = {}, {}
+    for kind in kinds:
+        assert recording is not None
+        t, (entries, values) = running_time(recording.column("t")), recording.group(kind)
+        rms, largest = np.sqrt(np.mean(values * values, axis=0)), np.abs(values).max(axis=0)
+        content[kind] = [
+            {"name": entry, "rms": float(r), "max": float(m)} for entry, r, m in zip(entries, rms, largest, strict=True)
+        ]
+        charts[f"{name}: {kind}"] = [
+            Card(entry, [Chart(t, [Line(entry, values[:, k])], entry)], f"max {largest[k]:.3g}")
+            for k, entry in enumerate(entries)
+        ]
+    about = {"name": name, "parameters": controller.fact("law_parameters") or {}, "signals": content}
+    return Section(about, [f"law: {name}, with {', '.join(content)}" if content else f"law: {name}"], charts=charts)
 
 
 def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Section:
     """Returns the section of requests and round trips, with charts."""
-    requests = controller.recordings.get("requests")
+    requests = _recording(controller, "requests")
     content = _request_summary(controller, requests)
     verdict = _verdict(content, controller, store)
     findings = _findings(content, requests, grave=verdict.passed is False)
     charts = {}
-    if requests is not None and len(requests.table):
-        charts = {"Round trips": round_trip_cards(requests, controller.fact("deadline_s"))}
+    if requests is not None:
+        charts = {"Round trips": _round_trip_cards(requests, controller.fact("deadline_s"))}
     return Section(content, _lines(content), charts=charts, findings=findings, verdicts=[verdict])
 
 
 def loads_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
-    """Returns the section of joint loads, with charts, or None without a recording."""
-    loads = loads_of(controller)
-    if loads is None:
+    """Returns the section of the magnitudes of the constraint force and torque at each joint, also fixed ones; None
+    without a recording.
+    """
+    recording = _recording(controller, "loads")
+    if recording is None:
         return None
-    return Section(_loads_summary(loads), charts={"Load that each joint carries": load_cards(loads)})
-
-
-def loads_of(controller: NodeTelemetry) -> Loads | None:
-    """Returns the joint loads, or None without a recording."""
-    recording = controller.recordings.get("loads")
-    if recording is None or not len(recording.table):
-        return None
-    joints, force = recording.group("force")
-    _, torque = recording.group("torque")
-    return Loads(joints, running_time(recording.column("t")), force, torque)
+    t, (joints, force), (_, torque) = (
+        running_time(recording.column("t")), recording.group("force"), recording.group("torque"),
+    )  # fmt: skip
+    cards, content = [], []
+    for k, joint in enumerate(joints):
+        charts, most = [], []
+        kinds: tuple[tuple[Array, Role, str, str], ...] = (
+            (force[:, k], "measured", "force", "N"), (torque[:, k], "effort", "torque", "N m"),
+        )  # fmt: skip
+        for values, role, label, unit in kinds:
+            most.append(float(values.max()))
+            size, small = prefix(most[-1])
+            shown = f"{label} [{small}{unit}]"
+            line = Line(label, size * values, role)
+            charts.append(Chart(t, [line], shown, from_zero=True, least=ROUNDING, height=110))
+        content.append({"name": joint, "force_max_n": most[0], "torque_max_nm": most[1]})
+        cards.append(Card(joint, charts, f"max {most[0]:.3g} N, {most[1]:.3g} N m"))
+    return Section({"samples": len(t), "joints": content}, charts={"Load that each joint carries": cards})
 
 
 def _request_summary(controller: NodeTelemetry, requests: Recording | None) -> dict[str, Any]:
@@ -132,22 +116,12 @@ def _request_summary(controller: NodeTelemetry, requests: Recording | None) -> d
         **{name: controller.total(name) for name in counters},
         "measured_rate_hz": controller.stats.get("mean_rate_hz"),
     }
-    if requests is not None and len(requests.table):
+    if requests is not None:
         took, kind = requests.column("round_trip_us"), requests.column("kind")
         summary["update_us"] = quantiles(took[kind == UPDATE])
         summary["constraint_forces_us"] = quantiles(took[kind == LOADS])
         summary["stride"] = requests.stride
     return summary
-
-
-def _loads_summary(loads: Loads) -> dict[str, Any]:
-    return {
-        "samples": len(loads.t),
-        "joints": [
-            {"name": name, "force_max_n": float(force), "torque_max_nm": float(torque)}
-            for name, force, torque in zip(loads.joints, loads.force.max(axis=0), loads.torque.max(axis=0), strict=True)
-        ],
-    }
 
 
 def _lines(requests: Mapping[str, Any]) -> list[str]:
@@ -174,14 +148,13 @@ def _verdict(requests: Mapping[str, Any], controller: NodeTelemetry, store: Tele
 
 
 def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave: bool) -> list[Finding]:
-    """Findings on late and lost responses."""
     found: list[Finding] = []
     late, sent = requests["deadline_misses"], max(1, requests["sent"])
     if late:
         limit_ms = 1e3 * (requests["deadline_s"] or 0.0)
         text = f"answers later than {limit_ms:g} ms: {late}, {100.0 * late / sent:.1f} % of all"
         spans: list[Span] = []
-        if recording is not None and len(recording.table):
+        if recording is not None:
             text += f"; the slowest took {1e-3 * float(recording.column('round_trip_us').max()):.1f} ms"
             spans = spans_of(recording.column("t"), recording.column("missed") > 0.0, join_s=_JOIN_S)
         found.append(Finding(text, spans, grave=grave))
@@ -190,28 +163,7 @@ def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave
     return found
 
 
-def load_cards(found: Loads) -> list[Card]:
-    """Cards with the constraint force and torque of every joint, including fixed ones."""
-    cards = []
-    for k, joint in enumerate(found.joints):
-        charts, most = [], []
-        kinds: tuple[tuple[Array, Role, str, str], ...] = (
-            (found.force[:, k], "measured", "force", "N"),
-            (found.torque[:, k], "effort", "torque", "N m"),
-        )
-        for values, role, label, unit in kinds:
-            top = float(values.max())
-            size, small = prefix(top)
-            line = Line(label, size * values, role)
-            charts.append(
-                Chart(found.t, [line], f"{label} [{small}{unit}]", from_zero=True, least=ROUNDING, height=110)
-            )
-            most.append(f"{top:.3g} {unit}")
-        cards.append(Card(joint, charts, f"max {', '.join(most)}"))
-    return cards
-
-
-def round_trip_cards(recording: Recording, deadline_s: float | None) -> list[Card]:
+def _round_trip_cards(recording: Recording, deadline_s: float | None) -> list[Card]:
     """Histogram of the round trips with its percentiles, and the round trips over time."""
     kind, took, t = (recording.column(name) for name in ("kind", "round_trip_us", "t"))
     t, took = t[kind == UPDATE], took[kind == UPDATE]
@@ -223,56 +175,24 @@ def round_trip_cards(recording: Recording, deadline_s: float | None) -> list[Car
     deadline = [] if not deadline_s else [(1e6 * deadline_s, f"deadline {1e6 * deadline_s:.0f}")]
     middles, count = histogram(took)
     label = f"round trip [{MICRO}s]"
+    counted, over_time = [Line("requests per bin", count)], [Line(label, took)]
+    marks += [Mark(at, name, "x") for at, name in deadline]
     bars = Chart(
-        middles,
-        [Line("requests per bin", count)],
-        "requests per bin",
-        label,
-        kind="bars",
-        log="xy",
-        marks=[*marks, *(Mark(at, name, "x") for at, name in deadline)],
-        height=200,
-        timed=False,
+        middles, counted, "requests per bin", label, kind="bars", log="xy", marks=marks, height=200, timed=False
     )
-    over_time = Chart(
-        t,
-        [Line(label, took)],
-        label,
-        "plant time [s]",
-        kind="points",
-        log="y",
-        marks=[Mark(at, name) for at, name in deadline],
-        height=180,
-    )
+    limits = [Mark(at, name) for at, name in deadline]
+    points = Chart(t, over_time, label, "plant time [s]", kind="points", log="y", marks=limits, height=180)
     note = f"{took.size} of the law's updates"
-    return [Card("Histogram", [bars], note, wide=True), Card("Over time", [over_time], wide=True)]
+    return [Card("Histogram", [bars], note, wide=True), Card("Over time", [points], wide=True)]
 
 
-def _counter(label: str, name: str) -> Column:
-    def text(stats: Stats) -> str:
-        count = number(stats, name)
-        return "" if count is None else f"{count:.0f}"
-
-    return Column(label, text)
-
-
-def _round_trip(stats: Stats) -> str:
-    p50, p99 = number(stats, "round_trip_p50_us"), number(stats, "round_trip_p99_us")
-    return "" if p50 is None or p99 is None else f"{p50:.0f}/{p99:.0f} us"
-
-
-def _error(stats: Stats) -> str:
-    rms, worst = number(stats, "error_rms"), number(stats, "error_max")
-    return "" if rms is None or worst is None else f"{rms:.1e}/{worst:.1e}"
-
-
-PANELS = (Panel("requests", requests_section), *LAW_PANELS, Panel("loads", loads_section))
+PANELS = (Panel("requests", requests_section), Panel("law", law_section), Panel("loads", loads_section))
 COLUMNS = (
     rate(),
-    Column("round trip p50/p99", _round_trip),
-    _counter("missed", "deadline_misses"),
-    _counter("lost", "lost"),
-    Column("error rms/max", _error),
+    column("round trip p50/p99", "{:.0f}/{:.0f} us", "round_trip_p50_us", "round_trip_p99_us"),
+    column("missed", "{:.0f}", "deadline_misses"),
+    column("lost", "{:.0f}", "lost"),
+    column("error rms/max", "{:.1e}/{:.1e}", "error_rms", "error_max"),
 )
 
 
@@ -336,9 +256,8 @@ class LawSignals:
         if not found or self._telemetry is None:
             return
         if self._recorder is None:
-            columns = [
-                column for name, value in found.items() for column in self._columns(name, value.size, value.ndim)
-            ]
+            each = (self._columns(name, value) for name, value in found.items())
+            columns = [title for titles in each for title in titles]
             self._recorder = Recorder(self._telemetry, CHANNEL, ["t", *columns])
         row = self._recorder.row()
         row[0] = stamp
@@ -352,10 +271,9 @@ class LawSignals:
         """Returns the last signals as a message: those with one number per joint by joint, others by their names."""
         parts: dict[str, InterfaceValue] = {}
         for name, value in self._found.items():
-            for column, entry_value in zip(
-                self._columns(name, value.size, value.ndim), value.ravel().tolist(), strict=True
-            ):
-                entry = column.removeprefix(f"{name}.")
+            titles = self._columns(name, value)
+            for title, entry_value in zip(titles, value.ravel().tolist(), strict=True):
+                entry = title.removeprefix(f"{name}.")
                 part, key = (entry, name) if entry in self._names else (name, entry)
                 here = parts.setdefault(part, InterfaceValue())
                 here.interface_names.append(key)
@@ -367,8 +285,8 @@ class LawSignals:
         if self._recorder is not None:
             self._recorder.flush()
 
-    def _columns(self, name: str, size: int, ndim: int) -> list[str]:
-        if ndim == 0:
+    def _columns(self, name: str, value: Array) -> list[str]:
+        if value.ndim == 0:
             return [f"{name}.{name}"]
-        entries = self._names if size == len(self._names) else [str(k) for k in range(size)]
+        entries = self._names if value.size == len(self._names) else range(value.size)
         return [f"{name}.{entry}" for entry in entries]

@@ -96,12 +96,7 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
 
 
 def goals_of(path: Path, on: Configuration, *, partial: bool = False) -> tuple[JointTrajectory, ...]:
-    """Returns the goals of a file. partial: whether they may leave out joints.
-
-    Raises:
-        NotFoundError: The file does not exist.
-        ConfigurationError: It is not a list of goals, or one does not fit this robot; names file and line.
-    """
+    """Returns the goals of a file. partial: whether they may leave out joints."""
     document = read_document(path)
     goals = document.convert(document.value, list[JointTrajectory])
     for k, goal in enumerate(goals):
@@ -168,12 +163,7 @@ def _tolerance(name: str, given: float | list[float], n: int) -> Array:
 
 
 def check(p: TrajectoryFollowingParameters) -> None:
-    """Checks that the goals of the file can be planned here.
-
-    Raises:
-        ConfigurationError: The file is not a list of goals.
-        MissingLibraryError: A goal has no times, and ruckig is not installed.
-    """
+    """Checks that the goals of the file can be planned here."""
     path = Path(p.goals)
     if path.is_file():
         document = read_document(path)

@@ -13,58 +13,53 @@ Also the parameters of the plant, and the safety settings and first position mad
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from dyn_service.api.arguments import Integrator
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
 from dyn_service.control.law import per_joint
 from dyn_service.control.plant.plant import Driver, Hardware, Plant, TakesSetPoints
-from dyn_service.control.plant.safety import Drive, SafetySettings, SafetySupervisor
-from dyn_service.control.plant.simulated import Actuators, RobotSensors, SimulatedRobot
-from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.graph.nodes.registry import run_file
-from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.sensors import Sensors
-from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
-from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
-from dyn_service.simulation.engines import Engine, ForwardDynamics, OwnEngine, StickSlipEngine, unstable
-from dyn_service.simulation.task import Task, checked
-from dyn_service.support.parameters import in_range
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dyn_service.api.queries import Wrench
-    from dyn_service.engine.robot import Robot
-
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
-
-from numpy.typing import NDArray
-
-from dyn_service.api.arguments import Integrator
 from dyn_service.control.plant.safety import (
     MAX_CONTROL_S,
     MAX_MISSED_CYCLES,
+    Drive,
     LimitPolicy,
+    SafetySettings,
+    SafetySupervisor,
     StopPolicy,
 )
-from dyn_service.control.plant.simulated import MAX_DELAY_STEPS, Velocities
+from dyn_service.control.plant.simulated import MAX_DELAY_STEPS, Actuators, RobotSensors, SimulatedRobot, Velocities
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.graph.nodes.plant.srvs import Values
+from dyn_service.graph.nodes.registry import run_file
 from dyn_service.graph.report.verdicts import PlantBounds
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
+from dyn_service.sensors import Sensors
+from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
+from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
+from dyn_service.simulation.engines import Engine, ForwardDynamics, OwnEngine, StickSlipEngine, unstable
+from dyn_service.simulation.task import Task, checked
 from dyn_service.support.parameter_descriptions import on_topic
-from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile
+from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
 from dyn_service.support.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from dyn_service.api.queries import Wrench
+    from dyn_service.engine.robot import Robot
+
 
 USUAL_W = 60.0
 """Default natural frequency of drives, rad/s."""
@@ -100,11 +95,7 @@ def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tup
 
 
 def make_servo(robot: Robot, p: PlantParameters) -> Servo:
-    """Returns the servos of a simulated robot. robot: the model.
-
-    Raises:
-        InvalidArgumentError: A parameter is out of range, or excludes another.
-    """
+    """Returns the servos of a simulated robot. robot: the model."""
     said = p.drive
     gains = [value if isinstance(value, list) else [value] for value in (said.stiffness, said.damping)]
     if bool(gains[0]) != bool(gains[1]):
@@ -132,9 +123,6 @@ def approach(robot: Robot, p: PlantParameters) -> Array:
     """Returns the accelerations (nv,) rad/s^2 | m/s^2 towards far positions. robot: the model.
 
     By default all joints can accelerate together, in the middle of their limits, with `EFFORT_SHARE` of their efforts.
-
-    Raises:
-        InvalidArgumentError: A number is not positive and finite, or their count is wrong.
     """
     n, said, limits = robot.nv, p.drive.acceleration, robot.limits
     if said != []:
@@ -258,17 +246,15 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
 
 
 def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -> SimulatedRobot:
-    """Makes the simulated robot from the parameters. robot: the model.
-
-    Raises:
-        DynError: As `make_plant`.
-    """
+    """Makes the simulated robot from the parameters. robot: the model."""
     at = robot.configuration
     real = real_robot(robot, p)
     q = initial_position(p.initial_position, at, robot.limits)
-    engine, actuators = make_engine(real, p, q), make_actuators(p, at.nv)
+    engine, actuators, measuring = make_engine(real, p, q), make_actuators(p, at.nv), None
+    if p.sensors:
+        measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), at, p.velocities)
     limit, free = settings.velocity_limit, settings.undriven
-    return SimulatedRobot(engine, at, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, make_measuring(real, p), free)
+    return SimulatedRobot(engine, at, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, measuring, free)
 
 
 def differences(p: PlantParameters) -> dict[str, Any]:
@@ -281,12 +267,7 @@ def differences(p: PlantParameters) -> dict[str, Any]:
 
 
 def real_robot(robot: Robot, p: PlantParameters) -> Robot:
-    """Returns the simulated robot: the model with the overlay applied.
-
-    Raises:
-        InvalidArgumentError: The overlay is invalid, or contains a batch of robots; `path` says where.
-        NotFoundError: It names a link or a joint that the robot does not have.
-    """
+    """Returns the simulated robot: the model with the overlay applied."""
     if not p.overlay:
         return robot
     real = robot.overlaid(unpack_overlay(p.overlay, "overlay"))
@@ -325,14 +306,11 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
         engine = StickSlipEngine(robot, _task(robot, p, q), p.substeps)
     else:
         robot.prepare(["forward_dynamics"])
-        engine = OwnEngine(
-            _forward_dynamics(robot, p, q),
-            robot.configuration,
-            integrator,
-            p.substeps,
-            efforts_of,
-            partial(in_brakes, robot),
-        )
+        moving: ForwardDynamics = robot.forward_dynamics
+        if p.position_limits or p.contacts:
+            moving = SupportedDynamics(robot, _task(robot, p, q))
+        brakes = partial(in_brakes, robot)
+        engine = OwnEngine(moving, robot.configuration, integrator, p.substeps, efforts_of, brakes)
         _warn_of_chatter(robot, p, q)
     engine.acceleration(q, still, still)  # compiles now what is compiled at the first call
     free = undriven_entries(p, robot.configuration)
@@ -375,8 +353,7 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
         )
     if p.mjcf and p.overlay:
         raise InvalidArgumentError(
-            "overlay: the MJCF file specifies the simulated robot, expected one of 'overlay' and 'mjcf'",
-            path="overlay",
+            "overlay: the MJCF file specifies the simulated robot, expected one of 'overlay' and 'mjcf'", path="overlay"
         )
     tree = robot.tree
     mimics = zip(tree.movable, tree.mimic, strict=True)
@@ -397,11 +374,7 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
 
 
 def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
-    """Returns the motors, or None for ideal ones.
-
-    Raises:
-        InvalidArgumentError: A number is out of range, or the count is not one per effort.
-    """
+    """Returns the motors, or None for ideal ones."""
     said = p.actuators
     if not said.effort_limit and not said.delay_steps and not np.any(said.lag_s):
         return None
@@ -414,39 +387,11 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
     return Actuators(1.0 / p.rate_hz, limit, said.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
 
 
-def make_measuring(robot: Robot, p: PlantParameters) -> RobotSensors | None:
-    """Returns the sensors of the simulated robot, or None.
-
-    Raises:
-        ConfigurationError: The sensor file is invalid, or not for this robot.
-    """
-    if not p.sensors:
-        return None
-    sensors = Sensors.from_file(robot, p.sensors, seed=p.sensor_seed)
-    return RobotSensors(sensors, robot.configuration, p.velocities)
-
-
-def _forward_dynamics(robot: Robot, p: PlantParameters, q: Array) -> ForwardDynamics:
-    """Returns the robot's forward dynamics, with position limits and contacts if selected."""
-    if not p.position_limits and not p.contacts:
-        return robot.forward_dynamics
-    supported = SupportedDynamics(robot, _task(robot, p, q))
-    return supported
-
-
 def _task(robot: Robot, p: PlantParameters, q: Array) -> Task:
     """Returns one step with its contacts and position limits."""
-    return checked(
-        robot.configuration,
-        q,
-        np.zeros(robot.nv),
-        None,
-        dt=1.0 / p.rate_hz / p.substeps,
-        steps=1,
-        integrator=integrator_of(p),
-        contacts=unpack_contacts(p.contacts, "contacts"),
-        position_limits=p.position_limits,
-    )
+    step_s, contacts = 1.0 / p.rate_hz / p.substeps, unpack_contacts(p.contacts, "contacts")
+    at, still, limits, kind = robot.configuration, np.zeros(robot.nv), p.position_limits, integrator_of(p)
+    return checked(at, q, still, None, dt=step_s, steps=1, integrator=kind, contacts=contacts, position_limits=limits)
 
 
 REARM_SPEED = 0.3
@@ -542,7 +487,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     integrator: Literal["auto", "rk4", "semi_implicit_euler", "explicit_euler", "stick_slip"] = "auto"
     substeps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SUBSTEPS)] = 1
     state_rate_hz: NotNegative = 0.0
-    initial_position: list[float] | dict[str, float | dict[str, float]] = []
+    initial_position: Values = []
     overlay: dict[str, Any] = {}
     actuators: ActuatorParameters = msgspec.field(default_factory=ActuatorParameters)
     sensors: InputFile = ""
@@ -589,41 +534,27 @@ def integrator_of(p: PlantParameters) -> Integrator:
 
 
 def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]:
-    """Returns a mask (nv,) of the entries of v without motor and brake.
-
-    Raises:
-        InvalidArgumentError: A joint does not exist.
-    """
+    """Returns a mask (nv,) of the entries of v without motor and brake."""
     names = [name for name, joint in zip(at.names, at.joints, strict=True) if joint.nv == 6]
     for k, name in enumerate(p.undriven or []):
         if name not in at.names:
-            near = did_you_mean(name, at.names)
-            known = ", ".join(at.names)
-            raise InvalidArgumentError(
-                f"undriven: no joint {name!r}; the joints are {known}{near}", path=f"undriven[{k}]"
-            )
+            raise InvalidArgumentError(f"undriven: {_no_joint(name, at.names)}", path=f"undriven[{k}]")
     names = names if p.undriven is None else p.undriven
     return np.array([name in names for name in at.velocity_joints], dtype=np.bool_)
 
 
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
-    """Returns the safety settings from the parameters and the robot's limits.
-
-    Raises:
-        InvalidArgumentError: A parameter is out of range.
-    """
-    if (
-        p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0
-    ):  # efforts that are held through a step would overshoot
+    """Returns the safety settings from the parameters and the robot's limits."""
+    # efforts that are held through a step would overshoot
+    if p.safe_stop == "damping" and not p.damping_s * p.rate_hz >= 2.0:
         raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
     for name in ("control_rate_hz", "state_rate_hz"):
         if getattr(p, name) > p.rate_hz:
             raise InvalidArgumentError(
                 f"{name} is {getattr(p, name):g}: expected at most rate_hz, {p.rate_hz:g}", path=name
             )
-    effort = limits.efforts
+    effort, velocity = limits.efforts, limits.speeds
     rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
-    velocity = limits.speeds
     control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
     if control_s > MAX_CONTROL_S:
         name = "control_rate_hz" if p.control_rate_hz else "rate_hz"
@@ -632,9 +563,9 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
             f"acts through {p.missed_cycles} missed cycles",
             path=name,
         )
-    bounded: dict[str, Any] = (
-        {"lower": limits.lower, "upper": limits.upper} if limits.lower.shape == velocity.shape else {}
-    )
+    bounded: dict[str, Any] = {}
+    if limits.lower.shape == velocity.shape:
+        bounded = {"lower": limits.lower, "upper": limits.upper}
     return SafetySettings(
         cycle_s=1.0 / p.rate_hz,
         hold_s=p.missed_cycles * control_s,
@@ -649,9 +580,7 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     )
 
 
-def initial_position(
-    given: list[float] | dict[str, float | dict[str, float]], at: Configuration, limits: Limits
-) -> Array:
+def initial_position(given: Values, at: Configuration, limits: Limits) -> Array:
     """Returns the first position: the given values, else the middle of the limits, else neutral.
 
     Raises:
@@ -669,20 +598,13 @@ def initial_position(
     return q
 
 
-def values_by_joint(
-    given: list[float] | dict[str, float | dict[str, float]], names: Sequence[str], base: Array, what: str
-) -> Array:
-    """Returns `base` (n,) with the given values, by name or all in order. names: of its entries. what: for errors.
-
-    Raises:
-        InvalidArgumentError: A name is unknown, or the list has another length.
-    """
+def values_by_joint(given: Values, names: Sequence[str], base: Array, what: str) -> Array:
+    """Returns `base` (n,) with the given values, by name or all in order. names: of its entries. what: for errors."""
     values = base.copy()
     if isinstance(given, dict):
         for name, value in _by_entry(given):
             if name not in names:
-                near = did_you_mean(name, names)
-                raise InvalidArgumentError(f"{what}: no joint {name!r}; the joints are {', '.join(names)}{near}")
+                raise InvalidArgumentError(f"{what}: {_no_joint(name, names)}")
             values[names.index(name)] = value
     elif given:
         if len(given) != len(base):
@@ -690,6 +612,10 @@ def values_by_joint(
             raise InvalidArgumentError(f"{what} has {len(given)} numbers, the robot {len(base)} {kind}")
         values = np.array(given, dtype=np.float64)
     return values
+
+
+def _no_joint(name: str, names: Sequence[str]) -> str:
+    return f"no joint {name!r}; the joints are {', '.join(names)}{did_you_mean(name, names)}"
 
 
 def _by_entry(given: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:

@@ -46,15 +46,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class PlantLoop:
-    """The plant's loop and its counters.
+    """The plant's loop and its counters."""
 
-    Raises:
-        InvalidArgumentError: A parameter of the plant's time is out of its range.
-    """
-
-    def __init__(self, node: Node[Any], plant: Plant, ways: PlantTopics) -> None:
+    def __init__(self, node: Node[Any], plant: Plant, topics: PlantTopics) -> None:
         p: PlantParameters = node.parameters
-        self.node, self.plant, self.ways = node, plant, ways
+        self.node, self.plant, self.topics = node, plant, topics
         self.recording = PlantRecording(node.telemetry, plant) if p.record else None
         self._lockstep = p.clock == "lockstep"
         self.every = steps_between_states(p)
@@ -93,28 +89,23 @@ class PlantLoop:
         self._stats(time.monotonic())
 
     def step_unanswered(self, steps: int) -> None:
-        """In lockstep, does steps without a command.
-
-        Raises:
-            FailedPreconditionError: The plant does not run in lockstep.
-        """
+        """In lockstep, does steps without a command."""
         if not self._lockstep:
             raise FailedPreconditionError("step: only a plant with clock: lockstep is stepped")
         self._go_on(steps)
 
     def _period(self) -> None:
-        """Does one paced period."""
         plant = self.plant
         due = self.pacer.wait()
         self.lateness.add(self.pacer.late_s)
         self.slipped += max(0, due - self.most)
         plant.advance(min(due, self.most))
-        command = self.ways.take()
+        command = self.topics.take()
         if command is not None:
             plant.offer(command)
         steps = plant.counters.steps
         if steps >= self._next_publish:
-            self.ways.send(plant.publish())
+            self.topics.send(plant.publish())
             self._next_publish = (steps // self.every + 1) * self.every
         if self.recording is not None:
             self.recording.row()
@@ -129,7 +120,7 @@ class PlantLoop:
         if not (plant.safety.mode in RUNNING or plant.safety.armable(plant.v)):
             self._go_on(self.every)
             return
-        command = self.ways.take(_WAIT_MS)
+        command = self.topics.take(_WAIT_MS)
         if command is not None:
             plant.offer(command)
             if (command.session, command.state_seq) == (plant.safety.session, newest):
@@ -147,7 +138,7 @@ class PlantLoop:
 
     def _send(self, now: float) -> None:
         self._sent_s = now
-        self.ways.send(self.plant.publish())
+        self.topics.send(self.plant.publish())
 
     def _go_on(self, steps: int) -> None:
         for _ in range(steps):
@@ -161,14 +152,14 @@ class PlantLoop:
             {
                 "time_s": plant.time_s,
                 "step_rate_hz": plant.counters.steps / max(now - self._begun_s, 1e-9),
-                "published": self.ways.published,
+                "published": self.topics.published,
                 "mode": safety.mode,
                 "cause": safety.cause,
                 "overruns": pacer.overruns,
                 "caught_up": pacer.skipped - self.slipped,
                 "slipped": self.slipped,
                 "unanswered": self.unanswered,
-                "malformed": self.ways.malformed,
+                "malformed": self.topics.malformed,
                 **self.lateness.microseconds(),
                 "telemetry_dropped": self.node.telemetry.dropped,
                 **counts(plant),
@@ -179,9 +170,6 @@ class PlantLoop:
 def steps_between_states(p: PlantParameters) -> int:
     """Returns the number of steps between published states. In lockstep states are published at the controller's rate,
     because each is answered.
-
-    Raises:
-        InvalidArgumentError: In lockstep, the number is not whole.
     """
     rate_hz = p.state_rate_hz
     if p.clock == "lockstep":
@@ -207,7 +195,8 @@ class PlantTopics:
 
     `plant_state` is for controllers; `joint_states` is the same as a ROS message, with `multi_dof_joint_states` and
     `odom` for robots with such joints. The plant uses the newest message of `joint_commands` from any publisher, and
-    binds if an endpoint is specified.
+    binds if an endpoint is specified. A simulated robot's sensors other than encoders have `NAME/wrench` (force/torque
+    sensors) and `NAME/imu`, in the sensor's axes, stamped with the sampling time.
     """
 
     def __init__(self, node: Node[Any], p: PlantParameters, messages: JointStates, plant: Plant | None = None) -> None:
@@ -221,7 +210,14 @@ class PlantTopics:
             self._several = node.create_publisher(MultiDOFJointState, p.multi_dof_joint_states, name=MULTI_DOF)
         if messages.has_odometry:
             self._odometry = node.create_publisher(Odometry, p.odom, name="odom")
-        self._sensors = SensorTopics(node, plant) if plant is not None else None
+        simulated = plant.robot if plant is not None and isinstance(plant.robot, SimulatedRobot) else None
+        self._measuring = simulated.measuring if simulated is not None else None
+        self._sensors: dict[str, Publisher[Any]] = {}
+        self._last: dict[str, int] = {}
+        if self._measuring is not None:
+            said = self._measuring.sensors.settings
+            self._sensors = {name: node.create_publisher(WrenchStamped, f"{name}/wrench") for name in said.force_torque}
+            self._sensors |= {name: node.create_publisher(Imu, f"{name}/imu") for name in said.imus}
         self.published = 0
 
     @property
@@ -242,49 +238,27 @@ class PlantTopics:
         if self._several is not None and said.several is not None:
             self._several.publish(said.several)
         self._joints.publish(said.joints)
-        if self._sensors is not None:
-            self._sensors.send()
+        self._send_readings()
         self.published += 1
+
+    def _send_readings(self) -> None:
+        """Publishes the newest reading of each sensor that has one since the last call."""
+        for name, reading in self._measuring.readings.items() if self._measuring is not None else ():
+            if reading.seq == self._last.get(name) or name not in self._sensors:
+                continue
+            self._last[name] = reading.seq
+            header = Header(Time.from_seconds(reading.stamp), name)
+            first, second = (Vector3(*reading.value[k : k + 3].tolist()) for k in (0, 3))
+            if self._sensors[name].kind is WrenchStamped:
+                self._sensors[name].publish(WrenchStamped(header, Wrench(first, second)))
+            else:
+                motion = Imu(
+                    header, orientation_covariance=NO_ORIENTATION, angular_velocity=second, linear_acceleration=first
+                )
+                self._sensors[name].publish(motion)
 
     def take(self, wait_ms: int = 0) -> JointCommand | None:
         """Returns the newest command, or None if no valid one arrives in time; malformed ones are counted."""
         if wait_ms:
             self._commands.socket.poll(wait_ms)
         return self._commands.take()
-
-
-class SensorTopics:
-    """Topics of a simulated robot's sensors other than encoders: `NAME/wrench` of force/torque sensors, `NAME/imu`, in
-    the sensor's axes, stamped with the sampling time.
-    """
-
-    def __init__(self, node: Node[Any], plant: Plant) -> None:
-        self._measuring = plant.robot.measuring if isinstance(plant.robot, SimulatedRobot) else None
-        self._wrenches: dict[str, Publisher[WrenchStamped]] = {}
-        self._imus: dict[str, Publisher[Imu]] = {}
-        self._last: dict[str, int] = {}
-        if self._measuring is not None:
-            said = self._measuring.sensors.settings
-            self._wrenches = {
-                name: node.create_publisher(WrenchStamped, f"{name}/wrench") for name in said.force_torque
-            }
-            self._imus = {name: node.create_publisher(Imu, f"{name}/imu") for name in said.imus}
-
-    def send(self) -> None:
-        """Publishes the newest reading of each sensor that has one since the last call."""
-        for name, reading in self._measuring.readings.items() if self._measuring is not None else ():
-            if reading.seq == self._last.get(name):
-                continue
-            self._last[name] = reading.seq
-            header = Header(Time.from_seconds(reading.stamp), name)
-            first, second = (Vector3(*reading.value[k : k + 3].tolist()) for k in (0, 3))
-            if name in self._wrenches:
-                self._wrenches[name].publish(WrenchStamped(header, Wrench(first, second)))
-            elif name in self._imus:
-                turning = Imu(
-                    header,
-                    orientation_covariance=NO_ORIENTATION,
-                    angular_velocity=second,
-                    linear_acceleration=first,
-                )
-                self._imus[name].publish(turning)

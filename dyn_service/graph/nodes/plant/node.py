@@ -20,7 +20,7 @@ def main(node: Node[PlantParameters]) -> None:
     """Runs the plant until it is asked to stop."""
     # imported late: a launcher reads only the declaration below and needs no engine
     from dyn_service.engine.robot import Robot
-    from dyn_service.graph.nodes.plant.services import PlantChanges, PlantServices
+    from dyn_service.graph.nodes.plant.services import PlantChanges, create_services
 
     p = node.parameters
     with node.stop.at_once():
@@ -31,7 +31,7 @@ def main(node: Node[PlantParameters]) -> None:
             changes.prepare()
             prepare(robot, plant.safety.interfaces, p)
         messages = JointStates.of(robot)
-    ways = PlantTopics(node, p, messages, plant)
+    topics = PlantTopics(node, p, messages, plant)
     node.telemetry.facts(
         {
             "role": "plant",
@@ -58,18 +58,14 @@ def main(node: Node[PlantParameters]) -> None:
             **differences(p),
         }
     )
-    loop = PlantLoop(node, plant, ways)
+    loop = PlantLoop(node, plant, topics)
     if changes is not None:
-        PlantServices(node, loop, changes)
+        create_services(node, loop, changes)
     loop.run()
 
 
 def check(p: PlantParameters) -> None:
-    """Checks that the engine is installed.
-
-    Raises:
-        MissingLibraryError: It is not installed.
-    """
+    """Checks that the engine is installed."""
     if p.engine == "mujoco":
         require("engine 'mujoco'", "mujoco")
 

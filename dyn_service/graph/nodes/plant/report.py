@@ -25,7 +25,7 @@ from dyn_service.api.queries import Array
 from dyn_service.control.command import INTERFACES, Interface
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import ACTIVE, CAUSES, MODES, REFUSALS, RUNNING, STOPPED
-from dyn_service.control.plant.simulated import Actuators, SimulatedRobot
+from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.control.trajectory import ReferenceTrajectory, from_wire
 from dyn_service.graph.middleware.node_kind import Column, Panel, Section, Stats, number, rate
 from dyn_service.graph.middleware.pacing import LATE
@@ -47,73 +47,52 @@ from dyn_service.graph.report.charts import (
 from dyn_service.graph.report.verdicts import PlantBounds, Verdict, share_under_command, sized
 from dyn_service.model.configuration import Configuration
 
-_WORDS: Mapping[str, tuple[str, str]] = {
-    "saturated": ("commands cut to the effort limit", "of the time under command"),
-    "held_back": ("efforts held back by their rate", "of the time under command"),
-    "beyond": ("commands cut to the limits of position or velocity", "of the time under command"),
-    "too_far": ("commanded positions too far away", "of the time under command"),
-    "motor_saturated": ("motors at their own limit", "of the time"),
-    "out_of_range": ("positions beyond their limits", "of the time"),
+
+class _Limit(NamedTuple):
+    """A kind of limit that a joint can reach. words, brief: for reports, and for the live table. commanded: whether its
+    steps are compared with those under command, else with all. judged: whether it counts for the verdict; rates limit
+    efforts whenever the plant is armed, and far positions are approached as specified.
+    """
+
+    words: str
+    brief: str
+    commanded: bool = True
+    judged: bool = False
+
+
+LIMITS = {
+    "saturated": _Limit("commands cut to the effort limit", "cut", judged=True),
+    "held_back": _Limit("efforts held back by their rate", "held back"),
+    "beyond": _Limit("commands cut to the limits of position or velocity", "beyond", judged=True),
+    "too_far": _Limit("commanded positions too far away", "too far"),
+    "motor_saturated": _Limit("motors at their own limit", "motor at its limit", commanded=False, judged=True),
+    "out_of_range": _Limit("positions beyond their limits", "out", commanded=False, judged=True),
 }
-_BRIEF = {
-    "saturated": "cut",
-    "held_back": "held back",
-    "beyond": "beyond",
-    "too_far": "too far",
-    "motor_saturated": "motor at its limit",
-    "out_of_range": "out",
-}
-"""Short labels for the live table."""
-_UNDER_COMMAND = ("saturated", "held_back", "beyond", "too_far")
+"""Counts of steps by joint that are not 0 are in the plant's stats, for example as `saturated.elbow`."""
 _NAMED = 4
 """Number of joints that are named, the worst first."""
 
 
-def limit_shares(plant: NodeTelemetry) -> dict[str, dict[str, float]]:
-    """Returns the share of steps at a limit by kind and joint, over all runs of the plant, without zeros.
-
-    Limits of commands and efforts are shares of the steps under command.
-    """
-    names = dict.fromkeys(name for life in plant.lives.values() for name in life if name.partition(".")[0] in BY_JOINT)
-    counts = {name: plant.total(name) for name in names}
-    return _shares(counts, plant.total("active_steps"), plant.total("steps"))
+def _shares(counts: Mapping[str, Any], active: float, steps: float) -> dict[str, dict[str, float]]:
+    """Returns the share of steps at a limit by kind and joint, without zeros, the worst joint first."""
+    found: dict[str, dict[str, float]] = {}
+    for kind, limit in LIMITS.items():
+        of, start = max(1, active if limit.commanded else steps), f"{kind}."
+        joints = {name.removeprefix(start): n / of for name, n in counts.items() if name.startswith(start) and n}
+        if joints:
+            found[kind] = dict(sorted(joints.items(), key=lambda entry: (-entry[1], entry[0])))
+    return found
 
 
 def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Returns one line per kind of limit reached, with the joints."""
     said = []
     for kind, joints in found.items():
-        what, of = _WORDS[kind]
+        of = "of the time under command" if LIMITS[kind].commanded else "of the time"
         named = [f"{name} {percent(share)}" for name, share in list(joints.items())[:_NAMED]]
         more = f" and {len(joints) - _NAMED} more" if len(joints) > _NAMED else ""
-        said.append(f"{what}: {', '.join(named)}{more} {of}")
+        said.append(f"{LIMITS[kind].words}: {', '.join(named)}{more} {of}")
     return said
-
-
-def limit_note(stats: Stats) -> list[str]:
-    """Returns the worst joint of each kind, from the latest stats."""
-    counts = {name: int(number(stats, name) or 0) for name in stats if name.partition(".")[0] in BY_JOINT}
-    found = _shares(counts, int(number(stats, "active_steps") or 0), int(number(stats, "steps") or 0))
-    said = []
-    for kind, joints in found.items():
-        name, share = next(iter(joints.items()))
-        said.append(f"{name} {_BRIEF[kind]} {percent(share)}{f' +{len(joints) - 1}' if len(joints) > 1 else ''}")
-    return said
-
-
-def _shares(counts: Mapping[str, int], active: int, steps: int) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for kind in BY_JOINT:
-        of = max(1, active if kind in _UNDER_COMMAND else steps)
-        joints = {name.removeprefix(f"{kind}."): n / of for name, n in counts.items() if name.startswith(f"{kind}.")}
-        if joints := {name: share for name, share in joints.items() if share}:
-            found[kind] = dict(sorted(joints.items(), key=_by_share))
-    return found
-
-
-def _by_share(entry: tuple[str, Any]) -> tuple[float, str]:
-    name, share = entry
-    return -share, name
 
 
 def percent(share: float) -> str:
@@ -225,13 +204,6 @@ def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
     return found
 
 
-def stop_spans(recording: Recording | None) -> list[Span]:
-    """Returns the spans in which the plant was stopped."""
-    if recording is None:
-        return []
-    return spans_of(running_time(recording.column("t")), recording.column("mode") == MODES.index(STOPPED))
-
-
 def _saturated(motion: Motion, n: int) -> list[Span]:
     return spans_of(motion.t, _at_effort_limit(motion, n), join_s=_JOIN_S)
 
@@ -241,15 +213,10 @@ def _at_effort_limit(motion: Motion, n: int) -> np.ndarray[tuple[int], np.dtype[
     if not math.isfinite(limit) or limit <= 0.0:  # a limit of 0 belongs to a joint without a motor
         return np.zeros(len(motion.t), dtype=np.bool_)
     reached: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.abs(motion.effort[:, n]) >= _AT_LIMIT * limit
-    return reached & _running(motion)
-
-
-def _running(motion: Motion) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return np.isin(motion.mode, [MODES.index(mode) for mode in RUNNING])
+    return reached & np.isin(motion.mode, [MODES.index(mode) for mode in RUNNING])
 
 
 def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
-    """Returns one line per entry of v of a part."""
     several = len(part.in_v) > 1
     roles: Sequence[Role] = ENTRIES if several else (single,)
     # the axis, from the name of the velocity, vx or wx
@@ -262,17 +229,20 @@ def _where(active: np.ndarray[tuple[int], np.dtype[np.bool_]], values: Array) ->
 
 
 _TRACKING = "tracking error"
-_JUDGED = ("saturated", "beyond", "motor_saturated", "out_of_range")
-"""Limits that count for the verdict. Rates limit efforts whenever the plant is armed, and far positions are approached
-as specified: these do not count.
-"""
 
 
 def plant_section(plant: NodeTelemetry, store: TelemetryStore) -> Section:
     """Returns the section of the plant's counters."""
-    content = _plant_summary(plant)
-    lines = [*_late_lines(content), *_difference_lines(content), *_stop_lines(content)]
-    lines += limit_lines(content["by_joint"])
+    content, lines = _plant_summary(plant), []
+    late = [content[name] for name in LATE]
+    if content["steps"] and all(late):  # in lockstep nothing can be late
+        figures = "p50 {:.0f} us, p99 {:.0f} us, p99.9 {:.0f} us, max {:.0f} us".format(*late)
+        lines.append(f"lateness of the plant's periods: {figures}")
+    if content["differences"]:
+        lines.append(
+            f"the plant is not the model: {', '.join(content['differences'])} (report.json, plant.differences)"
+        )
+    lines += [*_stop_lines(content), *limit_lines(content["by_joint"])]
     findings = _findings(content, plant.recordings.get("plant"))
     return Section(content, lines, findings=findings, verdicts=_verdicts(content, plant, store))
 
@@ -336,7 +306,6 @@ def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
 
 
 def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: TelemetryStore) -> list[Verdict]:
-    """Verdicts on the plant's counters."""
     bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
     steps, slipped = content["steps"], content["slipped"]
     untimed = "nothing is late in lockstep" if plant.fact("clock") == "lockstep" else ""
@@ -346,7 +315,8 @@ def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: Telemetry
     asked = bool(content["armed"] or content["refused"] or store.with_fact("law"))
     under = 100.0 * content["share_under_command"] if asked else None
     no_command = "" if asked else "nothing commanded the plant"
-    shares = [(100.0 * share, joint) for kind in _JUDGED for joint, share in content["by_joint"].get(kind, {}).items()]
+    judged = [found for kind, found in content["by_joint"].items() if LIMITS[kind].judged]
+    shares = [(100.0 * share, joint) for found in judged for joint, share in found.items()]
     most, joint = max(shares, default=(0.0, ""))
     found = [
         Verdict("safe stops", content["stops"], bounds.safe_stops, "", causes),
@@ -366,6 +336,7 @@ def _plant_summary(plant: NodeTelemetry) -> dict[str, Any]:
         "stops", "stopped_steps", "active_steps", "clipped", "slowed", "out_of_range_steps", "telemetry_dropped",
     )  # fmt: skip
     stats = plant.stats
+    by_joint = {name: plant.total(name) for life in plant.lives.values() for name in life if "." in name}
     names = ("rate_hz", "integrator", "substeps", "safe_stop", "hold_s")
     return {
         **{name: plant.fact(name) for name in names},
@@ -376,23 +347,9 @@ def _plant_summary(plant: NodeTelemetry) -> dict[str, Any]:
         "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
         "last_refusal": stats.get("last_refusal", ""),
         "causes": {name: count for name in CAUSES if (count := plant.total(f"stops_{name}"))},
-        "by_joint": limit_shares(plant),
+        "by_joint": _shares(by_joint, plant.total("active_steps"), plant.total("steps")),
         "differences": plant.fact("differences") or {},
     }
-
-
-def _late_lines(plant: Mapping[str, Any]) -> list[str]:
-    late = [plant[name] for name in LATE]
-    if not plant["steps"] or not all(late):  # in lockstep nothing can be late
-        return []
-    return [
-        "lateness of the plant's periods: p50 {:.0f} us, p99 {:.0f} us, p99.9 {:.0f} us, max {:.0f} us".format(*late)
-    ]
-
-
-def _difference_lines(plant: Mapping[str, Any]) -> list[str]:
-    said = plant["differences"]
-    return [f"the plant is not the model: {', '.join(said)} (report.json, plant.differences)"] if said else []
 
 
 def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
@@ -418,11 +375,14 @@ def _too_slow(plant: Mapping[str, Any]) -> bool:
 
 
 def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Finding]:
-    """Findings from the plant's counters."""
     found: list[Finding] = []
     for line in _stop_lines(plant):
         if line.startswith("safe stops"):
-            found.append(Finding(line, stop_spans(recording), grave=True))
+            spans: list[Span] = []
+            if recording is not None:
+                stopped = recording.column("mode") == MODES.index(STOPPED)
+                spans = spans_of(running_time(recording.column("t")), stopped)
+            found.append(Finding(line, spans, grave=True))
         elif line.startswith("refused") and plant["last_refusal"]:
             found.append(Finding(f"{line}; the last: {plant['last_refusal']}"))
         else:
@@ -451,7 +411,13 @@ def _lines(tracking: Mapping[str, Any]) -> list[str]:
 def _notes(stats: Stats) -> str:
     """Returns warnings for the live table."""
     labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"), ("refused_stale", "stale commands"))
-    notes = limit_note(stats)
+    counts = {name: int(number(stats, name) or 0) for name in stats if "." in name}
+    shares = _shares(counts, number(stats, "active_steps") or 0, number(stats, "steps") or 0)
+    notes = []
+    for kind, joints in shares.items():  # the worst joint of each kind
+        name, share = next(iter(joints.items()))
+        more = f" +{len(joints) - 1}" if len(joints) > 1 else ""
+        notes.append(f"{name} {LIMITS[kind].brief} {percent(share)}{more}")
     notes += [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
     if stats.get("mode") not in (None, ACTIVE):
         cause = stats.get("cause")
@@ -476,16 +442,7 @@ CHANNEL, MEASURED, SENSOR, COMMANDED = "plant", "measured", "sensor.", "commande
 """Channels: the true motion; the encoders' measurements, if any; the readings of each other sensor, by its name; the
 accepted commands, unclipped."""
 
-BY_JOINT = ("saturated", "held_back", "beyond", "too_far", "motor_saturated", "out_of_range")
-"""Counts of steps by joint: efforts beyond their limit; efforts limited by their rate; commanded positions or
-velocities beyond their limits; commanded positions out of reach within the velocity limit; a motor at its own limit; a
-position beyond its limits. Counts that are not 0 are in the plant's stats, for example as `saturated.elbow`.
-"""
-
-_AXES = {
-    "force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"),
-    "imus": ("ax", "ay", "az", "wx", "wy", "wz"),
-}
+_AXES = {"force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"), "imus": ("ax", "ay", "az", "wx", "wy", "wz")}
 
 
 class PlantRecording:
@@ -559,23 +516,17 @@ def counts(plant: Plant) -> dict[str, float | int | str]:
 
 
 def _by_joint(plant: Plant) -> dict[str, int]:
-    at, safety = plant.configuration, plant.safety
+    at, safety, no_motors = plant.configuration, plant.safety, np.zeros(plant.configuration.nv, dtype=np.int64)
     motors = plant.robot.actuators if isinstance(plant.robot, SimulatedRobot) else None
     tables: Mapping[str, tuple[Iterable[str], Any]] = {
         "saturated": (at.velocity_names, safety.saturated),
         "held_back": (at.velocity_names, safety.held_back),
         "beyond": (at.velocity_names, safety.beyond),
         "too_far": (at.velocity_names, safety.too_far),
-        "motor_saturated": (at.velocity_names, _saturated_entries(motors, at.nv)),
+        "motor_saturated": (at.velocity_names, no_motors if motors is None else motors.saturated),
         "out_of_range": (at.position_names, plant.out_of_range),
     }
-    return {
-        f"{kind}.{name}": int(count) for kind in BY_JOINT for name, count in zip(*tables[kind], strict=True) if count
-    }
-
-
-def _saturated_entries(motors: Actuators | None, nv: int) -> Any:
-    return np.zeros(nv, dtype=np.int64) if motors is None else motors.saturated
+    return {f"{kind}.{name}": int(count) for kind in LIMITS for name, count in zip(*tables[kind], strict=True) if count}
 
 
 class Followed(NamedTuple):
@@ -687,11 +638,8 @@ def commanded_at(
 ) -> dict[Interface, Array]:
     """Returns the commands in force at the plant's times t (k,) s, for each interface that was used.
 
-    Args:
-        recording: Of the accepted commands, or None.
-        t: Not decreasing within a run.
-        session: The run of each time, (k,).
-        running: (k,) whether the plant was under command.
+    recording: Of the accepted commands, or None. t: Not decreasing within a run. session: The run of each time, (k,).
+    running: (k,) whether the plant was under command.
     """
     found: dict[Interface, Array] = {}
     if recording is None or not len(recording.table):

@@ -8,6 +8,7 @@ command, because a controller would see the jump as a motion. Requests are check
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,18 +22,10 @@ from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.nodes.plant import srvs
 from dyn_service.graph.nodes.plant.factory import PlantParameters, initial_position, make_engine, values_by_joint
 from dyn_service.graph.nodes.plant.loop import PlantLoop
-from dyn_service.graph.nodes.plant.srvs import (
-    MAX_PUSH_S,
-    PlantTimeResponse,
-    PushRequest,
-    ResetRequest,
-    SetPayloadRequest,
-    SetStateRequest,
-    StepRequest,
-    Values,
-)
+from dyn_service.graph.nodes.plant.srvs import MAX_PUSH_S, Values
 from dyn_service.service.protocol.inputs import unpack_overlay
 
 MAX_PUSHES = 32
@@ -40,15 +33,8 @@ MAX_PUSHES = 32
 
 
 class PlantChanges:
-    """Changes of a simulated plant at runtime. payloads: those that were set, by link.
-
-    Args:
-        plant: The plant.
-        model: The robot of its parameters.
-        p: Its parameters.
-
-    Raises:
-        FailedPreconditionError: Its robot is a real one.
+    """Changes of a simulated plant at runtime. payloads: those that were set, by link. model: the robot of its
+    parameters p.
     """
 
     def __init__(self, plant: Plant, model: Robot, p: PlantParameters) -> None:
@@ -82,9 +68,8 @@ class PlantChanges:
             ("position", q, limits.lower, limits.upper, at.position_names),
             ("velocity", v, -limits.speeds, limits.speeds, at.velocity_names),
         ):
-            outside = ~(
-                (values >= lower) & (values <= upper) & np.isfinite(values)
-            )  # NaN is outside; limits may be infinite
+            # NaN is outside; limits may be infinite
+            outside = ~((values >= lower) & (values <= upper) & np.isfinite(values))
             if outside.any():
                 k = int(np.argmax(outside))
                 raise InvalidArgumentError(
@@ -95,11 +80,7 @@ class PlantChanges:
         self.plant.look()
 
     def reset(self) -> None:
-        """Resets the robot to its first position, at rest, without pushes and with its parameters' payload.
-
-        Raises:
-            FailedPreconditionError: The robot is under command.
-        """
+        """Resets the robot to its first position, at rest, without pushes and with its parameters' payload."""
         self._check_idle("reset")
         if self.payloads:
             self._carry({})
@@ -127,9 +108,8 @@ class PlantChanges:
             if values.shape != (3,) or not np.isfinite(values).all():
                 raise InvalidArgumentError(f"{name} is {values.tolist()}: expected 3 finite numbers", path=name)
         still = np.zeros(self._model.nv)
-        self._model.inverse_dynamics(
-            self._robot.q, still, still, wrenches=[wrench]
-        )  # checks the wrench and compiles its kernel
+        # checks the wrench and compiles its kernel
+        self._model.inverse_dynamics(self._robot.q, still, still, wrenches=[wrench])
         self._robot.push(wrench, max(1, round(duration_s / self.plant.dt_s)))
 
     def set_payload(self, payload: Payload) -> None:
@@ -145,9 +125,8 @@ class PlantChanges:
                 f"mass, com and inertia are of the shapes {', '.join(map(str, shapes))}: expected those of one payload",
                 path="mass",
             )
-        self._model.overlaid(
-            Overlay(payloads=payload if payload.mass else replace(payload, mass=1.0))
-        )  # checks the payload
+        # checks the payload
+        self._model.overlaid(Overlay(payloads=payload if payload.mass else replace(payload, mass=1.0)))
         payloads = {link: each for link, each in self.payloads.items() if link != payload.link}
         self._carry({**payloads, payload.link: payload} if payload.mass else payloads)
 
@@ -170,38 +149,23 @@ class PlantChanges:
             raise FailedPreconditionError(f"{what}: the robot is under command ({mode}): stop its controller first")
 
 
-class PlantServices:
-    """The services of a plant's node."""
+def create_services(node: Node[Any], loop: PlantLoop, changes: PlantChanges) -> None:
+    """Creates the services of a plant's node."""
 
-    def __init__(self, node: Node[Any], loop: PlantLoop, changes: PlantChanges) -> None:
-        self._loop, self._changes = loop, changes
-        node.create_service("~/set_state", SetStateRequest, self._set_state)
-        node.create_service("~/reset", ResetRequest, self._reset)
-        node.create_service("~/push", PushRequest, self._push)
-        node.create_service("~/set_payload", SetPayloadRequest, self._set_payload)
-        node.create_service("~/step", StepRequest, self._step)
+    def serve(name: str, kind: type[msgspec.Struct], change: Callable[[Any], None]) -> None:
+        def handle(request: Any) -> srvs.PlantTimeResponse:
+            change(request)
+            return srvs.PlantTimeResponse(round(changes.plant.time_s, 9), changes.plant.safety.mode)
 
-    def _set_state(self, request: SetStateRequest) -> PlantTimeResponse:
-        self._changes.set_state(request.position, request.velocity)
-        return self._now()
+        node.create_service(f"~/{name}", kind, handle)
 
-    def _reset(self, request: ResetRequest) -> PlantTimeResponse:
-        self._changes.reset()
-        return self._now()
+    def push(request: srvs.PushRequest) -> None:
+        wrench = msgspec.structs.asdict(request)
+        duration_s = wrench.pop("duration")
+        changes.push(Wrench(**wrench), duration_s)
 
-    def _push(self, request: PushRequest) -> PlantTimeResponse:
-        said = {name: getattr(request, name) for name in ("link", "force", "torque", "point", "frame")}
-        self._changes.push(Wrench(**said), request.duration)
-        return self._now()
-
-    def _set_payload(self, request: SetPayloadRequest) -> PlantTimeResponse:
-        self._changes.set_payload(Payload(**msgspec.structs.asdict(request)))
-        return self._now()
-
-    def _step(self, request: StepRequest) -> PlantTimeResponse:
-        self._loop.step_unanswered(request.steps)
-        return self._now()
-
-    def _now(self) -> PlantTimeResponse:
-        plant = self._changes.plant
-        return PlantTimeResponse(round(plant.time_s, 9), plant.safety.mode)
+    serve("set_state", srvs.SetStateRequest, lambda request: changes.set_state(request.position, request.velocity))
+    serve("reset", srvs.ResetRequest, lambda request: changes.reset())
+    serve("push", srvs.PushRequest, push)
+    serve("set_payload", srvs.SetPayloadRequest, lambda r: changes.set_payload(Payload(**msgspec.structs.asdict(r))))
+    serve("step", srvs.StepRequest, lambda request: loop.step_unanswered(request.steps))

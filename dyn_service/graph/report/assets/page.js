@@ -87,10 +87,10 @@
       // Values that differ by rounding alone are a flat line with short labels.
       const size = Math.max(Math.abs(low), Math.abs(high));
       const short = high === low && high ? 0 : Math.max(chart.least, 1e-6 * size, high - low) - (high - low);
-      high += chart.fromZero ? short : short / 2;
+      high += chart.from_zero ? short : short / 2;
       low -= short / 2;
       const pad = (high - low || Math.abs(high) || 1) * 0.07;
-      return chart.fromZero ? [0, high + pad] : [low - pad, high + pad];
+      return chart.from_zero ? [0, high + pad] : [low - pad, high + pad];
     };
   }
 
@@ -197,10 +197,10 @@
           y: { range: yRange(chart), ...log("y") },
         },
         axes: [
-          { ...axis, ...ticked("x"), size: 32, labelSize: 14, labelGap: -4, label: chart.last ? chart.xLabel : undefined },
+          { ...axis, ...ticked("x"), size: 32, labelSize: 14, labelGap: -4, label: chart.last ? chart.x_label : undefined },
           { ...axis, ...ticked("y"), size: axisSize, space: 22, labelSize: 14, label: chart.label },
         ],
-        series: [{ label: chart.xLabel, value: (plot, value) => shown(value) }, ...chart.lines.map((line) => series(chart, line))],
+        series: [{ label: chart.x_label, value: (plot, value) => shown(value) }, ...chart.lines.map((line) => series(chart, line))],
         cursor: { drag: { x: true, y: false }, sync: chart.timed ? { key: "time" } : undefined, points: { size: 5 } },
         legend: { live: true },
         hooks: {
