@@ -473,7 +473,7 @@ def write_page(found: Mapping[str, Any], page: Path) -> None:
     about, used = found["machine"], ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     missing = "".join(f"\n- {what}: {why}" for what, why in found["missing"].items())
     page.write_text(
-        f"""# Speed beside its peers
+        f"""# Speed compared with other libraries
 
 How fast each library answers on one core: for dyn_service the time per state in us, for the others how many times as
 long they take. Results were compared before they were timed. `python benchmarks/peers.py --page docs/peers.md` writes
