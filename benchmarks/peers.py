@@ -424,9 +424,9 @@ def versions() -> dict[str, str]:
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Returns Markdown tables of the medians: us per state, and how many times this project's."""
+    """Returns Markdown tables of the medians: us per state of this project, and how many times that of the others."""
     lines = []
-    peers = list(dict.fromkeys(row["peer"] for row in found["figures"]))
+    peers = sorted(dict.fromkeys(row["peer"] for row in found["figures"]), key=lambda peer: peer != DynService.name)
     for query in QUERIES:
         rows = [row for row in found["figures"] if row["query"] == query]
         if not rows:
@@ -436,7 +436,7 @@ def table(found: Mapping[str, Any]) -> str:
         for robot, batch in dict.fromkeys((row["robot"], row["batch"]) for row in rows):
             us = {row["peer"]: median(row["us"]) for row in rows if (row["robot"], row["batch"]) == (robot, batch)}
             own = us[DynService.name]
-            cells = [f"{us[p]:.3g} ({us[p] / own:.1f})" if p in us else "" for p in peers]
+            cells = [f"{own:.3g}", *(f"{us[p] / own:.1f}" if p in us else "" for p in peers if p != DynService.name)]
             lines.append(f"| {robot} | {batch} | {' | '.join(cells)} |")
     spread = [
         (quarters[2] - quarters[0]) / quarters[1]
@@ -473,18 +473,18 @@ def write_page(found: Mapping[str, Any], page: Path) -> None:
     about, used = found["machine"], ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     missing = "".join(f"\n- {what}: {why}" for what, why in found["missing"].items())
     page.write_text(
-        f"""# Speed beside its peers
+        f"""# Speed compared with other libraries
 
-Time per state in us on one core, and in brackets how many times this project's. Results were compared before the
-timing. `python benchmarks/peers.py --page docs/peers.md` writes this page; a library is added as a class with two
-methods.
+How fast each library answers on one core: for dyn_service the time per state in us, for the others how many times as
+long they take. Results were compared before they were timed. `python benchmarks/peers.py --page docs/peers.md` writes
+this page; a library is added as a class with two methods.
 
 {about["processor"]}, {about["cores"]} cores, load {about["load"]} at the end; Python {about["python"]}; {used}.
 
-Peers without a call for batches are called in a loop over the states, as their users do. Forward dynamics is ABA in
-Pinocchio and Drake; MuJoCo solves with the mass matrix, and its `mj_forward` also computes what its solver and sensors
-need. One state of Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, or one call would
-take more than {LONGEST_CALL_S:g} s.
+Peers without a call for batches are called in a loop over the states. Forward dynamics is ABA in Pinocchio and Drake;
+MuJoCo solves with the mass matrix, and its `mj_forward` also computes what its solver and sensors need. One state of
+Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, or one call would take more than
+{LONGEST_CALL_S:g} s.
 
 ![time per state over the number of states, {drawn}](images/peers.svg)
 

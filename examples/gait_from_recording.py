@@ -1,4 +1,4 @@
-"""Which moments did hip, knee and ankle bear in a recorded stride?
+"""Moments at hip, knee and ankle in a recorded stride.
 
 The segment equations of biomechanics (matrix formalism) on markers and a force plate: `data/stride.csv`. A stride
 repeats itself, so its markers are smoothed, and differentiated, by the first harmonics of each.
@@ -24,7 +24,7 @@ waves = np.hstack([np.ones((len(t), 1)), np.cos(np.outer(t, k)), np.sin(np.outer
 
 
 def smoothed(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A periodic signal (K, ..) by its harmonics: itself, its rate, the rate of that."""
+    """Returns a periodic signal (K, ..) smoothed by its harmonics, and its first and second derivative."""
     mean, cosines, sines = np.split(np.linalg.lstsq(waves, x, rcond=None)[0], [1, 1 + HARMONICS])
     c, s = np.cos(np.outer(t, k)), np.sin(np.outer(t, k))
     rate = c @ (k[:, None] * sines) - s @ (k[:, None] * cosines)

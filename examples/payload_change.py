@@ -1,7 +1,7 @@
-"""An arm picks something up: how far does it stray while its model does not know, and once it is told?
+"""An arm picks up a payload: what is the tracking error without it in the model, and with it?
 
-Computed torque on a Panda, in simulated time. The plant carries 1 kg in its hand from 2 s on; the controller's model is
-told of it at 4 s by an overlay, for which nothing is compiled.
+Computed torque on a Panda, in simulated time. The plant carries 1 kg in its hand from 2 s on; the controller's model
+includes it from 4 s on, by an overlay, which needs no compilation.
 """
 
 import numpy as np
@@ -22,15 +22,15 @@ q = 0.5 * (limits.lower + limits.upper)
 design = MultiSineDesign(ramp_s=1.0)
 
 print("seconds  carries  model   error rms mrad  largest mrad   joint of the largest")
-v, told = np.zeros(robot.nv), {True: "knows", False: "does not"}
+v, label = np.zeros(robot.nv), {True: "knows", False: "does not"}
 for begin, plant, model in ((0.0, robot, robot), (2.0, carrying, robot), (4.0, carrying, carrying)):
     law = ComputedTorque(model, kp, kd)
-    onwards = lambda q, v: design_multi_sine(design, bounds, q, v)  # from where it is, as fast as it goes
+    onwards = lambda q, v: design_multi_sine(design, bounds, q, v)  # from the present position and velocity
     run = dry_run(law, model, 2.0, motion=onwards, plant=plant, q=q, v=v, rate_hz=1000.0)
     q, v = run.q[-1], run.v[-1]
     settled = 1e3 * np.abs(run.error[len(run.t) // 2 :])  # its second half
     joint = robot.joint_names[int(settled.max(axis=0).argmax())]
     print(
-        f"{begin:.0f} to {begin + 2:.0f}   {0 if plant is robot else 1:4d} kg   {told[plant is model]:8s}"
+        f"{begin:.0f} to {begin + 2:.0f}   {0 if plant is robot else 1:4d} kg   {label[plant is model]:8s}"
         f"{np.sqrt(np.mean(settled**2)):12.5f} {settled.max():13.5f}   {joint}"
     )

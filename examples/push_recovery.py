@@ -1,9 +1,9 @@
-"""An arm at work is pushed: how soon does it notice, what does it do then, and how does it go on?
+"""A moving arm is pushed: how soon is the push detected, how does the arm react, and how does it continue?
 
-The collision stop of a Panda against its plant, with brakes, watchdog and limits, both as their nodes have them, in
-simulated time. At 1.5 s something pushes the hand for a tenth of a second. The arm leaves its motion and holds the
-place by springs, or gives way without weight. Once it rests it is released, which shuts the brakes; a controller that
-is started anew arms it, and it goes on. For a quadruped that is pushed see `quadruped_stands.py`.
+The collision stop of a Panda and its plant, with brakes, watchdog and limits, both as in their nodes, in simulated
+time. At 1.5 s a force pushes the hand for a tenth of a second. The arm leaves its motion and holds its position by
+springs, or floats without weight. Once it rests it is released, which shuts the brakes; a second controller arms it,
+and the motion continues. `quadruped_stands.py` pushes a quadruped.
 """
 
 import math
@@ -53,17 +53,17 @@ for action in ("hold", "float"):
     plant.offer(control.arming.release(plant.publish()))
     plant.advance(1)
     assert (plant.safety.mode, plant.safety.cause) == ("braked", "released")
-    anew = commander(NODE.spec, p, robot, number=2, restarted=False)
-    onwards = ClosedLoop(plant, anew.answer, every=round(PERIOD_S / plant.dt_s))
-    onwards.run(1.5)
-    error = anew.following.tracking.maximum
+    second = commander(NODE.spec, p, robot, number=2, restarted=False)
+    resumed = ClosedLoop(plant, second.answer, every=round(PERIOD_S / plant.dt_s))
+    resumed.run(1.5)
+    error = second.following.tracking.maximum
     print(
         f"{action:12s}{1e3 * noticed:9.0f} ms {1e3 * predicted:10.1f} ms {1e3 * strays:10.1f} mm {rests:12.2f} s "
         f"{error:19.0e} rad"
     )
-    # to the period in which it is noticed comes one for the trapezes that stand for the observer's integral
+    # one period until it is detected, and one for the trapezoidal rule of the observer's integral
     assert predicted <= noticed <= predicted + 2.0 * PERIOD_S
     assert plant.safety.mode == "active"
-    assert not anew.law.signals()["collision"]
+    assert not second.law.signals()["collision"]
     assert rests < 2.0
-    assert error < 1e-4  # rad; it is the model itself that is followed, 7e-7 rad off
+    assert error < 1e-4  # rad; the plant has the controller's model, 7e-7 rad

@@ -1,4 +1,4 @@
-"""Does it stand, does it stand when it is pushed, when does it fall, and where did every joule go?"""
+"""A quadruped stands, recovers from a push, falls after a harder one; with its energy balance."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ q = np.concatenate([[0.0, 0.0, 0.24, 0.0, 0.0, 0.0, 1.0], crouch])
 
 
 def stand(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Springs and dampers that hold the legs bent."""
+    """Efforts of springs and dampers that hold the legs bent."""
     return np.concatenate([np.zeros(6), 8.0 * (crouch - q[7:]) - 0.25 * v[6:]])
 
 

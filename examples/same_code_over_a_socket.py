@@ -1,4 +1,4 @@
-"""Control code that does not know where its robot is: in this process, or behind a server."""
+"""The same control code with a robot in this process and behind a server."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ URDF = Path(__file__).parent.parent / "urdf" / "ur5e.urdf"
 
 
 def torques_to_hold(robot: RobotQueries, q: np.ndarray) -> np.ndarray:
-    """Computed torque that keeps the arm where it is."""
+    """Computed torques that hold the arm at its position."""
     still = np.zeros(robot.nv)
     return robot.computed_torque(q, still, q, still, still, kp=100.0, kd=20.0)
 

@@ -1,4 +1,4 @@
-"""Which torques move the arm so, which motion do they make, and what does each joint carry?"""
+"""Inverse dynamics, forward dynamics and joint loads of a Panda, in process."""
 
 from pathlib import Path
 
@@ -20,7 +20,11 @@ print("and back to the motion ", np.round(robot.forward_dynamics(q, v, tau), 9))
 # A fixed joint carries load too: what would a force sensor in the wrist's flange read?
 hold = robot.gravity_forces(q)
 loads = robot.constraint_forces(q, v, hold, joints=["panda_hand_joint"], frame="world")
-print("flange to hand at rest: force", np.round(loads.wrench[0, 3:], 3), "N, the weight of hand and fingers")
+print(
+    "at rest the flange exerts on the hand: force",
+    np.round(loads.wrench[0, 3:], 3),
+    "N, the weight of hand and fingers",
+)
 
 # A 2 kg payload between the fingers, as a wrench at a point in a named frame.
 payload = Wrench("panda_hand", force=(0.0, 0.0, -2.0 * 9.81), point=(0.0, 0.0, 0.1034), frame="world")

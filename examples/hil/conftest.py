@@ -1,4 +1,4 @@
-"""What is wrong on purpose, by an option, and over how many seeds: `pytest examples/hil --wrong payload --seeds 20`."""
+"""Options for an injected fault and the number of seeds: `pytest examples/hil --wrong payload --seeds 20`."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def pytest_addoption(parser):
 
 
 def pytest_generate_tests(metafunc):
-    """Runs the tests of the arm with each of both."""
+    """Runs the tests of the arm with each fault and each seed."""
     if "arm" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(metafunc.config.getoption("seeds")))
         metafunc.parametrize("wrong", metafunc.config.getoption("wrong") or ["nothing"])
@@ -32,5 +32,5 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def arm(run, seed, wrong):
-    """(seconds) -> a run of the arm on a usual day, with what goes wrong beside."""
+    """Returns a function of seconds: a run of the arm with ordinary disturbances and the chosen fault."""
     return lambda seconds: run(seconds, faults=[*USUAL, *WRONG[wrong]], seed=seed)

@@ -1,4 +1,4 @@
-"""What is asked of a Panda under computed torque. With `--wrong` a fault is put in, and one of these says so.
+"""Requirements of a Panda under computed torque. `--wrong` injects a fault, and one of the tests fails.
 
 pytest examples/hil                                        all pass
 pytest examples/hil --wrong payload --hil-report=report    test_it_goes_where_it_is_told fails; report/index.html
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.requirement("REQ-1")
 def test_it_goes_where_it_is_told(arm):
-    """Catches a payload that nobody told the controller of."""
+    """Detects a payload that the controller's model lacks."""
     check = arm(1.5).check
     check.tracking().below(1e-3)  # 0.2 mrad on a usual day; 9 mrad with 0.3 kg more
     check.under_command().at_least(0.98)
@@ -17,7 +17,7 @@ def test_it_goes_where_it_is_told(arm):
 
 @pytest.mark.requirement("REQ-2")
 def test_answers_come_in_time(arm):
-    """Catches a controller that is late."""
+    """Detects a late controller."""
     check = arm(1.0).check
     check.deadlines().at_most(0)
     check.delay().percentile(99).at_most(0.002)
@@ -25,13 +25,13 @@ def test_answers_come_in_time(arm):
 
 @pytest.mark.requirement("REQ-3")
 def test_encoders_count(arm):
-    """Catches an encoder that has frozen."""
+    """Detects a frozen encoder."""
     arm(1.0).check.frozen().below(2e-3)
 
 
 @pytest.mark.requirement("REQ-4")
 def test_nothing_runs_away(arm):
-    """Catches drives that are wired to each other's joints."""
+    """Detects two drives wired to each other's joints."""
     check = arm(1.0).check
     check.stops().at_most(0)
     check.velocity().within_limits(share=0.8)

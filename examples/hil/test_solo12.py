@@ -1,4 +1,4 @@
-"""A Solo12 on its feet: it stands, and it walks in place. Its base has no motor; the ground carries it."""
+"""A Solo12 on its feet: it stands, and it walks in place. Its base has no motor; the ground supports it."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ LEGS = ("FL", "FR", "HL", "HR")
 @pytest.mark.hil(launch="solo12")
 @pytest.mark.parametrize("by_s", [0.0, 0.005, 0.02])
 def test_it_stands_where_it_was_put(run, by_s):
-    """Without a stop, although commands come late. Its springs give way by 12 mm, and by 20 mm while it settles."""
+    """No stop, although commands are late. It sinks by 12 mm, and by 20 mm while it settles."""
     one = run(1.0, faults=[Delay(by_s)] if by_s else [])
     one.check.stops().at_most(0)
     one.check.effort().within_limits(share=0.9)
@@ -26,7 +26,7 @@ def test_it_stands_where_it_was_put(run, by_s):
 
 @pytest.mark.hil(launch="solo12", arguments={"motion": "walk"})
 def test_it_walks_in_place(run):
-    """Without a stop, within two centimetres; it sinks by 38 mm while it stands on two feet, and lifts the others."""
+    """No stop, within two centimetres; it sinks by 38 mm while it stands on two feet."""
     one = run(1.5)
     one.check.stops().at_most(0)
     robot = Robot.from_urdf(SOLO12, root="floating")

@@ -1,5 +1,4 @@
-"""A robot behind UDP, and its driver: `control/plant/plant.py` in a hundred lines. Pattern for a driver of one's
-own.
+"""A robot behind UDP, and its driver, the interface of `control/plant/plant.py`: a pattern for a driver of your own.
 
     python examples/udp_robot/udp_robot.py urdf/pendulum.urdf --port 5800    # the robot: its own process, its own 1 kHz
     dyn launch examples/udp_robot/udp_robot.launch.yaml --duration 10
@@ -10,14 +9,14 @@ One datagram each way in every cycle, little-endian:
       or             "DYNP" or "DYNV", number u32, brakes u8, positions nv f64, velocities nv f64, efforts nv f64
     from the robot   "DYNS", number u32 of the last command it took, fault u8, q nq f64, v nv f64, efforts nv f64
 
-The second is where the joints are to be, how fast, and which efforts are given beside what the robot's own drives make
-of that: where positions are commanded, or velocities, whose integral the positions are (`control/plant/safety.py`).
+The second form is a set point: positions, velocities, and efforts to add to those of the robot's own drives. For
+commanded velocities the positions are their integral (`control/plant/safety.py`).
 
-Nobody sends a datagram again: the next one is newer. So either side has to bear that one is lost, and neither may go on
-without any. The robot shuts its brakes by itself when no command has come for `PATIENCE` of its cycles; it has to, for
-the computer with the driver may hang. The driver says that a reading is not fresh when nothing has come since the last:
-the plant bears `stale_cycles` of these in a row, and then stops safely. Datagrams that come late, out of order or from
-somewhere else are left out, by their number and their sender.
+Datagrams are never sent again, since the next one is newer. Each side tolerates lost datagrams, and stops if too many
+are lost. The robot shuts its brakes after `PATIENCE` cycles without a command, because the computer with the driver may
+hang. The driver reports a reading as not fresh if nothing arrived since the previous one: the plant tolerates
+`stale_cycles` of these in a row, and then stops safely. Datagrams that are late, out of order or from another sender
+are ignored.
 """
 
 from __future__ import annotations
@@ -86,16 +85,16 @@ class UdpDriver:
         raise UnavailableError(f"no robot answers at {host}:{port} within {self._timeout_s:g} s")
 
     def write(self, effort: np.ndarray, *, brakes: bool) -> None:
-        """Sends efforts, and waits for nothing."""
+        """Sends efforts without waiting."""
         self._send("effort", effort, brakes)
 
     def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
-        """Sends where the joints are to be, how fast, and the efforts beside."""
+        """Sends positions, velocities, and additional efforts."""
         self._send(to.interface, np.concatenate([to.position, to.velocity, to.effort]), brakes)
 
     def _send(self, interface: str, values: np.ndarray, brakes: bool) -> None:
         self._sent += 1
-        with contextlib.suppress(OSError):  # as if it were lost: the robot's own watchdog is for that
+        with contextlib.suppress(OSError):  # counts as lost: the robot's watchdog acts
             self._socket.sendto(packed(COMMANDS[interface], self._sent, brakes, values), self._address)
 
     def read(self) -> Reading:
@@ -155,11 +154,11 @@ class UdpRobot:
 
     @property
     def braked(self) -> bool:
-        """Whether its brakes are shut: it was told to, or nobody told it anything for too long."""
+        """Whether the brakes are shut: by command, or because commands are missing."""
         return self._brakes or self._silent >= PATIENCE
 
     def cycle(self) -> None:
-        """One cycle of its drives: the newest command, a step, a state to whoever commands."""
+        """One cycle of the drives: takes the newest command, advances one step, sends the state to the driver."""
         self._silent += 1
         while True:
             try:
@@ -182,7 +181,7 @@ class UdpRobot:
             self.socket.sendto(packed(STATE, self._number, bool(self.reading.fault), values), self._peer)
 
     def _effort(self) -> np.ndarray:
-        """What the motors are told: the efforts that were commanded, or those of its drives."""
+        """Efforts of the motors: those commanded, or those of the drives."""
         if self.braked:
             return np.zeros(self._nv)
         if self._interface == "effort":

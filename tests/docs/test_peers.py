@@ -62,6 +62,6 @@ def test_the_table_contains_the_figures(peers: ModuleType, tmp_path: Path) -> No
     page = tmp_path / "peers.md"
     peers.write_page(found, page)
     text = page.read_text()
-    assert "| panda | 64 | 0.5 (1.0) | 2 (4.0) |" in text
+    assert "| panda | 64 | 0.5 | 4.0 |" in text
     assert "- x: y" in text
     assert "<svg" in (tmp_path / "images" / "peers.svg").read_text()

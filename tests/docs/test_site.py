@@ -50,6 +50,15 @@ def test_the_built_site_has_pages_and_no_programs(tmp_path: Path) -> None:
     assert ".py" not in built
 
 
+def test_each_command_is_on_its_own_line() -> None:
+    """A page that was wrapped by a program may join the commands of an indented block."""
+    for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            command = line.partition("#")[0]
+            if re.match(r" {4}(?:dyn|pip|pytest|python) ", command):
+                assert " dyn " not in command[5:], (page.name, line)
+
+
 def test_formulas_of_the_theory_are_converted() -> None:
     """All of them: a command that the converter does not know stays in the text with its backslash."""
     convert = pytest.importorskip("latex2mathml.converter").convert
