@@ -23,12 +23,17 @@ launch:
 SECTION = "  ros__parameters:\n    rate_hz: 250.0\n"
 
 
+def write_launch(folder: Path) -> None:
+    """Writes a launch file without faults, and its parameter files."""
+    (folder / "plant.yaml").write_text(f"plant:\n{SECTION}")
+    (folder / "both.yaml").write_text(f"/**:\n{SECTION}control:\n{SECTION}")
+    text = LAUNCH.replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(folder / "both.yaml"))
+    (folder / "a.launch.yaml").write_text(text)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "plant.yaml").write_text(f"plant:\n{SECTION}")
-    (tmp_path / "both.yaml").write_text(f"/**:\n{SECTION}control:\n{SECTION}")
-    text = LAUNCH.replace("PLANT", str(tmp_path / "plant.yaml")).replace("BOTH", str(tmp_path / "both.yaml"))
-    (tmp_path / "a.launch.yaml").write_text(text)
+    write_launch(tmp_path)
     return tmp_path
 
 
