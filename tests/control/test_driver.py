@@ -13,6 +13,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.plant.factory import PlantParameters, safety_settings
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import URDF
+from tests.phrases import naming
 
 ROBOT = Robot.from_urdf(URDF / "ur5e.urdf")
 AT = ROBOT.configuration
@@ -129,6 +130,6 @@ def test_what_is_no_reading_ends_the_loop_in_one_sentence(script, sentence: str)
 
 def test_a_driver_that_begins_with_no_numbers_is_not_begun_with(caplog: pytest.LogCaptureFixture) -> None:
     """Nor does what its `close` raises hide why."""
-    with pytest.raises(DriverError, match="the driver's first reading has numbers that are not finite"):
+    with pytest.raises(DriverError, match=naming("first reading", "finite")):
         under_command(Scripted(lambda: None, first=lambda: Reading(NAN, STILL)))
     assert "the driver failed in its close" in caplog.text

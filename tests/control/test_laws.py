@@ -19,6 +19,7 @@ from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import URDF
+from tests.phrases import naming
 
 ONE_WHEEL = """<robot name="wheel"><link name="base"/>
   <link name="wheel"><inertial><mass value="2"/>
@@ -253,7 +254,7 @@ def test_thresholds_that_are_none(given, efforts, said: str) -> None:
         thresholds(given, 0.1, np.array(efforts), ("a", "b"))
     assert str(caught.value) == said
     assert thresholds([], 0.1, np.array([10.0, 20.0]), ("a", "b")).tolist() == [1.0, 2.0]
-    with pytest.raises(InvalidArgumentError, match=r"threshold_share must be positive, found 0$"):
+    with pytest.raises(InvalidArgumentError, match=naming("threshold_share", "0")):
         thresholds([], 0.0, np.array([10.0, 20.0]), ("a", "b"))
 
 

@@ -18,6 +18,7 @@ from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParam
 from dyn_service.graph.nodes.plant.report import PlantRecording
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.sensors import Sensors
+from tests.phrases import naming
 
 CARRIED = {"payloads": [{"link": "lower_bar", "mass": 0.4, "com": [0.0, 0.0, 0.1]}]}
 
@@ -140,7 +141,7 @@ def test_motors_made_in_python_are_held_to_the_same(said: dict, message: str) ->
 @pytest.mark.parametrize("brake_s", [np.inf, np.nan, 0.0])
 def test_brakes_that_never_shut_are_none(arm: Robot, brake_s: float) -> None:
     robot = made(arm).robot
-    with pytest.raises(InvalidArgumentError, match=r"brake_s is .*: expected a positive number of seconds"):
+    with pytest.raises(InvalidArgumentError, match=naming("brake_s")):
         SimulatedRobot(robot.engine, arm.configuration, robot.q, 1e-3, brake_s, np.full(2, np.inf))
 
 

@@ -13,6 +13,7 @@ from dyn_service.control.plant.safety import CAUSES, REFUSALS, SafetySettings, S
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand
+from tests.phrases import naming
 
 NAMES = ("a", "b")
 CYCLE_S, CYCLES = 0.001, 20
@@ -554,14 +555,14 @@ def test_what_a_stranger_writes_is_not_kept_at_length() -> None:
     assert not rig.offer(fingerprint="x" * 100_000)
     assert rig.of.refusal is not None
     assert len(rig.of.refusal.sentence) < 200
-    with pytest.raises(InvalidArgumentError, match=r"not a .*/JointCommand: it has 1048577 bytes, at most 1048576 are"):
+    with pytest.raises(InvalidArgumentError, match=naming("JointCommand", "1048577 bytes", "1048576")):
         decode(JointCommand, b"x" * (2**20 + 1))
 
 
 def test_a_command_of_another_version_is_none() -> None:
     command = Rig().command()
     assert decode(JointCommand, encode(command)) == command
-    with pytest.raises(InvalidArgumentError, match=r"not a .*/JointCommand: its version is 1, expected 2"):
+    with pytest.raises(InvalidArgumentError, match=naming("JointCommand", "version", "1", "2")):
         decode(JointCommand, encode(Rig().command(v=1)))
 
 

@@ -21,6 +21,7 @@ from dyn_service.errors import (
     UnimplementedError,
 )
 from tests.conftest import ROBOTS, URDF
+from tests.phrases import unnamed
 
 INERTIA = '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/>'
 
@@ -222,10 +223,7 @@ def test_motion_without_inertia_is_refused(bodies: tuple[str, ...], joint: str) 
     for method in ("articulated", "mass_matrix"):
         with pytest.raises(FailedPreconditionError) as caught:
             robot.forward_dynamics(zero, zero, zero, method=method)
-        assert str(caught.value) == (
-            f"forward_dynamics has no answer for robot 'chain': the branch of joint '{joint}' has no inertia along "
-            "it, so no finite effort gives a finite acceleration"
-        )
+        assert unnamed(caught.value, "forward_dynamics", "'chain'", f"joint '{joint}'", "inertia") == []
     with pytest.raises(FailedPreconditionError, match="constraint_forces has no answer"):
         robot.constraint_forces(zero, zero, zero)
     assert np.isfinite(robot.inverse_dynamics(zero, zero, zero + 1.0)).all()

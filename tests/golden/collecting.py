@@ -13,7 +13,9 @@ from tests.conftest import ROOT
 
 FILE = Path(__file__).with_name("sentences.txt")
 LONGEST_NAME = 120
-AROUND = re.compile(r'<sdf version="1.11"><model name="m">|</model></sdf>|<mujoco model="m">\n|</?worldbody>|\n</mujoco>')
+AROUND = re.compile(
+    r'<sdf version="1.11"><model name="m">|</model></sdf>|<mujoco model="m">\n|</?worldbody>|\n</mujoco>'
+)
 
 
 class Case(NamedTuple):

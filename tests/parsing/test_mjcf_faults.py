@@ -13,6 +13,7 @@ from dyn_service.parsing.files import read_file, read_text
 from dyn_service.parsing.xml_elements import ReadLimits
 from tests.oracle.mujoco_models import errors
 from tests.oracle.test_pinocchio import TOLERANCE
+from tests.phrases import naming
 
 BALL = '<geom size="0.1" pos="0.1 0 0"/>'
 
@@ -271,7 +272,7 @@ def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) 
 def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
     (tmp_path / "loop.xml").symlink_to("loop.xml")
     (tmp_path / "main.xml").write_text('<mujoco>\n<include file="loop.xml"/></mujoco>')
-    with pytest.raises(UrdfError, match=r"main.xml:2: include: cannot include 'loop.xml': .*symbolic links"):
+    with pytest.raises(UrdfError, match=naming("main.xml:2", "'loop.xml'", "symbolic links")):
         read_file(tmp_path / "main.xml")
 
 

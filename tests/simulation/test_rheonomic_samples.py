@@ -14,6 +14,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.simulation.rheonomic.parts import simulate as simulate_in_parts
 from dyn_service.simulation.rheonomic.systems import RheonomicRobot, on_half_grid, sampled
 from tests.conftest import URDF
+from tests.phrases import naming
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
@@ -242,14 +243,14 @@ class TestRefusals:
 
     def test_batches_that_do_not_fit(self, cart: Robot) -> None:
         given = {"cart_slide": np.zeros((2, 5, 3))}
-        with pytest.raises(InvalidArgumentError, match=r"q0 \(\), v0 \(3,\) and prescribed \(2,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("q0 ()", "v0 (3,)", "prescribed (2,)")):
             cart.simulate_rheonomic(given, [0.0], np.zeros((3, 1)), dt=0.1, steps=2)
-        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and gravity \(3,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("prescribed (2,)", "gravity (3,)")):
             cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, gravity=np.zeros((3, 3)))
         push = Wrench("pendulum", force=np.zeros((3, 3)))
-        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and wrenches\[0\].force \(3,\) do not"):
+        with pytest.raises(InvalidArgumentError, match=naming("prescribed (2,)", "wrenches[0].force (3,)")):
             cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, wrenches=push)
-        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and tau \(3,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("prescribed (2,)", "tau (3,)")):
             cart.simulate_rheonomic(given, [0.0], [0.0], np.zeros((3, 1, 1)), dt=0.1, steps=2)
 
     def test_a_function_that_stops_giving_numbers(self, cart: Robot) -> None:
@@ -264,7 +265,7 @@ class TestRefusals:
         with pytest.raises(NotFoundError, match="no movable joint 'wheel'"):
             cart.simulate_rheonomic({"wheel": shaken}, [0.0], [0.0], dt=0.1, steps=1)
         two = {"cart_slide": np.zeros((2, 3, 3)), "hinge": np.zeros((4, 3, 3))}
-        with pytest.raises(InvalidArgumentError, match=r"cart_slide \(2,\), hinge \(4,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("cart_slide (2,)", "hinge (4,)")):
             cart.simulate_rheonomic(two, [], [], dt=0.1, steps=1)
 
     def test_divergence_names_the_true_step_and_time(self, cart: Robot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from tests.conftest import URDF
+from tests.phrases import naming
 
 
 @pytest.fixture(scope="module")
@@ -106,13 +108,14 @@ def test_progress_goes_from_nothing_to_all(arm: Robot) -> None:
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"])
 def test_divergence_is_told_in_words(arm: Robot, integrator: str) -> None:
     with pytest.raises(
-        FailedPreconditionError, match=r"the simulation diverged in step \d+ \(t = [\d.]+ s\): the .* '\w+' is "
+        FailedPreconditionError,
+        match=naming(re.compile(r"diverged in step \d+ \(t = [\d.]+ s\)"), re.compile(r"'\w+'")),
     ):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * q, dt=0.5, steps=2000, integrator=integrator)
 
 
 def test_divergence_of_the_adaptive_steps_ends(arm: Robot) -> None:
-    with pytest.raises(FailedPreconditionError, match=r"the simulation diverged in step 1 \(t = "):
+    with pytest.raises(FailedPreconditionError, match=naming("diverged", "step 1")):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * v, dt=1.0, steps=3, integrator="adaptive")
 
 
@@ -140,7 +143,7 @@ def test_every_record_has_unit_quaternions(integrator: Any) -> None:
     np.testing.assert_allclose(np.linalg.norm(found.q[:, 3:7], axis=-1), 1.0, rtol=0, atol=1e-15)
     np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-14)  # roundings of a first position of 1 m
     longer[3:7] = 0.0
-    with pytest.raises(InvalidArgumentError, match="q0 of joint 'root_joint' has a quaternion of length 0"):
+    with pytest.raises(InvalidArgumentError, match=naming("q0", "'root_joint'", "quaternion", "0")):
         motion(longer)
 
 

@@ -18,6 +18,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.simulation.integrators import adaptive
 from dyn_service.simulation.simulate import simulate
 from tests.conftest import URDF
+from tests.phrases import naming, unnamed
 
 EXPLICIT = ["rk4", "semi_implicit_euler", "explicit_euler"]
 FIXED = [*EXPLICIT, "implicit_midpoint"]
@@ -369,9 +370,9 @@ def test_faults(arm: Robot, path: str, arguments: dict[str, Any], message: str) 
 
 
 def test_unknown_links(arm: Robot) -> None:
-    with pytest.raises(NotFoundError, match="robot 'scara' has no link 'hand'; its links are"):
+    with pytest.raises(NotFoundError, match=naming("'scara'", "'hand'")):
         arm.simulate(*start(arm), dt=DT, steps=2, wrenches=Wrench("hand"))
-    with pytest.raises(NotFoundError, match="robot 'scara' has no link 'hand'; its links are") as caught:
+    with pytest.raises(NotFoundError, match=naming("'scara'", "'hand'")) as caught:
         arm.simulate(*start(arm), dt=DT, steps=2, payload=Payload("hand", 1.0))
     assert caught.value.path == "payload.link"
 
@@ -408,9 +409,8 @@ def test_divergence_names_joint_step_and_time(arm: Robot, integrator: Any, metho
         a = arm.forward_dynamics(q, v, tau, method=method)
     fastest = np.abs(v) + np.where(np.isfinite(a), 1e-3 * np.abs(a), 0.0)
     name = arm.joint_names[int(np.argmax(fastest))]
-    assert str(caught.value) == (
-        f"the simulation diverged in step {500 + step} (t = {(500 + step) * 1e-3:g} s): the state of joint '{name}' is "
-        "no longer finite; try a step shorter than dt = 0.001 s"
+    assert (
+        unnamed(caught.value, f"step {500 + step}", f"t = {(500 + step) * 1e-3:g} s", f"'{name}'", "dt = 0.001 s") == []
     )
 
 
@@ -418,7 +418,7 @@ def test_divergence_names_joint_step_and_time(arm: Robot, integrator: Any, metho
 def test_divergence_in_a_batch_names_the_member(arm: Robot, integrator: Any) -> None:
     tau = np.zeros((2, 3, 1, 4))
     tau[1, 2, 0, 1] = 1e160
-    with pytest.raises(FailedPreconditionError, match=rf"joint '{arm.joint_names[1]}' of member \[1, 2\] of the batch"):
+    with pytest.raises(FailedPreconditionError, match=naming(f"'{arm.joint_names[1]}'", "[1, 2]")):
         arm.simulate(*start(arm, 3), tau, dt=1e-3, steps=50, integrator=integrator)
 
 
@@ -454,7 +454,7 @@ def test_adaptive_steps_are_limited(arm: Robot, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(FailedPreconditionError) as caught:
         arm.simulate(*start(arm), dt=20.0, steps=2, integrator="adaptive")
     assert str(caught.value).startswith("the simulation diverged in step 1 (t = ")
-    assert "it needs more than 300 evaluations between two times of the grid" in str(caught.value)
+    assert unnamed(caught.value, "300 evaluations") == []
     assert "or dt = 20 s is too long for" in str(caught.value)
 
 

@@ -14,6 +14,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.integrators.adaptive import Stage, between
 from dyn_service.simulation.task import Efforts, Loads, Task, check_grid, checked, one_step
+from tests.phrases import naming, unnamed
 from tests.trees import configuration
 
 TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])
@@ -97,7 +98,7 @@ class TestLeadingAxes:
     def test_together(self) -> None:
         made = task(np.ones((4, 1, 2)), tau=np.ones((3, 6, 2)), gravity=np.ones((5, 1, 1, 3)))
         assert (made.q.shape, made.v.shape) == ((5, 4, 3, 2), (5, 4, 3, 2))
-        with pytest.raises(InvalidArgumentError, match=r"q0 \(4,\), .*tau \(3,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("q0 (4,)", "tau (3,)")):
             task(np.ones((4, 2)), tau=np.ones((3, 6, 2)))
         with pytest.raises(InvalidArgumentError, match=r"gravity \(3,\) do not broadcast"):
             task(np.ones((4, 2)), gravity=np.ones((3, 3)))
@@ -222,9 +223,7 @@ class TestEfforts:
         made = task(tau=lambda t, q, v: np.ones(next(shapes)))
         for k in range(3):
             assert made.efforts.at(k, k + 1, 0.0, made.q, made.v).shape == [(3, 2), (2,), (3, 2)][k]
-        with pytest.raises(
-            InvalidArgumentError, match=r"of the motion \(3,\) and tau\(t, q, v\) \(2,\) do not broadcast"
-        ):
+        with pytest.raises(InvalidArgumentError, match=naming("(3,)", "tau(t, q, v) (2,)")):
             made.efforts.at(3, 4, 0.0, made.q, made.v)
 
     @pytest.mark.parametrize(
@@ -234,9 +233,7 @@ class TestEfforts:
     def test_a_value_that_is_not_finite_is_told_with_step_time_and_joint(self, value: Any, joint: str) -> None:
         with pytest.raises(FailedPreconditionError) as caught:
             task(tau=lambda t, q, v: value, first_step=4)
-        assert str(caught.value) == (
-            f"the simulation diverged in step 5 (t = 2 s): the effort of joint '{joint}' is not finite"
-        )
+        assert unnamed(caught.value, "step 5", "t = 2 s", "effort", f"'{joint}'") == []
 
 
 class TestLoads:
@@ -283,7 +280,7 @@ class TestLoads:
         made.wrenches.at(0, 1, 0.0, made.q, made.v)
         with pytest.raises(InvalidArgumentError) as caught:
             made.wrenches.at(1, 2, 0.5, made.q, made.v)
-        assert str(caught.value) == "wrenches[0].force has leading axes (2,), the motion began with ()"
+        assert unnamed(caught.value, "wrenches[0].force", "(2,)", "()") == []
         assert caught.value.path == "wrenches"
 
     def test_a_value_that_is_not_finite_is_told_with_step_and_time(self) -> None:
@@ -344,7 +341,7 @@ class TestBetween:
 
         made = task(tau=tau, first_step=4)
         moved(made, k=0)
-        with pytest.raises(FailedPreconditionError, match=r"in step 6 \(t = .*the effort of joint 'slide' is not fin"):
+        with pytest.raises(FailedPreconditionError, match=naming("step 6", "effort", "'slide'")):
             moved(made, k=1)
 
     @pytest.mark.parametrize(("push", "dt"), [(1.5e308, 1.0), (0.0, 100.0)])
@@ -365,7 +362,4 @@ class TestBetween:
         made = task(v=[3.0, -4.0], first_step=4)
         with pytest.raises(FailedPreconditionError) as caught:
             moved(made, k=1, mass=np.nan)
-        assert str(caught.value) == (
-            "the simulation diverged in step 6 (t = 3 s): the state of joint 'slide' is no longer finite; try a step "
-            "shorter than dt = 0.5 s"
-        )
+        assert unnamed(caught.value, "step 6", "t = 3 s", "'slide'", "dt = 0.5 s") == []

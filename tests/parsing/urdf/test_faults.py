@@ -24,6 +24,7 @@ from dyn_service.errors import (
 from dyn_service.parsing import xml_elements as markup
 from dyn_service.parsing.quantities import MOST_FAULTS
 from dyn_service.parsing.urdf.reader import ReadLimits, read, read_file, read_text
+from tests.phrases import naming, unnamed
 
 LINKS = '<link name="base"/>\n<link name="arm"/>'
 INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
@@ -390,7 +391,7 @@ def test_fault_in_a_file_names_the_path(tmp_path: Path) -> None:
 
 
 def test_fault_in_named_text_names_it() -> None:
-    with pytest.raises(UrdfError, match=r"^load_robot:1: the root element is 'r', expected <robot>$"):
+    with pytest.raises(UrdfError, match=naming("load_robot:1", "'r'", "<robot>")):
         read_text("<r/>", source="load_robot")
 
 
@@ -407,7 +408,7 @@ class TestPaths:
     def test_directory(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError) as caught:
             read(tmp_path)
-        assert str(caught.value) == f"{tmp_path} is a directory; expected a robot's file"
+        assert unnamed(caught.value, f"{tmp_path}", "directory") == []
 
     def test_pipe_is_not_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "pipe"
@@ -415,14 +416,14 @@ class TestPaths:
         monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the pipe was opened"))
         with pytest.raises(InvalidArgumentError) as caught:
             read(path)
-        assert str(caught.value) == f"{path} is not a regular file; expected a robot's file"
+        assert unnamed(caught.value, path, "regular file") == []
 
     def test_empty_file(self, tmp_path: Path) -> None:
         path = tmp_path / "arm.urdf"
         path.touch()
         with pytest.raises(UrdfError) as caught:
             read(path)
-        assert str(caught.value) == f"{path}: there is no text, expected an XML document"
+        assert unnamed(caught.value, path, "text", "XML") == []
 
     def test_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "arm.urdf"
@@ -435,7 +436,7 @@ class TestPaths:
         monkeypatch.setattr(Path, "open", refuse)
         with pytest.raises(PermissionDeniedError) as caught:
             read(path)
-        assert str(caught.value) == f"the file {path} may not be read: permission denied"
+        assert unnamed(caught.value, path, "permission denied") == []
 
     @pytest.mark.parametrize(
         "path", ["a\0b.urdf", "x" * 5000, "\ud800.urdf"], ids=["zero byte", "too long", "surrogate"]
@@ -448,7 +449,7 @@ class TestPaths:
     def test_empty_text(self, source: str) -> None:
         with pytest.raises(InvalidArgumentError) as caught:
             read(source)
-        assert str(caught.value) == "source is an empty text; expected the path of a URDF file, or its XML text"
+        assert unnamed(caught.value, "source", "empty", "URDF", "XML") == []
 
 
 class TestLimits:
@@ -467,9 +468,7 @@ class TestLimits:
     @pytest.mark.parametrize("source", [robot(LINKS), robot(LINKS).encode()], ids=["text", "bytes"])
     def test_size_of_text(self, source: str | bytes) -> None:
         assert read_text(robot('<link name="base"/>'), limits=ReadLimits(size=100)).name == "r"
-        with pytest.raises(
-            ResourceExhaustedError, match=r"^<text>: the robot description has more than 50 bytes of text"
-        ):
+        with pytest.raises(ResourceExhaustedError, match=naming("<text>", "50 bytes")):
             read_text(source, limits=ReadLimits(size=50))
 
     def test_size_counts_bytes(self) -> None:
@@ -511,7 +510,7 @@ class TestLimits:
         assert len(read_text(text, limits=ReadLimits(links=3)).links) == 3
         with pytest.raises(ResourceExhaustedError) as caught:
             read_text(text, limits=ReadLimits(links=2))
-        assert str(caught.value) == "<text>: the robot has 3 links, the maximum is 2"
+        assert unnamed(caught.value, "<text>", "3 links", "2") == []
 
 
 def test_every_fault_is_one_short_line() -> None:
@@ -542,16 +541,14 @@ def test_a_loop_is_told_from_its_first_joint_on_whichever_link_comes_first(turne
     )
     with pytest.raises(UrdfError) as caught:
         read_text(text + "</robot>")
-    assert str(caught.value) == (
-        "<text>:2: joint 'j1': the links form a loop, 'b' -> 'c' -> 'a' -> 'b', expected a tree"
-    )
+    assert unnamed(caught.value, "<text>:2: joint 'j1'", "'b' -> 'c' -> 'a' -> 'b'") == []
 
 
 def test_size_is_counted_in_bytes_and_the_fault_names_the_source() -> None:
     text = '<robot name="é"><link name="a"/></robot>'
     assert len(text.encode()) == len(text) + 1
     assert read_text(text, limits=ReadLimits(size=len(text) + 1)).name == "é"
-    with pytest.raises(ResourceExhaustedError, match=f"^<text>: the robot description has more than {len(text)} bytes"):
+    with pytest.raises(ResourceExhaustedError, match=naming("<text>", f"{len(text)} bytes")):
         read_text(text, limits=ReadLimits(size=len(text)))
 
 
@@ -560,9 +557,7 @@ def test_a_file_of_exactly_the_largest_size_is_read_whole(tmp_path: Path) -> Non
     text = '<robot name="r"><link name="a"/></robot>'
     path.write_text(text)
     assert read_file(path, limits=ReadLimits(size=len(text))).name == "r"
-    with pytest.raises(
-        ResourceExhaustedError, match=f"robot.urdf: the robot description has more than {len(text) - 1} b"
-    ):
+    with pytest.raises(ResourceExhaustedError, match=naming("robot.urdf", f"{len(text) - 1} bytes")):
         read_file(path, limits=ReadLimits(size=len(text) - 1))
 
 
@@ -598,7 +593,7 @@ def test_a_file_that_grows_while_it_is_looked_at_is_not_read_in_part(
 
 
 def test_bytes_beyond_the_limit_are_not_decoded() -> None:
-    with pytest.raises(ResourceExhaustedError, match=r"^<text>: the robot description has more than 7 bytes of text"):
+    with pytest.raises(ResourceExhaustedError, match=naming("<text>", "7 bytes")):
         read_text(b"<robot \xff", limits=ReadLimits(size=7))
 
 

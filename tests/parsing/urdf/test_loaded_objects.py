@@ -14,6 +14,7 @@ import pytest
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.description import Description, Limit, Note
 from dyn_service.parsing.urdf.reader import read
+from tests.phrases import naming
 
 urchin = pytest.importorskip("urchin")
 yourdfpy = pytest.importorskip("yourdfpy")
@@ -277,16 +278,14 @@ def test_joint_with_several_ways_to_move(kind: str) -> None:
 def test_missing_attribute() -> None:
     robot = fake()
     del robot.joints[0].limit
-    with pytest.raises(
-        UrdfError, match="joint 'j': the SimpleNamespace object has no attribute 'limit', expected the p"
-    ):
+    with pytest.raises(UrdfError, match=naming("'j'", "SimpleNamespace", "'limit'")):
         read(robot)
 
 
 def test_loop_of_objects() -> None:
     robot = fake()
     robot.joints.append(SimpleNamespace(**{**vars(robot.joints[0]), "name": "k", "parent": "b", "child": "a"}))
-    with pytest.raises(UrdfError, match="the links form a loop, 'a' -> 'b' -> 'a', expected a tree"):
+    with pytest.raises(UrdfError, match=naming("'a' -> 'b' -> 'a'")):
         read(robot)
 
 
@@ -368,5 +367,5 @@ def test_limits_and_followers_are_noted_as_of_a_file() -> None:
 
 
 def test_an_object_without_links_is_refused() -> None:
-    with pytest.raises(UrdfError, match="robot 'r': there are no links, expected at least one"):
+    with pytest.raises(UrdfError, match=naming("'r'", "links")):
         read(SimpleNamespace(name="r", links=[], joints=[]))

@@ -15,6 +15,7 @@ from dyn_service import AsyncClient, Client, Robot, Server, Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.simulation.rheonomic.parts import PART_STEPS
 from tests.conftest import ROOT, URDF
+from tests.phrases import naming
 from tests.service.conftest import array, request
 
 
@@ -191,7 +192,7 @@ def test_refusals_through_the_client(scara: Robot, client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="dt must be a positive time"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "dt": -1.0}))
     for robot_here in (scara, robot):  # as many rows as one part has steps would fit part by part
-        with pytest.raises(InvalidArgumentError, match=rf"tau has shape \({PART_STEPS}, 3\), expected \(3,\)"):
+        with pytest.raises(InvalidArgumentError, match=naming(f"({PART_STEPS}, 3)", "tau", "(3,)")):
             robot_here.simulate_rheonomic(**arguments(scara, {"steps": LONG, "tau": np.zeros((PART_STEPS, 3))}))
     with pytest.raises(InvalidArgumentError, match=r"v0 has shape \(2,\)"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "v0": [0.0, 0.0]}))

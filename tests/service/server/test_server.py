@@ -24,6 +24,7 @@ from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.transport.endpoints import is_local
 from tests.conftest import URDF
+from tests.phrases import naming
 from tests.service.conftest import WAIT_MS, Bare, array, request
 
 
@@ -400,7 +401,7 @@ def test_malformed_endpoints_are_refused(pendulum: Robot, endpoint: str) -> None
 
 
 def test_no_endpoints(pendulum: Robot) -> None:
-    with pytest.raises(InvalidArgumentError, match="endpoints must name at least one endpoint"):
+    with pytest.raises(InvalidArgumentError, match=naming("endpoints", "at least one")):
         Server([pendulum], endpoints=[])
 
 
@@ -428,7 +429,7 @@ def test_which_endpoints_are_local(pendulum: Robot, endpoint: str, local: bool) 
 
 def test_remote_endpoints_need_keys(pendulum: Robot, tmp_path: Path) -> None:
     server = Server([pendulum], endpoints=["tcp://0.0.0.0:0"], key_folder=KeyFolder(tmp_path))
-    with pytest.raises(FailedPreconditionError, match="an endpoint needs keys, and there is no file"):
+    with pytest.raises(FailedPreconditionError, match=naming("endpoint", "keys")):
         server.start()
     assert server.endpoints == ()
 
@@ -446,7 +447,7 @@ def test_a_server_stopped_before_its_start_raises(pendulum: Robot) -> None:
         server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
         server.stop()
         server.stop()
-        with pytest.raises(FailedPreconditionError, match="the server was stopped before it started"):
+        with pytest.raises(FailedPreconditionError, match=naming("stopped")):
             start(server)
         assert server.endpoints == ()
 
