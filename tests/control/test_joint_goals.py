@@ -155,42 +155,42 @@ def test_points_without_times_are_stopped_at_or_passed(arm: Robot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "values"),
     [
-        ({"names": ["hinge"]}, "a goal's joints must be the robot's, {joints}; found hinge"),
-        ({"positions": []}, "a goal must have points, found none"),
-        ({"positions": [[0.0]]}, "points[0].positions must be 2 numbers, found 1"),
-        ({"positions": [[], [], []]}, "points[0].positions must be 2 numbers, found 0"),
-        ({"positions": [[0.0, np.nan]]}, "points[0].positions must be finite numbers"),
-        ({"velocities": [[0.1], [], []]}, "points[0].velocities must be 2 numbers, found 1"),
-        ({"accelerations": ACCELERATIONS}, "points with accelerations must have velocities too"),
-        ({"times": (0.5, 0.5, 0.9)}, "times of points must grow from 0 or above, or all be 0, found 0.5, 0.5, 0.9 s"),
-        ({"times": (-0.1, 0.5, 0.9)}, "times of points must grow from 0 or above, or all be 0, found -0.1, 0.5, 0.9 s"),
+        ({"names": ["hinge"]}, ["{joints}"]),
+        ({"positions": []}, ["goal", "points"]),
+        ({"positions": [[0.0]]}, ["points[0].positions", "2", "1"]),
+        ({"positions": [[], [], []]}, ["points[0].positions", "2", "0"]),
+        ({"positions": [[0.0, np.nan]]}, ["points[0].positions"]),
+        ({"velocities": [[0.1], [], []]}, ["points[0].velocities", "2", "1"]),
+        ({"accelerations": ACCELERATIONS}, ["accelerations", "velocities"]),
+        ({"times": (0.5, 0.5, 0.9)}, ["times", "0", "0.5", "0.9"]),
+        ({"times": (-0.1, 0.5, 0.9)}, ["times", "0", "-0.1", "0.5", "0.9"]),
         ({"times": (0.0, 0.5, 0.9)},
-         "points[0], at time 0, is 0.3 from the reference of joint '{first}', the path tolerance is 0.05"),
-        ({"velocities": [*VELOCITIES[:2], [0.1, 0.0]]}, "the last point's velocities must be 0: the motion ends there"),
+         ["points[0]", "0", "0.3", "'{first}'", "0.05"]),
+        ({"velocities": [*VELOCITIES[:2], [0.1, 0.0]]}, ["0", "velocities", "motion"]),
         ({"positions": [[3.5, 0.0]], "times": (9.0,)},
-         "at 6.75 s joint '{first}' would have the position 3.053, its limits are -3 and 3"),
+         ["6.75", "'{first}'", "3.053", "-3", "3"]),
         ({"positions": [[2.5, 0.0]], "times": (2.0,)},
-         "at 0.375 s joint '{first}' would have the velocity 1.168/s, its limits are -1 and 1"),
+         ["0.375", "'{first}'", "1.168", "/s", "-1", "1"]),
         # no number can say such a motion, and what is no number is beyond no limit
         ({"positions": [[1e308, 0.0]], "times": (1.0,)},
-         "its points are too far apart for their times: the motion would not be finite"),
+         ["points", "motion"]),
         ({"positions": [[0.0, 0.0]] * 2001, "times": range(1, 2002)},
-         "a goal must have at most 2000 points, found 2001"),
+         ["2000", "2001"]),
         ({"positions": [[0.0, 0.0]] * 101, "times": None},
-         "a goal without times must have at most 100 points, found 101"),
+         ["100", "101"]),
         ({"times": None, "velocities": [[5.0, 0.0], *VELOCITIES[1:]]},
-         "points[0] cannot be reached from the previous point within the limits of velocity, acceleration and jerk"),
+         ["points[0]"]),
     ],
 )  # fmt: skip
-def test_goals_that_are_refused(arm: Robot, changes: dict, said: str) -> None:
+def test_goals_that_are_refused(arm: Robot, changes: dict, values: list[str]) -> None:
     given = {"names": arm.joint_names, "positions": POSITIONS, "times": TIMES, **changes}
     start = given.pop("start", START)
     with pytest.raises(GoalError) as caught:
         plan(goal(**given), start, arm.configuration, LIMITS, near=0.05)
-    expected = said.format(joints=", ".join(arm.joint_names), first=arm.joint_names[0])
-    assert str(caught.value) == expected
+    texts = {"joints": ", ".join(arm.joint_names), "first": arm.joint_names[0]}
+    assert unnamed(caught.value, *(value.format(**texts) for value in values)) == []
 
 
 def test_a_spline_through_many_points_solves_its_equations() -> None:

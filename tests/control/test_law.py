@@ -22,7 +22,7 @@ from dyn_service.graph.nodes.controllers.parameters import LoopParameters, own_p
 from dyn_service.graph.nodes.controllers.report import LawSignals, law_section
 from dyn_service.graph.nodes.registry import clash
 from dyn_service.messages.dyn_service_msgs import PlantState
-from tests.phrases import naming
+from tests.phrases import naming, unnamed
 
 NAMES = ("shoulder", "elbow")
 STATE = RobotState(0.0, np.zeros(2), np.zeros(2), np.zeros(2))
@@ -50,20 +50,20 @@ def divided(state: RobotState):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "values"),
     [
-        (None, "law 'scripted' returned nothing: expected 2 efforts, one per entry of v"),
-        ([1.0], "law 'scripted' returned numbers of shape (1,): expected 2 efforts, one per entry of v"),
-        (3.0, "law 'scripted' returned numbers of shape (): expected 2 efforts, one per entry of v"),
-        ("much", "law 'scripted' returned 'much': expected 2 efforts"),
-        ([0.0, np.nan], "law 'scripted' returned nan for joint 'elbow': expected finite efforts"),
-        ([-np.inf, 0.0], "law 'scripted' returned -inf for joint 'shoulder': expected finite efforts"),
+        (None, ["'scripted'", "2"]),
+        ([1.0], ["'scripted'", "(1,)", "2"]),
+        (3.0, ["'scripted'", "()", "2"]),
+        ("much", ["'scripted'", "'much'", "2"]),
+        ([0.0, np.nan], ["'scripted'", "nan", "'elbow'"]),
+        ([-np.inf, 0.0], ["'scripted'", "-inf", "'shoulder'"]),
     ],
 )
-def test_what_is_no_command_is_refused_by_name(answer, said: str) -> None:
+def test_what_is_no_command_is_refused_by_name(answer, values: list[str]) -> None:
     with pytest.raises(LawError) as caught:
         checked_command(Scripted(answer), STATE, REFERENCE, 0.002, NAMES)
-    assert str(caught.value) == said
+    assert unnamed(caught.value, *values) == []
 
 
 def test_a_law_that_fails_is_named_with_the_line() -> None:

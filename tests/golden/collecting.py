@@ -79,9 +79,9 @@ def made_of(cases: Iterable[Case], folder: Path) -> dict[str, str]:
 
 
 def same_everywhere(text: str, folder: Path) -> str:
-    """Returns a text with placeholders for the folders of the run, and without addresses in memory."""
+    """Returns a text with placeholders for folders of the run and lines of tests, and without addresses in memory."""
     text = text.replace(str(folder), "FOLDER").replace(str(ROOT), "REPOSITORY")
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
+    return re.sub(r"(\.py, line) \d+", r"\1 N", re.sub(r" at 0x[0-9a-f]+", "", text))
 
 
 def written(texts: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.conventions import from_mujoco, from_ros, to_mujoco, to_ros
-from tests.phrases import naming
+from tests.phrases import naming, unnamed
 from tests.trees import configuration
 
 TYPES = ["floating", "revolute", "planar", "spherical", "prismatic", "continuous"]
@@ -93,30 +93,30 @@ def test_what_the_messages_do_not_give_is_none() -> None:
     assert from_ros(AT, single, several).a is None
 
 
-MISSING: list[tuple[str, Any, str, str]] = [
-    ("position", [0.1, 0.2], "position", "position must be 3 numbers, one for each name, found list [0.1, 0.2]"),
-    ("position", [], "position", "the message has no position of joint 'j1'"),
-    ("position", None, "position", "the message has no position of joint 'j1'"),
-    ("position", ["a", "b", "c"], "position", "position must be 3 numbers, one for each name, found list"),
-    ("velocity", [0.1], "velocity", "velocity must be 3 numbers, one for each name, found list [0.1]"),
-    ("effort", np.zeros(4), "effort", "effort must be 3 numbers, one for each name, found shape (4,) of float64"),
-    ("transforms", [], "transforms", "the message has no transform of joint 'j0'"),
-    ("transforms", [{}], "transforms", "transforms must have 3 entries, one for each of joint_names, found 1"),
-    ("transforms", [{}] * 3, "transforms[0].translation", "transforms[0].translation must have numbers x, y, z"),
-    ("twist", [{}] * 3, "twist[0].angular", "twist[0].angular must have numbers x, y, z, found dict {}"),
-    ("twist", [{}] * 4, "twist", "twist must have 3 entries, one for each of joint_names, found 4"),
+MISSING: list[tuple[str, Any, str, list[str]]] = [
+    ("position", [0.1, 0.2], "position", ["position", "3", "[0.1", "0.2"]),
+    ("position", [], "position", ["'j1'"]),
+    ("position", None, "position", ["'j1'"]),
+    ("position", ["a", "b", "c"], "position", ["position", "3"]),
+    ("velocity", [0.1], "velocity", ["velocity", "3", "[0.1]"]),
+    ("effort", np.zeros(4), "effort", ["effort", "3", "(4,)"]),
+    ("transforms", [], "transforms", ["'j0'"]),
+    ("transforms", [{}], "transforms", ["transforms", "3", "joint_names", "1"]),
+    ("transforms", [{}] * 3, "transforms[0].translation", ["transforms[0].translation"]),
+    ("twist", [{}] * 3, "twist[0].angular", ["twist[0].angular", "{}"]),
+    ("twist", [{}] * 4, "twist", ["twist", "3", "joint_names", "4"]),
 ]
 
 
-@pytest.mark.parametrize(("field", "value", "path", "said"), MISSING, ids=range(len(MISSING)))
-def test_messages_that_are_none_are_refused(field: str, value: Any, path: str, said: str) -> None:
+@pytest.mark.parametrize(("field", "value", "path", "values"), MISSING, ids=range(len(MISSING)))
+def test_messages_that_are_none_are_refused(field: str, value: Any, path: str, values: list[str]) -> None:
     messages = to_ros(AT, *state(7)[:2])
     of = messages["joint_state" if field in messages["joint_state"] else "multi_dof_joint_state"]
     of[field] = value
     with pytest.raises(InvalidArgumentError) as caught:
         from_ros(AT, messages["joint_state"], messages["multi_dof_joint_state"])
     assert caught.value.path == path
-    assert str(caught.value).startswith(said)
+    assert unnamed(caught.value, *values) == []
 
 
 @pytest.mark.parametrize("length", [0.0, 0.5, 1.0 + 1e-5, np.nan])

@@ -94,39 +94,39 @@ def test_the_receipt_says_what_acts_and_where_it_is_from(tmp_path: Path) -> None
 
 FAULTS = [
     ("no joint of that name", "  hing: {damping: 1}", 3, "joints.hing",
-     "the robot has no joint 'hing'; did you mean 'hinge'?"),
-    ("a fixed joint", "  glue: {damping: 1}", 3, "joints.glue", "joint 'glue' is fixed, expected one that moves"),
-    ("another key", "  hinge: {dampin: 1}", 3, "joints.hinge.dampin", "unknown key 'dampin'; did you mean 'damping'?"),
-    ("a word", "  hinge: {damping: much}", 3, "joints.hinge.damping", "expected a number or nothing, found text"),
+     ["'hing'", "'hinge'"]),
+    ("a fixed joint", "  glue: {damping: 1}", 3, "joints.glue", ["'glue'"]),
+    ("another key", "  hinge: {dampin: 1}", 3, "joints.hinge.dampin", ["'dampin'", "'damping'"]),
+    ("a word", "  hinge: {damping: much}", 3, "joints.hinge.damping", ["number", "nothing"]),
     ("negative", "  rail: {}\n  hinge: {friction: -1}", 4, "joints.hinge.friction",
-     "expected a finite number, at least 0, found -1"),
+     ["0", "-1"]),
     ("not a number", "  hinge: {armature: .nan}", 3, "joints.hinge.armature",
-     "expected a finite number, at least 0, found nan"),
-    ("endless", "  hinge: {rest: .inf}", 3, "joints.hinge.rest", "expected a finite number, found inf"),
+     ["0", "nan"]),
+    ("endless", "  hinge: {rest: .inf}", 3, "joints.hinge.rest", ["inf"]),
     ("no width", "  hinge: {friction_width: 0}", 3, "joints.hinge.friction_width",
-     "expected a width of at least 1e-300, found 0"),
+     ["1e-300", "0"]),
     ("next to no width", "  hinge: {friction_width: 1.0e-310}", 3, "joints.hinge.friction_width",
-     "expected a width of at least 1e-300, found 1e-310"),
+     ["1e-300", "1e-310"]),
     ("a spring in a ball", "  ball:\n    stiffness: 2", 4, "joints.ball.stiffness",
-     "a spring acts along one degree of freedom, and a joint of type spherical has 3"),
+     ["3", "freedom", "spherical"]),
     ("a gear alone", "  hinge: {gear_ratio: 5}", 3, "joints.hinge.gear_ratio",
-     "expected a rotor_inertia with the gear_ratio, found none"),
+     ["rotor_inertia", "gear_ratio"]),
     ("a rotor alone", "  hinge: {rotor_inertia: 5}", 3, "joints.hinge.rotor_inertia",
-     "expected a gear_ratio, found none here and none in a <transmission> of the robot's file"),
+     ["gear_ratio", "<transmission>"]),
     ("both", "  hinge: {rotor_inertia: 5, gear_ratio: 1, armature: 5}", 3, "joints.hinge.rotor_inertia",
-     "expected an armature or a rotor_inertia, found both"),
+     ["rotor_inertia"]),
     ("beyond all", "  hinge: {rotor_inertia: 1, gear_ratio: 1.0e+200}", 3, "joints.hinge.rotor_inertia",
-     "with gear ratio 1e+200 the armature is inf, expected a finite number"),
-    ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", "key 'hinge' appears twice"),
+     ["1e+200", "inf"]),
+    ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", ["'hinge'"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "path", "message"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
-def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, path: str, message: str) -> None:
+@pytest.mark.parametrize(("text", "line", "path", "values"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
+def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, path: str, values: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         arm(tmp_path, text)
     fault = caught.value
-    assert (fault.message, fault.path, fault.line) == (message, path, line)
+    assert (unnamed(fault.message, *values), fault.path, fault.line) == ([], path, line)
     assert fault.file == str(tmp_path / "joints.yaml")
     assert str(fault).startswith(f"{fault.file}:{line}: {path}")
 

@@ -123,67 +123,71 @@ class TestLeadingAxes:
             task(np.ones(8), np.ones(7), at=FLOATING, p0=np.ones(8), integrator="implicit_midpoint")
 
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("dt", {"dt": True}, "dt must be a positive time in s, found True"),
-    ("dt", {"dt": "1"}, "dt must be a positive time in s, found '1'"),
-    ("dt", {"dt": -1.0}, "dt must be a positive time in s, found -1.0"),
-    ("dt", {"dt": np.inf}, "dt must be a positive time in s, found inf"),
-    ("dt", {"dt": np.bool_(True)}, "dt must be a positive time in s, found np.True_"),
-    ("dt", {"dt": 0.5 + 0j}, "dt must be a positive time in s, found (0.5+0j)"),
-    ("dt", {"dt": np.array([0.5])}, "dt must be a positive time in s, found array([0.5])"),
-    ("steps", {"steps": True}, "steps must be a whole number, at least 1, found True"),
-    ("steps", {"steps": np.float64(6.0)}, "steps must be a whole number, at least 1, found np.float64(6.0)"),
-    ("every", {"every": 0}, "every must be a whole number, at least 1, found 0"),
-    ("every", {"every": 1.0}, "every must be a whole number, at least 1, found 1.0"),
-    ("first_step", {"first_step": -1}, "first_step must be a whole number, at least 0, found -1"),
-    ("first_step", {"first_step": 1.0}, "first_step must be a whole number, at least 0, found 1.0"),
+REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("dt", {"dt": True}, ["dt", "True"]),
+    ("dt", {"dt": "1"}, ["dt", "'1'"]),
+    ("dt", {"dt": -1.0}, ["dt", "-1.0"]),
+    ("dt", {"dt": np.inf}, ["dt", "inf"]),
+    ("dt", {"dt": np.bool_(True)}, ["dt", "np.True_"]),
+    ("dt", {"dt": 0.5 + 0j}, ["dt", "(0.5+0j)"]),
+    ("dt", {"dt": np.array([0.5])}, ["dt", "[0.5])"]),
+    ("steps", {"steps": True}, ["steps", "1", "True"]),
+    ("steps", {"steps": np.float64(6.0)}, ["steps", "1", "np.float64(6.0)"]),
+    ("every", {"every": 0}, ["every", "1", "0"]),
+    ("every", {"every": 1.0}, ["every", "1", "1.0"]),
+    ("first_step", {"first_step": -1}, ["first_step", "0", "-1"]),
+    ("first_step", {"first_step": 1.0}, ["first_step", "0", "1.0"]),
     (
         "integrator",
         {"integrator": "adaptiv"},
-        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip, "
-        "found 'adaptiv'; did you mean 'adaptive'?",
+        [
+            "integrator",
+            "rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip",
+            "'adaptiv'",
+            "'adaptive'",
+        ],
     ),
     (
         "method",
         {"method": "mass_matrx"},
-        "method must be one of articulated, mass_matrix, found 'mass_matrx'; did you mean 'mass_matrix'?",
+        ["method", "articulated, mass_matrix", "'mass_matrx'", "'mass_matrix'"],
     ),
-    ("q0", {"q": 3.0}, "q0 must be (..., 2) numbers, found float 3.0"),
-    ("v0", {"v": [[0.0, np.nan]]}, "v0 must be finite, found nan at [0, 1]"),
-    ("gravity", {"gravity": [0, 0, np.inf]}, "gravity must be finite, found inf at [2]"),
-    ("tau", {"tau": SAMPLES[:2]}, "tau has shape (2, 2), expected (2,), (..., 6, 2) or a function of (t, q, v)"),
-    ("tau", {"tau": np.ones((6, 3))}, "tau has shape (6, 3), expected (2,), (..., 6, 2) or a function of (t, q, v)"),
+    ("q0", {"q": 3.0}, ["q0", "(..., 2)", "3.0"]),
+    ("v0", {"v": [[0.0, np.nan]]}, ["v0", "nan", "[0, 1]"]),
+    ("gravity", {"gravity": [0, 0, np.inf]}, ["gravity", "inf", "[2]"]),
+    ("tau", {"tau": SAMPLES[:2]}, ["tau", "(2, 2)", "(2,)", "(..., 6, 2)"]),
+    ("tau", {"tau": np.ones((6, 3))}, ["tau", "(6, 3)", "(2,)", "(..., 6, 2)"]),
     (
         "tau",
         {"tau": [[1.0], [1.0, 2.0]]},
-        "tau has list [[1.0], [1.0, 2.0]], expected (2,), (..., 6, 2) or a function of (t, q, v)",
+        ["tau", "[[1.0], [1.0, 2.0]]", "(2,)", "(..., 6, 2)"],
     ),
-    ("tau", {"tau": lambda t, q, v: 3.0}, "tau(t, q, v) must be (..., 2) numbers, found float 3.0"),
-    ("tau", {"tau": lambda t, q, v: "up"}, "tau(t, q, v) must be (..., 2) numbers, found str 'up'"),
-    ("wrenches", {"wrenches": 3}, "wrenches must be a Wrench, a list of them or a function of (t, q, v), found int 3"),
+    ("tau", {"tau": lambda t, q, v: 3.0}, ["(..., 2)", "3.0"]),
+    ("tau", {"tau": lambda t, q, v: "up"}, ["(..., 2)", "'up'"]),
+    ("wrenches", {"wrenches": 3}, ["wrenches", "3"]),
     (
         "wrenches",
         {"wrenches": lambda t, q, v: 3},
-        "wrenches must be a Wrench, a list of them or a function of (t, q, v), found int 3",
+        ["wrenches", "3"],
     ),
     (
         "wrenches[1].torque",
         {"wrenches": [push(), push(torque=[1.0])]},
-        "wrenches[1].torque must be numbers of shape (..., 3), found list [1.0]",
+        ["wrenches[1].torque", "(..., 3)", "[1.0]"],
     ),
     (
         "wrenches[0].point",
         {"wrenches": push(point=np.ones((2, 5, 3)))},
-        "wrenches[0].point has shape (2, 5, 3), expected (3,) or (..., 6, 3)",
+        ["wrenches[0].point", "(2, 5, 3)", "(3,)", "(..., 6, 3)"],
     ),
 ]
 
 
-@pytest.mark.parametrize(("path", "changes", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_refusals(path: str, changes: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("path", "changes", "values"), REFUSED, ids=range(len(REFUSED)))
+def test_refusals(path: str, changes: dict[str, Any], values: list[str]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         task(**changes)
-    assert (caught.value.path, str(caught.value)) == (path, message)
+    assert (caught.value.path, unnamed(caught.value, *values)) == (path, [])
 
 
 class TestEfforts:

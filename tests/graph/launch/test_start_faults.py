@@ -50,52 +50,54 @@ def test_files_that_fit_are_taken(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "values"),
     [
         (
             "plant.yaml",
             f"controller:\n{SECTION}",
-            "a.launch.yaml:3: launch[0].node.param[0].from: plant.yaml has no section for /plant, "
-            "but some for controller",
+            ["a.launch.yaml:3: launch[0].node.param[0].from", "plant.yaml", "/plant"],
         ),
         (
             "plant.yaml",
             f"plant:\n{SECTION}contrl:\n{SECTION}",
-            "plant.yaml:4: contrl: section 'contrl' is for none of the launch's nodes: /plant, /control; "
-            "did you mean 'control'?",
+            ["plant.yaml:4: contrl", "'contrl'", "/plant", "/control", "'control'"],
         ),
         (
             "both.yaml",
             f"/**:\n{SECTION}arm:\n  plant:\n  {SECTION.replace('    ', '      ')}",
-            "both.yaml:5: arm.plant: section 'arm/plant' is for none of the launch's nodes: /plant, /control; "
-            "did you mean '/plant'?",
+            ["both.yaml:5: arm.plant", "'arm/plant'", "/plant", "/control", "'/plant'"],
         ),
         (
             "plant.yaml",
             f"plant:\n{SECTION}    joints: gone.yaml\n",
-            "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': there is no file 'gone.yaml'",
+            ["plant.yaml:4: plant.ros__parameters.joints", "'joints'", "'gone.yaml'"],
         ),
         (
             "plant.yaml",
             f"plant:\n{SECTION}    joints: .\n",
-            "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': '{folder}' is not a file",
+            ["plant.yaml:4: plant.ros__parameters.joints", "'joints'", "'{folder}'"],
         ),
         (
             "both.yaml",
             "/**:\n  ros__parameters:\n    rate_hz: -5.0\n",
-            "both.yaml:3: /**.ros__parameters.rate_hz: parameter 'rate_hz': expected a number above 0, found -5",
+            ["both.yaml:3: /**.ros__parameters.rate_hz", "'rate_hz'", "0", "-5"],
         ),
         (
             "plant.yaml",
             "plant:\n  ros__parameters:\n    safe_stop: brak\n",
-            "plant.yaml:3: plant.ros__parameters.safe_stop: parameter 'safe_stop': "
-            "expected one of brake, damping, zero, found 'brak'; did you mean 'brake'?",
+            [
+                "plant.yaml:3: plant.ros__parameters.safe_stop",
+                "'safe_stop'",
+                "brake, damping, zero",
+                "'brak'",
+                "'brake'",
+            ],
         ),
     ],
 )
-def test_faults_of_parameter_files(folder: Path, file: str, text: str, said: str) -> None:
+def test_faults_of_parameter_files(folder: Path, file: str, text: str, values: list[str]) -> None:
     (folder / file).write_text(text)
-    assert fault(folder).replace(str(folder), "{folder}") == said
+    assert unnamed(fault(folder), *(value.format(folder=folder) for value in values)) == []
 
 
 @pytest.mark.parametrize(

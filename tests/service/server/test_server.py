@@ -24,7 +24,7 @@ from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.transport.endpoints import is_local
 from tests.conftest import URDF
-from tests.phrases import naming
+from tests.phrases import naming, unnamed
 from tests.service.conftest import WAIT_MS, Bare, array, request
 
 
@@ -69,23 +69,23 @@ def test_dealer_may_send_the_empty_frame_of_a_req(server: Server, bare: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("frames", "message"),
+    ("frames", "values"),
     [
-        ([b""], "the message is empty, expected a MessagePack map"),
-        ([b"", b""], "the message is empty, expected a MessagePack map"),
-        ([b"a", b"b"], "a message must be one frame, or an empty one and one more, found 2"),
-        ([b"a", b"b", b"c"], "a message must be one frame, or an empty one and one more, found 3"),
-        ([b"", b"a", b"b"], "a message must be one frame, or an empty one and one more, found 3"),
-        ([b""] * 7, "a message must be one frame, or an empty one and one more, found 7"),
+        ([b""], ["MessagePack"]),
+        ([b"", b""], ["MessagePack"]),
+        ([b"a", b"b"], ["2", "message", "frame"]),
+        ([b"a", b"b", b"c"], ["3", "message", "frame"]),
+        ([b"", b"a", b"b"], ["3", "message", "frame"]),
+        ([b""] * 7, ["7"]),
     ],
 )
-def test_wrong_frames_are_answered(server: Server, bare: Any, frames: list[bytes], message: str) -> None:
+def test_wrong_frames_are_answered(server: Server, bare: Any, frames: list[bytes], values: list[str]) -> None:
     peer: Bare = bare(server.endpoints[0])
     peer.socket.send_multipart(frames)
     error = msgpack.unpackb(peer.socket.recv_multipart()[-1])
     assert (error["id"], error["ok"]) == (None, False)
     assert error["error"]["code"] == "INVALID_ARGUMENT"
-    assert error["error"]["message"] == message
+    assert unnamed(error["error"]["message"], *values) == []
     if frames == [b""] or frames[0]:
         assert peer.ask(request())["ok"]
 
