@@ -335,38 +335,38 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "values"),
     [
-        ({"safe_stop": "damping", "damping_s": 0.001}, "damping_s is 0.001: expected at least two steps, 0.002 s"),
-        ({"brake_s": 0.0}, "parameter 'brake_s': expected a number above 0, found 0"),
-        ({"effort_ramp_s": -1.0}, "parameter 'effort_ramp_s': expected a number above 0, found -1"),
-        ({"missed_cycles": 0}, "parameter 'missed_cycles': expected a whole number of at least 1, found 0"),
-        ({"missed_cycles": 21}, "parameter 'missed_cycles': expected a whole number of at most 20, found 21"),
+        ({"safe_stop": "damping", "damping_s": 0.001}, ["damping_s", "0.001", "0.002"]),
+        ({"brake_s": 0.0}, ["'brake_s'", "0"]),
+        ({"effort_ramp_s": -1.0}, ["'effort_ramp_s'", "0", "-1"]),
+        ({"missed_cycles": 0}, ["'missed_cycles'", "1", "0"]),
+        ({"missed_cycles": 21}, ["'missed_cycles'", "20", "21"]),
         (
             {"control_rate_hz": 0.001},
-            "control_rate_hz is 0.001: expected at least 1 Hz, because the last effort acts thr",
+            ["control_rate_hz", "0.001", "1"],
         ),
         (
             {"rate_hz": 0.5},
-            "rate_hz is 0.5: expected at least 1 Hz, because the last effort acts through 20 missed cycl",
+            ["rate_hz", "0.5", "1", "20"],
         ),
-        ({"initial_position": [np.nan]}, r"parameter 'initial_position\[0\]': expected a number, found nan"),
-        ({"substeps": 1001}, "parameter 'substeps': expected a whole number of at most 1000, found 1001"),
-        ({"control_rate_hz": 2000.0}, "control_rate_hz is 2000: expected at most rate_hz, 1000"),
-        ({"state_rate_hz": 1001.0}, "state_rate_hz is 1001: expected at most rate_hz, 1000"),
-        ({"rearm_share": 1.5}, "parameter 'rearm_share': expected a number of at most 1, found 1.5"),
-        ({"speed": 0.0}, "parameter 'speed': expected a number above 0, found 0"),
-        ({"lockstep_patience_s": -1.0}, "parameter 'lockstep_patience_s': expected a number of at least 0, found -1"),
-        ({"actuators": ActuatorParameters(delay_steps=-1)}, "parameter 'actuators.delay_steps': expected a whole"),
+        ({"initial_position": [np.nan]}, ["'initial_position[0]'", "nan"]),
+        ({"substeps": 1001}, ["'substeps'", "1000", "1001"]),
+        ({"control_rate_hz": 2000.0}, ["control_rate_hz", "2000", "rate_hz", "1000"]),
+        ({"state_rate_hz": 1001.0}, ["state_rate_hz", "1001", "rate_hz", "1000"]),
+        ({"rearm_share": 1.5}, ["'rearm_share'", "1", "1.5"]),
+        ({"speed": 0.0}, ["'speed'", "0"]),
+        ({"lockstep_patience_s": -1.0}, ["'lockstep_patience_s'", "0", "-1"]),
+        ({"actuators": ActuatorParameters(delay_steps=-1)}, ["'actuators.delay_steps'", "parameter", "whole"]),
         (
             {"effort_rate": [1.0, 2.0]},
-            r"effort_rate is \[1. 2.\]: expected numbers that are not negative, one per joint",
+            ["effort_rate", "[1. 2.]"],
         ),
     ],
 )
-def test_parameters_out_of_their_range(changes: dict, message: str) -> None:
+def test_parameters_out_of_their_range(changes: dict, values: list[str]) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
-    with pytest.raises(InvalidArgumentError, match=message):
+    with pytest.raises(InvalidArgumentError, match=naming(*values)):
         make_plant(robot, PlantParameters(robot="-", **changes), session=1)
 
 

@@ -141,26 +141,26 @@ def test_what_is_not_named_is_zero_or_empty() -> None:
 
 pack = msgspec.msgpack.encode
 FAULTS = [
-    (JointState, b"", "its end is missing"),
-    (JointState, b"\xc1", "it is not MessagePack from byte 0 on"),
-    (JointState, b"\x80\x80", "it is not MessagePack from byte 1 on"),
-    (JointState, b"\x81\xa1\xff\x01", "a text in it is not UTF-8"),
-    (JointState, b"x" * (MAX_BYTES + 1), "it has 1048577 bytes, at most 1048576 are read"),
-    (JointState, pack([1]), "expected a map, found a list"),
-    (JointState, pack({"position": [0.0, "x"]}), r"position\[1\]: expected a number, found text"),
-    (JointState, pack({"efort": []}), "efort: unknown key 'efort'; did you mean 'effort'?"),
-    (JointState, encode(WrenchStamped()), "wrench: unknown key 'wrench'"),
-    (JointState, pack({1: 2}), "a key of it: expected text, found a whole number"),
-    (Header, pack({"stamp": {"sec": 2**31}}), "stamp.sec: expected a whole number of at most 2147483647"),
-    (DiagnosticStatus, pack({"level": 256}), "level: expected a whole number of at most 255"),
-    (Imu, pack({"orientation_covariance": [0.0]}), "orientation_covariance: expected a list of 9 entries or more"),
-    (JointCommand, pack({"session": 1}), "missing key 'state_seq'"),
+    (JointState, b"", ["its end is missing"]),
+    (JointState, b"\xc1", ["MessagePack", "0"]),
+    (JointState, b"\x80\x80", ["MessagePack", "1"]),
+    (JointState, b"\x81\xa1\xff\x01", ["a text in it is not UTF-8"]),
+    (JointState, b"x" * (MAX_BYTES + 1), ["1048577", "1048576", "bytes", "most"]),
+    (JointState, pack([1]), ["expected a map, found a list"]),
+    (JointState, pack({"position": [0.0, "x"]}), ["position[1]", "text", "number"]),
+    (JointState, pack({"efort": []}), ["efort", "'efort'", "'effort'"]),
+    (JointState, encode(WrenchStamped()), ["wrench: unknown key 'wrench'"]),
+    (JointState, pack({1: 2}), ["whole", "number"]),
+    (Header, pack({"stamp": {"sec": 2**31}}), ["stamp.sec", "2147483647", "whole", "number"]),
+    (DiagnosticStatus, pack({"level": 256}), ["level", "255", "whole", "number"]),
+    (Imu, pack({"orientation_covariance": [0.0]}), ["orientation_covariance", "9", "list", "entries"]),
+    (JointCommand, pack({"session": 1}), ["missing key 'state_seq'"]),
 ]
 
 
-@pytest.mark.parametrize(("kind", "frame", "cause"), FAULTS)
-def test_what_is_no_message_is_said(kind: type[Message], frame: bytes, cause: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"not a {ros_type(kind)}: {cause}") as caught:
+@pytest.mark.parametrize(("kind", "frame", "values"), FAULTS)
+def test_what_is_no_message_is_said(kind: type[Message], frame: bytes, values: list[str]) -> None:
+    with pytest.raises(InvalidArgumentError, match=naming(f"not a {ros_type(kind)}", *values)) as caught:
         decode(kind, frame)
     assert "`" not in str(caught.value)
 

@@ -354,35 +354,35 @@ def test_a_kind_has_its_channels_in_order() -> None:
 
 
 WRONG = [
-    (lambda: Errors(noise_density=-1.0), "noise_density must be a finite number, at least 0, found -1"),
-    (lambda: Errors(bias=(0.0, math.nan, 0.0)), "bias must be a finite number, found nan"),
-    (lambda: Errors(step=math.inf), "step must be a finite number, at least 0, found inf"),
-    (lambda: Errors(range=0.0), "range must be more than 0, found 0"),
-    (lambda: Errors(range=(1.0, 1.0, -1.0)), "range must be a finite number, at least 0, found -1"),
-    (lambda: Errors(bias_spread=-1.0), "bias_spread must be a finite number, at least 0, found -1"),
-    (lambda: Errors(bias_walk=(0.0, 0.0, -1.0)), "bias_walk must be"),
-    (lambda: Filter(), "a filter has a cutoff_hz or sections, found neither"),
-    (lambda: Filter(cutoff_hz=1.0, sections=()), "found both"),
-    (lambda: Filter(sections=((1.0, 0.0, 0.0, 1.0, -2.0, 1.0),)), r"sections\[0\] is not stable"),
-    (lambda: Filter(sections=((1.0, 0.0, 0.0, 0.0, 0.0, 0.0),)), r"sections\[0\] is not stable"),
-    (lambda: Filter(sections=((1.0, 0.0, 0.0, 1.0, 0.0, 1.1),)), r"sections\[0\] is not stable"),
-    (lambda: Filter(sections=((1.0, 0.0, 0.0, 2.0, -3.0, 0.0),)), r"sections\[0\] is not stable"),
-    (lambda: Filter(sections=((math.nan, 0.0, 0.0, 1.0, 0.0, 0.0),)), "sections must be a finite number"),
+    (lambda: Errors(noise_density=-1.0), ["noise_density", "0", "-1"]),
+    (lambda: Errors(bias=(0.0, math.nan, 0.0)), ["bias", "nan"]),
+    (lambda: Errors(step=math.inf), ["step", "0", "inf"]),
+    (lambda: Errors(range=0.0), ["range", "0"]),
+    (lambda: Errors(range=(1.0, 1.0, -1.0)), ["range", "0", "-1"]),
+    (lambda: Errors(bias_spread=-1.0), ["bias_spread", "0", "-1"]),
+    (lambda: Errors(bias_walk=(0.0, 0.0, -1.0)), ["bias_walk must be"]),
+    (lambda: Filter(), ["cutoff_hz", "sections", "neither"]),
+    (lambda: Filter(cutoff_hz=1.0, sections=()), ["found both"]),
+    (lambda: Filter(sections=((1.0, 0.0, 0.0, 1.0, -2.0, 1.0),)), ["sections[0] is not stable"]),
+    (lambda: Filter(sections=((1.0, 0.0, 0.0, 0.0, 0.0, 0.0),)), ["sections[0] is not stable"]),
+    (lambda: Filter(sections=((1.0, 0.0, 0.0, 1.0, 0.0, 1.1),)), ["sections[0] is not stable"]),
+    (lambda: Filter(sections=((1.0, 0.0, 0.0, 2.0, -3.0, 0.0),)), ["sections[0] is not stable"]),
+    (lambda: Filter(sections=((math.nan, 0.0, 0.0, 1.0, 0.0, 0.0),)), ["sections", "finite"]),
     (
         lambda: ImuSettings(link="l", rate_hz=100.0, filter=Filter(cutoff_hz=50.0)),
-        "filter.cutoff_hz is 50, expected less",
+        ["filter.cutoff_hz", "50"],
     ),
-    (lambda: ImuSettings(link="l", rate_hz=1e6, latency_s=1.0), "latency_s is 1, expected at most 100000 samples"),
-    (lambda: ImuSettings(link="l", rate_hz=1e3, rpy=(0.0, 0.0, math.nan)), "rpy must be a finite number"),
-    (lambda: ForceTorqueSettings(joint="j", rate_hz=1e3, xyz=(0.0, math.inf, 0.0)), "xyz must be a finite number"),
-    (lambda: EncoderSettings(rate_hz=1.0), "an encoder has a step or counts_per_turn, found neither"),
-    (lambda: EncoderSettings(rate_hz=1.0, step=1.0, counts_per_turn=4.0), "found both"),
+    (lambda: ImuSettings(link="l", rate_hz=1e6, latency_s=1.0), ["latency_s", "1", "100000"]),
+    (lambda: ImuSettings(link="l", rate_hz=1e3, rpy=(0.0, 0.0, math.nan)), ["rpy must be a finite number"]),
+    (lambda: ForceTorqueSettings(joint="j", rate_hz=1e3, xyz=(0.0, math.inf, 0.0)), ["xyz must be a finite number"]),
+    (lambda: EncoderSettings(rate_hz=1.0), ["counts_per_turn", "encoder", "neither"]),
+    (lambda: EncoderSettings(rate_hz=1.0, step=1.0, counts_per_turn=4.0), ["found both"]),
 ]
 
 
-@pytest.mark.parametrize(("make", "words"), WRONG)
-def test_settings_that_no_sensor_has(make: object, words: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=words):
+@pytest.mark.parametrize(("make", "values"), WRONG)
+def test_settings_that_no_sensor_has(make: object, values: list[str]) -> None:
+    with pytest.raises(InvalidArgumentError, match=naming(*values)):
         make()  # type: ignore[operator]
 
 
