@@ -85,7 +85,7 @@ def test_one_beside_a_launch_counts_too(launched: Launched, monkeypatch: pytest.
 
 def test_a_call_asks_it(launched: Launched) -> None:
     launched("one", "/server", "tcp://127.0.0.1:10")
-    with pytest.raises(UnavailableError, match=naming("tcp://127.0.0.1:9", "0.05 s")):
+    with pytest.raises(UnavailableError, match=naming("tcp://127.0.0.1:10", "0.05 s")):
         CliRunner().invoke(app, ["call", "health", "--timeout", "0.05"], catch_exceptions=False)
 
 

@@ -84,7 +84,7 @@ def test_computed_torque(hull: Robot) -> None:
     np.testing.assert_allclose(tau, hull.mass_matrix(state.q) @ a + hull.bias_forces(state.q, state.v), **ROUNDING)
     assert gains(5.0, 0.8, 2)[1].tolist() == [8.0, 8.0]
     for natural_frequency, ratio in ((0.0, 1.0), ([1.0, -1.0], 1.0), ([1.0, 1.0, 1.0], 1.0), (5.0, 0.0)):
-        with pytest.raises(InvalidArgumentError, match=naming("natural_frequency", "2", "damp")):
+        with pytest.raises(InvalidArgumentError, match=naming("natural_frequency", "2", "damping_ratio")):
             gains(natural_frequency, ratio, 2)
 
 
