@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -17,6 +15,7 @@ from dyn_service import QUERIES, AsyncClient, Client, Contact, InternalError, Ov
 from dyn_service.service.client.core import leading, pack_inputs
 from dyn_service.service.protocol.messages import new_epoch
 from dyn_service.service.server.answering.service import Service
+from tests.cli.test_command_line import Here, dyn_here  # noqa: F401  # a fixture
 from tests.counting import calls_of
 from tests.phrases import unnamed
 from tests.service.client.test_clients import Impostor
@@ -181,21 +180,11 @@ def test_inconsistent_descriptions_raise(panda: Robot, part: str, value: Any) ->
         assert "the server's description of the robot is invalid" in found
 
 
-def test_on_the_command_line(pendulum: Robot) -> None:
+def test_on_the_command_line(pendulum: Robot, dyn_here: Here) -> None:  # noqa: F811
     with Impostor(Liar(pendulum, "gravity_forces", put("forces", Z((3, 1))))) as impostor:
-        command = [
-            sys.executable,
-            "-m",
-            "dyn_service",
-            "call",
-            "gravity_forces",
-            "q=0.5",
-            "--server",
-            impostor.endpoint,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert unnamed(done.stderr, "gravity_forces", "(3, 1)", "(1,)") == []
+        status, out, err = dyn_here("call", "gravity_forces", "q=0.5", "--server", impostor.endpoint, "--timeout", 60)
+    assert (status, out) == (1, "")
+    assert unnamed(err, "gravity_forces", "(3, 1)", "(1,)") == []
 
 
 def test_array_inputs_have_one_axis() -> None:
