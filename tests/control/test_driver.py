@@ -116,7 +116,7 @@ def test_a_robot_that_is_no_longer_seen_is_stopped_by_its_brakes_under_any_polic
         (lambda: Reading(STILL, STILL[:1]), ["(1,)", "6"]),
         (lambda: Reading(STILL, STILL[None]), ["(1, 6)", "6"]),
         (lambda: Reading(STILL, STILL, 0.0), ["()", "6"]),
-        (lambda: Reading(["a"] * 6, STILL), ["6", "read", "numbers"]),
+        (lambda: Reading(["a"] * 6, STILL), ["6", "no numbers", "q"]),
         (lambda: Reading(STILL, STILL, fault="hot"), ["'hot'", "'velocity'", "'driver'"]),
         (lambda: None, ["NoneType", "read", "gave"]),
         (lambda: 1 / 0, ["ZeroDivisionError", "test_driver.py"]),

@@ -52,7 +52,7 @@ def divided(state: RobotState):
 @pytest.mark.parametrize(
     ("answer", "values"),
     [
-        (None, ["'scripted'", "2"]),
+        (None, ["'scripted'", "2", "nothing"]),
         ([1.0], ["'scripted'", "(1,)", "2"]),
         (3.0, ["'scripted'", "()", "2"]),
         ("much", ["'scripted'", "'much'", "2"]),

@@ -155,7 +155,7 @@ SAYS = {
     "epoch": ["0", "1", "answers", "state"],
     "controller": ["controller", "armed"],
     "stale": ["9", "0.02", "answers", "published"],
-    "repeated": ["29", "answers", "answered"],
+    "repeated": ["state 29, but state 29"],
     "old": ["28", "29", "answers", "answered"],
     "not_armed": ["stopped", "command"],
     "moving": ["rearm_velocity", "robot", "faster"],

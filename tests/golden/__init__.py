@@ -3,6 +3,7 @@
     python -m tests.golden --write        # rewrites sentences.txt; review the diff
 
 sentences.txt      for each case: its name, the error's class, its path, its sentence
+everything.py      all cases by the module that provokes them
 collecting.py      a case as it is in the file; rows of another test's table
 descriptions.py    files of robots, with their notes, and joint files
 arguments.py       arguments of robots, overlays, simulations, sensors, laws and plants

@@ -34,7 +34,7 @@ FAULTS = {
     made('<body name="b"><joint/><inertial pos="0 0 0" diaginertia="1 1 1"/></body>'):
         ["<text>:4: link 'b' inertial", "'mass'"],
     made('<body name="b"><joint/><inertial mass="1" diaginertia="1 1 1"/></body>'):
-        ["<text>:4: link 'b' inertial", "'pos'"],
+        ["<text>:4: link 'b' inertial", "'pos'", "missing"],
     made('<body name="b"><joint/><inertial pos="0 0 0" mass="-1" diaginertia="1 1 1"/></body>'):
         ["<text>:4: link 'b' inertial", "-1"],
     made('<body name="b"><joint/><inertial pos="0 0 0" mass="1"/></body>'):
@@ -62,10 +62,10 @@ FAULTS = {
         ["<text>:5: joint 'j'", "'damping'", "'nan'"],
     jointed('armature="1e999"'):
         ["<text>:5: joint 'j'", "'armature'", "'1e999'"],
-    jointed('damping="-1"'): ["<text>:5: joint 'j'", "-1"],
-    jointed('armature="-1"'): ["<text>:5: joint 'j'", "-1"],
-    jointed('frictionloss="-1"'): ["<text>:5: joint 'j'", "-1"],
-    jointed('limited="true"'): ["<text>:5: joint 'j'", "limited"],
+    jointed('damping="-1"'): ["<text>:5: joint 'j'", "-1", "damping"],
+    jointed('armature="-1"'): ["<text>:5: joint 'j'", "-1", "armature"],
+    jointed('frictionloss="-1"'): ["<text>:5: joint 'j'", "-1", "frictionloss"],
+    jointed('limited="true"'): ["<text>:5: joint 'j'", "limited", "true"],
     jointed('range="0 1"', head='<compiler autolimits="false"/>'):
         ["<text>:5: joint 'j'", "autolimits="],
     jointed('class="soft"', head='<default><default class="soften"/></default>'):
@@ -82,13 +82,13 @@ FAULTS = {
         ["<text>:6: link 'b' geom", "'size'", "3", "1", "2"],
     jointed(geom='<geom size="-1"/>'):
         ["<text>:6: link 'b' geom", "'size'", "1", "-1"],
-    jointed(geom='<geom size="1" mass="-2"/>'): ["<text>:6: link 'b' geom", "-2"],
-    jointed(geom='<geom size="1" density="-2"/>'): ["<text>:6: link 'b' geom", "-2"],
+    jointed(geom='<geom size="1" mass="-2"/>'): ["<text>:6: link 'b' geom", "-2", "mass"],
+    jointed(geom='<geom size="1" density="-2"/>'): ["<text>:6: link 'b' geom", "-2", "density"],
     jointed(geom='<geom type="capsule" size="0.1" fromto="1 1 1 1 1 1"/>'):
         ["<text>:6: link 'b' geom", "'fromto'"],
     made('<body name="a"><body name="b"><freejoint/></body></body>'):
         ["<text>:4: link 'b'", "parent", "without"],
-    made('<body name="b"/><body name="b"/>'): ["<text>:4: link 'b'", "4"],
+    made('<body name="b"/><body name="b"/>'): ["<text>:4: link 'b'", "4", "already"],
     made('<body name="world"/>'): ["<text>:4: link 'world'", "already", "defined"],
     made('<body name="a"><joint name="j"/></body><body name="b"><joint name="j"/></body>'):
         ["<text>:4: joint 'j'", "4"],

@@ -34,7 +34,7 @@ FAULTS = {
     '<sdf version="1.9"><model/></sdf>': ["<text>:1: model", "''"],
     made(): ["<text>:1: robot 'm'", "links", "least"],
     made("<link/>"): ["<text>:2: link", "''"],
-    made('<link name="a"/><link name="a"/>'): ["<text>:2: link 'a'", "'a'", "2"],
+    made('<link name="a"/><link name="a"/>'): ["<text>:2: link 'a'", "'a'", "2", "already"],
     made('<link name="a"/><joint name="a" type="fixed"><parent>a</parent><child>b</child></joint>'):
         ["<text>:2: joint 'a'", "'a'", "2"],
     made('<link name="world"/>'): ["<text>:2: link 'world'", "'world'", "SDFormat"],
@@ -50,18 +50,18 @@ FAULTS = {
         ["<text>:2: link 'a' pose", "'rotation_format'", "euler_rpy", "quat_xyzw", "'matrix'"],
     made('<link name="a"><pose rotation_format="quat_xyzw">1 2 3 0 0 0 0</pose></link>'):
         ["<text>:2: link 'a' pose", "'quat_xyzw'", "(0, 0, 0, 0)"],
-    made('<link name="a"><pose/><pose/></link>'): ["<text>:2: link 'a'", "2", "<pose>"],
+    made('<link name="a"><pose/><pose/></link>'): ["<text>:2: link 'a'", "2", "<pose>", "elements"],
     made(f'<link name="a"><pose>{"1" * 300}</pose></link>'):
         ["<text>:2: link 'a' pose", "<pose>", "200"],
     made('<link name="a"><pose relative_to="c"/></link>'): ["<text>:2: link 'a'", "'c'"],
     made('<link name="a"><pose relative_to="b"/></link><link name="b"><pose relative_to="a"/></link>'):
         ["<text>:2: link 'a'", "'a'", "'b'"],
     made('<link name="a"/><frame name="f" attached_to="g"/><frame name="g" attached_to="f"/>'):
-        ["<text>:2: frame 'f'", "'f'", "'g'"],
+        ["<text>:2: frame 'f'", "'f'", "'g'", "relative"],
     made('<link name="a"/><frame name="f" attached_to="g"><pose relative_to="a"/></frame><frame name="g" '
          'attached_to="f"><pose '
          'relative_to="a"/></frame>'):
-        ["<text>:2: frame 'f'", "'f'", "'g'"],
+        ["<text>:2: frame 'f'", "'f'", "'g'", "attached"],
     made('<link name="a"><inertial><mass>-1</mass></inertial></link>'):
         ["<text>:2: link 'a' inertial", "-1"],
     made('<link name="a"><inertial><mass>1e999</mass></inertial></link>'):

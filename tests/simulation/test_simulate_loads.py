@@ -351,7 +351,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "payload.inertia",
         {"payload": Payload(LINK, 1.0, inertia=np.triu(np.ones((3, 3))))},
-        ["payload.inertia"],
+        ["payload.inertia", "asymmetric"],
     ),
     (
         "payload.inertia",

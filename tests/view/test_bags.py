@@ -58,12 +58,12 @@ def test_of_several_the_neighbour_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("topics", "texts", "topic", "values"),
     [
-        ([], {}, None, ["'{}'", "sensor_msgs/msg/JointState"]),
+        ([], {}, None, ["'{}'", "sensor_msgs/msg/JointState", "empty"]),
         (
             [],
             {"/a": ""},
             None,
-            ["'{}'", "sensor_msgs/msg/JointState", "/a"],
+            ["'{}'", "sensor_msgs/msg/JointState", "/a", "states"],
         ),
         (
             ["/r/joint_states", "/l/joint_states"],
@@ -94,7 +94,7 @@ def test_of_several_the_neighbour_is_taken(tmp_path: Path) -> None:
             ["/joint_states"],
             {"/robot_description": TEXT.replace('"hinge"', '"pivot"')},
             None,
-            ["'/joint_states'", "'{}'"],
+            ["'/joint_states'", "'{}'", "names"],
         ),
     ],
 )

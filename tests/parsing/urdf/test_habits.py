@@ -238,7 +238,7 @@ REFUSED: list[tuple[str, str, list[str]]] = [
      ["<text>:4: link 'arm'", "2", "<inertial>", "3"]),
     ("a library of macros", MACROS, ["<text>:1: robot", "<link>"]),
     ("axis of a moving joint empty", joint(f"<axis/>{STOPS}"),
-     ["<text>:5: joint 'j' axis", "'xyz'"]),
+     ["<text>:5: joint 'j' axis", "'xyz'", "missing"]),
     ("axis misspelt", joint(f'<axis xzy="0 0 1"/>{STOPS}'),
      ["<text>:5: joint 'j' axis", "'xyz'", "5", "'xzy'", "<axis>"]),
     ("commas", joint(f'<axis xyz="0, 0, 1"/>{STOPS}'),
