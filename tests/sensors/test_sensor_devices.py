@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.signal
-import scipy.stats
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.sensors.devices import Cascade, Device, Encoder, force_torque, imu, sections_of
@@ -87,6 +85,8 @@ def test_each_sensor_draws_for_itself() -> None:
 
 
 def test_the_mean_of_white_noise_falls_with_the_root_of_time() -> None:
+    import scipy.stats
+
     density, runs = 0.02, 200
     device = Device("many", RATE, 0.0, [Errors(noise_density=density)], axes=runs)
     read = device.record(np.arange(1000) / RATE, np.zeros((1000, runs))).value.T
@@ -152,12 +152,16 @@ def test_readings_are_whole_counts_and_the_nearest() -> None:
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("cutoff", [1.0, 37.0, 200.0, 499.0])
 def test_filters_are_butterworths(order: int, cutoff: float) -> None:
+    import scipy.signal
+
     ours = sections_of(Filter(cutoff_hz=cutoff, order=order), RATE)  # type: ignore[arg-type]
     theirs = scipy.signal.butter(order, cutoff, fs=RATE, output="sos")
     assert ours == pytest.approx(theirs, rel=1e-11, abs=1e-14)
 
 
 def test_filters_answer_as_scipys() -> None:
+    import scipy.signal
+
     sections = scipy.signal.cheby1(4, 1.0, 80.0, fs=RATE, output="sos")
     for low_pass in (
         Filter(cutoff_hz=60.0),
@@ -322,6 +326,8 @@ def test_velocities_count_the_time_that_has_gone_by() -> None:
 
 
 def test_velocities_are_filtered_and_a_tare_is_no_motion() -> None:
+    import scipy.signal
+
     low_pass = Filter(cutoff_hz=40.0)
     q = np.random.default_rng(5).normal(size=60)
     raw, smooth = (encoded(encoder(step=1e-3, velocity_filter=f), q)[:, 1] for f in (None, low_pass))
