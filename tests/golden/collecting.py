@@ -79,7 +79,11 @@ def made_of(cases: Iterable[Case], folder: Path) -> dict[str, str]:
 
 
 def same_everywhere(text: str, folder: Path) -> str:
-    """Returns a text with placeholders for folders of the run and lines of tests, and without addresses in memory."""
+    """Returns a text with placeholders for folders of the run and lines of tests, without addresses in memory.
+
+    Characters that cannot be printed are escaped, so that the file is text for git too.
+    """
+    text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
     text = text.replace(str(folder), "FOLDER").replace(str(ROOT), "REPOSITORY")
     return re.sub(r"(\.py, line) \d+", r"\1 N", re.sub(r" at 0x[0-9a-f]+", "", text))
 
