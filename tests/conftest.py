@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+import typer.testing
 import zmq
 from hypothesis import HealthCheck, settings
 
@@ -31,6 +34,9 @@ if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
     _BYTECODE = tempfile.TemporaryDirectory(prefix="dyn_service-bytecode-")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = _BYTECODE.name
+
+# Typer builds all commands for each call, 80 ms; here they are built once.
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 
 # The same examples each time: a red run is red again, for anybody. `--hypothesis-profile=default` draws others.
 # How long an example takes says nothing: the machine may be busy.

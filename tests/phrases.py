@@ -1,8 +1,9 @@
-"""Words of libraries that no fault of ours is told in."""
+"""What a sentence names, for tests that do not depend on its words; and the words of libraries, which no fault has."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 LIBRARY = re.compile(
     r"msgspec|missing required field|contains unknown field|enum value|base64 encoded|[Oo]bject (missing|contains)"
@@ -16,3 +17,25 @@ LIBRARY = re.compile(
 def in_our_words(text: str) -> bool:
     """Whether none of them is in the text of a fault."""
     return LIBRARY.search(text) is None
+
+
+def naming(*values: Any) -> str:
+    """Returns the pattern of a text that names each of these values, in any order: for `pytest.raises(match=...)`.
+
+    A number or a word is not found within a longer one: 2 is not in -2, 0.2 or `v2`. A value may be a compiled pattern.
+    """
+    return "(?s)^" + "".join(f"(?=.*{_whole(value)})" for value in values)
+
+
+def unnamed(text: object, *values: Any) -> list[Any]:
+    """Returns those of the values that a text, or an error's text, does not name."""
+    return [value for value in values if not re.search(_whole(value), str(text), re.DOTALL)]
+
+
+def _whole(value: Any) -> str:
+    if isinstance(value, re.Pattern):
+        return f"(?:{value.pattern})"
+    text = str(value)
+    before = r"(?<![\w.+-])" if text[0].isdigit() else r"(?<!\w)" if re.match(r"\w", text) else ""
+    after = r"(?!\w|\.\d)" if re.search(r"\w$", text) else ""
+    return before + re.escape(text) + after

@@ -12,6 +12,7 @@ from dyn_service.api.arguments import Integrator, Method
 from dyn_service.api.preparation import PURPOSES, chosen
 from dyn_service.service.server.settings import ServerSettings
 from tests.conftest import URDF
+from tests.phrases import naming
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_a_query_by_its_name(fresh: Robot) -> None:
 
 
 def test_a_name_that_is_none(fresh: Robot) -> None:
-    with pytest.raises(InvalidArgumentError, match="purposes and names of queries, found 'verfy'; they are control, "):
+    with pytest.raises(InvalidArgumentError, match=naming("'verfy'", "control")):
         fresh.prepare(["verfy"])
     with pytest.raises(InvalidArgumentError, match="found 'verfy'"):
         ServerSettings(prepare=["verfy"])

@@ -13,6 +13,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.plant.factory import PlantParameters, safety_settings
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import URDF
+from tests.phrases import naming, unnamed
 
 ROBOT = Robot.from_urdf(URDF / "ur5e.urdf")
 AT = ROBOT.configuration
@@ -109,26 +110,26 @@ def test_a_robot_that_is_no_longer_seen_is_stopped_by_its_brakes_under_any_polic
 
 
 @pytest.mark.parametrize(
-    ("script", "sentence"),
+    ("script", "values"),
     [
-        (lambda: Reading(STILL[:5], STILL), "the driver's read gave q of shape (5,): expected 6 numbers"),
-        (lambda: Reading(STILL, STILL[:1]), "the driver's read gave v of shape (1,): expected 6 numbers"),
-        (lambda: Reading(STILL, STILL[None]), "the driver's read gave v of shape (1, 6): expected 6 numbers"),
-        (lambda: Reading(STILL, STILL, 0.0), "the driver's read gave effort of shape (): expected 6 numbers"),
-        (lambda: Reading(["a"] * 6, STILL), "the driver's read gave no numbers as q: expected 6"),
-        (lambda: Reading(STILL, STILL, fault="hot"), "gave the fault 'hot': expected 'velocity' or 'driver'"),
-        (lambda: None, "the driver's read gave NoneType: expected a Reading"),
-        (lambda: 1 / 0, "the driver failed in its read: ZeroDivisionError: division by zero (test_driver.py, line "),
+        (lambda: Reading(STILL[:5], STILL), ["(5,)", "6"]),
+        (lambda: Reading(STILL, STILL[:1]), ["(1,)", "6"]),
+        (lambda: Reading(STILL, STILL[None]), ["(1, 6)", "6"]),
+        (lambda: Reading(STILL, STILL, 0.0), ["()", "6"]),
+        (lambda: Reading(["a"] * 6, STILL), ["6", "no numbers", "q"]),
+        (lambda: Reading(STILL, STILL, fault="hot"), ["'hot'", "'velocity'", "'driver'"]),
+        (lambda: None, ["NoneType", "read", "gave"]),
+        (lambda: 1 / 0, ["ZeroDivisionError", "test_driver.py"]),
     ],
 )
-def test_what_is_no_reading_ends_the_loop_in_one_sentence(script, sentence: str) -> None:
+def test_what_is_no_reading_ends_the_loop_in_one_sentence(script, values: list[str]) -> None:
     with pytest.raises(DriverError) as caught:
         under_command(Scripted(script))
-    assert sentence in str(caught.value)
+    assert unnamed(caught.value, *values) == []
 
 
 def test_a_driver_that_begins_with_no_numbers_is_not_begun_with(caplog: pytest.LogCaptureFixture) -> None:
     """Nor does what its `close` raises hide why."""
-    with pytest.raises(DriverError, match="the driver's first reading has numbers that are not finite"):
+    with pytest.raises(DriverError, match=naming("first reading", "finite")):
         under_command(Scripted(lambda: None, first=lambda: Reading(NAN, STILL)))
     assert "the driver failed in its close" in caplog.text

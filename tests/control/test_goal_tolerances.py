@@ -25,6 +25,7 @@ from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.support.parameter_descriptions import described
 from tests.control.test_joint_goals import following, goal
+from tests.phrases import naming, unnamed
 
 OWN = Tolerances(np.array([0.1, 0.2]), np.array([0.01, 0.02]), 0.5, goal_velocity=np.array([0.3, np.inf]))
 
@@ -56,19 +57,19 @@ def test_a_goals_own_tolerances_take_the_place_of_those_that_it_says(arm: Robot)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "values"),
     [
-        ([JointTolerance("x", 0.1)], "path_tolerance: expected joints of the robot, {joints}, each once, found 'x'"),
+        ([JointTolerance("x", 0.1)], ["path_tolerance", "{joints}", "'x'"]),
         ([JointTolerance("{first}", 0.1)] * 2,
-         "path_tolerance: expected joints of the robot, {joints}, each once, found '{first}' twice"),
-        ([JointTolerance("{first}", np.nan)], "path_tolerance of '{first}' must be finite numbers, negative for any"),
+         ["path_tolerance", "{joints}", "'{first}'"]),
+        ([JointTolerance("{first}", np.nan)], ["path_tolerance", "'{first}'", "negative"]),
         ([JointTolerance("{first}", velocity=np.inf)],
-         "path_tolerance of '{first}' must be finite numbers, negative for any"),
+         ["path_tolerance", "'{first}'", "negative"]),
         ([JointTolerance("{first}", acceleration=1.0)],
-         "path_tolerance of '{first}': accelerations are not measured, expected 0 or less"),
+         ["path_tolerance", "'{first}'", "0"]),
     ],
 )  # fmt: skip
-def test_tolerances_that_are_refused(arm: Robot, given: list[JointTolerance], words: str) -> None:
+def test_tolerances_that_are_refused(arm: Robot, given: list[JointTolerance], values: list[str]) -> None:
     texts = {"first": arm.joint_names[0], "joints": ", ".join(arm.joint_names)}
     given = [msgspec.structs.replace(one, name=one.name.format(**texts)) for one in given]
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (0.5,)))
@@ -76,7 +77,7 @@ def test_tolerances_that_are_refused(arm: Robot, given: list[JointTolerance], wo
     law.events()
     with pytest.raises(GoalError) as caught:
         law.offer(goal(arm.joint_names, [[0.1, 0.0]], (0.5,)), GoalTolerances(given))
-    assert str(caught.value) == words.format(**texts)
+    assert unnamed(caught.value, *(value.format(**texts) for value in values)) == []
     assert [(one.number, one.state, one.error_code) for one in law.events()] == [
         (0, "rejected", GoalStatus.INVALID_GOAL)
     ]
@@ -210,5 +211,5 @@ def test_the_service_takes_a_goal_as_rosbridge_or_a_terminal_writes_it(arm: Robo
     answer = follow(law, request)
     assert answer.number == law.goals[-1].number == 1
     assert law.goals[-1].tolerances == GoalTolerances([], said(second, position=0.003), Duration(2))
-    with pytest.raises(GoalError, match="path_tolerance: expected joints of the robot"):
+    with pytest.raises(GoalError, match=naming("path_tolerance")):
         follow(law, msgspec.structs.replace(request, path_tolerance=said("elsewhere")))

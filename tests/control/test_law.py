@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from dyn_service.graph.nodes.controllers.parameters import LoopParameters, own_p
 from dyn_service.graph.nodes.controllers.report import LawSignals, law_section
 from dyn_service.graph.nodes.registry import clash
 from dyn_service.messages.dyn_service_msgs import PlantState
+from tests.phrases import naming, unnamed
 
 NAMES = ("shoulder", "elbow")
 STATE = RobotState(0.0, np.zeros(2), np.zeros(2), np.zeros(2))
@@ -47,24 +50,24 @@ def divided(state: RobotState):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "values"),
     [
-        (None, "law 'scripted' returned nothing: expected 2 efforts, one per entry of v"),
-        ([1.0], "law 'scripted' returned numbers of shape (1,): expected 2 efforts, one per entry of v"),
-        (3.0, "law 'scripted' returned numbers of shape (): expected 2 efforts, one per entry of v"),
-        ("much", "law 'scripted' returned 'much': expected 2 efforts"),
-        ([0.0, np.nan], "law 'scripted' returned nan for joint 'elbow': expected finite efforts"),
-        ([-np.inf, 0.0], "law 'scripted' returned -inf for joint 'shoulder': expected finite efforts"),
+        (None, ["'scripted'", "2", "nothing"]),
+        ([1.0], ["'scripted'", "(1,)", "2"]),
+        (3.0, ["'scripted'", "()", "2"]),
+        ("much", ["'scripted'", "'much'", "2"]),
+        ([0.0, np.nan], ["'scripted'", "nan", "'elbow'"]),
+        ([-np.inf, 0.0], ["'scripted'", "-inf", "'shoulder'"]),
     ],
 )
-def test_what_is_no_command_is_refused_by_name(answer, said: str) -> None:
+def test_what_is_no_command_is_refused_by_name(answer, values: list[str]) -> None:
     with pytest.raises(LawError) as caught:
         checked_command(Scripted(answer), STATE, REFERENCE, 0.002, NAMES)
-    assert str(caught.value) == said
+    assert unnamed(caught.value, *values) == []
 
 
 def test_a_law_that_fails_is_named_with_the_line() -> None:
-    with pytest.raises(LawError, match=r"law 'scripted' failed in its update: ZeroDivisionError: .* \(test_law.py, "):
+    with pytest.raises(LawError, match=naming("'scripted'", "update", "ZeroDivisionError", "test_law.py")):
         checked_command(Scripted(divided), STATE, REFERENCE, 0.002, NAMES)
 
 
@@ -73,7 +76,9 @@ def test_a_reset_that_fails_is_named_too_and_an_error_without_words_by_its_kind(
         def reset(self, state: RobotState) -> None:
             raise KeyError
 
-    with pytest.raises(LawError, match=r"^law 'scripted' failed in its reset: KeyError \(test_law.py, line \d+\)$"):
+    with pytest.raises(
+        LawError, match=naming("'scripted'", "reset", re.compile(r"KeyError \(test_law.py, line \d+\)$"))
+    ):
         reset_law(Wordless(), STATE)
 
 
@@ -209,7 +214,7 @@ def test_a_dry_run_tracks_as_the_loop_does(pendulum: Robot) -> None:
     np.testing.assert_allclose(pushed.error[-1], -0.4 / (inertia * kp), rtol=1e-6)
     assert len(pushed.t) == 1001
     assert len(pushed.updated) == 501
-    with pytest.raises(InvalidArgumentError, match="q needs 1 numbers, v 1, found \\(2,\\) and \\(1,\\)"):
+    with pytest.raises(InvalidArgumentError, match=naming("q", "v", "(2,)", "(1,)")):
         dry_run(law, pendulum, 0.1, q=[0.0, 0.0])
 
 

@@ -19,6 +19,7 @@ from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import URDF
+from tests.phrases import naming, unnamed
 
 ONE_WHEEL = """<robot name="wheel"><link name="base"/>
   <link name="wheel"><inertial><mass value="2"/>
@@ -91,17 +92,17 @@ def test_joint_impedance_tracks_without_error(arm: Robot, sine: MultiSine) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "values"),
     [
-        ([1.0, 2.0, 3.0], "stiffness must be one number or 2, not negative and finite, found 3 numbers"),
-        ([1.0, -2.0], "stiffness must be one number or 2, not negative and finite, found -2"),
-        (float("nan"), "stiffness must be one number or 2, not negative and finite, found nan"),
+        ([1.0, 2.0, 3.0], ["stiffness", "2", "3"]),
+        ([1.0, -2.0], ["stiffness", "2", "-2"]),
+        (float("nan"), ["stiffness", "2", "nan"]),
     ],
 )
-def test_numbers_of_a_law_that_are_none(given, said: str) -> None:
+def test_numbers_of_a_law_that_are_none(given, values: list[str]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         per_joint("stiffness", given, 2)
-    assert str(caught.value) == said
+    assert unnamed(caught.value, *values) == []
 
 
 PUSH = np.array([0.8, -0.5])
@@ -231,29 +232,29 @@ def test_what_is_done_after_a_collision(arm: Robot, sine: MultiSine, action: str
 
 
 @pytest.mark.parametrize(
-    ("given", "efforts", "said"),
+    ("given", "efforts", "values"),
     [
-        ([1.0], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0]"),
-        ([1.0, 0.0], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0, 0.0]"),
-        ([1.0, np.inf], [10.0, 10.0], "threshold must be 2 positive numbers, found [1.0, inf]"),
+        ([1.0], [10.0, 10.0], ["threshold", "2", "[1.0]"]),
+        ([1.0, 0.0], [10.0, 10.0], ["threshold", "2", "[1.0", "0.0"]),
+        ([1.0, np.inf], [10.0, 10.0], ["threshold", "2", "[1.0", "inf"]),
         (
             [],
             [10.0, 0.0],
-            "threshold must be given as 2 numbers, because joint 'b' has no effort limit (threshold_share 0.1)",
+            ["threshold", "2", "'b'", "threshold_share", "0.1"],
         ),
         (
             [],
             [10.0, np.inf],
-            "threshold must be given as 2 numbers, because joint 'b' has no effort limit (threshold_share 0.1)",
+            ["threshold", "2", "'b'", "threshold_share", "0.1"],
         ),
     ],
 )
-def test_thresholds_that_are_none(given, efforts, said: str) -> None:
+def test_thresholds_that_are_none(given, efforts, values: list[str]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         thresholds(given, 0.1, np.array(efforts), ("a", "b"))
-    assert str(caught.value) == said
+    assert unnamed(caught.value, *values) == []
     assert thresholds([], 0.1, np.array([10.0, 20.0]), ("a", "b")).tolist() == [1.0, 2.0]
-    with pytest.raises(InvalidArgumentError, match=r"threshold_share must be positive, found 0$"):
+    with pytest.raises(InvalidArgumentError, match=naming("threshold_share", "0")):
         thresholds([], 0.0, np.array([10.0, 20.0]), ("a", "b"))
 
 

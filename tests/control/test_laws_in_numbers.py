@@ -24,6 +24,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import URDF
 from tests.graph.many_ways import MANY_WAYS
+from tests.phrases import naming
 from tests.terms.interpreting import interpreting
 
 ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
@@ -83,7 +84,7 @@ def test_computed_torque(hull: Robot) -> None:
     np.testing.assert_allclose(tau, hull.mass_matrix(state.q) @ a + hull.bias_forces(state.q, state.v), **ROUNDING)
     assert gains(5.0, 0.8, 2)[1].tolist() == [8.0, 8.0]
     for natural_frequency, ratio in ((0.0, 1.0), ([1.0, -1.0], 1.0), ([1.0, 1.0, 1.0], 1.0), (5.0, 0.0)):
-        with pytest.raises(InvalidArgumentError, match="natural_frequency must be positive, one number or 2, and damp"):
+        with pytest.raises(InvalidArgumentError, match=naming("natural_frequency", "2", "damping_ratio")):
             gains(natural_frequency, ratio, 2)
 
 
@@ -204,7 +205,7 @@ def test_a_collision_is_at_the_joint_that_is_farthest_beyond_its_threshold(arm: 
     law = CollisionStop(GravityCompensation(arm, 1.0), MomentumObserver(arm, 25.0), residual * [0.99, 0.5], None)
     here = Reference(states[0].q, np.zeros(2), np.zeros(2))
     law.update(states[0], here, 0.002)
-    with pytest.raises(CollisionError, match=rf"^collision at 0\.252 s: joint '{arm.joint_names[1]}': "):
+    with pytest.raises(CollisionError, match=naming("0.252 s", f"'{arm.joint_names[1]}'")):
         law.update(states[1], here, 0.002)
 
 
@@ -216,7 +217,7 @@ def test_thresholds() -> None:
         with pytest.raises(InvalidArgumentError, match="threshold must be 2 positive numbers"):
             thresholds(given, 0.1, efforts, names)
     for share in (-0.1, 0.0, np.inf, np.nan):
-        with pytest.raises(InvalidArgumentError, match="threshold_share must be positive, found ") as caught:
+        with pytest.raises(InvalidArgumentError, match=naming("threshold_share")) as caught:
             thresholds([], share, efforts, names)
         assert caught.value.path == "threshold_share"
 
@@ -226,7 +227,7 @@ def test_numbers_per_joint() -> None:
     one[0] = 5.0  # of its own
     assert one.tolist() == [5.0, 2.0, 2.0]
     assert per_joint("c", [0.0, 1.0], 2).tolist() == [0.0, 1.0]
-    with pytest.raises(InvalidArgumentError, match=r"c must be one number or 1, positive and finite, found 0$"):
+    with pytest.raises(InvalidArgumentError, match=naming("c", "1", "0")):
         per_joint("c", 0.0, 1, positive=True)
 
 

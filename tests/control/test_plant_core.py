@@ -22,6 +22,7 @@ from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Limits
 from dyn_service.simulation.engines import OwnEngine
 from tests.conftest import URDF
+from tests.phrases import naming, unnamed
 from tests.trees import configuration
 
 NAMES = ("a", "b")
@@ -103,10 +104,7 @@ def test_divergence_names_the_joint_and_the_step() -> None:
             one.advance(40)
     step = two.counters.steps
     assert 1 < step < 40
-    assert str(caught.value) == (
-        f"the simulation diverged in step {step} (t = {step * 0.001:g} s): the state of joint 'b' is no longer finite; "
-        "try a step shorter than dt = 0.001 s"
-    )
+    assert unnamed(caught.value, f"step {step}", f"t = {step * 0.001:g} s", "'b'", "dt = 0.001 s") == []
 
 
 @pytest.mark.parametrize("name", ["rk4", "explicit_euler"])
@@ -115,7 +113,7 @@ def test_a_joint_that_diverges_alone_is_no_joint_too_fast(name: str) -> None:
     one = plant(integrator=name)
     one.robot.engine.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
     assert one.offer(command(one, [0.0, 0.0]))
-    with pytest.raises(FailedPreconditionError, match="the state of joint 'b' is no longer finite"):
+    with pytest.raises(FailedPreconditionError, match=naming("joint 'b'", "finite")):
         one.advance(1)
 
 
@@ -170,13 +168,13 @@ def test_initial_position() -> None:
     assert initial_position([], JOINTS, limits).tolist() == [2.0, 2.0]
     assert initial_position({"b": 3.0}, JOINTS, limits).tolist() == [2.0, 3.0]
     assert initial_position([1.0, 8.0], JOINTS, limits).tolist() == [1.0, 8.0]
-    with pytest.raises(InvalidArgumentError, match=r"'a' is 20, beyond its limits: expected 1 to 3 \(rad, m\)"):
+    with pytest.raises(InvalidArgumentError, match=naming("'a'", "20", "1", "3")):
         initial_position({"a": 20.0}, JOINTS, limits)
     with pytest.raises(InvalidArgumentError, match=r"'a' is 0\.9, beyond its limits"):
         initial_position([0.9, 2.0], JOINTS, limits)
     with pytest.raises(InvalidArgumentError, match="no joint 'c'; the joints are a, b"):
         initial_position({"c": 1.0}, JOINTS, limits)
-    with pytest.raises(InvalidArgumentError, match="initial_position has 1 numbers, the robot 2 positions"):
+    with pytest.raises(InvalidArgumentError, match=naming("initial_position", "1", "2")):
         initial_position([1.0], JOINTS, limits)
 
 
@@ -337,38 +335,38 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "values"),
     [
-        ({"safe_stop": "damping", "damping_s": 0.001}, "damping_s is 0.001: expected at least two steps, 0.002 s"),
-        ({"brake_s": 0.0}, "parameter 'brake_s': expected a number above 0, found 0"),
-        ({"effort_ramp_s": -1.0}, "parameter 'effort_ramp_s': expected a number above 0, found -1"),
-        ({"missed_cycles": 0}, "parameter 'missed_cycles': expected a whole number of at least 1, found 0"),
-        ({"missed_cycles": 21}, "parameter 'missed_cycles': expected a whole number of at most 20, found 21"),
+        ({"safe_stop": "damping", "damping_s": 0.001}, ["damping_s", "0.001", "0.002"]),
+        ({"brake_s": 0.0}, ["'brake_s'", "0"]),
+        ({"effort_ramp_s": -1.0}, ["'effort_ramp_s'", "0", "-1"]),
+        ({"missed_cycles": 0}, ["'missed_cycles'", "1", "0"]),
+        ({"missed_cycles": 21}, ["'missed_cycles'", "20", "21"]),
         (
             {"control_rate_hz": 0.001},
-            "control_rate_hz is 0.001: expected at least 1 Hz, because the last effort acts thr",
+            ["control_rate_hz", "0.001", "1"],
         ),
         (
             {"rate_hz": 0.5},
-            "rate_hz is 0.5: expected at least 1 Hz, because the last effort acts through 20 missed cycl",
+            ["rate_hz", "0.5", "1", "20"],
         ),
-        ({"initial_position": [np.nan]}, r"parameter 'initial_position\[0\]': expected a number, found nan"),
-        ({"substeps": 1001}, "parameter 'substeps': expected a whole number of at most 1000, found 1001"),
-        ({"control_rate_hz": 2000.0}, "control_rate_hz is 2000: expected at most rate_hz, 1000"),
-        ({"state_rate_hz": 1001.0}, "state_rate_hz is 1001: expected at most rate_hz, 1000"),
-        ({"rearm_share": 1.5}, "parameter 'rearm_share': expected a number of at most 1, found 1.5"),
-        ({"speed": 0.0}, "parameter 'speed': expected a number above 0, found 0"),
-        ({"lockstep_patience_s": -1.0}, "parameter 'lockstep_patience_s': expected a number of at least 0, found -1"),
-        ({"actuators": ActuatorParameters(delay_steps=-1)}, "parameter 'actuators.delay_steps': expected a whole"),
+        ({"initial_position": [np.nan]}, ["'initial_position[0]'", "nan"]),
+        ({"substeps": 1001}, ["'substeps'", "1000", "1001"]),
+        ({"control_rate_hz": 2000.0}, ["control_rate_hz", "2000", "rate_hz", "1000"]),
+        ({"state_rate_hz": 1001.0}, ["state_rate_hz", "1001", "rate_hz", "1000"]),
+        ({"rearm_share": 1.5}, ["'rearm_share'", "1", "1.5"]),
+        ({"speed": 0.0}, ["'speed'", "0"]),
+        ({"lockstep_patience_s": -1.0}, ["'lockstep_patience_s'", "0", "-1"]),
+        ({"actuators": ActuatorParameters(delay_steps=-1)}, ["'actuators.delay_steps'", "parameter", "whole"]),
         (
             {"effort_rate": [1.0, 2.0]},
-            r"effort_rate is \[1. 2.\]: expected numbers that are not negative, one per joint",
+            ["effort_rate", "[1. 2.]"],
         ),
     ],
 )
-def test_parameters_out_of_their_range(changes: dict, message: str) -> None:
+def test_parameters_out_of_their_range(changes: dict, values: list[str]) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
-    with pytest.raises(InvalidArgumentError, match=message):
+    with pytest.raises(InvalidArgumentError, match=naming(*values)):
         make_plant(robot, PlantParameters(robot="-", **changes), session=1)
 
 
@@ -505,18 +503,14 @@ def test_initial_position_of_joints_with_several_parts() -> None:
     limits = Limits(*np.full((2, 4), np.inf) * np.array([[-1.0], [1.0]]), *np.full((2, 4), np.inf))
     for given in ({"base.theta": 0.5, "lift": 0.1}, {"base": {"theta": 0.5}, "lift": 0.1}):
         assert initial_position(given, at, limits).tolist() == [0.0, 0.0, 0.5, 0.1]
-    with pytest.raises(
-        InvalidArgumentError, match=r"no joint 'base.z'; the joints are base.x, base.y, base.theta, lift"
-    ):
+    with pytest.raises(InvalidArgumentError, match=naming("'base.z'", "base.x, base.y, base.theta, lift")):
         initial_position({"base": {"z": 1.0}}, at, limits)
 
 
 def test_initial_position_has_unit_quaternions() -> None:
     at = configuration(["root_joint"], ["floating"])
     limits = Limits(np.full(7, -np.inf), np.full(7, np.inf), *np.full((2, 6), np.inf))
-    with pytest.raises(
-        InvalidArgumentError, match="initial_position of joint 'root_joint' has a quaternion of length 0"
-    ):
+    with pytest.raises(InvalidArgumentError, match=naming("initial_position", "'root_joint'", "quaternion", "0")):
         initial_position({"root_joint.qw": 0.0}, at, limits)
 
 
@@ -525,7 +519,7 @@ def test_divergence_names_the_length_of_the_steps_that_were_made(substeps: int) 
     one = plant(dt_s=0.1, substeps=substeps, hold_s=10.0, control_s=1.0)
     one.robot.engine.forward_dynamics = lambda q, v, tau: np.full_like(q, np.inf)
     assert one.offer(command(one, [0.5, 2.0]))
-    with pytest.raises(FailedPreconditionError, match=f"shorter than dt = {0.1 / substeps:g} s"):
+    with pytest.raises(FailedPreconditionError, match=naming(f"{0.1 / substeps:g} s")):
         one.advance(1)
 
 

@@ -18,6 +18,7 @@ from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParam
 from dyn_service.graph.nodes.plant.report import PlantRecording
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.sensors import Sensors
+from tests.phrases import naming, unnamed
 
 CARRIED = {"payloads": [{"link": "lower_bar", "mass": 0.4, "com": [0.0, 0.0, 0.1]}]}
 
@@ -56,19 +57,23 @@ def test_an_overlay_moves_otherwise_under_the_fingerprint_of_the_model(arm: Robo
 
 
 @pytest.mark.parametrize(
-    ("overlay", "message", "path"),
+    ("overlay", "values", "path"),
     [
-        ({"payload": []}, "overlay has no 'payload'; its keys are payloads, links", "overlay"),
-        ({"payloads": [{"link": "link_9", "mass": 1.0}]}, "robot 'double_pendulum' has no link 'link_9'", None),
-        ({"gravity": [[0, 0, -9.0], [0, 0, -8.0]]}, "overlay: found a batch of robots", "overlay"),
-        ({"links": {"upper_bar": {"mass": [1.0, 2.0]}}}, "overlay: found a batch of robots", "overlay"),
-        ({"joints": {"joint_1": {"damping": -1.0}}}, "must be at least 0, found -1", "overlay.joints.joint_1.damping"),
+        ({"payload": []}, ["overlay", "'payload'", "payloads, links"], "overlay"),
+        ({"payloads": [{"link": "link_9", "mass": 1.0}]}, ["'double_pendulum'", "'link_9'"], None),
+        ({"gravity": [[0, 0, -9.0], [0, 0, -8.0]]}, ["overlay", "batch", "robots"], "overlay"),
+        ({"links": {"upper_bar": {"mass": [1.0, 2.0]}}}, ["overlay", "batch", "robots"], "overlay"),
+        (
+            {"joints": {"joint_1": {"damping": -1.0}}},
+            ["must be at least 0, found -1"],
+            "overlay.joints.joint_1.damping",
+        ),
     ],
 )
-def test_overlays_that_are_none_are_refused(arm: Robot, overlay: dict, message: str, path: str | None) -> None:
+def test_overlays_that_are_none_are_refused(arm: Robot, overlay: dict, values: list[str], path: str | None) -> None:
     with pytest.raises(DynError) as caught:
         made(arm, overlay=overlay)
-    assert message in str(caught.value)
+    assert unnamed(caught.value, *values) == []
     assert path is None or caught.value.path == path
 
 
@@ -100,47 +105,47 @@ def test_motors_come_late_and_end_at_their_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("said", "values"),
     [
-        ({"effort_limit": [1.0]}, "actuators.effort_limit has 1 numbers, the robot 2 efforts"),
-        ({"effort_limit": [1.0, -1.0]}, "expected numbers that are not negative"),
-        ({"lag_s": [0.1]}, "expected times of at least 0 s, one number or one per effort"),
-        ({"lag_s": -0.1}, "expected times of at least 0 s"),
-        ({"lag_s": [0.0, np.inf]}, "expected times of at least 0 s"),
-        ({"lag_s": [0.0, np.nan]}, r"parameter 'actuators.lag_s\[1\]': expected a number, found nan"),
-        ({"delay_steps": 10_001}, "actuators.delay_steps': expected a whole number of at most 10000, found 10001"),
-        ({"delay_steps": -1}, "actuators.delay_steps': expected a whole number of at least 0, found -1"),
+        ({"effort_limit": [1.0]}, ["actuators.effort_limit", "1", "2"]),
+        ({"effort_limit": [1.0, -1.0]}, ["numbers", "negative"]),
+        ({"lag_s": [0.1]}, ["0", "number", "effort"]),
+        ({"lag_s": -0.1}, ["0", "times", "least"]),
+        ({"lag_s": [0.0, np.inf]}, ["0", "times", "least"]),
+        ({"lag_s": [0.0, np.nan]}, ["'actuators.lag_s[1]'", "nan"]),
+        ({"delay_steps": 10_001}, ["actuators.delay_steps", "10000", "10001"]),
+        ({"delay_steps": -1}, ["actuators.delay_steps", "0", "-1"]),
     ],
 )
-def test_motors_that_there_cannot_be(arm: Robot, said: dict, message: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=message):
+def test_motors_that_there_cannot_be(arm: Robot, said: dict, values: list[str]) -> None:
+    with pytest.raises(InvalidArgumentError, match=naming(*values)):
         made(arm, actuators=ActuatorParameters(**said))
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("said", "values"),
     [
-        ({"delay_steps": -1}, "actuators.delay_steps is -1: expected a whole number, 0 to 10000"),
-        ({"delay_steps": 10_001}, "actuators.delay_steps is 10001: expected a whole number"),
-        ({"delay_steps": 1.5}, "actuators.delay_steps is 1.5: expected a whole number"),
-        ({"delay_steps": True}, "actuators.delay_steps is True: expected a whole number"),
-        ({"dt_s": 0.0}, "dt_s is 0: expected a positive number of seconds"),
-        ({"dt_s": np.nan}, "dt_s is nan: expected a positive number of seconds"),
-        ({"lag_s": 0.1}, "expected times of at least 0 s, one number or one per effort"),
-        ({"effort_limit": 1.0}, "actuators.effort_limit is 1.0: expected numbers that are not negative"),
+        ({"delay_steps": -1}, ["actuators.delay_steps", "-1", "0", "10000"]),
+        ({"delay_steps": 10_001}, ["actuators.delay_steps", "10001"]),
+        ({"delay_steps": 1.5}, ["actuators.delay_steps", "1.5"]),
+        ({"delay_steps": True}, ["actuators.delay_steps", "True"]),
+        ({"dt_s": 0.0}, ["dt_s", "0"]),
+        ({"dt_s": np.nan}, ["dt_s", "nan"]),
+        ({"lag_s": 0.1}, ["0", "number", "effort"]),
+        ({"effort_limit": 1.0}, ["actuators.effort_limit", "1.0"]),
     ],
 )
-def test_motors_made_in_python_are_held_to_the_same(said: dict, message: str) -> None:
+def test_motors_made_in_python_are_held_to_the_same(said: dict, values: list[str]) -> None:
     good = {"dt_s": 0.001, "effort_limit": np.full(2, 3.0), "delay_steps": np.int64(1), "lag_s": np.zeros(2)}
     assert Actuators(**good).act(np.ones(2)).tolist() == [0.0, 0.0]
-    with pytest.raises(InvalidArgumentError, match=message):
+    with pytest.raises(InvalidArgumentError, match=naming(*values)):
         Actuators(**{**good, **said})
 
 
 @pytest.mark.parametrize("brake_s", [np.inf, np.nan, 0.0])
 def test_brakes_that_never_shut_are_none(arm: Robot, brake_s: float) -> None:
     robot = made(arm).robot
-    with pytest.raises(InvalidArgumentError, match=r"brake_s is .*: expected a positive number of seconds"):
+    with pytest.raises(InvalidArgumentError, match=naming("brake_s")):
         SimulatedRobot(robot.engine, arm.configuration, robot.q, 1e-3, brake_s, np.full(2, np.inf))
 
 

@@ -19,6 +19,7 @@ from dyn_service.control.trajectory import (
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import JOINT_TYPES
+from tests.phrases import naming
 from tests.trees import configuration
 
 BOUNDS = Bounds(
@@ -263,7 +264,7 @@ def test_sines_that_go_several_ways_at_once_are_refused(entry: str) -> None:
     other[1, 6] += 0.1  # the revolute joint's
     replace(motion, **{entry: other})
     other[1, 8] += 0.1
-    with pytest.raises(InvalidArgumentError, match="the sines of joint 'j2' are not along one direction"):
+    with pytest.raises(InvalidArgumentError, match=naming("sines", "joint 'j2'")):
         replace(motion, **{entry: other})
 
 
@@ -282,7 +283,7 @@ def test_faults_of_a_design_name_the_joint() -> None:
     ):
         with pytest.raises(InvalidArgumentError, match=f"^{message}$"):
             design_multi_sine(MultiSineDesign(centre=centre), bounds, start, still, at)
-    with pytest.raises(InvalidArgumentError, match="limits are of 5 positions and 4 velocities, the state has 4 and 4"):
+    with pytest.raises(InvalidArgumentError, match=naming("5 positions", "4 velocities", "4 and 4")):
         design_multi_sine(MultiSineDesign(), bounds, still, still)
-    with pytest.raises(InvalidArgumentError, match="lower and upper limits differ in length"):
+    with pytest.raises(InvalidArgumentError, match=naming("lower", "upper")):
         Bounds(np.zeros(2), np.zeros(3), np.zeros(2))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from docs.pages import PAGES, ROOT, difference, section, sections, with_section
-from docs.theory import make_plots
 from docs.theory.drawings import DRAWINGS
 from docs.theory.numbers import QUICK
 from dyn_service import Robot
@@ -33,6 +32,8 @@ def test_quick_parts_are_current(name: str) -> None:
 
 def test_every_part_has_its_program() -> None:
     """No part is left over, none is missing, each on the page that its program writes to."""
+    from docs.theory import make_plots
+
     source = inspect.getsource(make_plots)
     slow = {(page, name) for page, name in re.findall(r'write\("([\w.]+)", "(\w+)"', source)}
     written = slow | {(page, name) for name, (page, _) in QUICK.items()}
@@ -43,6 +44,8 @@ def test_every_part_has_its_program() -> None:
 
 
 def test_figures_are_there_and_are_drawn() -> None:
+    from docs.theory import make_plots
+
     source = inspect.getsource(make_plots)
     for path in THEORY.glob("*.md"):
         for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):

@@ -10,6 +10,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from tests.phrases import naming
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,7 +42,7 @@ def test_a_wrong_peer_is_not_timed(peers: ModuleType) -> None:
         def result(self, answer: np.ndarray) -> np.ndarray:
             return answer * (1.0 + 1e-7)
 
-    with pytest.raises(ValueError, match=r"wrong: inverse_dynamics of panda differs by 1\.0e-07"):
+    with pytest.raises(ValueError, match=naming("inverse_dynamics", "panda", "1.0e-07")):
         peers.measure([peers.DynService, Wrong], ["panda"], [2], rounds=1)
 
 

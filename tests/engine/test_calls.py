@@ -17,6 +17,7 @@ from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Pa
 from dyn_service.engine.calls import MOST_COMBINATIONS, MOST_VIEWS
 from tests.conftest import URDF
 from tests.counting import calls_of
+from tests.phrases import naming
 
 
 class Own(np.ndarray):
@@ -134,7 +135,7 @@ def test_invalid_gravity_is_refused_on_every_call(fresh: Robot, gravity: Any) ->
 def test_an_invalid_option_is_refused_on_every_call(fresh: Robot, option: Any) -> None:
     q, v, tau = state(fresh)
     for _ in range(3):
-        with pytest.raises(InvalidArgumentError, match="method must be 'articulated' or 'mass_matrix', found"):
+        with pytest.raises(InvalidArgumentError, match=naming("method", "'articulated'", "'mass_matrix'")):
             fresh.forward_dynamics(q, v, tau, method=option)
         fresh.forward_dynamics(q, v, tau)
 

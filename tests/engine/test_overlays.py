@@ -37,6 +37,7 @@ from tests.conftest import URDF
 from tests.mimics import drawn as led
 from tests.overlays import CASES, GRAVITY, ROWS, State, apart, drawn, fixed, numbers, of_free, options
 from tests.passive import restless
+from tests.phrases import naming, unnamed
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreted, interpreted_robot
 from tests.wide import wide
@@ -392,101 +393,101 @@ def test_a_massless_branch_may_get_inertia_or_be_locked(method: Any) -> None:
 
 
 HAND = Payload("panda_hand", 1.0)
-FAULTS: list[tuple[str, Any, str]] = [
-    ("", 3.0, "overlay must be an Overlay, found float 3.0"),
-    (".links.hand", Overlay(links={"hand": Inertial(1.0)}), "robot 'panda' has no link 'hand'"),
-    (".links.panda_hand", Overlay(links={"panda_hand": 2.0}), "must be an Inertial, found float 2.0"),  # type: ignore[dict-item]
-    (".links", Overlay(links=[1]), "must be a map from names to Inertial, found list [1]"),  # type: ignore[arg-type]
-    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial(0.0)}), "must be a positive mass in kg, found 0"),
-    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial([1.0, -2.0])}), "found -2"),
+FAULTS: list[tuple[str, Any, list[str]]] = [
+    ("", 3.0, ["overlay", "float", "3.0"]),
+    (".links.hand", Overlay(links={"hand": Inertial(1.0)}), ["'panda'", "'hand'"]),
+    (".links.panda_hand", Overlay(links={"panda_hand": 2.0}), ["float", "2.0"]),  # type: ignore[dict-item]
+    (".links", Overlay(links=[1]), ["list", "[1]"]),  # type: ignore[arg-type]
+    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial(0.0)}), ["0", "must", "positive"]),
+    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial([1.0, -2.0])}), ["found -2"]),
     (
         ".links.panda_hand.mass",
         Overlay(links={"panda_hand": Inertial(np.nan)}),
-        "must be a number or an array of numbers",
+        ["number", "numbers"],
     ),
-    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial(True)}), "found bool True"),
+    (".links.panda_hand.mass", Overlay(links={"panda_hand": Inertial(True)}), ["found bool True"]),
     (
         ".links.panda_hand.com",
         Overlay(links={"panda_hand": Inertial(com=(0.0, 1.0))}),
-        "must be finite numbers of shape (..., 3), found tuple (0.0, 1.0)",
+        ["(..., 3)", "tuple (0.0, 1.0)"],
     ),
     (
         ".links.panda_hand.inertia",
         Overlay(links={"panda_hand": Inertial(inertia=np.triu(np.ones((3, 3))))}),
-        "must be symmetric",
+        ["must be symmetric"],
     ),
     (
         ".links.panda_hand.inertia",
         Overlay(links={"panda_hand": Inertial(inertia=np.diag([1.0, 1.0, -0.5]))}),
-        "principal moments -0.5, 1, 1: one of them is -0.5",
+        ["-0.5", "1", "principal", "moments"],
     ),
     (
         ".links.panda_hand.inertia",
         Overlay(links={"panda_hand": Inertial(inertia=[np.eye(3), np.diag([1.0, 1.0, 2.1])])}),
-        "principal moments 1, 1, 2.1: the largest exceeds the others' sum",
+        ["1", "2.1", "principal", "moments"],
     ),
     (
         ".links.panda_link8.mass",
         Overlay(links={"panda_link8": Inertial(com=(0, 0, 1))}),
-        "must be given",
+        ["must be given"],
     ),
-    (".payloads", Overlay("brick"), "must be a Payload or a list of them, found str 'brick'"),  # type: ignore[arg-type]
-    (".payloads[1]", Overlay([HAND, 2]), "must be a Payload, found int 2"),  # type: ignore[list-item]
-    (".payloads.mass", Overlay(Payload("panda_hand", -1.0)), "must be a positive mass in kg, found -1"),
-    (".payloads[0].link", Overlay([Payload("hand", 1.0)]), "has no link 'hand'"),
+    (".payloads", Overlay("brick"), ["str", "'brick'"]),  # type: ignore[arg-type]
+    (".payloads[1]", Overlay([HAND, 2]), ["int", "2"]),  # type: ignore[list-item]
+    (".payloads.mass", Overlay(Payload("panda_hand", -1.0)), ["-1", "must", "positive"]),
+    (".payloads[0].link", Overlay([Payload("hand", 1.0)]), ["has no link 'hand'"]),
     (
         ".joints.panda_joint9",
         Overlay(joints={"panda_joint9": JointNumbers(1.0)}),
-        "has no joint 'panda_joint9' that moves",
+        ["'panda_joint9'", "joint", "moves"],
     ),
     (
         ".joints.panda_joint8",
         Overlay(joints={"panda_joint8": JointNumbers(1.0)}),
-        "has no joint 'panda_joint8' that moves",
+        ["'panda_joint8'", "joint", "moves"],
     ),
     (
         ".joints.panda_joint1.damping",
         Overlay(joints={"panda_joint1": JointNumbers(-1.0)}),
-        "must be at least 0, found -1",
+        ["must be at least 0, found -1"],
     ),
     (
         ".joints.panda_joint1.friction_width",
         Overlay(joints={"panda_joint1": JointNumbers(friction_width=[1.0, 0.0])}),
-        "must be more than 0, found 0",
+        ["must be more than 0, found 0"],
     ),
-    (".locked[0]", Overlay(locked=["elbow"]), "has no joint 'elbow' that moves"),
-    (".locked", Overlay(locked="panda_joint1"), "must be a list of joints' names"),
+    (".locked[0]", Overlay(locked=["elbow"]), ["'elbow'", "joint", "moves"]),
+    (".locked", Overlay(locked="panda_joint1"), ["must", "names"]),
     (
         ".locked[0]",
         Overlay(locked=["panda_finger_joint2"]),
-        "joint 'panda_finger_joint2' follows 'panda_finger_joint1'",
+        ["'panda_finger_joint2'", "'panda_finger_joint1'"],
     ),
     (
         ".joints.panda_joint1",
         Overlay(joints={"panda_joint1": JointNumbers(1.0)}, locked=["panda_joint1"]),
-        "joint 'panda_joint1' is locked",
+        ["'panda_joint1'", "joint", "locked"],
     ),
     (
         ".joints.panda_finger_joint2",
         Overlay(joints={"panda_finger_joint2": JointNumbers(1.0)}, locked=["panda_finger_joint1"]),
-        "joint 'panda_finger_joint2' follows 'panda_finger_joint1'",
+        ["'panda_finger_joint2'", "'panda_finger_joint1'"],
     ),
-    (".gravity", Overlay(gravity=(0.0, 0.0)), "must be finite numbers of shape (..., 3)"),
+    (".gravity", Overlay(gravity=(0.0, 0.0)), ["(..., 3)", "finite", "numbers"]),
     (
         ".links.panda_hand",
         Overlay(links={"panda_hand": Inertial([1.0, 1e99], (0.0, 0.0, 10.0))}),
-        "the inertia about the link's origin is 1e+101 kg m^2, expected less than 1e+100",
+        ["1e+101", "2", "1e+100", "inertia", "origin"],
     ),
     (
         ".payloads",
         Overlay(Payload("panda_hand", 1e200, (1e-60, 0.0, 0.0))),
-        "the first moment about the link's origin is 1e+140 kg m, expected less than 1e+100",
+        ["1e+140", "1e+100", "moment", "origin"],
     ),
 ]
 
 
-@pytest.mark.parametrize(("place", "overlay", "message"), FAULTS, ids=range(len(FAULTS)))
-def test_faults(place: str, overlay: Any, message: str) -> None:
+@pytest.mark.parametrize(("place", "overlay", "values"), FAULTS, ids=range(len(FAULTS)))
+def test_faults(place: str, overlay: Any, values: list[str]) -> None:
     """The error and its path are the same for a query, a computation and an overlaid robot."""
     mine = panda()
     still = np.zeros(mine.nv)
@@ -499,7 +500,7 @@ def test_faults(place: str, overlay: Any, message: str) -> None:
             ask()
         assert isinstance(caught.value, InvalidArgumentError | NotFoundError)
         assert caught.value.path == path
-        assert message in str(caught.value)
+        assert unnamed(caught.value, *values) == []
 
 
 def test_contradictions() -> None:
@@ -542,9 +543,7 @@ def test_contradictions() -> None:
         for k in (1, 2):
             states: list[Any] = [still, still, still]
             states[k] = np.stack([still, moving])
-            with pytest.raises(
-                InvalidArgumentError, match="of joint 'panda_joint3', which is locked, must be 0, found 1"
-            ):
+            with pytest.raises(InvalidArgumentError, match=naming("'panda_joint3'", "locked", "0", "1")):
                 getattr(mine, row)(*states, overlay=LOCKED)
     with pytest.raises(InvalidArgumentError, match="which is locked") as caught:
         mine.simulate(still, moving, dt=1e-3, steps=1, overlay=LOCKED)
@@ -604,7 +603,7 @@ def test_leading_axes_of_nested_overlays() -> None:
             ),
         ]
         for ask, what in asks:
-            with pytest.raises(InvalidArgumentError, match=rf"robot 'panda' \(3,\) and {what} \(4,\) do not broadcast"):
+            with pytest.raises(InvalidArgumentError, match=naming("'panda' (3,)", f"{what} (4,)")):
                 ask()
 
 
@@ -632,7 +631,7 @@ def test_nan_and_infinity_at_a_locked_joint_are_refused() -> None:
         v = np.array(still)
         v[0] = value
         assert not np.isfinite(view.inverse_dynamics(still, v, still)).all()
-        with pytest.raises(InvalidArgumentError, match="of joint 'panda_joint3', which is locked"):
+        with pytest.raises(InvalidArgumentError, match=naming("'panda_joint3'", "locked")):
             view.inverse_dynamics(still, np.full(view.nv, value), still)
 
 
@@ -674,7 +673,7 @@ def test_the_overlay_of_a_joint_with_several_degrees_of_freedom() -> None:
     of_width = floating.overlaid(Overlay(joints={root: JointNumbers(friction=1.0, friction_width=0.1)}))
     again = floating.overlaid(floating.overlay_of(of_width))
     assert np.array_equal(again.tree.passive.width, of_width.tree.passive.width)
-    with pytest.raises(InvalidArgumentError, match=f"joint '{root}' has several values of friction_width"):
+    with pytest.raises(InvalidArgumentError, match=naming(f"'{root}'", "friction_width")):
         of_width.overlay_of(floating)
 
 
@@ -891,7 +890,7 @@ def test_a_motion_with_a_gravity_for_each(integrator: Any) -> None:
         assert apart(many.q[k, mass], mine.simulate(*start, overlay=alone, **given).q) < tolerance
     only = mine.simulate(*start, overlay=Overlay(gravity=gravity), **given)
     assert only.q.shape == (3, 1, 4, mine.nv)
-    with pytest.raises(InvalidArgumentError, match=r"numbers \(4, 1\) and its gravity \(3, 1\) do not broadcast"):
+    with pytest.raises(InvalidArgumentError, match=naming("(4, 1)", "gravity (3, 1)")):
         mine.overlaid(Overlay(gravity=gravity)).simulate(
             *start, overlay=Overlay(Payload("panda_hand", np.ones((4, 1)))), **given
         )
@@ -970,7 +969,7 @@ def test_one_overlay_for_other_robots() -> None:
     moved = text.replace('<origin xyz="0 0 0.333"', '<origin xyz="0 0 0.334"', 1)
     if moved == text:
         moved = text.replace("0.333", "0.334", 1)
-    with pytest.raises(InvalidArgumentError, match="joint 'panda_joint1' has another origin"):
+    with pytest.raises(InvalidArgumentError, match=naming("'panda_joint1'", "origin")):
         mine.overlay_of([Robot.from_urdf(text), Robot.from_urdf(moved)])
     with pytest.raises(InvalidArgumentError, match="its links are"):
         mine.overlay_of(robot("fixed"))

@@ -21,6 +21,7 @@ from dyn_service.errors import (
     UnimplementedError,
 )
 from tests.conftest import ROBOTS, URDF
+from tests.phrases import unnamed
 
 INERTIA = '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/>'
 
@@ -48,153 +49,153 @@ def double_pendulum() -> Robot:
 
 
 Q = np.zeros(2)
-ERRORS: list[tuple[str, Callable[[Robot], Any], type[DynError], str, str | None]] = [
+ERRORS: list[tuple[str, Callable[[Robot], Any], type[DynError], list[str], str | None]] = [
     (
         "wrong length",
         lambda r: r.inverse_dynamics(np.zeros(3), Q, Q),
         InvalidArgumentError,
-        "q has shape (3,), expected (..., 2) (2 movable joints)",
+        ["q", "(3,)", "(..., 2)", "(2 movable joints)"],
         "inputs.q",
     ),
     (
         "scalar",
         lambda r: r.forward_dynamics(Q, Q, 1.0),
         InvalidArgumentError,
-        "tau has shape (), expected (..., 2) (2 movable joints)",
+        ["tau", "()", "(..., 2)", "(2 movable joints)"],
         "inputs.tau",
     ),
     (
         "text",
         lambda r: r.mass_matrix("zero"),
         InvalidArgumentError,
-        "q must be real numbers of shape (..., 2), found str 'zero'",
+        ["q", "(..., 2)", "'zero'"],
         "inputs.q",
     ),
     (
         "complex",
         lambda r: r.gravity_forces(np.zeros(2, dtype=complex)),
         InvalidArgumentError,
-        "q must be real numbers of shape (..., 2), found shape (2,) of complex128",
+        ["q", "(..., 2)", "(2,)"],
         "inputs.q",
     ),
     (
         "ragged",
         lambda r: r.gravity_forces([[1.0, 2.0], [3.0]]),
         InvalidArgumentError,
-        "q must be real numbers of shape (..., 2), found list [[1.0, 2.0], [3.0]]",
+        ["q", "(..., 2)", "[[1.0, 2.0], [3.0]]"],
         "inputs.q",
     ),
     (
         "gravity",
         lambda r: r.gravity_forces(Q, gravity=-9.81),
         InvalidArgumentError,
-        "gravity has shape (), expected (..., 3)",
+        ["gravity", "()", "(..., 3)"],
         "inputs.gravity",
     ),
     (
         "batches that do not broadcast",
         lambda r: r.bias_forces(np.zeros((3, 2)), np.zeros((4, 2))),
         InvalidArgumentError,
-        "the leading axes of q (3,), v (4,) and gravity () do not broadcast against each other",
+        ["q (3,)", "v (4,)", "gravity ()"],
         "inputs",
     ),
     (
         "gain",
         lambda r: r.computed_torque(Q, Q, Q, Q, Q, kp=np.ones(3), kd=1.0),
         InvalidArgumentError,
-        "kp has shape (3,), expected (..., 2) (2 movable joints)",
+        ["kp", "(3,)", "(..., 2)", "(2 movable joints)"],
         "inputs.kp",
     ),
     (
         "method",
         lambda r: r.forward_dynamics(Q, Q, Q, method="magic"),
         InvalidArgumentError,
-        "method must be 'articulated' or 'mass_matrix', found 'magic'",
+        ["method", "'articulated'", "'mass_matrix'", "'magic'"],
         "options.method",
     ),
     (
         "frame",
         lambda r: r.constraint_forces(Q, Q, Q, frame="link"),
         InvalidArgumentError,
-        "frame must be 'joint' or 'world', found 'link'",
+        ["frame", "'joint'", "'world'", "'link'"],
         "options.frame",
     ),
     (
         "joints as text",
         lambda r: r.constraint_forces(Q, Q, Q, joints="elbow"),
         InvalidArgumentError,
-        "joints must be a list of names, found str 'elbow'",
+        ["joints", "'elbow'"],
         "options.joints",
     ),
     (
         "unknown joint",
         lambda r: r.constraint_forces(Q, Q, Q, joints=["nose"]),
         NotFoundError,
-        "robot 'double_pendulum' has no joint 'nose'; its joints are {joints}",
+        ["'double_pendulum'", "'nose'", "{joints}"],
         "options.joints[0]",
     ),
     (
         "unknown link",
         lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=[Wrench("nose")]),
         NotFoundError,
-        "robot 'double_pendulum' has no link 'nose'; its links are {links}",
+        ["'double_pendulum'", "'nose'", "{links}"],
         "inputs.wrenches[0].link",
     ),
     (
         "unknown frame",
         lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=Wrench(r.link_names[-1], frame="nose")),
         NotFoundError,
-        "robot 'double_pendulum' has no link 'nose'; its links are {links}",
+        ["'double_pendulum'", "'nose'", "{links}"],
         "inputs.wrenches[0].frame",
     ),
     (
         "wrench of another kind",
         lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=[(1, 2, 3)]),
         InvalidArgumentError,
-        "wrenches[0] must be a Wrench, found tuple (1, 2, 3)",
+        ["wrenches[0]", "tuple (1, 2, 3)"],
         "inputs.wrenches[0]",
     ),
     (
         "force in the plane",
         lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=Wrench(r.link_names[-1], force=(1, 2))),
         InvalidArgumentError,
-        "inputs.wrenches[0].force must be numbers of shape (..., 3), found tuple (1, 2)",
+        ["inputs.wrenches[0].force", "(..., 3)", "tuple (1, 2)"],
         "inputs.wrenches[0].force",
     ),
     (
         "unknown query",
         lambda r: r.evaluate("dance", {}),
         UnimplementedError,
-        f"there is no query 'dance'; the queries are {', '.join(QUERIES)}",
+        ["'dance'", f"{', '.join(QUERIES)}"],
         "query",
     ),
     (
         "unknown input",
         lambda r: r.evaluate("mass_matrix", {"q": Q, "v": Q}),
         InvalidArgumentError,
-        "mass_matrix has no input 'v'; its inputs are q, overlay",
+        ["mass_matrix", "'v'"],
         "inputs.v",
     ),
     (
         "missing input",
         lambda r: r.evaluate("bias_forces", {"q": Q}),
         InvalidArgumentError,
-        "bias_forces needs the input 'v'",
+        ["bias_forces", "'v'"],
         "inputs.v",
     ),
     (
         "unknown option",
         lambda r: r.evaluate("mass_matrix", {"q": Q}, {"method": "articulated"}),
         InvalidArgumentError,
-        "mass_matrix has no option 'method'; its options are passive",
+        ["mass_matrix", "'method'"],
         "options.method",
     ),
 ]
 
 
-@pytest.mark.parametrize(("ask", "kind", "message", "path"), [pytest.param(*e[1:], id=e[0]) for e in ERRORS])
+@pytest.mark.parametrize(("ask", "kind", "values", "path"), [pytest.param(*e[1:], id=e[0]) for e in ERRORS])
 def test_errors(
-    double_pendulum: Robot, ask: Callable[[Robot], Any], kind: type[DynError], message: str, path: str | None
+    double_pendulum: Robot, ask: Callable[[Robot], Any], kind: type[DynError], values: list[str], path: str | None
 ) -> None:
     with pytest.raises(kind) as caught:
         ask(double_pendulum)
@@ -203,7 +204,7 @@ def test_errors(
         "links": ", ".join(double_pendulum.link_names),
     }
     assert type(caught.value) is kind
-    assert str(caught.value) == message.format(**names)
+    assert unnamed(caught.value, *(value.format(**names) for value in values)) == []
     assert caught.value.path == path
 
 
@@ -222,10 +223,7 @@ def test_motion_without_inertia_is_refused(bodies: tuple[str, ...], joint: str) 
     for method in ("articulated", "mass_matrix"):
         with pytest.raises(FailedPreconditionError) as caught:
             robot.forward_dynamics(zero, zero, zero, method=method)
-        assert str(caught.value) == (
-            f"forward_dynamics has no answer for robot 'chain': the branch of joint '{joint}' has no inertia along "
-            "it, so no finite effort gives a finite acceleration"
-        )
+        assert unnamed(caught.value, "forward_dynamics", "'chain'", f"joint '{joint}'", "inertia") == []
     with pytest.raises(FailedPreconditionError, match="constraint_forces has no answer"):
         robot.constraint_forces(zero, zero, zero)
     assert np.isfinite(robot.inverse_dynamics(zero, zero, zero + 1.0)).all()

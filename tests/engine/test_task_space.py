@@ -17,6 +17,7 @@ from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
+from tests.phrases import unnamed
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 
@@ -126,7 +127,7 @@ def test_a_server_reports_a_direction_without_motion() -> None:
     assert ask(q=[0.3, 0.9, 0.05, 0.0], directions=["x", "y", "z"])["ok"]
     refused = ask(q=[[0.3, 0.9, 0.05, 0.0], [0.3, 0.0, 0.05, 0.0]], directions=["x", "y", "z"])["error"]
     assert refused["code"] == "FAILED_PRECONDITION"
-    assert f"at state [1] of the batch: at this state link '{tool}' cannot move in all of the" in (refused["message"])
+    assert unnamed(refused["message"], "[1]", f"link '{tool}'") == []
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[DynError], str, str]] = {

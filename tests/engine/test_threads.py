@@ -14,6 +14,7 @@ from dyn_service import InvalidArgumentError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Overlay, Payload, Query
 from dyn_service.engine import calls
 from tests.conftest import URDF
+from tests.phrases import naming
 
 ROWS = [row for row in QUERIES.values() if not row.constant and row.required[0] == "q"]
 STATES = 203  # no multiple of a vector of states
@@ -148,7 +149,7 @@ def test_locked_joints_are_checked(panda: Robot) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 257, 1.0, True, "2", None])
 def test_invalid_numbers_of_threads(shared: Robot, count: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="workers must be a whole number from 1 to 256") as caught:
+    with pytest.raises(InvalidArgumentError, match=naming("workers", "1", "256")) as caught:
         shared.workers = count
     assert caught.value.path == "workers"
     assert shared.workers == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from dyn_service.graph.report.verdicts import PlantBounds
 from dyn_service.hil.checks import Check, Notes, said
 from dyn_service.hil.signals import Change, Record, Signal
 from tests.hil.records import BEGUN, record
+from tests.phrases import naming, unnamed
 
 
 def refused(assertion, *args, **kwargs) -> str:
@@ -32,10 +34,17 @@ def test_tracking_says_when_and_by_how_much() -> None:
     check = Check(record(error=bump))
     check.tracking().below(4.001e-3)
     check.tracking("elbow").below(1e-9)
-    assert refused(check.tracking("shoulder").below, 1e-3) == (
-        # a quarter of the height from 0.525 s until 0.675 s, its ends no more, to rounding: some 150 of 801 samples
-        "shoulder: tracking error 4e-3 rad at 0.6 s, allowed below 1e-3 rad "
-        "(first exceeded at 0.525 s; 18.7 % of the run)"
+    assert (
+        unnamed(
+            refused(check.tracking("shoulder").below, 0.001),
+            "shoulder",
+            "tracking error 4e-3 rad",
+            "0.6 s",
+            "1e-3 rad",
+            "0.525 s",
+            "18.7 %",
+        )
+        == []
     )
     assert [verdict.passed for verdict in check.verdicts] == [True, True, False]
     worst = check.verdicts[-1]
@@ -58,7 +67,7 @@ def test_below_leaves_the_limit_out_and_at_most_takes_it_in() -> None:
 
 def test_a_number_just_beyond_its_limit_does_not_read_as_the_limit() -> None:
     effort = Check(record(effort=lambda t: np.full_like(t, 2.0000001))).effort("shoulder")
-    assert "effort 2.0000001 N m at 0 s, allowed at most 2 N m" in refused(effort.at_most, 2.0)
+    assert unnamed(refused(effort.at_most, 2.0), "effort 2.0000001 N m", "0 s", "2 N m") == []
     assert "rms of effort 2.0000001 N m, allowed" in refused(effort.rms.at_most, 2.0)
     at_it = Check(record(effort=lambda t: np.full_like(t, 2.0))).effort("shoulder")
     assert "effort 2 N m at 0 s, allowed below 2 N m" in refused(at_it.below, 2.0)
@@ -122,10 +131,7 @@ def test_a_plant_that_stops_tracks_nothing() -> None:
     stopped = (*BEGUN, Change(0.6, "stopped", "missed"))
     check = Check(record(error=until_it_stops, changes=stopped))
     text = refused(check.tracking("shoulder", from_s=0.3).below, 1.0)
-    assert text == (
-        "shoulder: tracking error is no number at 0.6 s (401 of 701 samples): the plant is stopped (missed), "
-        "allowed below 1 rad"
-    )
+    assert unnamed(text, "shoulder", "tracking error", "no number", "0.6 s", "401 of 701", "missed", "1 rad") == []
     assert "not at 0.6 s: the plant is stopped (missed)" in refused(check.tracking("shoulder", from_s=0.3).rms.below, 1)
     never = Check(record(changes=(Change(0.0, "braked", "start"),)))
     assert "nothing was recorded" in refused(never.tracking().below, 1.0)
@@ -136,12 +142,12 @@ def test_rms_and_percentiles() -> None:
     rms = check.tracking("shoulder").rms
     assert rms.value == pytest.approx(3.0 / np.sqrt(2.0), rel=1e-3)  # eight periods but for the last sample
     rms.below(2.13)
-    assert refused(rms.below, 2.0) == "shoulder: rms of tracking error 2.12 rad, allowed below 2 rad"
+    assert unnamed(refused(rms.below, 2.0), "shoulder", "rms of tracking error 2.12 rad", "2 rad") == []
     delays = np.arange(1.0, 101.0) * 1e-3
     check = Check(record(answers=(delays + 0.3, delays)))
     check.delay().percentile(50.0).at_most(0.0506)
     assert refused(check.delay().percentile(99.0).below, 0.09).startswith("p99 of delay of a command 0.099 s")
-    with pytest.raises(AssertionError, match=r"delay of a command 0\.1 s at 0\.4 s, allowed below 0\.05 s \(first"):
+    with pytest.raises(AssertionError, match=naming("delay of a command", "0.1 s", "0.4 s", "0.05 s")):
         check.delay().below(0.05)
 
 
@@ -149,16 +155,18 @@ def test_limits_of_the_robot() -> None:
     check = Check(record(position=lambda t: 3.0 * t, velocity=lambda t: -1.4 * t, effort=lambda t: t))
     check.position("shoulder").within_limits()
     check.position().within_limits()  # the elbow has none
-    assert "position 3 rad at 1 s, allowed -1.9 to 2.9 rad (first exceeded at 0.967 s" in refused(
-        check.position().within_limits, 0.1
+    assert (
+        unnamed(refused(check.position().within_limits, 0.1), "position 3 rad", "1 s", "-1.9 to 2.9 rad", "0.967 s")
+        == []
     )
     check.velocity().within_limits(share=0.95)
-    assert "velocity -1.4 rad/s at 1 s, allowed -1.35 to 1.35 rad/s" in refused(
-        check.velocity().within_limits, share=0.9
+    assert (
+        unnamed(refused(check.velocity().within_limits, share=0.9), "velocity -1.4 rad/s", "1 s", "-1.35 to 1.35 rad/s")
+        == []
     )
     assert "elbow: no limit in the robot's file" in refused(check.position("elbow").within_limits)
     assert "no limit in the robot's file" in refused(check.effort().within_limits)
-    with pytest.raises(InvalidArgumentError, match="no limits of tracking error: say `below` or `at_most`"):
+    with pytest.raises(InvalidArgumentError, match=naming("tracking error", "`below`", "`at_most`")):
         check.tracking().within_limits()
 
 
@@ -203,8 +211,16 @@ def test_settling() -> None:
     assert refused(settling.below, 0.25) == "shoulder: settling time 0.3 s, allowed below 0.25 s"
     # it swings out again at the very end
     late = Check(record(position=lambda t: np.where(t > 0.995, 0.5, 1.0)))
-    assert refused(late.settling("shoulder", to=1.0, band=0.05).below, 5.0) == (
-        "shoulder: settling time inf s (0.5 rad off at the end, the band is 0.05), allowed below 5 s"
+    assert (
+        unnamed(
+            refused(late.settling("shoulder", to=1.0, band=0.05).below, 5.0),
+            "shoulder",
+            "settling time inf s",
+            "0.5 rad",
+            "0.05",
+            "5 s",
+        )
+        == []
     )
 
 
@@ -240,7 +256,7 @@ def test_overshoot(sign: float) -> None:
     for overshoot in (check.overshoot("shoulder"), check.overshoot("shoulder", to=sign)):
         assert overshoot.value == pytest.approx(expected)
         overshoot.below(0.5)
-        assert "shoulder: overshoot 0.47 rad (at 0.145 s, beyond" in refused(overshoot.below, 0.4)
+        assert unnamed(refused(overshoot.below, 0.4), "shoulder", "overshoot 0.47 rad", "0.145 s") == []
     check.overshoot("shoulder", to=1.6 * sign).at_most(0.0)
 
 
@@ -254,7 +270,7 @@ def test_who_is_there_already_overshoots_either_way(sign: float) -> None:
 
 @pytest.mark.parametrize("deadline_s", [np.nan, np.inf, 0.0, -1.0])
 def test_a_deadline_by_which_nothing_is_late(deadline_s: float) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"deadline_s is {deadline_s:g}: expected a positive, finite"):
+    with pytest.raises(InvalidArgumentError, match=naming("deadline_s", f"{deadline_s:g}")):
         Check(record()).deadlines(deadline_s)
     with pytest.raises(InvalidArgumentError, match=r"percentile\(101\): expected 0 to 100"):
         Check(record()).effort().percentile(101.0)
@@ -285,9 +301,11 @@ def test_deadlines_count_late_and_missing_commands() -> None:
     check = Check(record(answers=(at + delays, delays)))
     check.deadlines().at_most(2)
     check.deadlines(0.003).at_most(0)
-    assert refused(check.deadlines().at_most, 1) == (
-        "missed deadlines 2 (the first at 0.4025 s, the deadline is 2e-3 s, the latest took 2.5e-3 s), "
-        "allowed at most 1"
+    assert (
+        unnamed(
+            refused(check.deadlines().at_most, 1), "missed deadlines 2", "0.4025 s", "2e-3 s", "2.5e-3 s", "at most 1"
+        )
+        == []
     )
     kept = np.r_[0:50, 55:400]  # five of them never came
     check = Check(record(answers=(at[kept], np.full(395, 0.001))))
@@ -321,9 +339,7 @@ def test_a_state_may_come_half_a_period_late_and_no_more() -> None:
 def test_a_plant_that_gets_nothing_any_more_has_a_last_gap() -> None:
     at = 0.2 + 0.002 * np.arange(100)  # to 0.398 s, and the record to 1 s
     check = Check(record(answers=(at, np.full(100, 0.001))))
-    assert refused(check.jitter().below, 0.1) == (
-        "jitter of the commands 0.6 s at 1 s, allowed below 0.1 s (first exceeded at 1 s; 1 % of the run)"
-    )
+    assert unnamed(refused(check.jitter().below, 0.1), "jitter", "0.6 s", "at 1 s", "0.1 s", "1 %") == []
     # one that was stopped by then was silent up to the stop alone
     stopped = (*BEGUN, Change(0.42, "stopped", "missed"))
     check = Check(record(answers=(at, np.full(100, 0.001)), changes=stopped))
@@ -353,7 +369,7 @@ def test_safe_stop() -> None:
     time = check.safe_stop(0.5)
     assert time.value == pytest.approx(0.1, abs=2e-3)  # 1e-3 rad/s is reached 0.1 ms before rest
     time.below(0.11)
-    assert refused(time.below, 0.05) == "time to safe stop 0.1 s (stopped (missed)), allowed below 0.05 s"
+    assert unnamed(refused(time.below, 0.05), "safe stop 0.1 s", "stopped (missed)", "0.05 s") == []
     assert check.safe_stop(0.52).value == pytest.approx(0.08, abs=2e-3)  # its own time is no earlier stop
     # what had stopped long before says nothing of a fault at 0.7 s
     assert "is no number (the plant had stopped before: stopped (missed))" in refused(check.safe_stop(0.7).below, 1e9)
@@ -362,7 +378,7 @@ def test_safe_stop() -> None:
     never = Check(record(velocity=falls))
     assert "inf s (at the end the plant is active), allowed" in refused(never.safe_stop(0.5).below, 1e9)
     moves = Check(record(velocity=lambda t: np.full_like(t, 0.2), changes=stopped))
-    assert "the plant is stopped (missed) and shoulder moves at 0.2 rad/s" in refused(moves.safe_stop(0.5).below, 1e9)
+    assert unnamed(refused(moves.safe_stop(0.5).below, 1e9), "stopped (missed)", "shoulder", "0.2 rad/s") == []
 
 
 def test_every_joint_has_to_stand_for_a_safe_stop_to_the_very_end() -> None:
@@ -381,7 +397,7 @@ def test_every_joint_has_to_stand_for_a_safe_stop_to_the_very_end() -> None:
     refused(Check(record(velocity=speeds, changes=stopped), noted).safe_stop(0.5).below, 1.0)
     whole = [one.name for one in noted.verdicts[0].signals]
     assert whole == ["shoulder", "elbow"]  # a number of the run is of all of them
-    assert again.values[0].detail == "at the end the plant is stopped (missed) and elbow moves at 0.1 rad/s"
+    assert unnamed(again.values[0].detail, "stopped (missed)", "elbow", "0.1 rad/s") == []
     speeds[-1], speeds[800, 0] = 0.0, 0.1  # or in between: from then on
     assert Check(record(velocity=speeds, changes=stopped)).safe_stop(0.5).value == pytest.approx(0.301)
     # what is armed again at the end has not stopped
@@ -396,7 +412,7 @@ def test_a_run_is_clean_by_the_bounds_of_a_launch() -> None:
         "safe stops", "share under command, while not released", "tracking error", "tracking error",
     ]  # fmt: skip
     far = Check(record(error=lambda t: 15.0 * bump(t)))
-    assert "tracking error 0.06 rad at 0.6 s, allowed at most 0.05 rad" in refused(far.clean)
+    assert unnamed(refused(far.clean), "tracking error 0.06 rad", "0.6 s", "0.05 rad") == []
     small = Check(record(error=lambda t: 4.0 * bump(t), reference=lambda t: 0.02 * np.sin(9.0 * t)))
     assert "allowed at most 1e-2 rad" in refused(small.clean)  # a quarter of the way
     far.clean(PlantBounds(error_rad=0.07))
@@ -404,7 +420,7 @@ def test_a_run_is_clean_by_the_bounds_of_a_launch() -> None:
     assert refused(stopped.clean).startswith("safe stops 1 (missed at 0.6 s), allowed at most 0")
     assert refused(stopped.clean, PlantBounds(safe_stops=1)).startswith("share under command, while not released 0.499")
     never = Check(record(changes=(Change(0.0, "braked", "start"),)))
-    assert "share under command, while not released 0, allowed at least 0.99" in refused(never.clean)
+    assert unnamed(refused(never.clean), "share under command", re.compile("released 0,"), "0.99") == []
 
 
 def test_stops_and_time_under_command() -> None:
@@ -414,8 +430,8 @@ def test_stops_and_time_under_command() -> None:
     assert refused(bad.stops().at_most, 0) == "safe stops 1 (missed at 0.6 s), allowed at most 0"
     good.under_command().at_least(0.79)
     assert bad.under_command().value == pytest.approx(0.4, abs=1e-3)
-    assert refused(bad.under_command().at_least, 0.5) == (
-        "share under command 0.4 (at the end stopped (missed)), allowed at least 0.5"
+    assert (
+        unnamed(refused(bad.under_command().at_least, 0.5), "share under command 0.4", "stopped (missed)", "0.5") == []
     )
 
 
@@ -435,9 +451,16 @@ def test_a_frozen_encoder() -> None:
     check = Check(record(measured=held, reference=way))
     expected = float(np.abs(np.diff(way(1e-3 * np.arange(500, 600)))).sum())
     assert check.frozen("shoulder").value == pytest.approx(expected)
-    assert refused(check.frozen().below, 0.01) == (
-        f"shoulder: way of the reference while the encoder stood still {expected:.3g} rad (from 0.5 s to 0.599 s), "
-        "allowed below 0.01 rad"
+    assert (
+        unnamed(
+            refused(check.frozen().below, 0.01),
+            "shoulder",
+            "way of the reference",
+            f"{expected:.3g} rad",
+            "0.5 s to 0.599 s",
+            "0.01 rad",
+        )
+        == []
     )
     whole = Check(record(position=still, reference=way)).frozen("shoulder")  # where nobody knows what was measured
     assert whole.value == pytest.approx(np.abs(np.diff(way(1e-3 * np.arange(1001)))).sum())
@@ -446,11 +469,11 @@ def test_a_frozen_encoder() -> None:
 
 def test_names_that_there_are_not() -> None:
     check = Check(record())
-    with pytest.raises(InvalidArgumentError, match="no joint 'sholder'; the joints are shoulder, elbow; did you mean"):
+    with pytest.raises(InvalidArgumentError, match=naming("'sholder'", "shoulder, elbow")):
         check.tracking("sholder")
-    with pytest.raises(InvalidArgumentError, match="no signals 'measured'; the record has position, velocity"):
+    with pytest.raises(InvalidArgumentError, match=naming("'measured'", "position, velocity")):
         check.record.signals("measured")
-    with pytest.raises(InvalidArgumentError, match=r"times of shape \(3,\) and values of shape \(2,\)"):
+    with pytest.raises(InvalidArgumentError, match=naming("times", "(3,)", "(2,)")):
         Signal("x", "m", np.zeros(3), np.zeros(2))
 
 
@@ -475,7 +498,7 @@ def test_a_record_comes_back_from_its_file(tmp_path, monkeypatch) -> None:
         with pytest.raises(InvalidArgumentError, match=f"{bad}' (cannot be read: No such file|is no record of a run)"):
             Record.load(tmp_path / bad)
     monkeypatch.setattr(arrays, "MAX_NPZ_BYTES", 1000)
-    with pytest.raises(InvalidArgumentError, match=r"expands to \d+ bytes, at most 1000 are read"):
+    with pytest.raises(InvalidArgumentError, match=naming(re.compile(r"\d+ bytes"), "1000")):
         Record.load(tmp_path / "run.npz")
 
 
@@ -486,7 +509,7 @@ def test_the_first_bit_that_differs_is_named() -> None:
         return values
 
     here, there = record(velocity=lambda t: np.ones_like(t)), record(velocity=one_bit)
-    assert here.same_as(there) == "shoulder: velocity 1.0 here and 1.0000000000000002 there at 0.4 s"
+    assert unnamed(here.same_as(there), "shoulder", "velocity", "1.0", "1.0000000000000002", "0.4 s") == []
     assert here.same_as(record(velocity=lambda t: np.ones_like(t))) is None
     negative = record(velocity=lambda t: -0.0 * t)
     assert "0.0 here and -0.0 there" in record(velocity=lambda t: 0.0 * t).same_as(negative)

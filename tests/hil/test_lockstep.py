@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dyn_service.hil.faults import Fault
 from dyn_service.hil.setup import resolve
 from dyn_service.support.documents import ConfigurationError
 from tests.conftest import ROOT
+from tests.phrases import naming, unnamed
 
 ARM = Setup(str(ROOT / "launch" / "ur5e_computed_torque.launch.yaml"), {"robot": str(ROOT / "urdf" / "scara.urdf")})
 ELBOW = "outer_joint"
@@ -85,7 +87,7 @@ def test_a_wrong_payload_shows_in_the_tracking_alone(cache: RobotCache) -> None:
     check = run(cache, 1.0, WrongPayload("tool0", 2.0, (0.0, 0.0, 0.1))).check
     check.deadlines().at_most(0)
     check.frozen().below(1e-9)
-    with pytest.raises(AssertionError, match=r"tracking error 0\.\d+ m at .* allowed below 3e-5 m"):
+    with pytest.raises(AssertionError, match=naming(re.compile(r"tracking error 0\.\d+ m"), "3e-5 m")):
         check.tracking().below(3e-5)
 
 
@@ -111,7 +113,7 @@ def test_what_the_controller_sees_is_not_where_the_robot_is(cache: RobotCache) -
 
 def test_a_frozen_encoder_is_seen(cache: RobotCache) -> None:
     check = run(cache, 1.0, Stale(joints=[ELBOW], from_s=0.5)).check
-    with pytest.raises(AssertionError, match=rf"{ELBOW}: way of the reference while the encoder stood still .* \(from"):
+    with pytest.raises(AssertionError, match=naming(ELBOW, "way of the reference", "(from")):
         check.frozen().below(1e-3)
     assert [verdict.subject for verdict in check.verdicts] == [ELBOW]
 
@@ -150,13 +152,15 @@ def test_each_kill_that_is_over_is_followed_by_a_start(cache: RobotCache) -> Non
 def test_a_server_that_is_away_for_a_moment_is_borne(cache: RobotCache) -> None:
     check = run(cache, 0.5, Killed(node="server", from_s=0.3, until_s=0.31)).check
     check.stops().at_most(0)
-    with pytest.raises(AssertionError, match=r"missed deadlines [45] \(the first at 0\.31"):  # at 500 Hz
+    with pytest.raises(
+        AssertionError, match=naming(re.compile("missed deadlines [45]"), re.compile(r"0\.31"))
+    ):  # at 500 Hz
         check.deadlines().at_most(0)
 
 
 def test_states_that_are_no_numbers_end_the_law_and_release_the_plant(cache: RobotCache) -> None:
     done = run(cache, 0.5, NotANumber(channel="states", joints=[ELBOW], from_s=0.3))
-    assert "law 'computed_torque' returned nan for joint" in done.ended
+    assert unnamed(done.ended, "'computed_torque'", "nan") == []
     assert (done.record.changes[-1].mode, done.record.changes[-1].cause) == ("braked", "released")
     silent = run(cache, 0.4, Loss(1.0, channel="states", from_s=0.2), controller={"state_timeout_s": 0.1})
     assert silent.ended == "controller: no state came for 0.1 s"
@@ -177,9 +181,9 @@ def test_faults_that_come_later(cache: RobotCache) -> None:
     bench.inject(Loss(1.0))
     bench.run_until(0.4)
     assert (bench.state.mode, bench.state.cause, bench.now_s) == ("stopped", "missed", pytest.approx(0.4))
-    with pytest.raises(InvalidArgumentError, match="WrongPayload: it is there from the start: give it to `run`"):
+    with pytest.raises(InvalidArgumentError, match=naming("WrongPayload", "`run`")):
         bench.inject(WrongPayload("tool0", 1.0))
-    with pytest.raises(InvalidArgumentError, match="Stale: no joint 'elbow'; the joints are"):
+    with pytest.raises(InvalidArgumentError, match=naming("Stale", "'elbow'")):
         bench.inject(Stale(joints=["elbow"]))
 
 
@@ -217,7 +221,7 @@ def test_what_does_not_fit_is_said(cache: RobotCache, setup: dict, error: type, 
 def test_a_launch_without_a_plant(cache: RobotCache, tmp_path) -> None:
     path = tmp_path / "server.launch.yaml"
     path.write_text("launch:\n  - node: {pkg: dyn_service, exec: server}\n")
-    with pytest.raises(InvalidArgumentError, match=r"server\.launch\.yaml starts 0 plants: a test needs one plant"):
+    with pytest.raises(InvalidArgumentError, match=naming("server.launch.yaml", "0 plants")):
         run_for(open_bench("lockstep", Setup(str(path)), cache, (), 0), 0.1, "lockstep", 0, ())
 
 

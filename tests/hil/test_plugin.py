@@ -20,6 +20,7 @@ from dyn_service.hil.bench import RobotCache, Setup, merged, open_bench
 from dyn_service.hil.reporting import Reporting, file_name
 from dyn_service.hil.signals import Record
 from tests.conftest import ROOT
+from tests.phrases import naming
 
 PLUGIN = ("-p", "dyn_service.hil.plugin", "-p", "no:cacheprovider")
 INI = f"""
@@ -291,7 +292,7 @@ def test_a_second_session_leaves_nothing_of_the_first(tmp_path: Path) -> None:
 def test_a_requirement_without_a_name_is_in_no_report(request: pytest.FixtureRequest, given: dict) -> None:
     request.node.own_markers.append(pytest.Mark("requirement", given["args"], given.get("kwargs", {}), _ispytest=True))
     try:
-        with pytest.raises(pytest.UsageError, match=r'marker requirement: expected names, requirement\("REQ-12"\)'):
+        with pytest.raises(pytest.UsageError, match=naming("marker requirement", 'requirement("REQ-12")')):
             Reporting(None, is_worker=True).pytest_collection_modifyitems([request.node])
     finally:
         request.node.own_markers.pop()
@@ -299,16 +300,16 @@ def test_a_requirement_without_a_name_is_in_no_report(request: pytest.FixtureReq
 
 def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(pytest.UsageError, match=r"--hil-report: .*file' cannot be made: Not a directory"):
+    with pytest.raises(pytest.UsageError, match=naming("--hil-report", "Not a directory")):
         Reporting(tmp_path / "file", is_worker=False).pytest_sessionstart()
 
 
 def test_endpoints_of_hardware_without_hardware_are_refused() -> None:
     """Or a test would pass in lockstep that was meant to be one of the robot."""
     given = ["plant_state=tcp://127.0.0.1:1", "joint_commands=tcp://127.0.0.1:2"]
-    with pytest.raises(InvalidArgumentError, match=r"--hil-endpoint: found .*; expected, with --hil=hardware,"):
+    with pytest.raises(InvalidArgumentError, match=naming("--hil-endpoint", "--hil=hardware")):
         open_bench("lockstep", Setup("panda_computed_torque"), RobotCache(), (), 0, given)
-    with pytest.raises(InvalidArgumentError, match=r"marker hil: plant is \[1\]: expected a map of names and values"):
+    with pytest.raises(InvalidArgumentError, match=naming("marker hil", "plant", "[1]")):
         merged(Setup("panda_computed_torque"), {"plant": [1]})
 
 

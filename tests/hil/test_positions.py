@@ -17,6 +17,7 @@ from dyn_service.hil.faults import Fault
 from dyn_service.hil.signals import Record
 from tests.conftest import ROOT
 from tests.hil.records import record
+from tests.phrases import naming
 
 W, GAIN = 60.0, 10.0
 """rad/s of the drives and 1/s of the velocities' loop, as they are by default."""
@@ -121,7 +122,7 @@ def test_a_wrong_payload_hides_in_the_positions_and_shows_in_the_efforts(setup: 
 
 def test_what_was_not_commanded_is_not_asserted(tmp_path: Path) -> None:
     none = record()
-    with pytest.raises(InvalidArgumentError, match="expected one of effort, position and velocity, found nothing"):
+    with pytest.raises(InvalidArgumentError, match=naming("effort, position and velocity", "nothing")):
         Check(none).commanded()
     both = record(commanded_effort=1.0, commanded_velocity=1.0)
     with pytest.raises(InvalidArgumentError, match="found effort and velocity"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -40,6 +41,7 @@ from dyn_service.messages.rosgraph_msgs import Clock
 from dyn_service.messages.sensor_msgs import Imu, JointState
 from dyn_service.messages.std_msgs import Header, String
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
+from tests.phrases import naming
 
 TYPES = {ros_type(kind): kind for kind in all_types()}
 THEIRS = sorted(name for name in TYPES if not name.startswith(("dyn_service_msgs/", "control_msgs/")))
@@ -102,7 +104,7 @@ def test_our_own_types_are_ones_that_ros_can_have() -> None:
 
 def test_by_type() -> None:
     assert by_type("sensor_msgs/msg/JointState") is by_type("sensor_msgs/JointState") is JointState
-    with pytest.raises(NotFoundError, match="'sensor_msgs/JointStates'; did you mean 'sensor_msgs/msg/J"):
+    with pytest.raises(NotFoundError, match=naming("'sensor_msgs/JointStates'", "'sensor_msgs/msg/JointState'")):
         by_type("sensor_msgs/JointStates")
     for name in ("", "/", "os/path", "builtin_interfaces/msg/Message", "sensor_msgs/msg/Header", "fields/msg/Message"):
         with pytest.raises(NotFoundError):
@@ -139,26 +141,26 @@ def test_what_is_not_named_is_zero_or_empty() -> None:
 
 pack = msgspec.msgpack.encode
 FAULTS = [
-    (JointState, b"", "its end is missing"),
-    (JointState, b"\xc1", "it is not MessagePack from byte 0 on"),
-    (JointState, b"\x80\x80", "it is not MessagePack from byte 1 on"),
-    (JointState, b"\x81\xa1\xff\x01", "a text in it is not UTF-8"),
-    (JointState, b"x" * (MAX_BYTES + 1), "it has 1048577 bytes, at most 1048576 are read"),
-    (JointState, pack([1]), "expected a map, found a list"),
-    (JointState, pack({"position": [0.0, "x"]}), r"position\[1\]: expected a number, found text"),
-    (JointState, pack({"efort": []}), "efort: unknown key 'efort'; did you mean 'effort'?"),
-    (JointState, encode(WrenchStamped()), "wrench: unknown key 'wrench'"),
-    (JointState, pack({1: 2}), "a key of it: expected text, found a whole number"),
-    (Header, pack({"stamp": {"sec": 2**31}}), "stamp.sec: expected a whole number of at most 2147483647"),
-    (DiagnosticStatus, pack({"level": 256}), "level: expected a whole number of at most 255"),
-    (Imu, pack({"orientation_covariance": [0.0]}), "orientation_covariance: expected a list of 9 entries or more"),
-    (JointCommand, pack({"session": 1}), "missing key 'state_seq'"),
+    (JointState, b"", ["its end is missing"]),
+    (JointState, b"\xc1", ["MessagePack", "0"]),
+    (JointState, b"\x80\x80", ["MessagePack", "1"]),
+    (JointState, b"\x81\xa1\xff\x01", ["a text in it is not UTF-8"]),
+    (JointState, b"x" * (MAX_BYTES + 1), ["1048577", "1048576", "bytes", "most"]),
+    (JointState, pack([1]), ["expected a map, found a list"]),
+    (JointState, pack({"position": [0.0, "x"]}), ["position[1]", "text", "number"]),
+    (JointState, pack({"efort": []}), ["efort", "'efort'", "'effort'"]),
+    (JointState, encode(WrenchStamped()), ["wrench: unknown key 'wrench'"]),
+    (JointState, pack({1: 2}), ["whole", "number"]),
+    (Header, pack({"stamp": {"sec": 2**31}}), ["stamp.sec", "2147483647", "whole", "number"]),
+    (DiagnosticStatus, pack({"level": 256}), ["level", "255", "whole", "number"]),
+    (Imu, pack({"orientation_covariance": [0.0]}), ["orientation_covariance", "9", "list", "entries"]),
+    (JointCommand, pack({"session": 1}), ["missing key 'state_seq'"]),
 ]
 
 
-@pytest.mark.parametrize(("kind", "frame", "cause"), FAULTS)
-def test_what_is_no_message_is_said(kind: type[Message], frame: bytes, cause: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"not a {ros_type(kind)}: {cause}") as caught:
+@pytest.mark.parametrize(("kind", "frame", "values"), FAULTS)
+def test_what_is_no_message_is_said(kind: type[Message], frame: bytes, values: list[str]) -> None:
+    with pytest.raises(InvalidArgumentError, match=naming(f"not a {ros_type(kind)}", *values)) as caught:
         decode(kind, frame)
     assert "`" not in str(caught.value)
 
@@ -186,7 +188,7 @@ def test_what_cannot_be_sent_is_said(message: Message, field: str) -> None:
 
 
 def test_too_large_to_send() -> None:
-    with pytest.raises(ResourceExhaustedError, match="String of 1048587 bytes: at most 1048576 are sent"):
+    with pytest.raises(ResourceExhaustedError, match=naming("String", "1048587 bytes", "1048576")):
         encode(String("x" * MAX_BYTES))
 
 
@@ -258,13 +260,11 @@ class TestOwn:
         kind = by_type("gripper_msgs/Grip")
         assert (ros_type(kind), definition(kind)) == ("gripper_msgs/msg/Grip", "float64 width\n")
         assert kind in list(all_types())
-        with pytest.raises(
-            NotFoundError, match="there is no message type 'grip_msgs/Grip'; did you mean 'gripper_msgs/m"
-        ):
+        with pytest.raises(NotFoundError, match=naming("'grip_msgs/Grip'", re.compile("'gripper_msgs/m"))):
             by_type("grip_msgs/Grip")  # a type of that name in another package is none
         text = "[dyn_service.messages]\nwrong_msgs = gripper_pack.gripper_msgs:__doc__\n"
         (info / "entry_points.txt").write_text(text)
-        with pytest.raises(NotFoundError, match=r"entry point 'wrong_msgs' of dyn_service.messages must name a module"):
+        with pytest.raises(NotFoundError, match=naming("'wrong_msgs'", "dyn_service.messages")):
             by_type("wrong_msgs/Grip")
 
 

@@ -12,6 +12,7 @@ from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint, Planar
 from tests.conftest import URDF
+from tests.phrases import naming
 from tests.trees import configuration
 
 TURNING = """<robot name="r"><link name="world"/>
@@ -201,7 +202,7 @@ def test_quaternions_of_a_batch_are_all_looked_at() -> None:
     q = positions(MANY, 3, 4)
     MANY.check_unit(q, "q", "inputs.q")
     q[2, MANY.nq - 1] += 3.0
-    with pytest.raises(InvalidArgumentError, match="q of joint 'j2' has a quaternion of length") as caught:
+    with pytest.raises(InvalidArgumentError, match=naming("q", "'j2'", "quaternion")) as caught:
         MANY.check_unit(q, "q", "inputs.q")
     assert caught.value.path == "inputs.q"
 
@@ -223,7 +224,7 @@ def test_positions_are_brought_to_unit_length_where_they_are_not_there() -> None
     np.testing.assert_array_equal(found[0], q[0])
     np.testing.assert_array_equal(MANY.unit(longer[1], "q0"), found[1])
     longer[0, 3:7] = 0.0
-    with pytest.raises(InvalidArgumentError, match="q0 of joint 'j0' has a quaternion of length 0"):
+    with pytest.raises(InvalidArgumentError, match=naming("q0", "'j0'", "quaternion", "0")):
         MANY.unit(longer, "q0")
 
 
@@ -279,7 +280,7 @@ def test_a_screw_is_read_as_drake_writes_it() -> None:
     basis = robot.constraint_bases().basis[0, :, :5]
     np.testing.assert_allclose(basis.T @ basis, np.eye(5), atol=1e-15)
     assert np.abs(basis.T @ [0, 0, 1, 0, 0, lead]).max() < 1e-15
-    with pytest.raises(UrdfError, match="there is no <drake:screw_thread_pitch> element, expected one"):
+    with pytest.raises(UrdfError, match=naming("<drake:screw_thread_pitch>")):
         Robot.from_urdf(SCREW.format(pitch=""))
 
 
@@ -297,7 +298,7 @@ def test_a_length_that_is_not_one_is_refused() -> None:
     at = configuration(["root_joint"], ["floating"])
     at.check_unit(at.neutral, "q", "inputs.q")
     at.check_unit(at.neutral * (1 + 5e-7), "q", "inputs.q")
-    with pytest.raises(InvalidArgumentError, match="q of joint 'root_joint' has a quaternion of length 2, expected 1"):
+    with pytest.raises(InvalidArgumentError, match=naming("q", "'root_joint'", "quaternion", "2", "1")):
         at.check_unit(2 * at.neutral, "q", "inputs.q")
 
 
@@ -307,7 +308,7 @@ def test_roots() -> None:
     assert floating.joint_names[0] == floating.all_joint_names[0] == planar.joint_names[0] == "root_joint"
     assert (floating.nq, floating.nv, planar.nq, planar.nv) == (13, 12, 9, 9)
     assert floating.fingerprint != planar.fingerprint != Robot.from_urdf(path).fingerprint
-    with pytest.raises(InvalidArgumentError, match="root must be one of fixed, planar, floating, found 'free'"):
+    with pytest.raises(InvalidArgumentError, match=naming("root", "fixed, planar, floating", "'free'")):
         Robot.from_urdf(path, root="free")  # type: ignore[arg-type]
     taken = path.read_text().replace("elbow_joint", "root_joint")
     with pytest.raises(UrdfError, match="a floating root"):

@@ -27,6 +27,7 @@ from dyn_service.parsing.urdf.reader import read, read_text
 from tests.conftest import URDF
 from tests.mimics import drawn, pair
 from tests.passive import restless
+from tests.phrases import unnamed
 from tests.random_robots import MANY_TYPES, random_urdf
 
 BODY = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
@@ -86,34 +87,34 @@ def test_who_leads_may_stand_behind_and_above() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "element", "message"),
+    ("text", "line", "element", "values"),
     [
         (
             hand("a|ball|", f"b|revolute|{mimic('a')}"),
             3,
             "joint 'b' mimic",
-            "the mimicked joint 'a' is of type spherical, with 3 degrees of freedom, expected 1",
+            ["'a'", "3", "1"],
         ),
         (
             hand("a|revolute|", f"b|floating|{mimic('a')}"),
             3,
             "joint 'b' mimic",
-            "the joint is of type floating, with 6 degrees of freedom, expected 1",
+            ["6", "1"],
         ),
         (
             hand("a|revolute|", f"b|revolute|{mimic('a', 1e5)}", f"c|revolute|{mimic('b', 1e5)}"),
             4,
             "joint 'c' mimic",
-            "its mimic chain is 1e+10 * 'a' + 0, expected numbers of at most 1e+09",
+            ["1e+10", "'a'", "0", "1e+09"],
         ),
     ],
 )
-def test_impossible_chains(text: str, line: int, element: str, message: str) -> None:
+def test_impossible_chains(text: str, line: int, element: str, values: list[str]) -> None:
     with pytest.raises(UrdfError) as caught:
         Robot.from_urdf(text)
     fault = caught.value
     assert (fault.line, fault.element) == (line, element)
-    assert fault.message == f"{message}; remove the mimic to let each joint move independently"
+    assert unnamed(fault.message, *values, "remove the mimic") == []
     assert Robot.from_urdf(text, mimic=False).nv > 1
 
 

@@ -108,6 +108,13 @@ def test_welding_is_noted_link_by_link() -> None:
     )
 
 
+def one_link(mass: float, com: float, ixx: float) -> str:
+    return (
+        f'<robot name="r"><link name="a"><inertial><origin xyz="{com} 0 0"/><mass value="{mass}"/>'
+        f'<inertia ixx="{ixx}" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
+    )
+
+
 @pytest.mark.parametrize(
     ("mass", "com", "ixx", "found"),
     [
@@ -122,10 +129,7 @@ def test_welding_is_noted_link_by_link() -> None:
     ],
 )
 def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float, ixx: float, found: str | None) -> None:
-    text = (
-        f'<robot name="r"><link name="a"><inertial><origin xyz="{com} 0 0"/><mass value="{mass}"/>'
-        f'<inertia ixx="{ixx}" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>'
-    )
+    text = one_link(mass, com, ixx)
     if found is None:
         assert tree_of(read_text(text)).inertia[0].mass == mass
         return

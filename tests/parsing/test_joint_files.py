@@ -19,6 +19,7 @@ from dyn_service.parsing.joint_files import robot_of, with_joint_file
 from dyn_service.parsing.urdf.reader import read_text
 from dyn_service.support.documents import ConfigurationError
 from tests.conftest import URDF
+from tests.phrases import naming, unnamed
 
 ARM = """<robot name="arm"><link name="a"/><link name="b"/><link name="c"/><link name="d"/><link name="e"/>
 <joint name="hinge" type="continuous"><parent link="a"/><child link="b"/><dynamics damping="0.5" friction="2"/></joint>
@@ -93,39 +94,39 @@ def test_the_receipt_says_what_acts_and_where_it_is_from(tmp_path: Path) -> None
 
 FAULTS = [
     ("no joint of that name", "  hing: {damping: 1}", 3, "joints.hing",
-     "the robot has no joint 'hing'; did you mean 'hinge'?"),
-    ("a fixed joint", "  glue: {damping: 1}", 3, "joints.glue", "joint 'glue' is fixed, expected one that moves"),
-    ("another key", "  hinge: {dampin: 1}", 3, "joints.hinge.dampin", "unknown key 'dampin'; did you mean 'damping'?"),
-    ("a word", "  hinge: {damping: much}", 3, "joints.hinge.damping", "expected a number or nothing, found text"),
+     ["'hing'", "'hinge'"]),
+    ("a fixed joint", "  glue: {damping: 1}", 3, "joints.glue", ["'glue'"]),
+    ("another key", "  hinge: {dampin: 1}", 3, "joints.hinge.dampin", ["'dampin'", "'damping'"]),
+    ("a word", "  hinge: {damping: much}", 3, "joints.hinge.damping", ["number", "nothing"]),
     ("negative", "  rail: {}\n  hinge: {friction: -1}", 4, "joints.hinge.friction",
-     "expected a finite number, at least 0, found -1"),
+     ["0", "-1"]),
     ("not a number", "  hinge: {armature: .nan}", 3, "joints.hinge.armature",
-     "expected a finite number, at least 0, found nan"),
-    ("endless", "  hinge: {rest: .inf}", 3, "joints.hinge.rest", "expected a finite number, found inf"),
+     ["0", "nan"]),
+    ("endless", "  hinge: {rest: .inf}", 3, "joints.hinge.rest", ["inf"]),
     ("no width", "  hinge: {friction_width: 0}", 3, "joints.hinge.friction_width",
-     "expected a width of at least 1e-300, found 0"),
+     ["1e-300", "0"]),
     ("next to no width", "  hinge: {friction_width: 1.0e-310}", 3, "joints.hinge.friction_width",
-     "expected a width of at least 1e-300, found 1e-310"),
+     ["1e-300", "1e-310"]),
     ("a spring in a ball", "  ball:\n    stiffness: 2", 4, "joints.ball.stiffness",
-     "a spring acts along one degree of freedom, and a joint of type spherical has 3"),
+     ["3", "freedom", "spherical"]),
     ("a gear alone", "  hinge: {gear_ratio: 5}", 3, "joints.hinge.gear_ratio",
-     "expected a rotor_inertia with the gear_ratio, found none"),
+     ["rotor_inertia", "gear_ratio"]),
     ("a rotor alone", "  hinge: {rotor_inertia: 5}", 3, "joints.hinge.rotor_inertia",
-     "expected a gear_ratio, found none here and none in a <transmission> of the robot's file"),
+     ["gear_ratio", "<transmission>"]),
     ("both", "  hinge: {rotor_inertia: 5, gear_ratio: 1, armature: 5}", 3, "joints.hinge.rotor_inertia",
-     "expected an armature or a rotor_inertia, found both"),
+     ["rotor_inertia"]),
     ("beyond all", "  hinge: {rotor_inertia: 1, gear_ratio: 1.0e+200}", 3, "joints.hinge.rotor_inertia",
-     "with gear ratio 1e+200 the armature is inf, expected a finite number"),
-    ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", "key 'hinge' appears twice"),
+     ["1e+200", "inf"]),
+    ("twice", "  hinge: {}\n  hinge: {}", 4, "joints", ["'hinge'"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "path", "message"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
-def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, path: str, message: str) -> None:
+@pytest.mark.parametrize(("text", "line", "path", "values"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
+def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, path: str, values: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         arm(tmp_path, text)
     fault = caught.value
-    assert (fault.message, fault.path, fault.line) == (message, path, line)
+    assert (unnamed(fault.message, *values), fault.path, fault.line) == ([], path, line)
     assert fault.file == str(tmp_path / "joints.yaml")
     assert str(fault).startswith(f"{fault.file}:{line}: {path}")
 
@@ -173,7 +174,7 @@ def test_the_example_fits_its_robot() -> None:
 def test_springs_of_balls_are_refused_without_a_file() -> None:
     described = read_text(ARM.format(more=""))
     joints = tuple(replace(joint, stiffness=1.0) if joint.name == "ball" else joint for joint in described.joints)
-    with pytest.raises(UrdfError, match="a spring acts along one degree of freedom") as caught:
+    with pytest.raises(UrdfError, match=naming("spring", "spherical", "3")) as caught:
         tree_of(replace(described, joints=joints))
     assert (caught.value.element, caught.value.line) == ("joint 'ball'", 4)
 
@@ -215,13 +216,13 @@ def test_a_transmission_without_a_gear_takes_away_none() -> None:
     assert joint.reduction == 10.0
     robot = Robot.from_urdf(ARM.format(more=gear + actuated("<mechanicalReduction>-3</mechanicalReduction>")))
     (note,) = [note for note in robot.receipt.of_kind("doubted") if note.element == "transmission 't'"]
-    assert note.text == "a gear of -3 at joint 'hinge', which has one of 10 already: the last is kept"
+    assert unnamed(note.text, "gear of -3", "'hinge'", "10") == []
 
 
 def test_the_receipt_says_both_units_of_what_turns_and_shifts(tmp_path: Path) -> None:
     said = file(tmp_path, "robot: plate\njoints:\n  slide: {damping: 1, friction: 2}")
     (note,) = Robot.from_urdf(PLATE.format(more=""), joints=said).receipt.of_kind("acting")
-    assert note.text == "damping 1 N s/m and N m s/rad; friction 2 N and N m, smoothed over 0.01 m/s and 0.1 rad/s"
+    assert unnamed(note.text, "damping 1 N s/m and N m s/rad", "friction 2 N and N m", "0.01 m/s", "0.1 rad/s") == []
 
 
 PLATE = """<robot name="plate"><link name="a"/><link name="b"><inertial><mass value="1"/>

@@ -13,6 +13,7 @@ from dyn_service.parsing.files import read_file, read_text
 from dyn_service.parsing.xml_elements import ReadLimits
 from tests.oracle.mujoco_models import errors
 from tests.oracle.test_pinocchio import TOLERANCE
+from tests.phrases import naming, unnamed
 
 BALL = '<geom size="0.1" pos="0.1 0 0"/>'
 
@@ -26,92 +27,83 @@ def jointed(joint: str = "", geom: str = BALL, **parts: str) -> str:
 
 
 FAULTS = {
-    '<mujoco model="m"/>': "<text>:1: robot 'm': there is no <worldbody>, expected one",
-    "<mujoco>": "<text>:1: malformed XML: the text ends early, column 9; <mujoco> of line 1 is still open",
-    '<!DOCTYPE a [<!ENTITY b "c">]><mujoco/>': "<text>:1: found a document type declaration (<!DOCTYPE>), "
-                                               "expected none",
-    made('<joint name="j"/>'): "<text>:4: worldbody joint: <joint> in <worldbody>, expected it in a <body>",
+    '<mujoco model="m"/>': ["<text>:1: robot 'm'", "<worldbody>"],
+    "<mujoco>": ["<text>:1", "XML", "9", "<mujoco>", "1"],
+    '<!DOCTYPE a [<!ENTITY b "c">]><mujoco/>': ["<text>:1", "<!DOCTYPE>"],
+    made('<joint name="j"/>'): ["<text>:4: worldbody joint", "<joint>", "<worldbody>", "<body>"],
     made('<body name="b"><joint/><inertial pos="0 0 0" diaginertia="1 1 1"/></body>'):
-        "<text>:4: link 'b' inertial: the attribute 'mass' is missing",
+        ["<text>:4: link 'b' inertial", "'mass'"],
     made('<body name="b"><joint/><inertial mass="1" diaginertia="1 1 1"/></body>'):
-        "<text>:4: link 'b' inertial: the attribute 'pos' is missing",
+        ["<text>:4: link 'b' inertial", "'pos'", "missing"],
     made('<body name="b"><joint/><inertial pos="0 0 0" mass="-1" diaginertia="1 1 1"/></body>'):
-        "<text>:4: link 'b' inertial: the mass is -1 kg, expected zero or more",
+        ["<text>:4: link 'b' inertial", "-1"],
     made('<body name="b"><joint/><inertial pos="0 0 0" mass="1"/></body>'):
-        "<text>:4: link 'b' inertial: there is no diaginertia and no fullinertia, expected one of them",
+        ["<text>:4: link 'b' inertial", "diaginertia", "fullinertia"],
     made('<body name="b"><inertial pos="0 0 0" mass="1" quat="0 1 0 0" fullinertia="1 1 1 0 0 0"/></body>'):
-        "<text>:4: link 'b' inertial: there are both a fullinertia and an orientation, expected one of them",
+        ["<text>:4: link 'b' inertial", "fullinertia", "orientation"],
     made('<body name="b"><inertial pos="0 0" mass="1" diaginertia="1 1 1"/></body>'):
-        "<text>:4: link 'b' inertial: attribute 'pos': expected 3 numbers, found 2 in '0 0'",
+        ["<text>:4: link 'b' inertial", "'pos'", "3", "2", "'0 0'"],
     made('<body name="b" quat="0 0 0 0"/>'):
-        "<text>:4: link 'b': attribute 'quat': the quaternion is zero, expected a rotation",
+        ["<text>:4: link 'b'", "'quat'"],
     made('<body name="b" euler="1 2 3" zaxis="1 0 0"/>'):
-        "<text>:4: link 'b': there are zaxis and euler, expected one orientation",
+        ["<text>:4: link 'b'", "zaxis", "orientation"],
     made('<body name="b" xyaxes="1 0 0 2 0 0"/>'):
-        "<text>:4: link 'b' xyaxes: the axis is (0, 0, 0), expected a direction: its length is zero",
+        ["<text>:4: link 'b' xyaxes", "(0, 0, 0)"],
     made('<body name="b" euler="1 2 3"/>', '<compiler eulerseq="xyw"/>'):
-        "<text>:2: robot 'm' compiler: attribute 'eulerseq': expected three of x, y, z, X, Y, Z, found 'xyw'",
+        ["<text>:2: robot 'm' compiler", "'eulerseq'", "'xyw'"],
     made("", '<compiler coordinate="global"/>'):
-        "<text>:2: robot 'm' compiler: coordinate is 'global', which MuJoCo no longer supports, expected 'local'",
+        ["<text>:2: robot 'm' compiler", "coordinate", "'global'", "MuJoCo", "'local'"],
     made("", '<compiler angle="grad"/>'):
-        "<text>:2: robot 'm' compiler: attribute 'angle': expected radian, degree, found 'grad'; did you mean "
-        "'radian'?",
-    jointed('axis="0 0 0"'): "<text>:5: joint 'j' axis: the axis is (0, 0, 0), expected a direction: its length "
-                             "is zero",
+        ["<text>:2: robot 'm' compiler", "'angle'", "'grad'", "'radian'"],
+    jointed('axis="0 0 0"'): ["<text>:5: joint 'j' axis", "(0, 0, 0)"],
     jointed('type="hing"'):
-        "<text>:5: joint 'j': attribute 'type': expected hinge, slide, ball, free, found 'hing'; did you mean 'hinge'?",
+        ["<text>:5: joint 'j'", "'type'", "'hing'", "'hinge'"],
     jointed('damping="nan"'):
-        "<text>:5: joint 'j': attribute 'damping': expected a plain decimal number, found 'nan'",
+        ["<text>:5: joint 'j'", "'damping'", "'nan'"],
     jointed('armature="1e999"'):
-        "<text>:5: joint 'j': attribute 'armature': the number '1e999' is too large for a double",
-    jointed('damping="-1"'): "<text>:5: joint 'j': the damping is -1, expected zero or more",
-    jointed('armature="-1"'): "<text>:5: joint 'j': the armature is -1, expected zero or more",
-    jointed('frictionloss="-1"'): "<text>:5: joint 'j': the frictionloss is -1, expected zero or more",
-    jointed('limited="true"'): "<text>:5: joint 'j': limited is true and there is no range, expected one",
+        ["<text>:5: joint 'j'", "'armature'", "'1e999'"],
+    jointed('damping="-1"'): ["<text>:5: joint 'j'", "-1", "damping"],
+    jointed('armature="-1"'): ["<text>:5: joint 'j'", "-1", "armature"],
+    jointed('frictionloss="-1"'): ["<text>:5: joint 'j'", "-1", "frictionloss"],
+    jointed('limited="true"'): ["<text>:5: joint 'j'", "limited", "true"],
     jointed('range="0 1"', head='<compiler autolimits="false"/>'):
-        "<text>:5: joint 'j': there is a range and no limited, which <compiler autolimits=\"false\"> requires",
+        ["<text>:5: joint 'j'", "autolimits="],
     jointed('class="soft"', head='<default><default class="soften"/></default>'):
-        "<text>:5: joint 'j': there is no default class 'soft'; did you mean 'soften'?",
+        ["<text>:5: joint 'j'", "'soft'", "'soften'"],
     jointed(head='<default><default/></default>'):
-        "<text>:2: default: there is no class, expected one for nested defaults",
+        ["<text>:2: default", "nested", "defaults"],
     jointed(head='<default><default class="a"/><default class="a"/></default>'):
-        "<text>:2: default: the class 'a' is already defined, expected unique names",
+        ["<text>:2: default", "'a'"],
     jointed(geom='<geom type="mesh" mesh="x"/>'):
-        "<text>:6: link 'b' geom: there is no mesh 'x' in <asset>",
+        ["<text>:6: link 'b' geom", "'x'", "<asset>"],
     jointed(geom='<geom type="box" mesh="x"/>'):
-        "<text>:6: link 'b' geom: the mass of a box with a mesh is not supported: add an <inertial> to its body",
+        ["<text>:6: link 'b' geom", "<inertial>"],
     jointed(geom='<geom type="box" size="1 2"/>'):
-        "<text>:6: link 'b' geom: attribute 'size': a box needs 3 positive numbers, found 1 2",
+        ["<text>:6: link 'b' geom", "'size'", "3", "1", "2"],
     jointed(geom='<geom size="-1"/>'):
-        "<text>:6: link 'b' geom: attribute 'size': a sphere needs 1 positive numbers, found -1",
-    jointed(geom='<geom size="1" mass="-2"/>'): "<text>:6: link 'b' geom: the mass is -2, expected zero or more",
-    jointed(geom='<geom size="1" density="-2"/>'): "<text>:6: link 'b' geom: the density is -2, expected zero or more",
+        ["<text>:6: link 'b' geom", "'size'", "1", "-1"],
+    jointed(geom='<geom size="1" mass="-2"/>'): ["<text>:6: link 'b' geom", "-2", "mass"],
+    jointed(geom='<geom size="1" density="-2"/>'): ["<text>:6: link 'b' geom", "-2", "density"],
     jointed(geom='<geom type="capsule" size="0.1" fromto="1 1 1 1 1 1"/>'):
-        "<text>:6: link 'b' geom: attribute 'fromto': the two points are the same, expected different points",
+        ["<text>:6: link 'b' geom", "'fromto'"],
     made('<body name="a"><body name="b"><freejoint/></body></body>'):
-        "<text>:4: link 'b': a free joint on a body with a parent body or other joints, expected one on "
-        "a child of the world without other joints",
-    made('<body name="b"/><body name="b"/>'): "<text>:4: link 'b': a link of this name is already defined on "
-                                              "line 4, expected "
-        "unique names",
-    made('<body name="world"/>'): "<text>:4: link 'world': a link of this name is already defined, expected "
-                                  "unique names",
+        ["<text>:4: link 'b'", "parent", "without"],
+    made('<body name="b"/><body name="b"/>'): ["<text>:4: link 'b'", "4", "already"],
+    made('<body name="world"/>'): ["<text>:4: link 'world'", "already", "defined"],
     made('<body name="a"><joint name="j"/></body><body name="b"><joint name="j"/></body>'):
-        "<text>:4: joint 'j': a joint of this name is already defined on line 4, expected unique names",
+        ["<text>:4: joint 'j'", "4"],
     made('<body name="b"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/><inertial pos="0 0 0" mass="1" '
-         'diaginertia="1 1 1"/></body>'): "<text>:4: link 'b' inertial: a second <inertial>, the first on line "
-                                          "4, expected one",
+         'diaginertia="1 1 1"/></body>'): ["<text>:4: link 'b' inertial", "<inertial>", "4"],
     made('<replicate count="2.5"><body/></replicate>'):
-        "<text>:4: <replicate>: attribute 'count': expected a whole number of at least 1, found 2.5",
+        ["<text>:4", "<replicate>", "'count'", "1", "2.5"],
     made('<frame scale="2"><body/></frame>'):
-        "<text>:4: worldbody frame: attribute 'scale' is not supported, expected a frame without it",
+        ["<text>:4: worldbody frame", "'scale'"],
     made('<include file="a.xml"/>'):
-        "<text>:4: include: includes the file 'a.xml', but a robot given as text cannot open files: read the robot "
-        "from its file, or convert it with dyn convert",
+        ["<text>:4: include", "'a.xml'"],
     jointed(tail='<equality><joint joint1="j" joint2="k"/></equality>'):
-        "<text>:9: equality <joint>: there is no joint 'k'",
+        ["<text>:9", "<joint>", "'k'"],
     jointed(tail='<actuator><motor joint="j" gear="a"/></actuator>'):
-        "<text>:9: actuator <motor>: attribute 'gear': expected a plain decimal number, found 'a'",
+        ["<text>:9", "<motor>", "'gear'", "'a'"],
 }  # fmt: skip
 
 
@@ -119,7 +111,7 @@ FAULTS = {
 def test_fault(text: str) -> None:
     with pytest.raises(UrdfError) as caught:
         read_text(text)
-    assert str(caught.value) == FAULTS[text]
+    assert unnamed(caught.value, *FAULTS[text]) == []
 
 
 TOLD = {
@@ -271,7 +263,7 @@ def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) 
 def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
     (tmp_path / "loop.xml").symlink_to("loop.xml")
     (tmp_path / "main.xml").write_text('<mujoco>\n<include file="loop.xml"/></mujoco>')
-    with pytest.raises(UrdfError, match=r"main.xml:2: include: cannot include 'loop.xml': .*symbolic links"):
+    with pytest.raises(UrdfError, match=naming("main.xml:2", "'loop.xml'", "symbolic links")):
         read_file(tmp_path / "main.xml")
 
 

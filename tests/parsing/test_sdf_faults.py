@@ -9,6 +9,7 @@ import pytest
 from dyn_service.errors import DynError, ResourceExhaustedError, UrdfError
 from dyn_service.parsing.files import read_file, read_text
 from dyn_service.parsing.xml_elements import ReadLimits
+from tests.phrases import unnamed
 
 LINKS = '<link name="a"/>\n<link name="b"/>'
 
@@ -26,85 +27,71 @@ def jointed(
 
 
 FAULTS = {
-    '<sdf version="1.9"/>': "<text>:1: sdf: found 0 models, expected one",
-    '<sdf/>': "<text>:1: sdf: found 0 models, expected one",
-    '<sdf version="x"><model name="m"/></sdf>': "<text>:1: sdf: attribute 'version': expected one such as 1.9",
-    '<sdf version="1.9"><model name="a"/><model name="b"/></sdf>': "<text>:1: sdf: found 2 models ('a', 'b'), "
-        "expected one",
-    '<sdf version="1.9"><model/></sdf>': "<text>:1: model: the name is '', expected one that is not blank",
-    made(): "<text>:1: robot 'm': there are no links, expected at least one",
-    made("<link/>"): "<text>:2: link: the name is '', expected one that is not blank",
-    made('<link name="a"/><link name="a"/>'): "<text>:2: link 'a': the name is already used by link 'a' on line "
-                                              "2, expected another",
+    '<sdf version="1.9"/>': ["<text>:1: sdf", "0", "models"],
+    '<sdf/>': ["<text>:1: sdf", "0", "models"],
+    '<sdf version="x"><model name="m"/></sdf>': ["<text>:1: sdf", "'version'", "1.9"],
+    '<sdf version="1.9"><model name="a"/><model name="b"/></sdf>': ["<text>:1: sdf", "2", "'a'", "'b'"],
+    '<sdf version="1.9"><model/></sdf>': ["<text>:1: model", "''"],
+    made(): ["<text>:1: robot 'm'", "links", "least"],
+    made("<link/>"): ["<text>:2: link", "''"],
+    made('<link name="a"/><link name="a"/>'): ["<text>:2: link 'a'", "'a'", "2", "already"],
     made('<link name="a"/><joint name="a" type="fixed"><parent>a</parent><child>b</child></joint>'):
-        "<text>:2: joint 'a': the name is already used by link 'a' on line 2, expected another",
-    made('<link name="world"/>'): "<text>:2: link 'world': the name 'world' is reserved in SDFormat, expected another",
+        ["<text>:2: joint 'a'", "'a'", "2"],
+    made('<link name="world"/>'): ["<text>:2: link 'world'", "'world'", "SDFormat"],
     made('<link name="a"/><model name="n"><frame name="world"/></model>'):
-        "<text>:2: frame 'n::world': the name 'world' is reserved in SDFormat, expected another",
-    made('<link name="__model__"/>'): "<text>:2: link '__model__': the name '__model__' is reserved in SDFormat, "
-                                      "expected another",
-    made(LINKS): "<text>:3: link 'b': this link is not the child of a joint: found 2 root links "
-        "('a', 'b'), expected one",
+        ["<text>:2: frame 'n::world'", "'world'", "SDFormat"],
+    made('<link name="__model__"/>'): ["<text>:2: link '__model__'", "'__model__'", "SDFormat"],
+    made(LINKS): ["<text>:3: link 'b'", "2", "'a'", "'b'"],
     made('<link name="a"><pose>1 2 3</pose></link>'):
-        "<text>:2: link 'a' pose: attribute 'pose': expected 6 numbers, found 3 in '1 2 3'",
+        ["<text>:2: link 'a' pose", "'pose'", "6", "3", "'1 2 3'"],
     made('<link name="a"><pose>1 2 3 nan 0 0</pose></link>'):
-        "<text>:2: link 'a' pose: attribute 'pose': expected 6 plain decimal numbers, found '1 2 3 nan 0 0'",
+        ["<text>:2: link 'a' pose", "'pose'", "6", "'1 2 3 nan 0 0'"],
     made('<link name="a"><pose rotation_format="matrix">1 2 3 0 0 0</pose></link>'):
-        "<text>:2: link 'a' pose: attribute 'rotation_format': expected euler_rpy or quat_xyzw, found 'matrix'",
+        ["<text>:2: link 'a' pose", "'rotation_format'", "euler_rpy", "quat_xyzw", "'matrix'"],
     made('<link name="a"><pose rotation_format="quat_xyzw">1 2 3 0 0 0 0</pose></link>'):
-        "<text>:2: link 'a' pose: attribute 'quat_xyzw': (0, 0, 0, 0) is zero, expected a rotation",
-    made('<link name="a"><pose/><pose/></link>'): "<text>:2: link 'a': there are 2 <pose> elements, the first "
-                                                  "on line 2, expected one",
+        ["<text>:2: link 'a' pose", "'quat_xyzw'", "(0, 0, 0, 0)"],
+    made('<link name="a"><pose/><pose/></link>'): ["<text>:2: link 'a'", "2", "<pose>", "elements"],
     made(f'<link name="a"><pose>{"1" * 300}</pose></link>'):
-        "<text>:2: link 'a' pose: <pose> has 200 characters or more, expected numbers or a word",
-    made('<link name="a"><pose relative_to="c"/></link>'): "<text>:2: link 'a': there is no link, joint, frame "
-                                                           "or model 'c'",
+        ["<text>:2: link 'a' pose", "<pose>", "200"],
+    made('<link name="a"><pose relative_to="c"/></link>'): ["<text>:2: link 'a'", "'c'"],
     made('<link name="a"><pose relative_to="b"/></link><link name="b"><pose relative_to="a"/></link>'):
-        "<text>:2: link 'a': the frames are relative to each other in a loop, 'a' -> 'b' -> 'a', expected none",
+        ["<text>:2: link 'a'", "'a'", "'b'"],
     made('<link name="a"/><frame name="f" attached_to="g"/><frame name="g" attached_to="f"/>'):
-        "<text>:2: frame 'f': the frames are relative to each other in a loop, 'f' -> 'g' -> 'f', expected none",
+        ["<text>:2: frame 'f'", "'f'", "'g'", "relative"],
     made('<link name="a"/><frame name="f" attached_to="g"><pose relative_to="a"/></frame><frame name="g" '
          'attached_to="f"><pose '
          'relative_to="a"/></frame>'):
-        "<text>:2: frame 'f': the frames are attached to each other in a loop, 'f' -> 'g' -> 'f', expected none",
+        ["<text>:2: frame 'f'", "'f'", "'g'", "attached"],
     made('<link name="a"><inertial><mass>-1</mass></inertial></link>'):
-        "<text>:2: link 'a' inertial: the mass is -1 kg, expected zero or more",
+        ["<text>:2: link 'a' inertial", "-1"],
     made('<link name="a"><inertial><mass>1e999</mass></inertial></link>'):
-        "<text>:2: link 'a' inertial mass: attribute 'mass': the number '1e999' is too large for a double",
+        ["<text>:2: link 'a' inertial mass", "'mass'", "'1e999'"],
     made('<link name="a"><inertial auto="true"/></link>'):
-        "<text>:2: link 'a' inertial: auto=\"true\" computes the inertia from the collisions, but their mass is 0",
+        ["<text>:2: link 'a' inertial", "auto=", "0"],
     made('<link name="a"><inertial auto="true"/><collision name="c"><geometry><plane/></geometry></collision></link>'):
-        "<text>:2: link 'a' inertial collision: the inertia cannot be computed from this shape, expected one "
-        "of sphere, capsule, "
-        "ellipsoid, cylinder, box, mesh",
+        ["<text>:2: link 'a' inertial collision", "sphere, capsule, ellipsoid, cylinder, box, mesh"],
     made('<link name="a"><inertial auto="true"/><collision '
          'name="c"><geometry><sphere><radius>0</radius></sphere></geometry>'
-         "</collision></link>"): "<text>:2: link 'a' inertial collision: <sphere>: expected positive sizes",
+         "</collision></link>"): ["<text>:2: link 'a' inertial collision", "<sphere>"],
     made('<link name="a"><gravity>perhaps</gravity></link>'):
-        "<text>:2: link 'a': <gravity>: expected true or false, found 'perhaps'",
-    jointed(kind="revolut"): "<text>:4: joint 'j': the type 'revolut' is unknown, expected fixed, revolute, "
-                             "continuous, prismatic, "
-        "ball, screw, universal, revolute2; did you mean 'revolute'?",
-    jointed(""): "<text>:4: joint 'j': there is no <axis> element, expected one",
-    jointed(kind="universal"): "<text>:4: joint 'j': there is no <axis2> element, expected one",
+        ["<text>:2: link 'a'", "<gravity>", "'perhaps'"],
+    jointed(kind="revolut"): ["<text>:4: joint 'j'", "'revolut'", "'revolute'"],
+    jointed(""): ["<text>:4: joint 'j'", "<axis>"],
+    jointed(kind="universal"): ["<text>:4: joint 'j'", "<axis2>"],
     jointed("<axis><xyz>0 0 0</xyz></axis>"):
-        "<text>:4: joint 'j' axis: the axis is (0, 0, 0), expected a direction: its length is zero",
+        ["<text>:4: joint 'j' axis", "(0, 0, 0)"],
     jointed('<axis><xyz expressed_in="c">0 0 1</xyz></axis>'):
-        "<text>:4: joint 'j' axis: there is no link, joint, frame or model 'c'",
-    jointed(kind="screw"): "<text>:4: joint 'j': there is no <screw_thread_pitch> element, expected one: the "
-                           "thread's pitch in m "
-        "per turn",
+        ["<text>:4: joint 'j' axis", "'c'"],
+    jointed(kind="screw"): ["<text>:4: joint 'j'", "<screw_thread_pitch>"],
     made(LINKS, '<joint name="j" type="fixed"><parent>a</parent></joint>'):
-        "<text>:4: joint 'j': there is no <parent> or no <child>, expected both",
+        ["<text>:4: joint 'j'", "<parent>", "<child>"],
     made(LINKS, '<joint name="j" type="fixed"><parent>c</parent><child>b</child></joint>'):
-        "<text>:4: joint 'j' parent: there is no link, joint, frame or model 'c'",
+        ["<text>:4: joint 'j' parent", "'c'"],
     made(LINKS, '<joint name="j" type="fixed"><parent>a</parent><child>a</child></joint>'):
-        "<text>:4: joint 'j': the parent and the child are the same link 'a', expected two links",
+        ["<text>:4: joint 'j'", "'a'"],
     made('<include><uri>a.sdf</uri></include>'):
-        "<text>:2: include: includes 'a.sdf', but a robot given as text cannot open files: read the robot from "
-        "its file, or convert it with dyn convert",
-    '<!DOCTYPE a [<!ENTITY b "c">]><sdf version="1.9"/>': "<text>:1: found a document type declaration "
-                                                          "(<!DOCTYPE>), expected none",
+        ["<text>:2: include", "'a.sdf'"],
+    '<!DOCTYPE a [<!ENTITY b "c">]><sdf version="1.9"/>': ["<text>:1", "<!DOCTYPE>"],
 }  # fmt: skip
 
 
@@ -112,7 +99,7 @@ FAULTS = {
 def test_fault(text: str) -> None:
     with pytest.raises(UrdfError) as caught:
         read_text(text)
-    assert str(caught.value) == FAULTS[text]
+    assert unnamed(caught.value, *FAULTS[text]) == []
 
 
 TOLD = {

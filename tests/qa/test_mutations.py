@@ -16,6 +16,7 @@ from qa.mutations.explained import Explanation, explanations
 from qa.mutations.operators import Mutant, mutants
 from qa.mutations.plan import PACKAGE, ROOT, STAGES, plans
 from qa.mutations.run import CAUGHT, SURVIVED, TIMED_OUT, Outcome
+from tests.phrases import naming
 
 
 def faults(source: str) -> set[str]:
@@ -93,7 +94,7 @@ def test_every_module_has_its_tests() -> None:
     for stages in STAGES.values():
         for stage in stages:
             assert (ROOT / stage).is_file(), stage
-    with pytest.raises(ValueError, match="no part or module 'dinamics'; the parts are dynamics, model"):
+    with pytest.raises(ValueError, match=naming("'dinamics'", "dynamics, model")):
         plans(["dinamics"])
 
 

@@ -18,6 +18,7 @@ from dyn_service.simulation.contact.supports import Held, hold
 from dyn_service.simulation.contact_points import Points, listed
 from tests.conftest import URDF
 from tests.passive import restless
+from tests.phrases import naming
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreted_robot
 from tests.wide import one_in, wide
@@ -643,9 +644,9 @@ def test_one_state_that_is_not_finite_leaves_the_others_as_they_are(brick: Robot
 
 def test_the_first_singular_state_is_named() -> None:
     M = np.array([[np.eye(2), np.eye(2)], [np.diag([1.0, 0.0]), np.zeros((2, 2))]])
-    with pytest.raises(FailedPreconditionError, match=r"singular at state \[1, 0\] of the batch"):
+    with pytest.raises(FailedPreconditionError, match=naming("[1, 0]", "singular")):
         hold(M, np.zeros(2), np.eye(2), np.zeros(2))
-    with pytest.raises(FailedPreconditionError, match="the mass matrix is singular: a massless branch"):
+    with pytest.raises(FailedPreconditionError, match=naming("mass matrix", "massless")):
         hold(M[1, 1], np.zeros(2), np.eye(2), np.zeros(2))
 
 

@@ -18,6 +18,7 @@ from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.cli.main import app
 from dyn_service.simulation.contact import ground_reactions
 from tests.passive import restless
+from tests.phrases import naming
 
 WALKER = """<robot name="walker"><link name="trunk">{body}</link>{legs}</robot>"""
 LEG = """
@@ -555,7 +556,7 @@ def test_numbers_that_overflow(robot: Robot) -> None:
 def test_without_the_solver(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "clarabel", None)
     q, v, a = standing(robot)
-    with pytest.raises(DynError, match=r"pip install 'dyn_service\[contacts\]'") as caught:
+    with pytest.raises(DynError, match=naming("'dyn_service[contacts]'")) as caught:
         robot.ground_reactions(q, v, a, feet(friction=0.001))
     assert caught.value.code == "FAILED_PRECONDITION"
     assert robot.ground_reactions(q, v, a, feet()).supported

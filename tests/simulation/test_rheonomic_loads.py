@@ -15,6 +15,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.simulation.rheonomic import RheonomicRobot, forward_dynamics
 from tests.conftest import URDF
+from tests.phrases import unnamed
 
 
 def shaken(t: float) -> tuple[float, float, float]:
@@ -193,10 +194,7 @@ def test_a_motion_that_leaves_the_numbers_is_told_with_step_and_time(cart: Robot
     with pytest.raises(FailedPreconditionError) as caught:
         moving.simulate([0.4], [0.0], push, dt=0.01, steps=10, t0=0.3)
     # The later stages of the step from 0.34 s are not finite: seen where the next one begins.
-    assert str(caught.value) == (
-        "the simulation diverged before step 5 (t = 0.35 s): the accelerations are no longer finite; try a step "
-        "shorter than dt = 0.01 s"
-    )
+    assert unnamed(caught.value, "step 5", "t = 0.35 s", "accelerations", "dt = 0.01 s") == []
 
 
 def test_arguments_of_another_shape_are_refused_by_name(cart: Robot) -> None:

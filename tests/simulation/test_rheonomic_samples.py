@@ -15,6 +15,7 @@ from dyn_service.simulation.parts import simulate_rheonomic as simulate_in_parts
 from dyn_service.simulation.rheonomic import RheonomicRobot, on_half_grid, sampled
 from dyn_service.simulation.task import Grid
 from tests.conftest import URDF
+from tests.phrases import naming
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
@@ -183,74 +184,74 @@ class TestSamples:
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("change", "path", "message"),
+        ("change", "path", "values"),
         [
-            ({"dt": 0.0}, "dt", "dt must be a positive time in s, found 0.0"),
-            ({"dt": True}, "dt", "dt must be"),
-            ({"steps": 0}, "steps", "steps must be a whole number, at least 1, found 0"),
-            ({"every": 0}, "every", "every must be a whole number, at least 1, found 0"),
+            ({"dt": 0.0}, "dt", ["dt", "0.0"]),
+            ({"dt": True}, "dt", ["dt must be"]),
+            ({"steps": 0}, "steps", ["steps", "1", "0"]),
+            ({"every": 0}, "every", ["every", "1", "0"]),
             (
                 {"prescribed": {"cart_slide": np.zeros((7, 3))}},
                 "prescribed.cart_slide",
-                r"has shape \(7, 3\), expected",
+                ["has shape (7, 3), expected"],
             ),
             (
                 {"prescribed": {"cart_slide": np.zeros((9, 2))}},
                 "prescribed.cart_slide",
-                r"has shape \(9, 2\), expected",
+                ["has shape (9, 2), expected"],
             ),
-            ({"prescribed": {"cart_slide": "fast"}}, "prescribed.cart_slide", "must be numbers of shape"),
-            ({"dt": np.nan}, "dt", "dt must be a positive time in s, found nan"),
-            ({"dt": "a"}, "dt", "dt must be a positive time in s, found 'a'"),
-            ({"first_step": -3}, "first_step", "first_step must be a whole number, at least 0, found -3"),
-            ({"first_step": 1.5}, "first_step", "first_step must be a whole number, at least 0, found 1.5"),
-            ({"t0": np.nan}, "t0", "t0 must be a finite time in s, found nan"),
-            ({"t0": "a"}, "t0", "t0 must be a finite time in s, found 'a'"),
-            ({"prescribed": ["cart_slide"]}, "prescribed", "prescribed must be a map from joints to their motions"),
+            ({"prescribed": {"cart_slide": "fast"}}, "prescribed.cart_slide", ["must be numbers of shape"]),
+            ({"dt": np.nan}, "dt", ["dt", "nan"]),
+            ({"dt": "a"}, "dt", ["dt", "'a'"]),
+            ({"first_step": -3}, "first_step", ["first_step", "0", "-3"]),
+            ({"first_step": 1.5}, "first_step", ["first_step", "0", "1.5"]),
+            ({"t0": np.nan}, "t0", ["t0", "nan"]),
+            ({"t0": "a"}, "t0", ["t0", "'a'"]),
+            ({"prescribed": ["cart_slide"]}, "prescribed", ["prescribed", "motions"]),
             (
                 {"prescribed": {"cart_slide": lambda t: (0.0, np.nan, 0.0)}},
                 "prescribed.cart_slide",
-                r"must be finite, found nan at \[0, 1\]",
+                ["nan", "[0, 1]"],
             ),
-            ({"q0": [np.nan]}, "q0", r"q0 must be finite, found nan at \[0\]"),
-            ({"v0": [np.inf]}, "v0", r"v0 must be finite, found inf at \[0\]"),
-            ({"v0": "fast"}, "v0", r"v0 must be numbers, found str 'fast', expected \(..., 1\)"),
-            ({"tau": [np.nan]}, "tau", r"tau must be finite, found nan at \[0\]"),
-            ({"tau": "up"}, "tau", r"tau has str 'up', expected \(1,\)"),
-            ({"tau": lambda t, q, v: None}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found NoneType None"),
-            ({"tau": lambda t, q, v: [0.0, 0.0]}, "tau", r"tau\(t, q, v\) must be \(..., 1\) numbers, found list"),
-            ({"gravity": [0.0, np.nan, 0.0]}, "gravity", r"gravity must be finite, found nan at \[1\]"),
-            ({"gravity": [0.0, 9.81]}, "gravity", r"gravity must be \(..., 3\) numbers, found list"),
-            ({"wrenches": "push"}, "wrenches", "wrenches must be a Wrench, a list of them"),
+            ({"q0": [np.nan]}, "q0", ["q0", "nan", "[0]"]),
+            ({"v0": [np.inf]}, "v0", ["v0", "inf", "[0]"]),
+            ({"v0": "fast"}, "v0", ["v0", "str", "'fast'", "(..., 1)"]),
+            ({"tau": [np.nan]}, "tau", ["tau", "nan", "[0]"]),
+            ({"tau": "up"}, "tau", ["tau", "'up'", "(1,)"]),
+            ({"tau": lambda t, q, v: None}, "tau", ["(..., 1)", "NoneType", "None"]),
+            ({"tau": lambda t, q, v: [0.0, 0.0]}, "tau", ["(..., 1)", "list"]),
+            ({"gravity": [0.0, np.nan, 0.0]}, "gravity", ["gravity", "nan", "[1]"]),
+            ({"gravity": [0.0, 9.81]}, "gravity", ["gravity", "list", "(..., 3)"]),
+            ({"wrenches": "push"}, "wrenches", ["wrenches", "must"]),
             (
                 {"wrenches": Wrench("pendulum", force=(0.0, np.inf, 0.0))},
                 "wrenches[0].force",
-                r"wrenches\[0\].force must be finite, found inf at \[1\]",
+                ["wrenches[0].force", "inf", "[1]"],
             ),
-            ({"q0": [0.0, 0.0]}, "q0", r"q0 has shape \(2,\), expected \(..., 1\): one entry per free joint \(hinge\)"),
-            ({"tau": np.zeros((3, 1))}, "tau", r"tau has shape \(3, 1\), expected \(1,\), \(..., 4, 1\) or a function"),
+            ({"q0": [0.0, 0.0]}, "q0", ["q0", "(2,)", "(..., 1)"]),
+            ({"tau": np.zeros((3, 1))}, "tau", ["tau", "(3, 1)", "(1,)", "(..., 4, 1)"]),
         ],
     )
-    def test_arguments(self, cart: Robot, change: dict, path: str, message: str) -> None:
+    def test_arguments(self, cart: Robot, change: dict, path: str, values: list[str]) -> None:
         """By the loop itself, and by the client's part of it before anything is sent."""
         given = {"prescribed": {"cart_slide": shaken}, "q0": [0.0], "v0": [0.0], "dt": 0.1, "steps": 4} | change
-        with pytest.raises(InvalidArgumentError, match=message) as refused:
+        with pytest.raises(InvalidArgumentError, match=naming(*values)) as refused:
             cart.simulate_rheonomic(**given)
         assert refused.value.path == path
-        with pytest.raises(InvalidArgumentError, match=message) as at_client:
+        with pytest.raises(InvalidArgumentError, match=naming(*values)) as at_client:
             next(simulate_in_parts(cart.configuration, **{"tau": None, **given}))
         assert str(at_client.value) == str(refused.value)
 
     def test_batches_that_do_not_fit(self, cart: Robot) -> None:
         given = {"cart_slide": np.zeros((2, 5, 3))}
-        with pytest.raises(InvalidArgumentError, match=r"q0 \(\), v0 \(3,\) and prescribed \(2,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("q0 ()", "v0 (3,)", "prescribed (2,)")):
             cart.simulate_rheonomic(given, [0.0], np.zeros((3, 1)), dt=0.1, steps=2)
-        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and gravity \(3,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("prescribed (2,)", "gravity (3,)")):
             cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, gravity=np.zeros((3, 3)))
         push = Wrench("pendulum", force=np.zeros((3, 3)))
-        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and wrenches\[0\].force \(3,\) do not"):
+        with pytest.raises(InvalidArgumentError, match=naming("prescribed (2,)", "wrenches[0].force (3,)")):
             cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, wrenches=push)
-        with pytest.raises(InvalidArgumentError, match=r"prescribed \(2,\) and tau \(3,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("prescribed (2,)", "tau (3,)")):
             cart.simulate_rheonomic(given, [0.0], [0.0], np.zeros((3, 1, 1)), dt=0.1, steps=2)
 
     def test_a_function_that_stops_giving_numbers(self, cart: Robot) -> None:
@@ -265,7 +266,7 @@ class TestRefusals:
         with pytest.raises(NotFoundError, match="no movable joint 'wheel'"):
             cart.simulate_rheonomic({"wheel": shaken}, [0.0], [0.0], dt=0.1, steps=1)
         two = {"cart_slide": np.zeros((2, 3, 3)), "hinge": np.zeros((4, 3, 3))}
-        with pytest.raises(InvalidArgumentError, match=r"cart_slide \(2,\), hinge \(4,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("cart_slide (2,)", "hinge (4,)")):
             cart.simulate_rheonomic(two, [], [], dt=0.1, steps=1)
 
     def test_divergence_names_the_true_step_and_time(self, cart: Robot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from tests.conftest import URDF
+from tests.phrases import naming, unnamed
 
 
 @pytest.fixture(scope="module")
@@ -106,13 +108,14 @@ def test_progress_goes_from_nothing_to_all(arm: Robot) -> None:
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"])
 def test_divergence_is_told_in_words(arm: Robot, integrator: str) -> None:
     with pytest.raises(
-        FailedPreconditionError, match=r"the simulation diverged in step \d+ \(t = [\d.]+ s\): the .* '\w+' is "
+        FailedPreconditionError,
+        match=naming(re.compile(r"diverged in step \d+ \(t = [\d.]+ s\)"), re.compile(r"'\w+'")),
     ):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * q, dt=0.5, steps=2000, integrator=integrator)
 
 
 def test_divergence_of_the_adaptive_steps_ends(arm: Robot) -> None:
-    with pytest.raises(FailedPreconditionError, match=r"the simulation diverged in step 1 \(t = "):
+    with pytest.raises(FailedPreconditionError, match=naming("diverged", "step 1")):
         arm.simulate(*start(arm), lambda t, q, v: 1e6 * v, dt=1.0, steps=3, integrator="adaptive")
 
 
@@ -140,51 +143,54 @@ def test_every_record_has_unit_quaternions(integrator: Any) -> None:
     np.testing.assert_allclose(np.linalg.norm(found.q[:, 3:7], axis=-1), 1.0, rtol=0, atol=1e-15)
     np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-14)  # roundings of a first position of 1 m
     longer[3:7] = 0.0
-    with pytest.raises(InvalidArgumentError, match="q0 of joint 'root_joint' has a quaternion of length 0"):
+    with pytest.raises(InvalidArgumentError, match=naming("q0", "'root_joint'", "quaternion", "0")):
         motion(longer)
 
 
-FAULTS: list[tuple[str, Callable[[Robot], Any], str]] = [
-    ("dt", lambda r: r.simulate(*start(r), dt=0.0, steps=1), "dt must be a positive time in s, found 0.0"),
-    ("dt", lambda r: r.simulate(*start(r), dt=np.nan, steps=1), "dt must be a positive time in s, found nan"),
+FAULTS: list[tuple[str, Callable[[Robot], Any], list[str]]] = [
+    ("dt", lambda r: r.simulate(*start(r), dt=0.0, steps=1), ["dt", "0.0"]),
+    ("dt", lambda r: r.simulate(*start(r), dt=np.nan, steps=1), ["dt", "nan"]),
     (
         "steps",
         lambda r: r.simulate(*start(r), dt=1.0, steps=0),
-        "steps must be a whole number, at least 1, found 0",
+        ["steps", "1", "0"],
     ),
     (
         "integrator",
         lambda r: r.simulate(*start(r), dt=1.0, steps=1, integrator="euler"),
-        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip, "
-        "found 'euler'",
+        [
+            "integrator",
+            "rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip",
+            "'euler'",
+        ],
     ),
-    ("q0", lambda r: r.simulate([0.0], [0.0] * 4, dt=1.0, steps=1), "q0 must be (..., 4) numbers, found list [0.0]"),
+    ("q0", lambda r: r.simulate([0.0], [0.0] * 4, dt=1.0, steps=1), ["q0", "(..., 4)", "[0.0]"]),
     (
         "method",
         lambda r: r.simulate(*start(r), dt=1.0, steps=1, method="magic", integrator="implicit_midpoint"),
-        "method must be one of articulated, mass_matrix, found 'magic'",
+        ["method", "articulated, mass_matrix", "'magic'"],
     ),
     (
         "steps",
         lambda r: r.simulate(*start(r), dt=1.0, steps="3"),
-        "steps must be a whole number, at least 1, found '3'",
+        ["steps", "1", "'3'"],
     ),
-    ("v0", lambda r: r.simulate([0.0] * 4, "fast", dt=1.0, steps=1), "v0 must be (..., 4) numbers, found str 'fast'"),
+    ("v0", lambda r: r.simulate([0.0] * 4, "fast", dt=1.0, steps=1), ["v0", "(..., 4)", "'fast'"]),
     (
         "inputs",
         lambda r: r.simulate(np.zeros((2, 4)), np.zeros((3, 4)), dt=1.0, steps=1),
-        "the leading axes of q0 (2,) and v0 (3,) do not broadcast against each other",
+        ["q0 (2,)", "v0 (3,)"],
     ),
     (
         "tau",
         lambda r: r.simulate(*start(r), np.zeros((7, 4)), dt=1.0, steps=3),
-        "tau has shape (7, 4), expected (4,), (..., 3, 4) or a function of (t, q, v)",
+        ["tau", "(7, 4)", "(4,)", "(..., 3, 4)"],
     ),
 ]
 
 
-@pytest.mark.parametrize(("path", "ask", "message"), FAULTS)
-def test_faults(arm: Robot, path: str, ask: Callable[[Robot], Any], message: str) -> None:
+@pytest.mark.parametrize(("path", "ask", "values"), FAULTS)
+def test_faults(arm: Robot, path: str, ask: Callable[[Robot], Any], values: list[str]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         ask(arm)
-    assert (caught.value.path, str(caught.value)) == (path, message)
+    assert (caught.value.path, unnamed(caught.value, *values)) == (path, [])

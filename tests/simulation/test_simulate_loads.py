@@ -18,6 +18,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.simulation.integrators import adaptive
 from dyn_service.simulation.simulate import simulate
 from tests.conftest import URDF
+from tests.phrases import naming, unnamed
 
 EXPLICIT = ["rk4", "semi_implicit_euler", "explicit_euler"]
 FIXED = [*EXPLICIT, "implicit_midpoint"]
@@ -306,72 +307,72 @@ def test_what_is_carried_belongs_to_its_link(arm: Robot) -> None:
     assert twice == pytest.approx(arm.tree.inertia[link].mass + 5.0, rel=1e-15)
 
 
-FAULTS: list[tuple[str, dict[str, Any], str]] = [
-    ("tau", {"tau": [0, 0, np.nan, 0]}, "tau must be finite, found nan at [2]"),
-    ("q0", {"q0": [0, np.inf, 0, 0]}, "q0 must be finite, found inf at [1]"),
-    ("gravity", {"gravity": [0, 0]}, "gravity must be (..., 3) numbers, found list [0, 0]"),
-    ("first_step", {"first_step": -1}, "first_step must be a whole number, at least 0, found -1"),
-    ("first_step", {"first_step": True}, "first_step must be a whole number, at least 0, found True"),
-    ("p0", {"p0": np.zeros(4)}, "p0 needs the integrator implicit_midpoint, found rk4"),
+FAULTS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("tau", {"tau": [0, 0, np.nan, 0]}, ["tau", "nan", "[2]"]),
+    ("q0", {"q0": [0, np.inf, 0, 0]}, ["q0", "inf", "[1]"]),
+    ("gravity", {"gravity": [0, 0]}, ["gravity", "(..., 3)", "[0, 0]"]),
+    ("first_step", {"first_step": -1}, ["first_step", "0", "-1"]),
+    ("first_step", {"first_step": True}, ["first_step", "0", "True"]),
+    ("p0", {"p0": np.zeros(4)}, ["p0", "implicit_midpoint"]),
     (
         "wrenches",
         {"wrenches": "push"},
-        "wrenches must be a Wrench, a list of them or a function of (t, q, v), found str 'push'",
+        ["wrenches", "'push'"],
     ),
-    ("wrenches[1]", {"wrenches": [push(FORCE[0]), 3]}, "wrenches[1] must be a Wrench, found int 3"),
+    ("wrenches[1]", {"wrenches": [push(FORCE[0]), 3]}, ["wrenches[1]", "3"]),
     (
         "wrenches[0].force",
         {"wrenches": push(FORCE[:2])},
-        "wrenches[0].force has shape (2, 3), expected (3,) or (..., 6, 3)",
+        ["wrenches[0].force", "(2, 3)", "(3,)", "(..., 6, 3)"],
     ),
-    ("wrenches[0].force", {"wrenches": push([0, np.nan, 0])}, "wrenches[0].force must be finite, found nan at [1]"),
+    ("wrenches[0].force", {"wrenches": push([0, np.nan, 0])}, ["wrenches[0].force", "nan", "[1]"]),
     (
         "tau",
         {"tau": lambda t, q, v: [0.0]},
-        "tau(t, q, v) must be (..., 4) numbers, found list [0.0]",
+        ["(..., 4)", "[0.0]"],
     ),
     (
         "tau",
         {"tau": lambda t, q, v: np.zeros(4) if t == 0 else np.zeros((2, 4))},
-        "tau(t, q, v) has leading axes (2,), the motion began with ()",
+        ["axes (2,)", "with ()"],
     ),
-    ("payload", {"payload": 2.0}, "payload must be a Payload, found float 2.0"),
+    ("payload", {"payload": 2.0}, ["payload", "2.0"]),
     (
         "payload.link",
         {"payload": Payload([LINK], 1.0)},  # type: ignore[arg-type]
-        "payload.link must be the name of a link, found list ['quill']",
+        ["payload.link", "'quill'"],
     ),
-    ("payload.mass", {"payload": Payload(LINK, 0.0)}, "payload.mass must be a positive mass in kg, found 0"),
+    ("payload.mass", {"payload": Payload(LINK, 0.0)}, ["payload.mass", "0"]),
     (
         "payload.com",
         {"payload": Payload(LINK, 1.0, com=(1, 2))},
-        "payload.com must be finite numbers of shape (..., 3), found tuple (1, 2)",
+        ["payload.com", "(..., 3)", "tuple (1, 2)"],
     ),
     (
         "payload.inertia",
         {"payload": Payload(LINK, 1.0, inertia=np.triu(np.ones((3, 3))))},
-        "payload.inertia must be symmetric, found an asymmetric matrix",
+        ["payload.inertia", "asymmetric"],
     ),
     (
         "payload.inertia",
         {"payload": Payload(LINK, 1.0, inertia=np.diag([1.0, 1.0, -0.5]))},
-        "payload.inertia must be physically possible, found principal moments -0.5, 1, 1: one of them is -0.5",
+        ["payload.inertia", "-0.5", "1"],
     ),
 ]
 
 
-@pytest.mark.parametrize(("path", "arguments", "message"), FAULTS, ids=range(len(FAULTS)))
-def test_faults(arm: Robot, path: str, arguments: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("path", "arguments", "values"), FAULTS, ids=range(len(FAULTS)))
+def test_faults(arm: Robot, path: str, arguments: dict[str, Any], values: list[str]) -> None:
     q, v = start(arm)
     with pytest.raises(InvalidArgumentError) as caught:
         arm.simulate(**{"q0": q, "v0": v, "dt": DT, "steps": STEPS, **arguments})
-    assert (caught.value.path, str(caught.value)) == (path, message)
+    assert (caught.value.path, unnamed(caught.value, *values)) == (path, [])
 
 
 def test_unknown_links(arm: Robot) -> None:
-    with pytest.raises(NotFoundError, match="robot 'scara' has no link 'hand'; its links are"):
+    with pytest.raises(NotFoundError, match=naming("'scara'", "'hand'")):
         arm.simulate(*start(arm), dt=DT, steps=2, wrenches=Wrench("hand"))
-    with pytest.raises(NotFoundError, match="robot 'scara' has no link 'hand'; its links are") as caught:
+    with pytest.raises(NotFoundError, match=naming("'scara'", "'hand'")) as caught:
         arm.simulate(*start(arm), dt=DT, steps=2, payload=Payload("hand", 1.0))
     assert caught.value.path == "payload.link"
 
@@ -408,9 +409,8 @@ def test_divergence_names_joint_step_and_time(arm: Robot, integrator: Any, metho
         a = arm.forward_dynamics(q, v, tau, method=method)
     fastest = np.abs(v) + np.where(np.isfinite(a), 1e-3 * np.abs(a), 0.0)
     name = arm.joint_names[int(np.argmax(fastest))]
-    assert str(caught.value) == (
-        f"the simulation diverged in step {500 + step} (t = {(500 + step) * 1e-3:g} s): the state of joint '{name}' is "
-        "no longer finite; try a step shorter than dt = 0.001 s"
+    assert (
+        unnamed(caught.value, f"step {500 + step}", f"t = {(500 + step) * 1e-3:g} s", f"'{name}'", "dt = 0.001 s") == []
     )
 
 
@@ -418,7 +418,7 @@ def test_divergence_names_joint_step_and_time(arm: Robot, integrator: Any, metho
 def test_divergence_in_a_batch_names_the_member(arm: Robot, integrator: Any) -> None:
     tau = np.zeros((2, 3, 1, 4))
     tau[1, 2, 0, 1] = 1e160
-    with pytest.raises(FailedPreconditionError, match=rf"joint '{arm.joint_names[1]}' of member \[1, 2\] of the batch"):
+    with pytest.raises(FailedPreconditionError, match=naming(f"'{arm.joint_names[1]}'", "[1, 2]")):
         arm.simulate(*start(arm, 3), tau, dt=1e-3, steps=50, integrator=integrator)
 
 
@@ -454,7 +454,7 @@ def test_adaptive_steps_are_limited(arm: Robot, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(FailedPreconditionError) as caught:
         arm.simulate(*start(arm), dt=20.0, steps=2, integrator="adaptive")
     assert str(caught.value).startswith("the simulation diverged in step 1 (t = ")
-    assert "it needs more than 300 evaluations between two times of the grid" in str(caught.value)
+    assert unnamed(caught.value, "300 evaluations") == []
     assert "or dt = 20 s is too long for" in str(caught.value)
 
 

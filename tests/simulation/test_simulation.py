@@ -16,6 +16,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import STEPS
 from dyn_service.simulation.simulate import simulate
+from tests.phrases import naming, unnamed
 from tests.trees import configuration
 
 FIXED = ["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"]
@@ -191,10 +192,7 @@ def test_divergence_is_told_by_step_and_joint_and_nothing_else(integrator: str, 
     with pytest.raises(FailedPreconditionError) as caught:
         run(springs, [0.0, 1.0], [0.0, 0.0], tau, steps=40, **options)
     number = 100 + steps
-    assert str(caught.value) == (
-        f"the simulation diverged in step {number} (t = {8.0 * number:g} s): the state of joint 'slide' is no longer "
-        "finite; try a step shorter than dt = 8 s"
-    )
+    assert unnamed(caught.value, f"step {number}", f"t = {8.0 * number:g} s", "'slide'", "dt = 8 s") == []
 
 
 @pytest.mark.parametrize("pushed", [False, True])
@@ -226,7 +224,7 @@ def test_momenta_of_a_ball_that_is_pushed() -> None:
 
 def test_a_ball_that_diverges_is_told_too() -> None:
     ball = Springs(k=np.zeros(3), M=np.eye(3), at=BALL)
-    with pytest.raises(FailedPreconditionError, match=r"in step 1 \(t = 8 s\): the state of joint 'ball' is no longer"):
+    with pytest.raises(FailedPreconditionError, match=naming("step 1", "t = 8 s", "'ball'")):
         run(ball, BALL.neutral, [0.0, 0.0, 0.0], [0.0, 0.0, 1e308], integrator="implicit_midpoint", dt=8.0)
 
 

@@ -14,6 +14,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.integrators.adaptive import Stage, between
 from dyn_service.simulation.task import Efforts, Grid, Loads, Task, as_samples, checked
+from tests.phrases import naming, unnamed
 from tests.trees import configuration
 
 TWO = configuration(["hinge", "slide"], ["revolute", "prismatic"])
@@ -99,7 +100,7 @@ class TestLeadingAxes:
     def test_together(self) -> None:
         made = task(np.ones((4, 1, 2)), tau=np.ones((3, 6, 2)), gravity=np.ones((5, 1, 1, 3)))
         assert (made.q.shape, made.v.shape) == ((5, 4, 3, 2), (5, 4, 3, 2))
-        with pytest.raises(InvalidArgumentError, match=r"q0 \(4,\), .*tau \(3,\) do not broadcast"):
+        with pytest.raises(InvalidArgumentError, match=naming("q0 (4,)", "tau (3,)")):
             task(np.ones((4, 2)), tau=np.ones((3, 6, 2)))
         with pytest.raises(InvalidArgumentError, match=r"gravity \(3,\) do not broadcast"):
             task(np.ones((4, 2)), gravity=np.ones((3, 3)))
@@ -124,67 +125,71 @@ class TestLeadingAxes:
             task(np.ones(8), np.ones(7), at=FLOATING, p0=np.ones(8), integrator="implicit_midpoint")
 
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("dt", {"dt": True}, "dt must be a positive time in s, found True"),
-    ("dt", {"dt": "1"}, "dt must be a positive time in s, found '1'"),
-    ("dt", {"dt": -1.0}, "dt must be a positive time in s, found -1.0"),
-    ("dt", {"dt": np.inf}, "dt must be a positive time in s, found inf"),
-    ("dt", {"dt": np.bool_(True)}, "dt must be a positive time in s, found np.True_"),
-    ("dt", {"dt": 0.5 + 0j}, "dt must be a positive time in s, found (0.5+0j)"),
-    ("dt", {"dt": np.array([0.5])}, "dt must be a positive time in s, found array([0.5])"),
-    ("steps", {"steps": True}, "steps must be a whole number, at least 1, found True"),
-    ("steps", {"steps": np.float64(6.0)}, "steps must be a whole number, at least 1, found np.float64(6.0)"),
-    ("every", {"every": 0}, "every must be a whole number, at least 1, found 0"),
-    ("every", {"every": 1.0}, "every must be a whole number, at least 1, found 1.0"),
-    ("first_step", {"first_step": -1}, "first_step must be a whole number, at least 0, found -1"),
-    ("first_step", {"first_step": 1.0}, "first_step must be a whole number, at least 0, found 1.0"),
+REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("dt", {"dt": True}, ["dt", "True"]),
+    ("dt", {"dt": "1"}, ["dt", "'1'"]),
+    ("dt", {"dt": -1.0}, ["dt", "-1.0"]),
+    ("dt", {"dt": np.inf}, ["dt", "inf"]),
+    ("dt", {"dt": np.bool_(True)}, ["dt", "np.True_"]),
+    ("dt", {"dt": 0.5 + 0j}, ["dt", "(0.5+0j)"]),
+    ("dt", {"dt": np.array([0.5])}, ["dt", "[0.5])"]),
+    ("steps", {"steps": True}, ["steps", "1", "True"]),
+    ("steps", {"steps": np.float64(6.0)}, ["steps", "1", "np.float64(6.0)"]),
+    ("every", {"every": 0}, ["every", "1", "0"]),
+    ("every", {"every": 1.0}, ["every", "1", "1.0"]),
+    ("first_step", {"first_step": -1}, ["first_step", "0", "-1"]),
+    ("first_step", {"first_step": 1.0}, ["first_step", "0", "1.0"]),
     (
         "integrator",
         {"integrator": "adaptiv"},
-        "integrator must be one of rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip, "
-        "found 'adaptiv'; did you mean 'adaptive'?",
+        [
+            "integrator",
+            "rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip",
+            "'adaptiv'",
+            "'adaptive'",
+        ],
     ),
     (
         "method",
         {"method": "mass_matrx"},
-        "method must be one of articulated, mass_matrix, found 'mass_matrx'; did you mean 'mass_matrix'?",
+        ["method", "articulated, mass_matrix", "'mass_matrx'", "'mass_matrix'"],
     ),
-    ("q0", {"q": 3.0}, "q0 must be (..., 2) numbers, found float 3.0"),
-    ("v0", {"v": [[0.0, np.nan]]}, "v0 must be finite, found nan at [0, 1]"),
-    ("gravity", {"gravity": [0, 0, np.inf]}, "gravity must be finite, found inf at [2]"),
-    ("tau", {"tau": SAMPLES[:2]}, "tau has shape (2, 2), expected (2,), (..., 6, 2) or a function of (t, q, v)"),
-    ("tau", {"tau": np.ones((6, 3))}, "tau has shape (6, 3), expected (2,), (..., 6, 2) or a function of (t, q, v)"),
+    ("q0", {"q": 3.0}, ["q0", "(..., 2)", "3.0"]),
+    ("v0", {"v": [[0.0, np.nan]]}, ["v0", "nan", "[0, 1]"]),
+    ("gravity", {"gravity": [0, 0, np.inf]}, ["gravity", "inf", "[2]"]),
+    ("tau", {"tau": SAMPLES[:2]}, ["tau", "(2, 2)", "(2,)", "(..., 6, 2)"]),
+    ("tau", {"tau": np.ones((6, 3))}, ["tau", "(6, 3)", "(2,)", "(..., 6, 2)"]),
     (
         "tau",
         {"tau": [[1.0], [1.0, 2.0]]},
-        "tau has list [[1.0], [1.0, 2.0]], expected (2,), (..., 6, 2) or a function of (t, q, v)",
+        ["tau", "[[1.0], [1.0, 2.0]]", "(2,)", "(..., 6, 2)"],
     ),
-    ("tau", {"tau": lambda t, q, v: 3.0}, "tau(t, q, v) must be (..., 2) numbers, found float 3.0"),
-    ("tau", {"tau": lambda t, q, v: "up"}, "tau(t, q, v) must be (..., 2) numbers, found str 'up'"),
-    ("wrenches", {"wrenches": 3}, "wrenches must be a Wrench, a list of them or a function of (t, q, v), found int 3"),
+    ("tau", {"tau": lambda t, q, v: 3.0}, ["(..., 2)", "3.0"]),
+    ("tau", {"tau": lambda t, q, v: "up"}, ["(..., 2)", "'up'"]),
+    ("wrenches", {"wrenches": 3}, ["wrenches", "3"]),
     (
         "wrenches",
         {"wrenches": lambda t, q, v: 3},
-        "wrenches must be a Wrench, a list of them or a function of (t, q, v), found int 3",
+        ["wrenches", "3"],
     ),
     (
         "wrenches[1].torque",
         {"wrenches": [push(), push(torque=[1.0])]},
-        "wrenches[1].torque must be numbers of shape (..., 3), found list [1.0]",
+        ["wrenches[1].torque", "(..., 3)", "[1.0]"],
     ),
     (
         "wrenches[0].point",
         {"wrenches": push(point=np.ones((2, 5, 3)))},
-        "wrenches[0].point has shape (2, 5, 3), expected (3,) or (..., 6, 3)",
+        ["wrenches[0].point", "(2, 5, 3)", "(3,)", "(..., 6, 3)"],
     ),
 ]
 
 
-@pytest.mark.parametrize(("path", "changes", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_refusals(path: str, changes: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("path", "changes", "values"), REFUSED, ids=range(len(REFUSED)))
+def test_refusals(path: str, changes: dict[str, Any], values: list[str]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         task(**changes)
-    assert (caught.value.path, str(caught.value)) == (path, message)
+    assert (caught.value.path, unnamed(caught.value, *values)) == (path, [])
 
 
 class TestEfforts:
@@ -224,9 +229,7 @@ class TestEfforts:
         made = task(tau=lambda t, q, v: np.ones(next(shapes)))
         for k in range(3):
             assert made.efforts.at(k, k + 1, 0.0, made.q, made.v).shape == [(3, 2), (2,), (3, 2)][k]
-        with pytest.raises(
-            InvalidArgumentError, match=r"of the motion \(3,\) and tau\(t, q, v\) \(2,\) do not broadcast"
-        ):
+        with pytest.raises(InvalidArgumentError, match=naming("(3,)", "tau(t, q, v) (2,)")):
             made.efforts.at(3, 4, 0.0, made.q, made.v)
 
     @pytest.mark.parametrize(
@@ -236,9 +239,7 @@ class TestEfforts:
     def test_a_value_that_is_not_finite_is_told_with_step_time_and_joint(self, value: Any, joint: str) -> None:
         with pytest.raises(FailedPreconditionError) as caught:
             task(tau=lambda t, q, v: value, first_step=4)
-        assert str(caught.value) == (
-            f"the simulation diverged in step 5 (t = 2 s): the effort of joint '{joint}' is not finite"
-        )
+        assert unnamed(caught.value, "step 5", "t = 2 s", "effort", f"'{joint}'") == []
 
 
 class TestLoads:
@@ -285,7 +286,7 @@ class TestLoads:
         made.wrenches.at(0, 1, 0.0, made.q, made.v)
         with pytest.raises(InvalidArgumentError) as caught:
             made.wrenches.at(1, 2, 0.5, made.q, made.v)
-        assert str(caught.value) == "wrenches[0].force has leading axes (2,), the motion began with ()"
+        assert unnamed(caught.value, "wrenches[0].force", "(2,)", "()") == []
         assert caught.value.path == "wrenches"
 
     def test_a_value_that_is_not_finite_is_told_with_step_and_time(self) -> None:
@@ -342,7 +343,7 @@ class TestBetween:
 
         made = task(tau=tau, first_step=4)
         moved(made, k=0)
-        with pytest.raises(FailedPreconditionError, match=r"in step 6 \(t = .*the effort of joint 'slide' is not fin"):
+        with pytest.raises(FailedPreconditionError, match=naming("step 6", "effort", "'slide'")):
             moved(made, k=1)
 
     @pytest.mark.parametrize(("push", "dt"), [(1.5e308, 1.0), (0.0, 100.0)])
@@ -363,7 +364,4 @@ class TestBetween:
         made = task(v=[3.0, -4.0], first_step=4)
         with pytest.raises(FailedPreconditionError) as caught:
             moved(made, k=1, mass=np.nan)
-        assert str(caught.value) == (
-            "the simulation diverged in step 6 (t = 3 s): the state of joint 'slide' is no longer finite; try a step "
-            "shorter than dt = 0.5 s"
-        )
+        assert unnamed(caught.value, "step 6", "t = 3 s", "'slide'", "dt = 0.5 s") == []

@@ -11,6 +11,7 @@ from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.support.documents import ConfigurationError
 from dyn_service.support.optional import LIBRARIES, MissingLibraryError, load, missing, require
+from tests.phrases import naming, unnamed
 
 ROOT = Path(__file__).parents[2]
 DEVELOPERS = {"bench", "test", "test-ros2", "docs", "fuzz", "lint"}
@@ -32,8 +33,11 @@ def test_the_table_is_the_projects_extras() -> None:
 
 
 def test_the_sentence() -> None:
-    assert missing("dyn foxglove", "foxglove") == (
-        "dyn foxglove needs 'foxglove-sdk', which is not installed: pip install 'dyn_service[foxglove]'"
+    assert (
+        unnamed(
+            missing("dyn foxglove", "foxglove"), "dyn foxglove", "'foxglove-sdk'", "pip install 'dyn_service[foxglove]'"
+        )
+        == []
     )
     assert missing("it", "prometheus_client.core").endswith("pip install 'dyn_service[server]'")
     assert missing("--engine pinocchio", "pinocchio").endswith("pip install pin")
@@ -45,7 +49,7 @@ def test_what_is_there_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load("it", "ruckig").__name__ == "ruckig"
     monkeypatch.setitem(sys.modules, "ruckig", None)
     for ask in (require, load):
-        with pytest.raises(MissingLibraryError, match=r"^it needs 'ruckig', .*'dyn_service\[trajectories\]'$"):
+        with pytest.raises(MissingLibraryError, match=naming("'ruckig'", "'dyn_service[trajectories]'")):
             ask("it", "ruckig")
 
 

@@ -11,6 +11,7 @@ from dyn_service.support import documents
 from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.documents import ConfigurationError, parse_document
 from dyn_service.support.parameters import Parameters
+from tests.phrases import unnamed
 
 
 def merged(text: str, node: str) -> dict:
@@ -59,18 +60,18 @@ def test_numbers_as_in_yaml_1_2() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "values"),
     [
-        ("ros__parameters: {a: 1}", "p.yaml:1: ros__parameters: 'ros__parameters' is outside of any node name"),
-        ("plant: 5", "p.yaml:1: plant: expected a map that leads to 'ros__parameters', got int"),
-        ("plant: {ros__parameters: [1]}", "p.yaml:1: plant.ros__parameters: expected a map of parameters, got list"),
-        ("n: {ros__parameters: {a.: 1}}", "p.yaml:1: n.ros__parameters.a.: parameter name 'a.' has an empty part"),
+        ("ros__parameters: {a: 1}", ["p.yaml:1: ros__parameters", "'ros__parameters'"]),
+        ("plant: 5", ["p.yaml:1: plant", "'ros__parameters'"]),
+        ("plant: {ros__parameters: [1]}", ["p.yaml:1: plant.ros__parameters", "parameters", "list"]),
+        ("n: {ros__parameters: {a.: 1}}", ["p.yaml:1: n.ros__parameters.a.", "'a.'"]),
     ],
 )
-def test_file_faults(text: str, message: str) -> None:
+def test_file_faults(text: str, values: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         merged(text, "/n")
-    assert str(caught.value) == message
+    assert unnamed(caught.value, *values) == []
 
 
 def test_type_fault_names_the_place_deep_inside() -> None:
@@ -80,31 +81,33 @@ def test_type_fault_names_the_place_deep_inside() -> None:
     )
     with pytest.raises(ConfigurationError) as caught:
         parameters.to(ControllerParameters)
-    assert str(caught.value) == (
-        "p.yaml:4: c.ros__parameters.multi_sine.period_s: parameter 'multi_sine.period_s': "
-        "expected a number, found text"
+    assert (
+        unnamed(
+            caught.value, "p.yaml:4: c.ros__parameters.multi_sine.period_s", "'multi_sine.period_s'", "number", "text"
+        )
+        == []
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "values"),
     [
-        ("{brake_s: .inf}", "parameter 'brake_s': expected a finite number, found inf"),  # brakes that never brake
-        ("{max_catch_up_s: .inf}", "parameter 'max_catch_up_s': expected a finite number, found inf"),
-        ("{actuators: {lag_s: [0.1, .nan]}}", "parameter 'actuators.lag_s[1]': expected a finite number, found nan"),
+        ("{brake_s: .inf}", ["'brake_s'", "inf"]),  # brakes that never brake
+        ("{max_catch_up_s: .inf}", ["'max_catch_up_s'", "inf"]),
+        ("{actuators: {lag_s: [0.1, .nan]}}", ["'actuators.lag_s[1]'", "nan"]),
         (
             "{initial_position: {elbow: -.inf}}",
-            "parameter 'initial_position.elbow': expected a finite number, found -inf",
+            ["'initial_position.elbow'", "-inf"],
         ),
     ],
 )
-def test_parameters_are_finite(text: str, message: str) -> None:
+def test_parameters_are_finite(text: str, values: list[str]) -> None:
     parameters = Parameters()
     parameters.merge_file(parse_document(f"/n: {{ros__parameters: {text}}}", "p.yaml"), "/n")
     with pytest.raises(ConfigurationError) as caught:
         parameters.to(PlantParameters)
     assert str(caught.value).startswith("p.yaml:1: ")
-    assert str(caught.value).endswith(message)
+    assert unnamed(caught.value, *values) == []
 
 
 def test_command_line(tmp_path: Path) -> None:
@@ -125,22 +128,22 @@ def test_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "message"),
+    ("argv", "values"),
     [
-        (["--ros-args", "-p"], "option '-p' lacks its value"),
+        (["--ros-args", "-p"], ["'-p'"]),
         (
             ["--ros-args", "--fast"],
-            "unknown option '--fast': expected one of --log-level, --param, --params-file, --remap, -p, -r",
+            ["'--fast'", "--log-level", "--param", "--params-file", "--remap", "-p", "-r"],
         ),
-        (["--ros-args", "-r", "a"], "remap 'a' is not of the form from:=to"),
-        (["--ros-args", "-p", "a=1"], "command line: 'a=1' is not of the form name:=value"),
-        (["--ros-args", "-p", "a:=[1"], "command line:1: not YAML: expected ',' or ']', but got '<stream end>'"),
+        (["--ros-args", "-r", "a"], ["'a'"]),
+        (["--ros-args", "-p", "a=1"], ["'a=1'"]),
+        (["--ros-args", "-p", "a:=[1"], ["1", "YAML", "','", "']'", "'<stream end>'"]),
     ],
 )
-def test_command_line_faults(argv: list[str], message: str) -> None:
+def test_command_line_faults(argv: list[str], values: list[str]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         parse_arguments(argv, default_name="plant")
-    assert str(caught.value) == message
+    assert unnamed(caught.value, *values) == []
 
 
 def merge_bomb(depth: int) -> str:
@@ -169,21 +172,21 @@ def test_own_keys_override_merged_ones_and_the_first_of_several_those_after_it()
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "values"),
     [
-        ("a: &a\n  <<: *a", "p.yaml:1: a: a mapping is merged into itself"),
-        ("<<: [{a: 1}, 2]", "p.yaml:1: not YAML: << merges a mapping or a list of mappings"),
-        ("? [a]\n: 1", "p.yaml:1: a key is a list or a map: expected text"),
-        ("a:\n  b: 1\n  b: 2", "p.yaml:3: a: key 'b' appears twice"),
-        ("a: 1" + ":1" * 500_000, "p.yaml:1: a number has 1000001 characters: expected at most 256"),
-        ("- &a [" + "1," * 1000 + "]\n" + "- *a\n" * 200, "p.yaml:1: more than 100000 values"),
+        ("a: &a\n  <<: *a", ["p.yaml:1: a", "mapping", "merged"]),
+        ("<<: [{a: 1}, 2]", ["p.yaml:1", "YAML"]),
+        ("? [a]\n: 1", ["p.yaml:1", "list", "text"]),
+        ("a:\n  b: 1\n  b: 2", ["p.yaml:3: a", "'b'"]),
+        ("a: 1" + ":1" * 500_000, ["p.yaml:1", "1000001", "256"]),
+        ("- &a [" + "1," * 1000 + "]\n" + "- *a\n" * 200, ["p.yaml:1", "100000"]),
         (
             "- &a {" + "".join(f"k{k}: 1, " for k in range(500)) + "}\n- <<: [" + "*a," * 1000 + "]\n",
-            "p.yaml:2: more than 100000 values",
+            ["p.yaml:2", "100000"],
         ),
     ],
 )
-def test_what_would_grow_beyond_its_bytes(text: str, message: str) -> None:
+def test_what_would_grow_beyond_its_bytes(text: str, values: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_document(text, "p.yaml")
-    assert str(caught.value) == message
+    assert unnamed(caught.value, *values) == []

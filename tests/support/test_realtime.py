@@ -196,7 +196,7 @@ def test_a_node_that_cannot_poll_busily_says_so(tmp_path: Path) -> None:
     file.write_text("launch: [{node: {exec: moody.py, param: [{name: realtime.busy_poll_us, value: 5}]}}]", "utf-8")
     with Launched(file) as launch:
         assert launch.wait() == 1
-    assert "realtime.busy_poll_us is refused: this process has no loop that polls; allow it" in launch.text
+    assert "realtime.busy_poll_us is refused" in launch.text
 
 
 def test_the_pacer_polls_before_its_deadline_and_sleeps_no_further() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from dyn_service.support.validation import dotted, explain
-from tests.phrases import in_our_words
+from tests.phrases import in_our_words, unnamed
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,42 +37,42 @@ class Everything(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "values"),
     [
-        ({"choice": "metr"}, "choice: expected one of metre, radian, found 'metr'; did you mean 'metre'?"),
-        ({"choice": 1}, "choice: expected text, found a whole number"),
-        ({"picks": ["a", "c"]}, "picks[1]: expected one of a, b, found 'c'"),
-        ({"number": -1.5}, "number: expected a number above 0, found -1.5"),
-        ({"number": 9}, "number: expected a number of at most 5, found 9"),
-        ({"number": "9"}, "number: expected a number, found text"),
-        ({"number": None}, "number: expected a number, found nothing"),
-        ({"few": [0.5, 1.5]}, "few[1]: expected a number below 1, found 1.5"),
-        ({"three": [1.0]}, "three: expected a list of 3 entries or more, found 1"),
-        ({"pair": [1.0]}, "pair: expected a list of 2 entries, found 1"),
-        ({"maybe": 3}, "maybe: expected text or nothing, found a whole number"),
-        ({"counts": {"x": 1.5}}, "counts.*: expected a whole number, found a fraction"),
-        ({"counts": []}, "counts: expected a map, found a list"),
-        ({"keyed": {"a": 1}}, "keyed: a key of it: expected a whole number, found text"),
-        ({"inner": {}}, "inner: missing key 'x'"),
-        ({"inner": {"x": 1, "xx": 2}}, "inner.xx: unknown key 'xx'; known here: x"),
-        ({"many": [{"x": 1}, {}]}, "many[1]: missing key 'x'"),
-        ({"mixed": "x"}, "mixed: expected a whole number or a list, found text"),
-        ({"shape": "bb"}, "shape: expected text of the form '^a', found 'bb'"),
-        ({"shape": "a"}, "shape: expected text of 2 characters or more, found 'a'"),
-        ({"data": "?"}, "data: expected binary data in base64, found '?'"),
-        ({"even": 3}, "even: expected a whole number divisible by 2, found 3"),
-        ({"one": {"a": 1, "b": 2}}, "one: expected a map of 1 keys or fewer, found 2"),
-        ([], "expected a map, found a list"),
-        (5, "expected a map, found a whole number"),
+        ({"choice": "metr"}, ["choice", "metre, radian", "'metr'", "'metre'"]),
+        ({"choice": 1}, ["choice", "whole", "number"]),
+        ({"picks": ["a", "c"]}, ["picks[1]", "a, b", "'c'"]),
+        ({"number": -1.5}, ["number", "0", "-1.5"]),
+        ({"number": 9}, ["number", "5", "9"]),
+        ({"number": "9"}, ["number", re.compile("^number.*found text$")]),
+        ({"number": None}, ["number", re.compile("^number.*found nothing$")]),
+        ({"few": [0.5, 1.5]}, ["few[1]", "1", "1.5"]),
+        ({"three": [1.0]}, ["three", "3", "1"]),
+        ({"pair": [1.0]}, ["pair", "2", "1"]),
+        ({"maybe": 3}, ["maybe", "nothing", "number"]),
+        ({"counts": {"x": 1.5}}, ["counts.*", "number", "fraction"]),
+        ({"counts": []}, ["counts", "list"]),
+        ({"keyed": {"a": 1}}, ["keyed", "whole", "number"]),
+        ({"inner": {}}, ["inner", "'x'"]),
+        ({"inner": {"x": 1, "xx": 2}}, ["inner.xx", "'xx'"]),
+        ({"many": [{"x": 1}, {}]}, ["many[1]", "'x'"]),
+        ({"mixed": "x"}, ["mixed", "whole", "number"]),
+        ({"shape": "bb"}, ["shape", "'^a'", "'bb'"]),
+        ({"shape": "a"}, ["shape", "2", "'a'"]),
+        ({"data": "?"}, ["data", "'?'"]),
+        ({"even": 3}, ["even", "2", "3"]),
+        ({"one": {"a": 1, "b": 2}}, ["one", "1", "2"]),
+        ([], ["list", "map"]),
+        (5, ["whole", "number", "map"]),
     ],
     ids=str,
 )
-def test_every_fault_is_in_our_words(value: Any, said: str) -> None:
+def test_every_fault_is_in_our_words(value: Any, values: list[str]) -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(value, Everything, strict=True)
     message, place = explain(caught.value, Everything, value)
     found = f"{dotted(place)}: {message}" if place else message
-    assert found.replace("[*]", ".*") == said
+    assert unnamed(found.replace("[*]", ".*"), *values) == []
     assert in_our_words(found)
     assert not in_our_words(str(caught.value))  # else the phrases let everything through
     assert in_our_words(explain(caught.value, Everything)[0])

@@ -15,6 +15,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.formulations.verification import WorldEquations, nilpotency, phi, psi
 from tests.conftest import ROBOTS, URDF
+from tests.phrases import naming
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same, star
@@ -120,7 +121,7 @@ class TestOperators:
             '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
         )
         same(robot.influence_operators([0.1]).dense()[1], np.eye(6))
-        with pytest.raises(FailedPreconditionError, match="influence_operators has no answer for robot 'r'"):
+        with pytest.raises(FailedPreconditionError, match=naming("influence_operators", "'r'")):
             robot.influence_operators([0.1], operator="beta")
 
     def test_robot_that_cannot_move(self) -> None:
@@ -243,7 +244,7 @@ class TestTopology:
         assert tree.parent_of("body_1") is None
         assert tree.parent_of("body_8") == "body_7"
         assert tree.nilpotency == 5
-        with pytest.raises(NotFoundError, match="there is no body 'body_11' here; the bodies are body_1, "):
+        with pytest.raises(NotFoundError, match=naming("'body_11'", "body_1")):
             tree.branch_of("body_11")
 
     def test_fig_3(self) -> None:

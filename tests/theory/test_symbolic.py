@@ -16,6 +16,7 @@ from dyn_service.dynamics.symbolic import SymbolicEquations, equations_of_motion
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from tests.conftest import ROOT, URDF
+from tests.phrases import naming
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 from tests.trees import motions
@@ -153,7 +154,7 @@ def test_no_gravity_has_no_symbol() -> None:
 
 def test_gravity_of_two_numbers_is_refused() -> None:
     tree = Robot.from_urdf(URDF / "pendulum.urdf").bodies.tree
-    with pytest.raises(InvalidArgumentError, match=r"gravity must be 3 finite numbers, found \(0, 1\)"):
+    with pytest.raises(InvalidArgumentError, match=naming("gravity", "3", "(0, 1)")):
         equations_of_motion(tree, gravity=(0, 1))
     with pytest.raises(InvalidArgumentError, match="gravity must be 3 finite numbers"):
         equations_of_motion(tree, gravity=(0, 0, np.nan))

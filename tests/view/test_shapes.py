@@ -10,6 +10,7 @@ from dyn_service.parsing.files import read_file, read_text
 from dyn_service.parsing.shapes import mesh_file
 from dyn_service.support.shipped import find_robot
 from dyn_service.view.scene import PLAIN, ellipsoid, looks_of, meshes_of, placeholders, rod
+from tests.phrases import unnamed
 
 STL = """solid one
 facet normal 0 0 1
@@ -85,7 +86,7 @@ def test_what_cannot_be_shown_has_a_stand_in_and_is_said(file: Path) -> None:
     missing, malformed = looks.notes
     assert missing.startswith("link 'hand' is not shown as it is: the mesh package://elsewhere/hand.dae is not there")
     assert "link 'wrong'" in malformed
-    assert "expected 3 plain decimal numbers, found '1 two 3'" in malformed
+    assert unnamed(malformed, "3", "'1 two 3'") == []
 
 
 def test_robots_without_looks_have_stand_ins() -> None:

@@ -16,6 +16,7 @@ from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from dyn_service.service.protocol.arrays import pack_array
 from dyn_service.service.protocol.messages import encode
+from tests.phrases import unnamed
 
 INERTIA = '<inertia ixx="0.02" ixy="0.001" ixz="0.002" iyy="0.03" iyz="0.003" izz="0.04"/>'
 
@@ -106,5 +107,5 @@ def test_robots_that_pinocchio_reads_differently_are_reported() -> None:
     flying = Robot.from_text(CRANE, root="floating")
     with pytest.raises(FailedPreconditionError, match="no robot that Pinocchio can take"):
         pinocchio([flying], [CRANE, "<mujoco/>"], said.append)
-    assert "it has 10 degrees of freedom here, 4 in Pinocchio" in said[0]
+    assert unnamed(said[0], "10", "4 in Pinocchio") == []
     assert "not the URDF file" in said[1]

@@ -10,7 +10,7 @@ from dyn_service.graph.launch import show_arguments
 from dyn_service.graph.launch.planner import LaunchPlan, make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.support.documents import ConfigurationError
-from tests.phrases import in_our_words
+from tests.phrases import in_our_words, naming, unnamed
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -146,91 +146,88 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "values"),
     [
-        ("a: 1", "test.launch.yaml:1: expected a map with the one key 'launch', a list of actions"),
-        ("launch: 5", "test.launch.yaml:1: launch: expected a list of actions, got a number"),
-        ("launch:\n  - sleep", "test.launch.yaml:2: launch[0]: expected an action, a map with one key, got text"),
+        ("a: 1", ["test.launch.yaml:1", "'launch'"]),
+        ("launch: 5", ["test.launch.yaml:1: launch", "actions", "number"]),
+        ("launch:\n  - sleep", ["test.launch.yaml:2: launch[0]", "action", "with"]),
         (
             "launch:\n  - nod: {pkg: a}",
-            "test.launch.yaml:2: launch[0]: unknown action 'nod'; did you mean 'node'?",
+            ["test.launch.yaml:2: launch[0]", "'nod'", "'node'"],
         ),
         (
             "launch:\n  - timer: {period: 5}",
-            "test.launch.yaml:2: launch[0]: unknown action 'timer'; known here: arg, executable, group, include, let, "
-            "node, push-ros-namespace, push_ros_namespace",
+            ["test.launch.yaml:2: launch[0]", "'timer'", "-ros-namespace", "push_ros_namespace"],
         ),
         (
             "launch:\n  - executable:\n      cmd: sleep 1\n      respawm: true",
-            "test.launch.yaml:4: launch[0].executable.respawm: unknown key 'respawm'; did you mean 'respawn'?",
+            ["test.launch.yaml:4: launch[0].executable.respawm", "'respawm'", "'respawn'"],
         ),
         (
             "launch:\n  - node: {pkg: p, exec: e, param: [{name: a, valu: 1}]}",
-            "test.launch.yaml:2: launch[0].node.param[0].valu: unknown key 'valu'; did you mean 'value'?",
+            ["test.launch.yaml:2: launch[0].node.param[0].valu", "'valu'", "'value'"],
         ),
         (
             "launch:\n  - node: {exec: e}",
-            "test.launch.yaml:2: launch[0].node: missing 'pkg': the package of the node, or a Python file as 'exec'",
+            ["test.launch.yaml:2: launch[0].node", "'pkg'", "'exec'"],
         ),
         (
             "launch:\n  - executable: {cmd: [sleep]}",
-            "test.launch.yaml:2: launch[0].executable.cmd: expected true or false or a whole number or a number or "
-            "text, found a list",
+            ["test.launch.yaml:2: launch[0].executable.cmd", "false", "number"],
         ),
         (
             "launch:\n  - group:\n      - arg: {name: a, default: b}\n      - lett: {}",
-            "test.launch.yaml:4: launch[0].group[1]: unknown action 'lett'; did you mean 'let'?",
+            ["test.launch.yaml:4: launch[0].group[1]", "'lett'", "'let'"],
         ),
         ("launch:\n  - arg: {name: a}\n" + EXECUTABLE,
-         "test.launch.yaml:2: launch[0].arg: launch argument 'a' has no default: give a:=VALUE"),
+         ["test.launch.yaml:2: launch[0].arg", "'a'", "VALUE"]),
         ("launch:\n  - arg: {name: a, default: x, choice: [{value: y}]}\n" + EXECUTABLE,
-         "test.launch.yaml:2: launch[0].arg: launch argument 'a' is 'x': expected one of y"),
+         ["test.launch.yaml:2: launch[0].arg", "'a'", "'x'"]),
         ("launch:\n  - executable:\n      cmd: echo $(var b)",
-         "test.launch.yaml:3: launch[0].executable.cmd: variable 'b' is not set at this point; none are known here"),
+         ["test.launch.yaml:3: launch[0].executable.cmd", "'b'"]),
         ("launch:\n  - executable: {cmd: sleep, respawn_delay: soon}",
-         "test.launch.yaml:2: launch[0].executable.respawn_delay: expected a number, got 'soon'"),
+         ["test.launch.yaml:2: launch[0].executable.respawn_delay", "'soon'"]),
         ("launch:\n  - executable: {cmd: sleep, respawn_delay: -1}",
-         "test.launch.yaml:2: launch[0].executable.respawn_delay: expected a number of at least 0, got -1"),
+         ["test.launch.yaml:2: launch[0].executable.respawn_delay", "0", "-1"]),
         ("launch:\n  - executable: {cmd: sleep, respawn: sometimes}",
-         "test.launch.yaml:2: launch[0].executable.respawn: 'sometimes' is not a condition: expected true or false"),
+         ["test.launch.yaml:2: launch[0].executable.respawn", "'sometimes'"]),
         ("launch:\n  - executable: {cmd: sleep, on_exit: explode}",
-         "test.launch.yaml:2: launch[0].executable.on_exit: expected 'shutdown', got 'explode'"),
+         ["test.launch.yaml:2: launch[0].executable.on_exit", "'shutdown'", "'explode'"]),
         ("launch:\n  - executable: {cmd: \"echo 'a\"}",
-         "test.launch.yaml:2: launch[0].executable.cmd: cannot be split into words: No closing quotation"),
-        ("launch:\n  - executable: {cmd: ''}", "test.launch.yaml:2: launch[0].executable.cmd: the command is empty"),
-        ("launch: []", "test.launch.yaml:1: launch: the launch starts no process"),
+         ["test.launch.yaml:2: launch[0].executable.cmd", "closing", "quotation"]),
+        ("launch:\n  - executable: {cmd: ''}", ["test.launch.yaml:2: launch[0].executable.cmd", "command", "empty"]),
+        ("launch: []", ["test.launch.yaml:1: launch", "launch", "process"]),
         ("launch:\n  - node: {pkg: dyn_service, exec: plan}",
-         "test.launch.yaml:2: launch[0].node.exec: package 'dyn_service' has no node 'plan'; did you mean 'plant'?"),
+         ["test.launch.yaml:2: launch[0].node.exec", "'dyn_service'", "'plan'", "'plant'"]),
         ("launch:\n  - node: {pkg: os; ls, exec: e}",
-         "test.launch.yaml:2: launch[0].node.pkg: 'os; ls' is not a valid name: expected letters, digits and _, "
-         "without a leading digit"),
+         ["test.launch.yaml:2: launch[0].node.pkg", "'os; ls'"]),
         ("launch:\n  - node:\n      pkg: dyn_service\n      exec: plant\n      param:\n"
          "        - {name: robot, value: r}\n        - {name: rate_hz, value: fast}",
-         "test.launch.yaml:7: launch[0].node.param[1]: parameter 'rate_hz': expected a number, found text"),
+         ["test.launch.yaml:7: launch[0].node.param[1]", "'rate_hz'"]),
         ("launch:\n  - node: {pkg: dyn_service, exec: plant, param: [{name: robot, value: r}, {name: rate, value: 1}]}",
-         "test.launch.yaml:2: launch[0].node.param[1]: parameter 'rate': unknown key 'rate'; did you mean 'rate_hz'?"),
+         ["test.launch.yaml:2: launch[0].node.param[1]", "'rate'", "'rate_hz'"]),
         ("launch:\n  - node: {pkg: dyn_service, exec: plant}",
-         "test.launch.yaml:2: launch[0].node.param: parameter 'robot' must be given"),
+         ["test.launch.yaml:2: launch[0].node.param", "'robot'"]),
         ("launch:\n  - node: {pkg: p, exec: e, param: [{value: 1}]}",
-         "test.launch.yaml:2: launch[0].node.param[0]: expected either 'from' or 'name'"),
+         ["test.launch.yaml:2: launch[0].node.param[0]", "'from'", "'name'"]),
         ("launch:\n  - node: {pkg: p, exec: e, param: [{name: a}]}",
-         "test.launch.yaml:2: launch[0].node.param[0]: parameter 'a' has no value"),
+         ["test.launch.yaml:2: launch[0].node.param[0]", "'a'"]),
         ("launch:\n  - include: {file: test.launch.yaml, arg: [{name: b, value: c}], let: [{name: a, value: c}]}\n"
          "  - arg: {name: b}",
-         "test.launch.yaml:2: launch[0].include.let[0]: test.launch.yaml declares no argument 'a'; known here: b"),
+         ["test.launch.yaml:2: launch[0].include.let[0]", "test.launch.yaml", "'a'"]),
         ("launch:\n  - include: {file: test.launch.yaml}",
-         "test.launch.yaml:1: launch files include each other more than 16 deep"),
-        ("launch:\n  - arg: {name: a, name: b}", "test.launch.yaml:2: launch[0].arg: key 'name' appears twice"),
-        ("launch: [", "test.launch.yaml:1: not YAML: expected the node content, but found '<stream end>'"),
+         ["test.launch.yaml:1", "16"]),
+        ("launch:\n  - arg: {name: a, name: b}", ["test.launch.yaml:2: launch[0].arg", "'name'"]),
+        ("launch: [", ["test.launch.yaml:1", "YAML", "'<stream end>'"]),
     ],
 )  # fmt: skip
-def test_fault(plan, text: str, message: str) -> None:
-    assert fault_of(plan, text) == message
+def test_fault(plan, text: str, values: list[str]) -> None:
+    assert unnamed(fault_of(plan, text), *values) == []
 
 
 def test_unknown_argument_lists_the_declared_ones(plan) -> None:
     text = "launch:\n  - arg: {name: a, default: 1}\n  - arg: {name: b}\n" + EXECUTABLE
-    assert fault_of(plan, text, b="2", c="3") == "unknown launch argument 'c'; declared are: a (default '1'), b"
+    assert unnamed(fault_of(plan, text, b="2", c="3"), "'c'", "a (default '1'), b") == []
 
 
 def test_misspelt_argument_names_the_nearest(plan) -> None:
@@ -242,19 +239,18 @@ def test_fault_in_a_parameter_file_names_that_file(plan, tmp_path: Path) -> None
     (tmp_path / "p.yaml").write_text("plant:\n  ros__parameters:\n    robot: r\n    substeps: 1.5\n", encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
         plan("launch: [{node: {pkg: dyn_service, exec: plant, param: [{from: $(dirname)/p.yaml}]}}]")
-    assert str(caught.value) == (
-        f"{tmp_path}/p.yaml:4: plant.ros__parameters.substeps: parameter 'substeps': "
-        "expected a whole number, found a fraction"
-    )
+    assert unnamed(caught.value, f"{tmp_path}/p.yaml:4", "plant.ros__parameters.substeps", "'substeps'") == []
 
 
 def test_missing_files(plan, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"file '.*nothing.yaml' cannot be read: No such file"):
+    with pytest.raises(NotFoundError, match=naming("nothing.yaml", "No such file")):
         read_launch_file(tmp_path / "nothing.yaml")
     found = fault_of(plan, "launch: [{node: {pkg: p, exec: e, param: [{from: /nowhere/p.yaml}]}}]")
-    assert found == (
-        "test.launch.yaml:1: launch[0].node.param[0].from: file '/nowhere/p.yaml' cannot be read: "
-        "No such file or directory"
+    assert (
+        unnamed(
+            found, "test.launch.yaml:1: launch[0].node.param[0].from", "'/nowhere/p.yaml'", "No such file or directory"
+        )
+        == []
     )
 
 

@@ -26,6 +26,7 @@ from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
 from dyn_service.graph.middleware.telemetry import Ready, TelemetryStore
 from dyn_service.graph.nodes import registry
 from dyn_service.graph.nodes.registry import Registry
+from tests.phrases import naming
 
 REPOSITORY = Path(__file__).parents[3]
 SECTION = (REPOSITORY / "docs" / "launch.md").read_text("utf-8").partition("## A node of your own\n")[2]
@@ -152,7 +153,7 @@ def test_panels_of_two_nodes_may_not_share_a_section(site: Path, tmp_path: Path)
     module = MODULE.replace('Panel("temperature"', 'Panel("plant"')
     installed(site, module, {"thermometer": "my_robot.nodes.thermometer:NODE"})
     text = "launch: [{node: {pkg: dyn_service, exec: plant, param: [{name: robot, value: panda}]}},"
-    with pytest.raises(InvalidArgumentError, match="section 'plant' of the report belongs to dyn_service/plant"):
+    with pytest.raises(InvalidArgumentError, match=naming("'plant'", "dyn_service/plant")):
         plan_of(tmp_path, text + "{node: {pkg: my_robot, exec: thermometer}}]")
     twice = "launch: [{node: {pkg: my_robot, exec: thermometer}}, {node: {pkg: my_robot, exec: thermometer, name: b}}]"
     assert len(plan_of(tmp_path, twice).processes) == 2

@@ -13,7 +13,7 @@ from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.documents import ConfigurationError
-from tests.phrases import in_our_words
+from tests.phrases import in_our_words, unnamed
 
 LAUNCH = """
 launch:
@@ -23,12 +23,17 @@ launch:
 SECTION = "  ros__parameters:\n    rate_hz: 250.0\n"
 
 
+def write_launch(folder: Path) -> None:
+    """Writes a launch file without faults, and its parameter files."""
+    (folder / "plant.yaml").write_text(f"plant:\n{SECTION}")
+    (folder / "both.yaml").write_text(f"/**:\n{SECTION}control:\n{SECTION}")
+    text = LAUNCH.replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(folder / "both.yaml"))
+    (folder / "a.launch.yaml").write_text(text)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "plant.yaml").write_text(f"plant:\n{SECTION}")
-    (tmp_path / "both.yaml").write_text(f"/**:\n{SECTION}control:\n{SECTION}")
-    text = LAUNCH.replace("PLANT", str(tmp_path / "plant.yaml")).replace("BOTH", str(tmp_path / "both.yaml"))
-    (tmp_path / "a.launch.yaml").write_text(text)
+    write_launch(tmp_path)
     return tmp_path
 
 
@@ -45,52 +50,54 @@ def test_files_that_fit_are_taken(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "values"),
     [
         (
             "plant.yaml",
             f"controller:\n{SECTION}",
-            "a.launch.yaml:3: launch[0].node.param[0].from: plant.yaml has no section for /plant, "
-            "but some for controller",
+            ["a.launch.yaml:3: launch[0].node.param[0].from", "plant.yaml", "/plant"],
         ),
         (
             "plant.yaml",
             f"plant:\n{SECTION}contrl:\n{SECTION}",
-            "plant.yaml:4: contrl: section 'contrl' is for none of the launch's nodes: /plant, /control; "
-            "did you mean 'control'?",
+            ["plant.yaml:4: contrl", "'contrl'", "/plant", "/control", "'control'"],
         ),
         (
             "both.yaml",
             f"/**:\n{SECTION}arm:\n  plant:\n  {SECTION.replace('    ', '      ')}",
-            "both.yaml:5: arm.plant: section 'arm/plant' is for none of the launch's nodes: /plant, /control; "
-            "did you mean '/plant'?",
+            ["both.yaml:5: arm.plant", "'arm/plant'", "/plant", "/control", "'/plant'"],
         ),
         (
             "plant.yaml",
             f"plant:\n{SECTION}    joints: gone.yaml\n",
-            "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': there is no file 'gone.yaml'",
+            ["plant.yaml:4: plant.ros__parameters.joints", "'joints'", "'gone.yaml'"],
         ),
         (
             "plant.yaml",
             f"plant:\n{SECTION}    joints: .\n",
-            "plant.yaml:4: plant.ros__parameters.joints: parameter 'joints': '{folder}' is not a file",
+            ["plant.yaml:4: plant.ros__parameters.joints", "'joints'", "'{folder}'"],
         ),
         (
             "both.yaml",
             "/**:\n  ros__parameters:\n    rate_hz: -5.0\n",
-            "both.yaml:3: /**.ros__parameters.rate_hz: parameter 'rate_hz': expected a number above 0, found -5",
+            ["both.yaml:3: /**.ros__parameters.rate_hz", "'rate_hz'", "0", "-5"],
         ),
         (
             "plant.yaml",
             "plant:\n  ros__parameters:\n    safe_stop: brak\n",
-            "plant.yaml:3: plant.ros__parameters.safe_stop: parameter 'safe_stop': "
-            "expected one of brake, damping, zero, found 'brak'; did you mean 'brake'?",
+            [
+                "plant.yaml:3: plant.ros__parameters.safe_stop",
+                "'safe_stop'",
+                "brake, damping, zero",
+                "'brak'",
+                "'brake'",
+            ],
         ),
     ],
 )
-def test_faults_of_parameter_files(folder: Path, file: str, text: str, said: str) -> None:
+def test_faults_of_parameter_files(folder: Path, file: str, text: str, values: list[str]) -> None:
     (folder / file).write_text(text)
-    assert fault(folder).replace(str(folder), "{folder}") == said
+    assert unnamed(fault(folder), *(value.format(folder=folder) for value in values)) == []
 
 
 @pytest.mark.parametrize(
@@ -130,7 +137,7 @@ def test_it_is_one_line_and_status_2(
     said, err = capsys.readouterr()
     assert (end.value.code, said) == (2, "")
     place = f"{folder}/plant.yaml:3: plant.ros__parameters.rate_hz"
-    assert err == f"error: {place}: parameter 'rate_hz': expected a number, found text\n"
+    assert unnamed(err, place, "'rate_hz'", "number", "text") == []
 
 
 LEFT_OUT = {
@@ -160,7 +167,7 @@ def test_a_section_may_be_for_a_node_that_is_left_out(folder: Path, action: str)
         "plant", "control",
     ]  # fmt: skip
     both.write_text(f"/**:\n{SECTION}spair:\n{SECTION}")
-    assert "both.yaml:4: spair: section 'spair' is for none of the launch's nodes" in fault(folder)
+    assert unnamed(fault(folder), "both.yaml:4", "'spair'") == []
 
 
 @pytest.mark.parametrize(

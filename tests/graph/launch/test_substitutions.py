@@ -6,6 +6,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.substitutions import Scope, substitute, truth
+from tests.phrases import unnamed
 
 SCOPE = Scope(
     Path("/a/b/c.launch.yaml"),
@@ -46,27 +47,27 @@ def test_value(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "values"),
     [
-        ("$(var y)", "variable 'y' is not set at this point; known here: blank, name, panda_file, x"),
-        ("$(var nam)", "variable 'nam' is not set at this point; did you mean 'name'?"),
-        ("$(env NOWHERE)", "environment variable 'NOWHERE' is not set and no default is given"),
-        ("$(vax x)", "unknown substitution '$(vax ..)'; did you mean 'var'?"),
-        ("$(eval 1 + 1)", "substitution '$(eval ..)' is refused: launch files run no code"),
-        ("$(command ls)", "substitution '$(command ..)' is refused: launch files run no code"),
-        ("$(var)", "substitution '$(var ..)' takes 1 to 2 arguments, got 0"),
-        ("$(dirname x)", "substitution '$(dirname ..)' takes 0 arguments, got 1"),
-        ("$()", "'$()' is empty: expected the name of a substitution"),
-        ("a $(var x", "'$(var x': the bracket of the substitution is not closed"),
-        ("$(var 'x)", "\"$(var 'x)\": a quote ' is not closed"),
-        ("$(not maybe)", "'maybe' is not a condition: expected true or false"),
-        ("$(find-pkg-share no_such_package)", "package 'no_such_package' is not installed"),
+        ("$(var y)", ["'y'", "panda_file"]),
+        ("$(var nam)", ["'nam'", "'name'"]),
+        ("$(env NOWHERE)", ["'NOWHERE'"]),
+        ("$(vax x)", ["'$(vax ..)'", "'var'"]),
+        ("$(eval 1 + 1)", ["'$(eval ..)'"]),
+        ("$(command ls)", ["'$(command ..)'"]),
+        ("$(var)", ["'$(var ..)'", "1", "2", "0"]),
+        ("$(dirname x)", ["'$(dirname ..)'", "0", "1"]),
+        ("$()", ["'$()'"]),
+        ("a $(var x", ["'$(var x'"]),
+        ("$(var 'x)", ["'x)\": a quote '"]),
+        ("$(not maybe)", ["'maybe'"]),
+        ("$(find-pkg-share no_such_package)", ["'no_such_package'"]),
     ],
 )
-def test_fault(text: str, message: str) -> None:
+def test_fault(text: str, values: list[str]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         substitute(text, SCOPE)
-    assert str(caught.value) == message
+    assert unnamed(caught.value, *values) == []
 
 
 def test_nesting_has_an_end() -> None:

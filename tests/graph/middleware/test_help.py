@@ -18,6 +18,7 @@ from dyn_service.support import logs
 from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.parameter_descriptions import ParameterDescriptor, described, on_topic, settable
 from dyn_service.support.parameters import FilePath
+from tests.phrases import naming
 
 
 class Inner(msgspec.Struct, frozen=True):
@@ -99,7 +100,7 @@ def test_help_of_every_node(name: str, kind: NodeKind[msgspec.Struct], capsys: p
 def test_parameters_and_levels_on_a_command_line(tmp_path: Path) -> None:
     given = parse_arguments(["rate_hz:=5", "--ros-args", "-p", "n:=1", "--log-level", "WARNING"], default_name="n")
     assert (given.parameters.values, given.rest, given.log_level) == ({"rate_hz": 5, "n": 1}, [], "warning")
-    with pytest.raises(InvalidArgumentError, match="log level 'warn' is none of debug, info, warning, error"):
+    with pytest.raises(InvalidArgumentError, match=naming("'warn'", "debug, info, warning, error")):
         parse_arguments(["--ros-args", "--log-level", "warn"], default_name="n")
 
 

@@ -42,6 +42,7 @@ from dyn_service.messages.std_msgs import String
 from dyn_service.support.parameter_descriptions import described, settable
 from dyn_service.support.parameters import NoParameters
 from tests.graph.in_process import Nodes
+from tests.phrases import naming, unnamed
 
 
 class AddRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,17 +112,17 @@ def test_a_service_that_is_not_there_or_does_not_answer(nodes: Nodes) -> None:
     server.create_service("add", AddRequest, add)
     missing = asks.create_client("ad", AddResponse)
     assert not missing.wait_for_service(0.0)
-    with pytest.raises(NotFoundError, match=r"there is no service '/ad'; did you mean '/add'\?"):
+    with pytest.raises(NotFoundError, match=naming("'/ad'", "'/add'")):
         missing.call(AddRequest(1))
     client = asks.create_client("/add", AddResponse)
     assert client.wait_for_service()
-    with pytest.raises(DeadlineExceededError, match=r"service '/add' did not answer in time: does its node spin\?"):
+    with pytest.raises(DeadlineExceededError, match=naming("'/add'", "in time")):
         client.call(AddRequest(1), 0.02)  # nobody turns the server
     with pytest.raises(FailedPreconditionError, match="service '/add' is this node's own"):
         server.create_client("add", AddResponse).call(AddRequest(1))
     with pytest.raises(InvalidArgumentError, match="service '/add' already exists"):
         server.create_service("add", AddRequest, add)
-    with pytest.raises(InvalidArgumentError, match=r"/add: a request of \d+ bytes, at most 1048576 are"):
+    with pytest.raises(InvalidArgumentError, match=naming("/add", "1048576")):
         client.begin(msgspec.defstruct("W", ["x"])("x" * (1 << 20)))
     nodes.turns(3)
     assert ask(nodes, client, AddRequest(1, 1)) == AddResponse(2)  # what came too late is nobody's
@@ -138,7 +139,7 @@ def test_a_service_said_to_be_nowhere_is_a_fault_in_words(nodes: Nodes) -> None:
     stranger = Registration(nodes.folder, NodeEntry("/stranger", 1, new_token(), services=(end,)))
     client = asks.create_client("/stranger/add", dict)
     for _ in range(2):
-        with pytest.raises(UnavailableError, match="service '/stranger/add' at 'nowhere': Invalid argument"):
+        with pytest.raises(UnavailableError, match=naming("'/stranger/add'", "'nowhere'", "Invalid argument")):
             client.call({})
     nodes.turns(3)
     stranger.close()
@@ -148,7 +149,7 @@ def test_a_service_said_to_be_nowhere_is_a_fault_in_words(nodes: Nodes) -> None:
 def test_names_can_be_seen(nodes: Nodes, name: str) -> None:
     """Others print them to a terminal, and files are called by them."""
     for make in (lambda: nodes.make(f"/{name}"), lambda: nodes.make("/fine").create_publisher(String, name)):
-        with pytest.raises(InvalidArgumentError, match="expected a name of printable characters"):
+        with pytest.raises(InvalidArgumentError, match=naming("name", "printable")):
             make()
 
 
@@ -243,9 +244,7 @@ def test_parameters_over_services(nodes: Nodes) -> None:
     read = client("get_parameters", GetParametersResponse)
     assert ask(nodes, read, GetParametersRequest(["gains.kp", "robot"])).values == {"gains.kp": 100.0, "robot": "panda"}
     assert list(ask(nodes, read, GetParametersRequest()).values) == names
-    with pytest.raises(
-        InvalidArgumentError, match=r"node '/arm/c' has no parameter 'gains.kpp'; did you mean 'gains.kp'?"
-    ):
+    with pytest.raises(InvalidArgumentError, match=naming("'/arm/c'", "'gains.kpp'", "'gains.kp'")):
         ask(nodes, read, GetParametersRequest(["gains.kpp"]))
     answer = ask(
         nodes, client("describe_parameters", DescribeParametersResponse), DescribeParametersRequest(["gains.kp"])
@@ -341,10 +340,8 @@ def test_a_lifecycle(nodes: Nodes) -> None:
     assert ask(nodes, state, GetStateRequest()) == GetStateResponse("unconfigured", ["configure", "shutdown"])
     with pytest.raises(FailedPreconditionError) as caught:
         ask(nodes, change, ChangeStateRequest("activate"))
-    assert str(caught.value) == (
-        "node '/talker' is unconfigured: 'activate' is not possible there; possible: configure, shutdown"
-    )
-    with pytest.raises(InvalidArgumentError, match=r"there is no transition 'activte': .*; did you mean 'activate'\?"):
+    assert unnamed(caught.value, "'/talker'", "unconfigured", "'activate'", "configure, shutdown") == []
+    with pytest.raises(InvalidArgumentError, match=naming("'activte'", "'activate'")):
         ask(nodes, change, ChangeStateRequest("activte"))
     assert ask(nodes, change, ChangeStateRequest("configure")).state == "inactive" == state_of(nodes, "/talker")
     nodes.until(lambda: heard.publishers == 1)
@@ -403,7 +400,7 @@ def test_a_function_has_no_lifecycle(nodes: Nodes) -> None:
     node.telemetry.before_ready = node.begin
     node.telemetry.ready()
     assert node.state == "active"
-    with pytest.raises(FailedPreconditionError, match="node '/n' has no lifecycle: it is active as long as it runs"):
+    with pytest.raises(FailedPreconditionError, match=naming("'/n'", "lifecycle")):
         ask(nodes, asks.create_client("/n/change_state", GetStateResponse), ChangeStateRequest("deactivate"))
 
 
@@ -426,7 +423,7 @@ def test_log_levels(nodes: Nodes) -> None:
     logger = logging.getLogger("of.this.test")
     ask(nodes, client, SetLogLevelRequest("debug", "of.this.test"))
     assert logger.level == logging.DEBUG
-    with pytest.raises(InvalidArgumentError, match=r"/n/set_log_level: level: expected one of .*, found 'loud'"):
+    with pytest.raises(InvalidArgumentError, match=naming("/n/set_log_level", "'loud'")):
         ask(nodes, client, msgspec.defstruct("W", ["level"])("loud"))
 
 

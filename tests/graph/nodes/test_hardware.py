@@ -21,6 +21,7 @@ from dyn_service.graph.nodes.plant.factory import ActuatorParameters, DriveParam
 from dyn_service.graph.nodes.registry import run_file
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import ROOT
+from tests.phrases import naming
 
 EXAMPLE = ROOT / "examples" / "udp_robot" / "udp_robot.py"
 udp = run_file(EXAMPLE)
@@ -220,7 +221,7 @@ def test_a_robot_that_does_not_answer_is_named(pendulum: Robot) -> None:
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
         settings = {"port": port, "timeout_s": 0.05}
-        with pytest.raises(UnavailableError, match=f"no robot answers at 127.0.0.1:{port} within 0.05 s"):
+        with pytest.raises(UnavailableError, match=naming(f"127.0.0.1:{port}", "0.05 s")):
             make_plant(pendulum, PlantParameters(robot="-", driver=str(EXAMPLE), driver_settings=settings), session=1)
 
 

@@ -28,6 +28,7 @@ from dyn_service.support.arguments import NodeArguments, parse_arguments
 from dyn_service.support.parameters import NoParameters
 from tests.graph import launches
 from tests.graph.launches import Launched
+from tests.phrases import naming
 
 PATIENCE_S = 240.0
 
@@ -157,7 +158,7 @@ def test_steps_from_state_to_state(changes: dict, steps: int) -> None:
 @pytest.mark.parametrize("name", ["control_rate_hz", "state_rate_hz"])
 def test_times_that_there_cannot_be(name: str) -> None:
     """The error names the rate that was given."""
-    with pytest.raises(InvalidArgumentError, match=rf"a whole multiple of {name}, found 1000 and 300 Hz") as fault:
+    with pytest.raises(InvalidArgumentError, match=naming(name, "1000 and 300 Hz")) as fault:
         steps_between_states(PlantParameters(robot="-", clock="lockstep", **{name: 300.0}))
     assert fault.value.path == name
 
@@ -165,9 +166,7 @@ def test_times_that_there_cannot_be(name: str) -> None:
 @pytest.mark.parametrize("kind", [PlantParameters, ControllerParameters])
 def test_no_rate_is_so_high_that_its_period_is_zero(kind: type) -> None:
     """It was an error of a period, which nobody had given."""
-    with pytest.raises(
-        InvalidArgumentError, match=r"parameter 'rate_hz': expected a number of at most 1000000, found 1e\+308"
-    ):
+    with pytest.raises(InvalidArgumentError, match=naming("'rate_hz'", "1000000", "1e+308")):
         parse_arguments(["robot:=none", "rate_hz:=1e308"], default_name="n").parameters.to(kind)
 
 

@@ -20,6 +20,7 @@ from dyn_service.messages.tf2_msgs import TFMessage
 from dyn_service.sensors.settings import SensorSettings
 from dyn_service.support.shipped import find_robot
 from tests.graph.in_process import Nodes
+from tests.phrases import naming, unnamed
 
 PANDA = find_robot("panda")
 
@@ -101,7 +102,7 @@ def test_a_sensors_frame_is_where_its_readings_are_taken(robot: Robot) -> None:
 
 def test_a_sensor_that_is_called_like_a_link_has_no_frame(robot: Robot) -> None:
     both = _sensors(imus={"panda_hand": {"link": "panda_link7", "rate_hz": 100}})
-    with pytest.raises(InvalidArgumentError, match="the sensor 'panda_hand' has the name of a link of robot 'panda'"):
+    with pytest.raises(InvalidArgumentError, match=naming("'panda_hand'", "'panda'", "link")):
         Frames(robot, sensors=both)
 
 
@@ -193,4 +194,4 @@ def test_states_become_frames(nodes: Nodes, robot: Robot, caplog: pytest.LogCapt
     nodes.until(moved)
     assert moving[0].transforms[0].header == Header(Time(5), "panda_link0")
     nodes.until(lambda: moved() and publisher._said)
-    assert "the joint state names no joint of robot 'panda', but elbow" in caplog.text
+    assert unnamed(caplog.text, "joint state", "'panda'", "elbow") == []

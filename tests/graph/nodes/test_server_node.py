@@ -30,6 +30,7 @@ from dyn_service.service.server.settings import ServerSettings, read_settings
 from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.realtime import Realtime
 from tests.conftest import ROOT, URDF
+from tests.phrases import unnamed
 
 WAIT_S = 240.0
 EVERYTHING = """
@@ -268,7 +269,7 @@ def test_a_node_that_cannot_serve_says_why(tmp_path: Path) -> None:
     try:
         fault = telemetry.decode(launcher.recv())
         assert isinstance(fault, telemetry.Fault)
-        assert fault.message == "there is nothing to serve: name a robot's file"
+        assert unnamed(fault.message, "serve", "file") == []
         assert process.wait(WAIT_S) == 2  # invalid settings: a launcher does not restart it
     finally:
         process.kill()

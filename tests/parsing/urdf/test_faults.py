@@ -1,6 +1,7 @@
 """Malformed robots: each must be refused with one error that names the file, the line, the element and the cause.
 
-Every message is written out in full, so that a message which gets vaguer or points elsewhere fails.
+Each row has the values that the message names, so that one which gets vaguer or points elsewhere fails; the messages in
+full are in tests/golden.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dyn_service.errors import (
 from dyn_service.parsing import xml_elements as markup
 from dyn_service.parsing.quantities import MOST_FAULTS
 from dyn_service.parsing.urdf.reader import ReadLimits, read, read_file, read_text
+from tests.phrases import naming, unnamed
 
 LINKS = '<link name="base"/>\n<link name="arm"/>'
 INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
@@ -70,310 +72,295 @@ MIMICS_IN_A_LOOP = robot(
 TYPES = "fixed, revolute, continuous, prismatic, screw, planar, spherical, ball or floating"
 
 # fmt: off
-# name; source; line, element, cause: the error's text is `<text>:line: element: cause`
-FAULTS: list[tuple[str, str | bytes, int | None, str | None, str]] = [
+# name; source; line, element, values in the cause: the error's text is `<text>:line: element: cause`
+FAULTS: list[tuple[str, str | bytes, int | None, str | None, list[str]]] = [
     ("empty text", ' \n',
-     None, None, "there is no text, expected an XML document"),
+     None, None, ["XML"]),
     ("text that is no XML", "panda",
-     1, None, "malformed XML: syntax error, column 1"),
+     1, None, ["XML", "1"]),
     ("mismatched tag", '<robot name="r">\n<link name="base">\n</robot>',
-     3, None, "malformed XML: mismatched tag, column 3; <link> of line 2 is still open"),
+     3, None, ["XML", "3", "<link>", "2"]),
     ("cut off in an element", '<robot name="r">\n<link name="base">\n<inertial>\n',
-     4, None, "malformed XML: the text ends early, column 1; <inertial> of line 3 is still open"),
+     4, None, ["XML", "1", "<inertial>", "3"]),
     ("cut off in a tag", '<robot name="r">\n<link name="ba',
-     2, None, "malformed XML: unclosed token, column 1; <robot> of line 1 is still open"),
+     2, None, ["XML", "1", "<robot>", "unclosed"]),
     ("two root elements", robot('<link name="base"/>') + '\n<robot name="s"/>',
-     4, None, "malformed XML: junk after document element, column 1"),
+     4, None, ["XML", "1", "document"]),
     ("attribute twice", robot('<link name="base" name="hand"/>'),
-     2, None, "malformed XML: duplicate attribute, column 19; <robot> of line 1 is still open"),
+     2, None, ["XML", "19", "<robot>", "1"]),
     ("attribute without quotes", robot('<link name=base/>'),
-     2, None, "malformed XML: not well-formed (invalid token), column 12; <robot> of line 1 is still open"),
+     2, None, ["XML", "-formed", "12", "<robot>", "1"]),
     ("undeclared entity", robot('<link name="&base;"/>'),
-     2, None, "malformed XML: undefined entity, column 1; <robot> of line 1 is still open"),
+     2, None, ["XML", "1", "<robot>", "undefined"]),
     ("document type", '<?xml version="1.0"?>\n<!DOCTYPE robot SYSTEM "http://example.org/r.dtd">\n<robot name="r"/>',
-     2, None, "found a document type declaration (<!DOCTYPE>), expected none"),
+     2, None, ["<!DOCTYPE>"]),
     ("document type without anything", '<!DOCTYPE robot>\n<robot name="r"><link name="base"/></robot>',
-     1, None, "found a document type declaration (<!DOCTYPE>), expected none"),
+     1, None, ["<!DOCTYPE>"]),
     ("entity bomb", '<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n<robot name="&b;"/>',
-     1, None, "found a document type declaration (<!DOCTYPE>), expected none"),
+     1, None, ["<!DOCTYPE>"]),
     ("external entity", '\n<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>\n<robot name="&x;"/>',
-     2, None, "found a document type declaration (<!DOCTYPE>), expected none"),
+     2, None, ["<!DOCTYPE>"]),
     ("declaration after a blank line counts lines", '\n\n<?xml version="1.0"?>\n<robot>\n<link name="base"/></robot>',
-     4, "robot", "the attribute 'name' is missing"),
+     4, "robot", ["'name'"]),
     ("comment alone", "<!-- a robot -->\n",
-     2, None, "malformed XML: no element found, column 1"),
+     2, None, ["XML", "1", "element"]),
     ("not UTF-8 after a blank line", b'\n<robot name="\xe9"/>',
-     2, None, "expected UTF-8 text, found the byte 0xe9"),
+     2, None, ["UTF-8", "0xe9"]),
     ("not UTF-8", b'<robot name="r">\n<link name="\xe9"/>\n</robot>',
-     2, None, "expected UTF-8 text, found the byte 0xe9"),
+     2, None, ["UTF-8", "0xe9"]),
     ("UTF-16", robot('<link name="base"/>').encode("utf-16"),
-     1, None, "expected UTF-8 text, found the byte 0xff, the text looks like UTF-16"),
+     1, None, ["UTF-8", "0xff", "UTF-16"]),
     ("lone surrogate", robot('<link name="\ud800"/>'),
-     2, None, "expected text, found the lone surrogate U+D800"),
+     2, None, ["U+D800"]),
     ("another root", '<model name="r"/>',
-     1, None, "the root element is 'model', expected <robot>"),
+     1, None, ["'model'", "<robot>"]),
     ("SDFormat", '<?xml version="1.0"?>\n<sdf version="1.7"><model name="r"/></sdf>',
-     2, None, "the root element is <sdf>: this is SDFormat, which Robot.from_file reads; expected URDF "
-     "with the root <robot>"),
+     2, None, ["<sdf>", "SDFormat", "Robot.from_file", "URDF", "<robot>"]),
     ("MJCF", '<mujoco model="r"/>',
-     1, None, "the root element is <mujoco>: this is MuJoCo's MJCF, which Robot.from_file reads; expected URDF "
-     "with the root <robot>"),
+     1, None, ["<mujoco>", "MuJoCo", "MJCF", "Robot.from_file", "URDF", "<robot>"]),
     ("xacro file of macros", robot('<xacro:include filename="arm.xacro"/>\n<xacro:arm prefix="left"/>'),
-     1, "robot", ("there are no <link> elements, expected at least one; line 2: <xacro:include> element in <robot> is "
-                  "not used; it is not expanded: run xacro first if the robot needs it")),
+     1, "robot", (["<link>", "2", "<xacro:include>", "<robot>"])),
     ("link that a macro would make", robot(f'{LINKS}\n<xacro:tool/>\n<joint name="j" type="fixed">\n'
                                            '<parent link="arm"/><child link="tool"/></joint>'),
-     5, "joint 'j'", ("the child 'tool' is not a link of the robot; line 4: <xacro:tool> element in <robot> is not "
-                      "used; it is not expanded: run xacro first if the robot needs it")),
+     5, "joint 'j'", (["'tool'", "4", "<xacro:tool>", "<robot>"])),
     ("misspelt link", robot('<link name="base"/>\n<lnik name="arm"/>\n<joint name="j" type="fixed">\n'
                             '<parent link="base"/><child link="arm"/></joint>'),
-     4, "joint 'j'", ("the child 'arm' is not a link of the robot; line 3: <lnik> element in <robot> is not used; "
-                      "did you mean <link>?")),
+     4, "joint 'j'", (["'arm'", "3", "<lnik>", "<robot>", "<link>"])),
     ("misspelt joint", robot(f'{LINKS}\n<jiont name="j" type="fixed"><parent link="base"/><child link="arm"/></jiont>'),
-     3, "link 'arm'", ("this link is not the child of a joint: found 2 root links ('base', 'arm'), expected one; "
-                      "line 4: "
-                       "<jiont> element in <robot> is not used; did you mean <joint>?")),
+     3, "link 'arm'", (["2", "'base'", "'arm'", "4", "<jiont>", "<robot>", "<joint>"])),
     ("misspelt mass", inertial('<mas value="1"/>'),
-     3, "link 'base' inertial", ("there is no <mass> element, expected one; line 4: <mas> element in <inertial> "
-                                 "is not used; did you mean <mass>?")),
+     3, "link 'base' inertial", (["<mass>", "4", "<mas>", "<inertial>"])),
     ("misspelt attribute", inertial('<mass vlaue="1"/>'),
-     4, "link 'base' inertial mass", ("the attribute 'value' is missing; line 4: attribute 'vlaue' of <mass> is not "
-                                      "used; did you mean 'value'?")),
+     4, "link 'base' inertial mass", (["'value'", "4", "'vlaue'", "<mass>"])),
     ("misspelt type", robot(LINKS + '\n<joint name="j" typ="fixed"><parent link="base"/><child link="arm"/></joint>'),
-     4, "joint 'j'", ("the attribute 'type' is missing; line 4: attribute 'typ' of <joint> is not used; did you mean "
-                      "'type'?")),
+     4, "joint 'j'", (["'type'", "4", "'typ'", "<joint>"])),
     ("misspelt parent", robot(LINKS + '\n<joint name="j" type="fixed">\n<parrent link="base"/>'
                                       '<child link="arm"/></joint>'),
-     4, "joint 'j'", ("there is no <parent> element, expected one; line 5: <parrent> element in <joint> is not used; "
-                      "did you mean <parent>?")),
+     4, "joint 'j'", (["<parent>", "5", "<parrent>", "<joint>"])),
     ("misspelt in another link", robot('<link name="base"><intertial/></link>\n<link name="arm"><inertial/></link>'),
-     3, "link 'arm' inertial", "there is no <mass> element, expected one"),
+     3, "link 'arm' inertial", ["<mass>"]),
     ("xacro expression as a number", inertial('<mass value="${m}"/>'),
      4, "link 'base' inertial mass",
-     "attribute 'value': '${m}' is a xacro expression, expected URDF: run xacro first"),
+     ["'value'", "'${m}'", "URDF"]),
     ("xacro expression as a name", robot('<link name="$(arg prefix)base"/>'),
-     2, "link", "attribute 'name': '$(arg prefix)base' is a xacro expression, expected URDF: run xacro first"),
+     2, "link", ["'name'", "'$(arg prefix)base'", "URDF"]),
     ("robot without links", robot('<joint name="j" type="fixed"/>'),
-     1, "robot", "there are no <link> elements, expected at least one"),
+     1, "robot", ["<link>"]),
     ("robot without name", '<robot>\n<link name="base"/>\n</robot>',
-     1, "robot", "the attribute 'name' is missing"),
+     1, "robot", ["'name'"]),
     ("robot with blank name", robot('<link name="base"/>', 'name=" "'),
-     1, "robot", "the name is ' ', expected one that is not blank"),
+     1, "robot", ["' '"]),
     ("robot's name with a newline", '\n<robot name="a&#10;b"><link name="base"/></robot>',
-     2, "robot", "the name 'a\\nb' has the character U+000A, expected printable ones"),
+     2, "robot", ["'a\\nb'", "U+000A"]),
     ("robot's name with a tab", '\n<robot name="a&#9;b"><link name="base"/></robot>',
-     2, "robot", "the name 'a\\tb' has the character U+0009, expected printable ones"),
+     2, "robot", ["'a\\tb'", "U+0009"]),
     ("robot's name with an override", '\n<robot name="a\u202eb"><link name="base"/></robot>',
-     2, "robot", "the name 'a\\u202eb' has the character U+202E, expected printable ones"),
+     2, "robot", ["'a\\u202eb'", "U+202E"]),
     ("robot's name with a line separator", '\n<robot name="a\u2028b"><link name="base"/></robot>',
-     2, "robot", "the name 'a\\u2028b' has the character U+2028, expected printable ones"),
+     2, "robot", ["'a\\u2028b'", "U+2028"]),
     ("joint's name with a terminal sequence", robot(LINKS + '\n<joint name="j\x9b2J" type="fixed"/>'),
-     4, "joint", "the name 'j\\x9b2J' has the character U+009B, expected printable ones"),
+     4, "joint", ["'j\\x9b2J'", "U+009B"]),
     ("link without name", robot('<link name="base"/>\n<link/>'),
-     3, "link", "the attribute 'name' is missing"),
+     3, "link", ["'name'"]),
     ("link with empty name", robot('<link name=""/>'),
-     2, "link", "the name is '', expected one that is not blank"),
+     2, "link", ["''"]),
     ("link with an endless name", robot(f'<link name="{"x" * 257}"/>'),
-     2, "link", "the name has 257 characters, expected at most 256"),
+     2, "link", ["257", "256"]),
     ("two links of one name", robot(LINKS + '\n<link name="base"/>'),
-     4, "link 'base'", "a link of this name is already defined on line 2, expected unique names"),
+     4, "link 'base'", ["2", "already", "defined"]),
     ("misspelt in another joint",
      joint('<limits lower="0"/>').replace("</robot>", '<joint name="k" type="fixed"/>\n</robot>'),
-     9, "joint 'k'", "there is no <parent> element, expected one"),
+     9, "joint 'k'", ["<parent>"]),
     ("two inertials", link('<inertial><mass value="1"/></inertial>\n<inertial><mass value="2"/></inertial>'),
-     4, "link 'base'", "there are 2 <inertial> elements, the first on line 3, expected one"),
+     4, "link 'base'", ["2", "<inertial>", "3"]),
     ("inertial without mass", inertial(INERTIA),
-     3, "link 'base' inertial", "there is no <mass> element, expected one"),
+     3, "link 'base' inertial", ["<mass>"]),
     ("two masses", inertial('<mass value="1"/>\n<mass value="2"/>'),
-     5, "link 'base' inertial", "there are 2 <mass> elements, the first on line 4, expected one"),
+     5, "link 'base' inertial", ["2", "<mass>", "4"]),
     ("mass without value", inertial('<mass/>'),
-     4, "link 'base' inertial mass", "the attribute 'value' is missing"),
+     4, "link 'base' inertial mass", ["'value'", "missing"]),
     ("mass empty", inertial('<mass value=""/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found ''"),
+     4, "link 'base' inertial mass", ["'value'", "''"]),
     ("mass negative", inertial('<mass value="-0.5"/>'),
-     4, "link 'base' inertial mass", "the mass is -0.5 kg, expected zero or more"),
+     4, "link 'base' inertial mass", ["-0.5"]),
     ("mass NaN", inertial('<mass value="nan"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found 'nan'"),
+     4, "link 'base' inertial mass", ["'value'", "'nan'"]),
     ("mass infinite", inertial('<mass value="inf"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found 'inf'"),
+     4, "link 'base' inertial mass", ["'value'", "'inf'"]),
     ("mass overflows", inertial('<mass value="1e999"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': the number '1e999' is too large for a double"),
+     4, "link 'base' inertial mass", ["'value'", "'1e999'"]),
     ("mass with underscore", inertial('<mass value="1_000"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '1_000'"),
+     4, "link 'base' inertial mass", ["'value'", "'1_000'"]),
     ("mass hexadecimal", inertial('<mass value="0x10"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '0x10'"),
+     4, "link 'base' inertial mass", ["'value'", "'0x10'"]),
     ("mass with unit", inertial('<mass value="2 kg"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '2 kg'"),
+     4, "link 'base' inertial mass", ["'value'", "'2 kg'"]),
     ("mass with decimal comma", inertial('<mass value="1,5"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '1,5'"),
+     4, "link 'base' inertial mass", ["'value'", "'1,5'"]),
     ("mass of two numbers", inertial('<mass value="1 2"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a number, found 2 in '1 2'"),
+     4, "link 'base' inertial mass", ["'value'", "2", "'1 2'"]),
     ("mass in digits of another script", inertial('<mass value="\u0661"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '\u0661'"),
+     4, "link 'base' inertial mass", ["'value'", "'\u0661'"]),
     ("mass of very many digits", inertial(f'<mass value="{"1" * 2000}"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a number, found 2000 characters"),
+     4, "link 'base' inertial mass", ["'value'", "2000"]),
     ("message cannot carry a terminal sequence", inertial('<mass value="\x9b2J"/>'),
-     4, "link 'base' inertial mass", "attribute 'value': expected a plain decimal number, found '\\x9b2J'"),
+     4, "link 'base' inertial mass", ["'value'", "'\\x9b2J'"]),
     ("inertia lacks a moment", inertial('<mass value="1"/>\n<inertia ixx="1" ixy="0" ixz="0" iyy="1" izz="1"/>'),
-     5, "link 'base' inertial inertia", "the attribute 'iyz' is missing"),
+     5, "link 'base' inertial inertia", ["'iyz'"]),
     ("inertia NaN", inertial('<mass value="1"/>\n' + INERTIA.replace('izz="1"', 'izz="NaN"')),
-     5, "link 'base' inertial inertia", "attribute 'izz': expected a plain decimal number, found 'NaN'"),
+     5, "link 'base' inertial inertia", ["'izz'", "'NaN'"]),
     ("two inertias", inertial('<mass value="1"/>\n' + INERTIA + '\n' + INERTIA),
-     6, "link 'base' inertial", "there are 2 <inertia> elements, the first on line 5, expected one"),
+     6, "link 'base' inertial", ["2", "<inertia>", "5"]),
     ("inertial origin of two numbers", inertial('<origin xyz="0 1"/>\n<mass value="1"/>'),
-     4, "link 'base' inertial origin", "attribute 'xyz': expected 3 numbers, found 2 in '0 1'"),
+     4, "link 'base' inertial origin", ["'xyz'", "3", "2", "'0 1'"]),
     ("joint without name", robot(LINKS + '\n<joint type="fixed"/>'),
-     4, "joint", "the attribute 'name' is missing"),
+     4, "joint", ["'name'"]),
     ("joint with blank name", robot(LINKS + '\n<joint name="\t" type="fixed"/>'),
-     4, "joint", "the name is ' ', expected one that is not blank"),
+     4, "joint", ["' '"]),
     ("two joints of one name", graph(["a", "b", "c"], ("j", "a", "b"), ("j", "b", "c")),
-     6, "joint 'j'", "a joint of this name is already defined on line 5, expected unique names"),
+     6, "joint 'j'", ["5"]),
     ("joint without type", robot(LINKS + '\n<joint name="j"/>'),
-     4, "joint 'j'", "the attribute 'type' is missing"),
+     4, "joint 'j'", ["'type'"]),
     ("joint of unknown type", joint("", "hinge"),
-     4, "joint 'j'", f"the type 'hinge' is unknown, expected {TYPES}"),
+     4, "joint 'j'", ["'hinge'", TYPES]),
     ("type in capitals", joint("", "Revolute"),
      4, "joint 'j'",
-     f"the type 'Revolute' is unknown, expected {TYPES}; did you mean 'revolute'?"),
+     ["'Revolute'", TYPES, "'revolute'"]),
     ("misspelt joint type", joint("", "continous"),
      4, "joint 'j'",
-     f"the type 'continous' is unknown, expected {TYPES}; did you mean 'continuous'?"),
+     ["'continous'", TYPES, "'continuous'"]),
     ("misspelt type of several ways to move", joint("", "Floating"),
      4, "joint 'j'",
-     f"the type 'Floating' is unknown, expected {TYPES}; did you mean 'floating'?"),
+     ["'Floating'", TYPES, "'floating'"]),
     ("joint without parent", robot(LINKS + '\n<joint name="j" type="fixed">\n<child link="arm"/>\n</joint>'),
-     4, "joint 'j'", "there is no <parent> element, expected one"),
+     4, "joint 'j'", ["<parent>"]),
     ("joint without child", robot(LINKS + '\n<joint name="j" type="fixed">\n<parent link="base"/>\n</joint>'),
-     4, "joint 'j'", "there is no <child> element, expected one"),
+     4, "joint 'j'", ["<child>"]),
     ("parent without link",
      robot(LINKS + '\n<joint name="j" type="fixed">\n<parent name="base"/>\n<child link="arm"/>\n</joint>'),
-     5, "joint 'j' parent", "the attribute 'link' is missing"),
+     5, "joint 'j' parent", ["'link'"]),
     ("child with empty link",
      robot(LINKS + '\n<joint name="j" type="fixed">\n<parent link="base"/>\n<child link=""/>\n</joint>'),
-     6, "joint 'j' child", "the name is '', expected one that is not blank"),
+     6, "joint 'j' child", ["''"]),
     ("two parent elements", joint('<parent link="arm"/>'),
-     7, "joint 'j'", "there are 2 <parent> elements, the first on line 5, expected one"),
+     7, "joint 'j'", ["2", "<parent>", "5"]),
     ("two child elements", joint('<child link="base"/>'),
-     7, "joint 'j'", "there are 2 <child> elements, the first on line 6, expected one"),
+     7, "joint 'j'", ["2", "<child>", "6"]),
     ("undeclared world that makes no tree", graph(["a", "b", "c"], ("j", "world", "b")),
-     5, "joint 'j'", "the parent 'world' is not a link of the robot"),
+     5, "joint 'j'", ["'world'"]),
     ("undeclared world that is a child too", graph(["a", "b"], ("j", "world", "a"), ("k", "a", "world")),
-     4, "joint 'j'", "the parent 'world' is not a link of the robot\n"
-                     "<text>:5: joint 'k': the child 'world' is not a link of the robot"),
+     4, "joint 'j'", ["'world'", "<text>", "5", "'k'"]),
     ("undeclared world as a child", graph(["a"], ("j", "a", "world")),
-     3, "joint 'j'", "the child 'world' is not a link of the robot"),
+     3, "joint 'j'", ["'world'"]),
     ("undeclared world beside another fault", graph(["a", "b"], ("j", "world", "a"), ("k", "a", "bb"), ("l", "a", "b")),
-     4, "joint 'j'", "the parent 'world' is not a link of the robot\n"
-                     "<text>:5: joint 'k': the child 'bb' is not a link of the robot"),
+     4, "joint 'j'", ["'world'", "<text>", "5", "'k'", "'bb'"]),
     ("undeclared World", graph(["a", "b"], ("j", "World", "a"), ("k", "a", "b")),
-     4, "joint 'j'", "the parent 'World' is not a link of the robot"),
+     4, "joint 'j'", ["'World'"]),
     ("undeclared world beside a declared one", graph(["World", "a"], ("j", "world", "a")),
-     4, "joint 'j'", "the parent 'world' is not a link of the robot; did you mean 'World'?"),
+     4, "joint 'j'", ["'world'", "'World'"]),
     ("undeclared parent", graph(["a", "b"], ("j", "map", "a"), ("k", "a", "b")),
-     4, "joint 'j'", "the parent 'map' is not a link of the robot"),
+     4, "joint 'j'", ["'map'"]),
     ("unknown child with a near name", graph(["shoulder", "elbow"], ("j", "shoulder", "elbo")),
-     4, "joint 'j'", "the child 'elbo' is not a link of the robot; did you mean 'elbow'?"),
+     4, "joint 'j'", ["'elbo'", "'elbow'"]),
     ("own parent", graph(["a", "b", "c"], ("j", "a", "a")),
-     5, "joint 'j'", "the parent and the child are the same link 'a', expected two links"),
+     5, "joint 'j'", ["'a'", "parent"]),
     ("two parents", graph(["a", "b", "c"], ("j", "a", "c"), ("k", "b", "c")),
-     6, "joint 'k'", "the link 'c' already is the child of joint 'j' on line 5, expected one parent per link"),
+     6, "joint 'k'", ["'c'", "'j'", "5"]),
     ("loop of all links", graph(["a", "b", "c"], ("j", "a", "b"), ("k", "b", "c"), ("l", "c", "a")),
-     5, "joint 'j'", "the links form a loop, 'b' -> 'c' -> 'a' -> 'b', expected a tree"),
+     5, "joint 'j'", ["'b' -> 'c' -> 'a' -> 'b'"]),
     ("loop beside the tree", graph(["a", "b", "c"], ("j", "b", "c"), ("k", "c", "b")),
-     5, "joint 'j'", "the links form a loop, 'c' -> 'b' -> 'c', expected a tree"),
+     5, "joint 'j'", ["'c' -> 'b' -> 'c'"]),
     ("loop of many links",
      graph([str(i) for i in range(12)], *((f"j{i}", str(i), str((i + 1) % 12)) for i in range(12))),
      14, "joint 'j0'",
-     ("the links form a loop, '1' -> '2' -> '3' -> '4' -> '5' -> '6' -> '7' -> '8' -> (4 more) -> '1', "
-      "expected a tree")),
+     ["'1' -> '2' -> '3' -> '4' -> '5' -> '6' -> '7' -> '8' -> (4 more) -> '1'"]),
     ("two roots", graph(["a", "b", "c"], ("j", "a", "b")),
-     4, "link 'c'", "this link is not the child of a joint: found 2 root links ('a', 'c'), expected one"),
+     4, "link 'c'", ["2", "'a'", "'c'"]),
     ("many roots", graph(list("abcdefgh")),
      3, "link 'b'",
-     "this link is not the child of a joint: found 8 root links ('a', 'b', 'c', 'd', 'e', 'f' and "
-     "2 more), expected one"),
+     ["8", "'a'", "'b'", "'c'", "'d'", "'e'", "'f'", "2"]),
     ("two origins", joint('<origin xyz="0 0 0"/>\n<origin xyz="0 0 1"/>'),
-     8, "joint 'j'", "there are 2 <origin> elements, the first on line 7, expected one"),
+     8, "joint 'j'", ["2", "<origin>", "7"]),
     ("origin with commas", joint('<origin xyz="0, 0, 1"/>'),
-     7, "joint 'j' origin", "attribute 'xyz': expected 3 plain decimal numbers, found '0, 0, 1'"),
+     7, "joint 'j' origin", ["'xyz'", "3", "'0, 0, 1'"]),
     ("origin of four numbers", joint('<origin xyz="0 0 0 1"/>'),
-     7, "joint 'j' origin", "attribute 'xyz': expected 3 numbers, found 4 in '0 0 0 1'"),
+     7, "joint 'j' origin", ["'xyz'", "3", "4", "'0 0 0 1'"]),
     ("origin with infinite angle", joint('<origin rpy="0 0 -inf"/>'),
-     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0 -inf'"),
+     7, "joint 'j' origin", ["'rpy'", "3", "'0 0 -inf'"]),
     ("origin with broken exponent", joint('<origin rpy="0 0 1e"/>'),
-     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0 1e'"),
+     7, "joint 'j' origin", ["'rpy'", "3", "'0 0 1e'"]),
     ("numbers parted by a no-break space", joint('<origin rpy="0 0\u00a01"/>'),
-     7, "joint 'j' origin", "attribute 'rpy': expected 3 plain decimal numbers, found '0 0\\xa01'"),
+     7, "joint 'j' origin", ["'rpy'", "3", "'0 0\\xa01'"]),
     ("quaternion in URDF 1.0", joint('<origin quat_xyzw="0 0 0 1"/>'),
-     7, "joint 'j' origin", 'attribute \'quat_xyzw\' is of URDF 1.1, expected rpy, or <robot version="1.1">'),
+     7, "joint 'j' origin", ["'quat_xyzw'", "URDF", "1.1", "version="]),
     ("quaternion beside rpy", joint('<origin rpy="0 0 0" quat_xyzw="0 0 0 1"/>', attributes=VERSION_1_1),
-     7, "joint 'j' origin", "there are both rpy and quat_xyzw, expected one of them"),
+     7, "joint 'j' origin", ["quat_xyzw", "both"]),
     ("quaternion zero", joint('<origin quat_xyzw="0 0 0 0"/>', attributes=VERSION_1_1),
-     7, "joint 'j' origin", "attribute 'quat_xyzw': (0, 0, 0, 0) is zero, expected a rotation"),
+     7, "joint 'j' origin", ["'quat_xyzw'", "(0, 0, 0, 0)"]),
     ("quaternion of three numbers", joint('<origin quat_xyzw="0 0 1"/>', attributes=VERSION_1_1),
-     7, "joint 'j' origin", "attribute 'quat_xyzw': expected 4 numbers, found 3 in '0 0 1'"),
+     7, "joint 'j' origin", ["'quat_xyzw'", "4", "3", "'0 0 1'"]),
     ("two axes", joint('<axis xyz="1 0 0"/>\n<axis xyz="0 1 0"/>'),
-     8, "joint 'j'", "there are 2 <axis> elements, the first on line 7, expected one"),
+     8, "joint 'j'", ["2", "<axis>", "7"]),
     ("two axes, one of them without a number", joint('<axis xyz="1 0 0"/>\n<axis xyz="z"/>'),
-     8, "joint 'j'", "there are 2 <axis> elements, the first on line 7, expected one"),
+     8, "joint 'j'", ["2", "<axis>", "7"]),
     ("three axes, the last another", joint('<axis xyz="1 0 0"/>\n<axis xyz="1 0 0"/>\n<axis xyz="0 1 0"/>'),
-     8, "joint 'j'", "there are 3 <axis> elements, the first on line 7, expected one"),
+     8, "joint 'j'", ["3", "<axis>", "7"]),
     ("axis zero", joint('<axis xyz="0 0 0"/>'),
-     7, "joint 'j' axis", "the axis is (0, 0, 0), expected a direction: its length is zero"),
+     7, "joint 'j' axis", ["(0, 0, 0)"]),
     ("axis nearly zero", joint('<axis xyz="0 1e-12 0"/>', "prismatic"),
-     7, "joint 'j' axis", "the axis is (0, 1e-12, 0), expected a direction: its length is zero"),
+     7, "joint 'j' axis", ["(0, 1e-12, 0)"]),
     ("axis without xyz", joint('<axis/>'),
-     7, "joint 'j' axis", "the attribute 'xyz' is missing"),
+     7, "joint 'j' axis", ["'xyz'", "missing"]),
     ("axis with blank xyz", joint('<axis xyz=" "/>', "prismatic"),
-     7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found ' '"),
+     7, "joint 'j' axis", ["'xyz'", "3", "' '"]),
     ("axis of two numbers", joint('<axis xyz="1 0"/>', "continuous"),
-     7, "joint 'j' axis", "attribute 'xyz': expected 3 numbers, found 2 in '1 0'"),
+     7, "joint 'j' axis", ["'xyz'", "3", "2", "'1 0'"]),
     ("axis NaN", joint('<axis xyz="NaN 0 0"/>'),
-     7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found 'NaN 0 0'"),
+     7, "joint 'j' axis", ["'xyz'", "3", "'NaN 0 0'"]),
     ("axis as a word", joint('<axis xyz="z"/>'),
-     7, "joint 'j' axis", "attribute 'xyz': expected 3 plain decimal numbers, found 'z'"),
+     7, "joint 'j' axis", ["'xyz'", "3", "'z'"]),
     ("axis of a fixed joint malformed", joint('<axis xyz="0 0"/>', "fixed"),
-     7, "joint 'j' axis", "attribute 'xyz': expected 3 numbers, found 2 in '0 0'"),
+     7, "joint 'j' axis", ["'xyz'", "3", "2", "'0 0'"]),
     ("screw without a pitch", joint("", "screw"),
-     4, "joint 'j'", "there is no <drake:screw_thread_pitch> element, expected one: the thread's pitch in m per turn"),
+     4, "joint 'j'", ["<drake:screw_thread_pitch>"]),
     ("screw with a pitch of no value", joint('<drake:screw_thread_pitch/>', "screw"),
-     7, "joint 'j' drake:screw_thread_pitch", "the attribute 'value' is missing"),
+     7, "joint 'j' drake:screw_thread_pitch", ["'value'", "missing"]),
     ("screw with a pitch as a word", joint('<drake:screw_thread_pitch value="fine"/>', "screw"),
      7, "joint 'j' drake:screw_thread_pitch",
-     "attribute 'value': expected a plain decimal number, found 'fine'"),
+     ["'value'", "'fine'"]),
     ("two limits", joint('<limit lower="0"/>\n<limit upper="1"/>'),
-     8, "joint 'j'", "there are 2 <limit> elements, the first on line 7, expected one"),
+     8, "joint 'j'", ["2", "<limit>", "7"]),
     ("limit infinite", joint('<limit lower="-inf" upper="1"/>'),
-     7, "joint 'j' limit", "attribute 'lower': expected a plain decimal number, found '-inf'"),
+     7, "joint 'j' limit", ["'lower'", "'-inf'"]),
     ("limit overflows", joint('<limit velocity="-1e400"/>'),
-     7, "joint 'j' limit", "attribute 'velocity': the number '-1e400' is too large for a double"),
+     7, "joint 'j' limit", ["'velocity'", "'-1e400'"]),
     ("two dynamics", joint('<dynamics/>\n<dynamics damping="1"/>'),
-     8, "joint 'j'", "there are 2 <dynamics> elements, the first on line 7, expected one"),
+     8, "joint 'j'", ["2", "<dynamics>", "7"]),
     ("damping as a word", joint('<dynamics damping="high"/>'),
-     7, "joint 'j' dynamics", "attribute 'damping': expected a plain decimal number, found 'high'"),
+     7, "joint 'j' dynamics", ["'damping'", "'high'"]),
     ("friction empty", joint('<dynamics friction=""/>'),
-     7, "joint 'j' dynamics", "attribute 'friction': expected a plain decimal number, found ''"),
+     7, "joint 'j' dynamics", ["'friction'", "''"]),
     ("mimic without joint", joint('<mimic multiplier="2"/>'),
-     7, "joint 'j' mimic", "the attribute 'joint' is missing"),
+     7, "joint 'j' mimic", ["'joint'"]),
     ("mimic of itself", joint('<mimic joint="j"/>'),
-     4, "joint 'j' mimic", "the joint follows itself, expected another joint"),
+     4, "joint 'j' mimic", ["follows", "itself"]),
     ("mimic with bad multiplier", joint('<mimic joint="k" multiplier="two"/>'),
-     7, "joint 'j' mimic", "attribute 'multiplier': expected a plain decimal number, found 'two'"),
+     7, "joint 'j' mimic", ["'multiplier'", "'two'"]),
     ("mimics in a loop", MIMICS_IN_A_LOOP,
-     3, "joint 'j' mimic", "the joints follow each other in a loop, 'j' -> 'k' -> 'j', "
-     "expected one that follows no other"),
+     3, "joint 'j' mimic", ["'j' -> 'k' -> 'j'"]),
 ]
 
 # fmt: on
 
 
-@pytest.mark.parametrize(("source", "line", "element", "cause"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
-def test_malformed(source: str | bytes, line: int | None, element: str | None, cause: str) -> None:
+@pytest.mark.parametrize(("source", "line", "element", "values"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
+def test_malformed(source: str | bytes, line: int | None, element: str | None, values: list[str]) -> None:
     with pytest.raises(UrdfError) as caught:
         read_text(source)
     error = caught.value
     place = "<text>" if line is None else f"<text>:{line}"
-    assert str(error) == (f"{place}: {cause}" if element is None else f"{place}: {element}: {cause}")
+    assert str(error).startswith(f"{place}: " if element is None else f"{place}: {element}: ")
+    assert unnamed(error, *values) == []
     assert (error.file, error.line, error.element) == ("<text>", line, element)
     assert type(error) is UrdfError
     assert error.code == "INVALID_ARGUMENT"
@@ -390,7 +377,7 @@ def test_fault_in_a_file_names_the_path(tmp_path: Path) -> None:
 
 
 def test_fault_in_named_text_names_it() -> None:
-    with pytest.raises(UrdfError, match=r"^load_robot:1: the root element is 'r', expected <robot>$"):
+    with pytest.raises(UrdfError, match=naming("load_robot:1", "'r'", "<robot>")):
         read_text("<r/>", source="load_robot")
 
 
@@ -407,7 +394,7 @@ class TestPaths:
     def test_directory(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError) as caught:
             read(tmp_path)
-        assert str(caught.value) == f"{tmp_path} is a directory; expected a robot's file"
+        assert unnamed(caught.value, f"{tmp_path}", "directory") == []
 
     def test_pipe_is_not_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "pipe"
@@ -415,14 +402,14 @@ class TestPaths:
         monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the pipe was opened"))
         with pytest.raises(InvalidArgumentError) as caught:
             read(path)
-        assert str(caught.value) == f"{path} is not a regular file; expected a robot's file"
+        assert unnamed(caught.value, path, "regular file") == []
 
     def test_empty_file(self, tmp_path: Path) -> None:
         path = tmp_path / "arm.urdf"
         path.touch()
         with pytest.raises(UrdfError) as caught:
             read(path)
-        assert str(caught.value) == f"{path}: there is no text, expected an XML document"
+        assert unnamed(caught.value, path, "text", "XML") == []
 
     def test_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "arm.urdf"
@@ -435,7 +422,7 @@ class TestPaths:
         monkeypatch.setattr(Path, "open", refuse)
         with pytest.raises(PermissionDeniedError) as caught:
             read(path)
-        assert str(caught.value) == f"the file {path} may not be read: permission denied"
+        assert unnamed(caught.value, path, "permission denied") == []
 
     @pytest.mark.parametrize(
         "path", ["a\0b.urdf", "x" * 5000, "\ud800.urdf"], ids=["zero byte", "too long", "surrogate"]
@@ -448,7 +435,7 @@ class TestPaths:
     def test_empty_text(self, source: str) -> None:
         with pytest.raises(InvalidArgumentError) as caught:
             read(source)
-        assert str(caught.value) == "source is an empty text; expected the path of a URDF file, or its XML text"
+        assert unnamed(caught.value, "source", "empty", "URDF", "XML") == []
 
 
 class TestLimits:
@@ -467,9 +454,7 @@ class TestLimits:
     @pytest.mark.parametrize("source", [robot(LINKS), robot(LINKS).encode()], ids=["text", "bytes"])
     def test_size_of_text(self, source: str | bytes) -> None:
         assert read_text(robot('<link name="base"/>'), limits=ReadLimits(size=100)).name == "r"
-        with pytest.raises(
-            ResourceExhaustedError, match=r"^<text>: the robot description has more than 50 bytes of text"
-        ):
+        with pytest.raises(ResourceExhaustedError, match=naming("<text>", "50 bytes")):
             read_text(source, limits=ReadLimits(size=50))
 
     def test_size_counts_bytes(self) -> None:
@@ -511,7 +496,7 @@ class TestLimits:
         assert len(read_text(text, limits=ReadLimits(links=3)).links) == 3
         with pytest.raises(ResourceExhaustedError) as caught:
             read_text(text, limits=ReadLimits(links=2))
-        assert str(caught.value) == "<text>: the robot has 3 links, the maximum is 2"
+        assert unnamed(caught.value, "<text>", "3 links", "2") == []
 
 
 def test_every_fault_is_one_short_line() -> None:
@@ -542,16 +527,14 @@ def test_a_loop_is_told_from_its_first_joint_on_whichever_link_comes_first(turne
     )
     with pytest.raises(UrdfError) as caught:
         read_text(text + "</robot>")
-    assert str(caught.value) == (
-        "<text>:2: joint 'j1': the links form a loop, 'b' -> 'c' -> 'a' -> 'b', expected a tree"
-    )
+    assert unnamed(caught.value, "<text>:2: joint 'j1'", "'b' -> 'c' -> 'a' -> 'b'") == []
 
 
 def test_size_is_counted_in_bytes_and_the_fault_names_the_source() -> None:
     text = '<robot name="é"><link name="a"/></robot>'
     assert len(text.encode()) == len(text) + 1
     assert read_text(text, limits=ReadLimits(size=len(text) + 1)).name == "é"
-    with pytest.raises(ResourceExhaustedError, match=f"^<text>: the robot description has more than {len(text)} bytes"):
+    with pytest.raises(ResourceExhaustedError, match=naming("<text>", f"{len(text)} bytes")):
         read_text(text, limits=ReadLimits(size=len(text)))
 
 
@@ -560,9 +543,7 @@ def test_a_file_of_exactly_the_largest_size_is_read_whole(tmp_path: Path) -> Non
     text = '<robot name="r"><link name="a"/></robot>'
     path.write_text(text)
     assert read_file(path, limits=ReadLimits(size=len(text))).name == "r"
-    with pytest.raises(
-        ResourceExhaustedError, match=f"robot.urdf: the robot description has more than {len(text) - 1} b"
-    ):
+    with pytest.raises(ResourceExhaustedError, match=naming("robot.urdf", f"{len(text) - 1} bytes")):
         read_file(path, limits=ReadLimits(size=len(text) - 1))
 
 
@@ -598,7 +579,7 @@ def test_a_file_that_grows_while_it_is_looked_at_is_not_read_in_part(
 
 
 def test_bytes_beyond_the_limit_are_not_decoded() -> None:
-    with pytest.raises(ResourceExhaustedError, match=r"^<text>: the robot description has more than 7 bytes of text"):
+    with pytest.raises(ResourceExhaustedError, match=naming("<text>", "7 bytes")):
         read_text(b"<robot \xff", limits=ReadLimits(size=7))
 
 

@@ -13,6 +13,7 @@ from dyn_service.errors import DynError, UrdfError
 from dyn_service.model.description import Description, Note
 from dyn_service.parsing.urdf.reader import read_text
 from tests.counting import calls_of
+from tests.phrases import unnamed
 
 INERTIAL = (
     '<inertial><origin/><mass value="1"/><inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial>'
@@ -225,65 +226,62 @@ def test_noted(text: str, notes: list[tuple[str, str, str, int]]) -> None:
 
 MACROS = robot('<xacro:macro name="arm" params="prefix"><link name="${prefix}base"/></xacro:macro>')
 
-# name; text; the whole message
-REFUSED: list[tuple[str, str, str]] = [
+# name; text; the place and the values that the message names
+REFUSED: list[tuple[str, str, list[str]]] = [
     ("two axes", joint(f'{AXIS}\n<axis xyz="0 1 0"/>'),
-     "<text>:6: joint 'j': there are 2 <axis> elements, the first on line 5, expected one"),
+     ["<text>:6: joint 'j'", "2", "<axis>", "5"]),
     ("an axis and an empty one", joint(f"{AXIS}\n<axis/>"),
-     "<text>:6: joint 'j': there are 2 <axis> elements, the first on line 5, expected one"),
+     ["<text>:6: joint 'j'", "2", "<axis>", "5"]),
     ("two masses alike", around("").replace('<mass value="1"/>', '<mass value="1"/><mass value="1"/>'),
-     "<text>:3: link 'arm' inertial: there are 2 <mass> elements, the first on line 3, expected one"),
+     ["<text>:3: link 'arm' inertial", "2", "<mass>", "3"]),
     ("two inertials alike", around("").replace(INERTIAL, f"{INERTIAL}\n{INERTIAL}"),
-     "<text>:4: link 'arm': there are 2 <inertial> elements, the first on line 3, expected one"),
-    ("a library of macros", MACROS, "<text>:1: robot: there are no <link> elements, expected at least one"),
+     ["<text>:4: link 'arm'", "2", "<inertial>", "3"]),
+    ("a library of macros", MACROS, ["<text>:1: robot", "<link>"]),
     ("axis of a moving joint empty", joint(f"<axis/>{STOPS}"),
-     "<text>:5: joint 'j' axis: the attribute 'xyz' is missing"),
+     ["<text>:5: joint 'j' axis", "'xyz'", "missing"]),
     ("axis misspelt", joint(f'<axis xzy="0 0 1"/>{STOPS}'),
-     "<text>:5: joint 'j' axis: the attribute 'xyz' is missing; line 5: attribute 'xzy' of <axis> is not used; did you "
-     "mean 'xyz'?"),
+     ["<text>:5: joint 'j' axis", "'xyz'", "5", "'xzy'", "<axis>"]),
     ("commas", joint(f'<axis xyz="0, 0, 1"/>{STOPS}'),
-     "<text>:5: joint 'j' axis: attribute 'xyz': expected 3 plain decimal numbers, found '0, 0, 1'"),
+     ["<text>:5: joint 'j' axis", "'xyz'", "3", "'0, 0, 1'"]),
     ("a full stop too many", joint(f'{AXIS}<limit lower="-1.57." upper="1"/>'),
-     "<text>:5: joint 'j' limit: attribute 'lower': expected a plain decimal number, found '-1.57.'"),
+     ["<text>:5: joint 'j' limit", "'lower'", "'-1.57.'"]),
     ("pi by name", joint(f'{AXIS}<limit lower="-pi" upper="pi"/>'),
-     "<text>:5: joint 'j' limit: attribute 'lower': expected a plain decimal number, found '-pi'"),
+     ["<text>:5: joint 'j' limit", "'lower'", "'-pi'"]),
     ("four angles", joint(f"{AXIS}{STOPS}").replace("<origin/>\n", '<origin rpy="-3.14 1.57 0 0"/>\n'),
-     "<text>:4: joint 'j' origin: attribute 'rpy': expected 3 numbers, found 4 in '-3.14 1.57 0 0'"),
+     ["<text>:4: joint 'j' origin", "'rpy'", "3", "4", "'-3.14 1.57 0 0'"]),
     ("environment of xacro", joint(f"{AXIS}{STOPS}").replace("<origin/>\n", '<origin xyz="$(optenv X 0 0 1)"/>\n'),
-     "<text>:4: joint 'j' origin: attribute 'xyz': '$(optenv X 0 0 1)' is a xacro expression, expected URDF: run xacro "
-     "first"),
+     ["<text>:4: joint 'j' origin", "'xyz'", "'$(optenv X 0 0 1)'", "URDF"]),
     ("xacro expression beside left-overs", robot('<xacro:include filename="a"/><link name="${p}base"/>'),
-     "<text>:2: link: attribute 'name': '${p}base' is a xacro expression, expected URDF: run xacro first"),
+     ["<text>:2: link", "'name'", "'${p}base'", "URDF"]),
     ("left-over elsewhere explains no fault in a link", around("<xacro:x/>").replace('mass value="1"', "mass"),
-     "<text>:3: link 'arm' inertial mass: the attribute 'value' is missing"),
+     ["<text>:3: link 'arm' inertial mass", "'value'"]),
     ("nothing after the comment", "<!-- robot -->",
-     "<text>:1: malformed XML: no element found, column 15"),
+     ["<text>:1", "XML", "15"]),
     ("ampersand", around('<link name="a & b"/>'),
-     "<text>:5: malformed XML: not well-formed (invalid token), column 16; <robot> of line 1 is still open"),
+     ["<text>:5", "XML", "-formed", "16", "<robot>", "1"]),
     ("turning joint by another name", joint("", "rotational"),
-     f"<text>:4: joint 'j': the type 'rotational' is unknown, expected {TYPES}"),
+     ["<text>:4: joint 'j'", "'rotational'", TYPES]),
     ("blank before the type", joint("", " fixed"),
-     f"<text>:4: joint 'j': the type ' fixed' is unknown, expected {TYPES}; did you mean 'fixed'?"),
+     ["<text>:4: joint 'j'", "' fixed'", TYPES, "'fixed'"]),
     ("blank after a link", joint("").replace('<child link="arm"/>', '<child link="arm "/>'),
-     "<text>:4: joint 'j': the child 'arm ' is not a link of the robot; did you mean 'arm'?"),
+     ["<text>:4: joint 'j'", "'arm '", "'arm'"]),
     ("link in capitals", joint("").replace('<child link="arm"/>', '<child link="ARM"/>'),
-     "<text>:4: joint 'j': the child 'ARM' is not a link of the robot; did you mean 'arm'?"),
+     ["<text>:4: joint 'j'", "'ARM'", "'arm'"]),
     ("links by name", joint("").replace('<parent link="base"/>', '<parent name="base"/>'),
-     "<text>:4: joint 'j' parent: the attribute 'link' is missing"),
-    ("robot without a name", around("").replace('name="r"', "", 1), "<text>:1: robot: the attribute 'name' is missing"),
+     ["<text>:4: joint 'j' parent", "'link'"]),
+    ("robot without a name", around("").replace('name="r"', "", 1), ["<text>:1: robot", "'name'"]),
     ("robot with Name", around("").replace('name="r"', 'Name="r"', 1),
-     "<text>:1: robot: the attribute 'name' is missing; line 1: attribute 'Name' of <robot> is not used; did you mean "
-     "'name'?"),
+     ["<text>:1: robot", "'name'", "1", "'Name'", "<robot>"]),
     ("mimic of itself", joint(f'{AXIS}{STOPS}<mimic joint="j"/>'),
-     "<text>:4: joint 'j' mimic: the joint follows itself, expected another joint"),
+     ["<text>:4: joint 'j' mimic", "follows", "itself"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "message"), [pytest.param(*case[1:], id=case[0]) for case in REFUSED])
-def test_refused_in_one_sentence(text: str, message: str) -> None:
+@pytest.mark.parametrize(("text", "values"), [pytest.param(*case[1:], id=case[0]) for case in REFUSED])
+def test_refused_with_its_place(text: str, values: list[str]) -> None:
     with pytest.raises(UrdfError) as caught:
         read_text(text)
-    assert str(caught.value) == message
+    assert unnamed(caught.value, *values) == []
 
 
 def test_undeclared_prefix_in_a_robot_that_moves() -> None:
@@ -390,7 +388,7 @@ class TestWalking:
 
     def test_more_legs_than_are_named(self) -> None:
         (note,) = self.doubts(legged(6, 2))
-        assert "6 legs ('shank_0', 'shank_1', 'shank_2', 'shank_3' and 2 more)" in note.text
+        assert unnamed(note.text, "6 legs", "'shank_0', 'shank_1', 'shank_2', 'shank_3'", "2 more") == []
 
     def test_a_long_chain_of_feet_is_soon_read(self) -> None:
         """Linear in links, each called foot: three times as many take about three times as many calls."""

@@ -14,6 +14,7 @@ import pytest
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.description import Description, Limit, Note
 from dyn_service.parsing.urdf.reader import read
+from tests.phrases import naming, unnamed
 
 urchin = pytest.importorskip("urchin")
 yourdfpy = pytest.importorskip("yourdfpy")
@@ -209,62 +210,61 @@ RIGID = "the pose is not a rigid motion, expected a rotation matrix above the ro
 # fmt: off
 FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("mass as a word", {"inertial_mass": "heavy"}, "link 'b' inertial mass",
-     "attribute 'mass': expected a plain decimal number, found 'heavy'"),
+     ["'mass'", "'heavy'"]),
     ("mass NaN", {"inertial_mass": float("nan")}, "link 'b' inertial mass",
-     "attribute 'mass': expected finite numbers, found 'nan'"),
-    ("mass None", {"inertial_mass": None}, "link 'b' inertial mass", "the mass is None, expected a number"),
-    ("mass True", {"inertial_mass": True}, "link 'b' inertial mass", "attribute 'mass': expected a number, found True"),
+     ["'mass'", "'nan'"]),
+    ("mass None", {"inertial_mass": None}, "link 'b' inertial mass", ["None"]),
+    ("mass True", {"inertial_mass": True}, "link 'b' inertial mass", ["'mass'", "True"]),
     ("mass an array", {"inertial_mass": np.ones(2)}, "link 'b' inertial mass",
-     "attribute 'mass': expected a number, found an array of 2 numbers"),
-    ("mass negative", {"inertial_mass": -1}, "link 'b' inertial mass", "the mass is -1 kg, expected zero or more"),
+     ["'mass'", "2"]),
+    ("mass negative", {"inertial_mass": -1}, "link 'b' inertial mass", ["-1"]),
     ("inertia infinite", {"inertial_inertia": np.diag([1, np.inf, 1])}, "link 'b' inertial inertia",
-     "attribute 'inertia': expected finite numbers, found 'array([[ 1., 0., 0.], [ 0., inf, 0.], [ 0., 0., 1.]])'"),
+     ["'inertia'", "'array([[ 1., 0., 0.], [ 0., inf, 0.], [ 0., 0., 1.]])'"]),
     ("inertia of six numbers", {"inertial_inertia": [1, 0, 0, 1, 0, 1]}, "link 'b' inertial inertia",
-     "attribute 'inertia': expected an array of 3 x 3 numbers, found an array of 6 numbers"),
+     ["'inertia'", "3", "6"]),
     ("inertia not symmetric", {"inertial_inertia": np.eye(3) + np.eye(3, k=1)}, "link 'b' inertial inertia",
-     "the inertia is not symmetric, expected a symmetric matrix"),
+     ["inertia", "symmetric"]),
     ("inertia an object", {"inertial_inertia": SimpleNamespace(ixx=1)}, "link 'b' inertial inertia",
-     "attribute 'inertia': expected an array of 3 x 3 numbers, found 'namespace(ixx=1)'"),
-    ("pose a reflection", {"inertial_origin": FLIP}, "link 'b' inertial origin", RIGID),
-    ("pose sheared", {"joint_origin": SHEAR}, "joint 'j' origin", RIGID),
-    ("pose projective", {"joint_origin": PROJECTIVE}, "joint 'j' origin", RIGID),
-    ("pose huge", {"joint_origin": np.eye(4) * 1e200}, "joint 'j' origin", RIGID),
+     ["'inertia'", "3", "'namespace(ixx=1)'"]),
+    ("pose a reflection", {"inertial_origin": FLIP}, "link 'b' inertial origin", [RIGID]),
+    ("pose sheared", {"joint_origin": SHEAR}, "joint 'j' origin", [RIGID]),
+    ("pose projective", {"joint_origin": PROJECTIVE}, "joint 'j' origin", [RIGID]),
+    ("pose huge", {"joint_origin": np.eye(4) * 1e200}, "joint 'j' origin", [RIGID]),
     ("pose of six numbers", {"joint_origin": np.zeros(6)}, "joint 'j' origin",
-     "attribute 'origin': expected an array of 4 x 4 numbers, found an array of 6 numbers"),
+     ["'origin'", "4", "6"]),
     ("axis zero", {"joint_axis": np.zeros(3)}, "joint 'j' axis",
-     "the axis is (0, 0, 0), expected a direction: its length is zero"),
+     ["(0, 0, 0)"]),
     ("axis of two numbers", {"joint_axis": [1, 0]}, "joint 'j' axis",
-     "attribute 'axis': expected an array of 3 numbers, found an array of 2 numbers"),
-    ("parent None", {"joint_parent": None}, "joint 'j' parent", "the parent is of type NoneType, expected text"),
-    ("child None", {"joint_child": None}, "joint 'j' child", "the child is of type NoneType, expected text"),
-    ("unknown child", {"joint_child": "c"}, "joint 'j'", "the child 'c' is not a link of the robot"),
+     ["'axis'", "3", "2"]),
+    ("parent None", {"joint_parent": None}, "joint 'j' parent", ["NoneType"]),
+    ("child None", {"joint_child": None}, "joint 'j' child", ["NoneType"]),
+    ("unknown child", {"joint_child": "c"}, "joint 'j'", ["'c'"]),
     ("own parent", {"joint_child": "a"}, "joint 'j'",
-     "the parent and the child are the same link 'a', expected two links"),
-    ("name blank", {"link_name": " "}, "link", "the name is ' ', expected one that is not blank"),
-    ("duplicate link", {"link_name": "a"}, "link 'a'", "a link of this name is already defined, expected unique names"),
+     ["'a'"]),
+    ("name blank", {"link_name": " "}, "link", ["' '"]),
+    ("duplicate link", {"link_name": "a"}, "link 'a'", ["already", "defined"]),
     ("unknown type", {"joint_joint_type": "hinge"}, "joint 'j'",
-     "the type 'hinge' is unknown, expected fixed, revolute, continuous, prismatic, screw, planar, spherical, ball or "
-     "floating"),
+     ["'hinge'"]),
     ("damping as a word", {"joint_dynamics": SimpleNamespace(damping="nan", friction=None)}, "joint 'j' dynamics",
-     "attribute 'damping': expected a plain decimal number, found 'nan'"),
+     ["'damping'", "'nan'"]),
     ("mimic of no name", {"joint_mimic": SimpleNamespace(joint=None, multiplier=None, offset=None)}, "joint 'j' mimic",
-     "the joint is of type NoneType, expected text"),
+     ["NoneType"]),
     ("mimic without an offset", {"joint_mimic": SimpleNamespace(joint="k", multiplier=None)}, "joint 'j' mimic",
-     "the SimpleNamespace object has no attribute 'offset', expected the path of a URDF file, its XML text, or a URDF "
-     "object of urdfpy, urchin or yourdfpy"),
+     ["SimpleNamespace", "'offset'", "URDF", "XML"]),
     ("limit as a word", {"joint_limit": SimpleNamespace(lower="low", upper=1.0, effort=None, velocity=None)},
-     "joint 'j' limit", "attribute 'lower': expected a plain decimal number, found 'low'"),
+     "joint 'j' limit", ["'lower'", "'low'"]),
     ("mimic of itself", {"joint_mimic": SimpleNamespace(joint="j", multiplier=None, offset=None)}, "joint 'j' mimic",
-     "the joint follows itself, expected another joint"),
+     ["follows", "itself"]),
 ]
 # fmt: on
 
 
-@pytest.mark.parametrize(("changes", "element", "cause"), [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS])
-def test_malformed_objects(changes: dict[str, Any], element: str, cause: str) -> None:
+@pytest.mark.parametrize(("changes", "element", "values"), [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS])
+def test_malformed_objects(changes: dict[str, Any], element: str, values: list[str]) -> None:
     with pytest.raises(UrdfError) as caught:
         read(fake(**changes))
-    assert str(caught.value) == f"<types SimpleNamespace>: {element}: {cause}"
+    assert str(caught.value).startswith(f"<types SimpleNamespace>: {element}: ")
+    assert unnamed(caught.value, *values) == []
     assert (caught.value.line, caught.value.element) == (None, element)
 
 
@@ -277,16 +277,14 @@ def test_joint_with_several_ways_to_move(kind: str) -> None:
 def test_missing_attribute() -> None:
     robot = fake()
     del robot.joints[0].limit
-    with pytest.raises(
-        UrdfError, match="joint 'j': the SimpleNamespace object has no attribute 'limit', expected the p"
-    ):
+    with pytest.raises(UrdfError, match=naming("'j'", "SimpleNamespace", "'limit'")):
         read(robot)
 
 
 def test_loop_of_objects() -> None:
     robot = fake()
     robot.joints.append(SimpleNamespace(**{**vars(robot.joints[0]), "name": "k", "parent": "b", "child": "a"}))
-    with pytest.raises(UrdfError, match="the links form a loop, 'a' -> 'b' -> 'a', expected a tree"):
+    with pytest.raises(UrdfError, match=naming("'a' -> 'b' -> 'a'")):
         read(robot)
 
 
@@ -368,5 +366,5 @@ def test_limits_and_followers_are_noted_as_of_a_file() -> None:
 
 
 def test_an_object_without_links_is_refused() -> None:
-    with pytest.raises(UrdfError, match="robot 'r': there are no links, expected at least one"):
+    with pytest.raises(UrdfError, match=naming("'r'", "links")):
         read(SimpleNamespace(name="r", links=[], joints=[]))

@@ -15,6 +15,7 @@ import pytest
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, Inertial, Joint, Limit, Mimic, Note
 from dyn_service.parsing.urdf.reader import read, read_text
+from tests.phrases import unnamed
 
 ARM = """<?xml version="1.0" encoding="utf-8"?>
 <robot name="arm" xmlns:xacro="http://www.ros.org/wiki/xacro">
@@ -430,7 +431,7 @@ class TestDropped:
         robot = read('<robot name="r"><link name="a"/>\n' + "".join(f"<x{i}/>" for i in range(100)) + "</robot>")
         assert len(robot.notes) == 41
         assert robot.notes[0].text == "1 <x0> element in <robot> is not used"
-        assert robot.notes[-1].text == "60 further items of other kinds are not used"
+        assert unnamed(robot.notes[-1].text, "60") == []
 
 
 class TestVersions:

@@ -14,6 +14,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.formulations import segments
 from dyn_service.service.client.flows import Ask, read_arrays
 from tests.conftest import URDF
+from tests.phrases import unnamed
 from tests.service.conftest import array, request
 
 
@@ -232,4 +233,4 @@ def test_segments_without_an_input(client: Client) -> None:
         client.segment_inverse_dynamics(mass=[1.0])  # type: ignore[call-arg]
     with pytest.raises(InvalidArgumentError) as caught:
         read_arrays(client.ask(Ask("segment_inverse_dynamics", inputs={"mass": [1.0]})))
-    assert str(caught.value) == "segment_inverse_dynamics needs the input 'inertia'"
+    assert unnamed(caught.value, "segment_inverse_dynamics", "'inertia'") == []

@@ -16,10 +16,11 @@ from dyn_service import Client, Robot, Server, UrdfError, connect
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.parsing.files import read_file, read_text, root_of
 from dyn_service.service.server.settings import ServerSettings
-from tests.cli.test_command_line import Serving, dyn, serve  # noqa: F401  # a fixture
+from tests.cli.test_command_line import Here, Serving, dyn_here, serve  # noqa: F401  # fixtures
 from tests.conftest import URDF
 from tests.parsing.test_mjcf import MODELS
 from tests.parsing.test_sdf import WAYS
+from tests.phrases import naming, unnamed
 from tests.service.conftest import assert_same
 
 TEXTS = {"mjcf": MODELS["several joints"], "sdf": WAYS["in the parent"], "urdf": (URDF / "scara.urdf").read_text()}
@@ -59,7 +60,7 @@ def test_what_stands_before_the_root() -> None:
 def test_urdf_is_asked_for_by_name() -> None:
     """`from_urdf` goes on taking nothing else, and says who does."""
     for name, called in {"mjcf": "MuJoCo's MJCF", "sdf": "SDFormat"}.items():
-        with pytest.raises(UrdfError, match=rf"this is {called}, which Robot\.from_file reads; expected URDF"):
+        with pytest.raises(UrdfError, match=naming(called, "Robot.from_file", "URDF")):
             Robot.from_urdf(TEXTS[name])
     with pytest.raises(NotFoundError, match=r"the file no\.xml does not exist"):
         Robot.from_file("no.xml")
@@ -119,23 +120,23 @@ def test_a_server_runs_nothing_for_a_client(tcp_server: Server, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_checked(name: str, paths: dict[str, Path]) -> None:
-    done = dyn("check", paths[name], "--json", "--no-kernels")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["fingerprint"] == Robot.from_file(paths[name]).fingerprint
-    refused = dyn("check", paths[name], "x:=1")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == f"error: {paths[name]} takes no arguments: only files named *.xacro do\n"
+def test_checked(name: str, paths: dict[str, Path], dyn_here: Here) -> None:  # noqa: F811
+    status, out, err = dyn_here("check", paths[name], "--json", "--no-kernels")
+    assert status == 0, err
+    assert json.loads(out)["fingerprint"] == Robot.from_file(paths[name]).fingerprint
+    status, out, err = dyn_here("check", paths[name], "x:=1")
+    assert (status, out) == (1, "")
+    assert unnamed(err, paths[name], "*.xacro") == []
 
 
-def test_converted(paths: dict[str, Path], tmp_path: Path) -> None:
+def test_converted(paths: dict[str, Path], tmp_path: Path, dyn_here: Here) -> None:  # noqa: F811
     q: Any = None
     for name, path in paths.items():
         for suffix in ("urdf", "xml", "sdf"):
             out = tmp_path / f"{name}.{suffix}"
-            done = dyn("convert", path, out)
-            assert done.returncode == 0, done.stderr
-            assert done.stdout.splitlines()[-1].startswith(f"{out} is written")
+            status, said, err = dyn_here("convert", path, out)
+            assert status == 0, err
+            assert said.splitlines()[-1].startswith(f"{out} is written")
             one, other = Robot(read_file(path)), Robot(read_file(out))
             assert one.joint_names == other.joint_names
             q = one.random_configuration(seed=3)
@@ -143,23 +144,19 @@ def test_converted(paths: dict[str, Path], tmp_path: Path) -> None:
             assert np.abs(found - expected).max() <= 1e-12 * max(1.0, np.abs(expected).max())
 
 
-def test_converting_says_what_is_missing(tmp_path: Path) -> None:
-    out = tmp_path / "panda.sdf"
-    done = dyn("convert", URDF / "panda.urdf", out, "--joints", URDF.parent / "config" / "panda_joints.yaml", "--json")
-    notes = json.loads(done.stdout)["notes"]
+def test_converting_says_what_is_missing(tmp_path: Path, dyn_here: Here) -> None:  # noqa: F811
+    panda, out, other = URDF / "panda.urdf", tmp_path / "panda.sdf", tmp_path / "panda.step"
+    joints = URDF.parent / "config" / "panda_joints.yaml"
+    notes = json.loads(dyn_here("convert", panda, out, "--joints", joints, "--json")[1])["notes"]
     for joint in [f"panda_joint{k}" for k in range(1, 8)]:
         said = [note["text"] for note in notes if note["element"] == f"joint '{joint}'"]
         assert any("its friction width" in text for text in said), joint  # rotors are, as Drake has them
-    again = dyn("convert", URDF / "panda.urdf", out)
-    assert (again.returncode, again.stderr) == (1, f"error: {out} already exists: --force overwrites it\n")
-    assert dyn("convert", URDF / "panda.urdf", out, "--force").returncode == 0
-    unknown = dyn("convert", URDF / "panda.urdf", tmp_path / "panda.step")
-    assert (
-        "expected a name that ends in .urdf, .mjcf, .xml, .sdf, or one of the formats urdf, mjcf, sdf" in unknown.stderr
-    )
-    with_format = dyn("convert", URDF / "panda.urdf", tmp_path / "panda.step", "--to", "mjcf")
-    assert with_format.returncode == 0
-    assert (tmp_path / "panda.step").read_text().splitlines()[1] == '<mujoco model="panda">'
+    status, _, err = dyn_here("convert", panda, out)
+    assert (status, err) == (1, f"error: {out} already exists: --force overwrites it\n")
+    assert dyn_here("convert", panda, out, "--force")[0] == 0
+    assert unnamed(dyn_here("convert", panda, other)[2], ".urdf, .mjcf, .xml, .sdf", "urdf, mjcf, sdf") == []
+    assert dyn_here("convert", panda, other, "--to", "mjcf")[0] == 0
+    assert other.read_text().splitlines()[1] == '<mujoco model="panda">'
 
 
 def test_where_files_are_named_in_settings(paths: dict[str, Path]) -> None:

@@ -15,6 +15,7 @@ from dyn_service import AsyncClient, Client, Robot, Server, Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.simulation.parts import RHEONOMIC_STEPS
 from tests.conftest import ROOT, URDF
+from tests.phrases import unnamed
 from tests.service.conftest import array, request
 
 
@@ -146,26 +147,26 @@ def test_divergence_tells_the_true_step_and_time(scara: Robot, client: Client) -
 
 
 @pytest.mark.parametrize(
-    ("options", "inputs", "path", "message"),
+    ("options", "inputs", "path", "values"),
     [
-        ({"joints": "all"}, {}, "options.joints", "joints must be a list of names, found str 'all'"),
-        ({"joints": [3]}, {}, "options.joints", "joints must be a list of names, found list [3]"),
-        ({"joints": ["a", "a"]}, {}, "options.joints", "joints must be a list of different names"),
+        ({"joints": "all"}, {}, "options.joints", ["joints", "str", "'all'"]),
+        ({"joints": [3]}, {}, "options.joints", ["joints", "list", "[3]"]),
+        ({"joints": ["a", "a"]}, {}, "options.joints", ["joints", "different"]),
         (
             {"steps": 20001},
             {},
             "options.steps",
-            "simulate_rheonomic asks for one state and 20001 steps; the limit is 20000 steps in one request",
+            ["simulate_rheonomic", "20001", "20000"],
         ),
-        ({"speed": 1.0}, {}, "options.speed", "simulate_rheonomic has no option 'speed'"),
+        ({"speed": 1.0}, {}, "options.speed", ["simulate_rheonomic", "'speed'"]),
         (
             {},
             {"prescribed": [[1.0, 2.0, 3.0]]},
             "inputs.prescribed",
-            "prescribed has shape (1, 3), expected ",
+            ["prescribed", "(1, 3)"],
         ),
-        ({}, {"wrenches": 3}, "inputs.wrenches", "wrenches must be a map"),
-        ({}, {"a": [1.0]}, "inputs.a", "simulate_rheonomic has no input 'a'"),
+        ({}, {"wrenches": 3}, "inputs.wrenches", ["wrenches must be a map"]),
+        ({}, {"a": [1.0]}, "inputs.a", ["simulate_rheonomic", "'a'"]),
     ],
 )
 def test_refusals_on_the_wire(
@@ -175,13 +176,13 @@ def test_refusals_on_the_wire(
     options: dict[str, Any],
     inputs: dict[str, Any],
     path: str,
-    message: str,
+    values: list[str],
 ) -> None:
     asked = {"q": array([0.0] * 3), "v": array([0.0] * 3), "prescribed": array(np.zeros((3, 1, 3)))} | inputs
     chosen = {"joints": [scara.joint_names[1]], "dt": 1e-3, "steps": 1} | options
     reply = bare(server.endpoints[0]).ask(request("simulate_rheonomic", "scara", inputs=asked, options=chosen))
     assert (reply["ok"], reply["error"]["path"]) == (False, path)
-    assert reply["error"]["message"].startswith(message)
+    assert unnamed(reply["error"]["message"], *values) == []
 
 
 def test_refusals_through_the_client(scara: Robot, client: Client) -> None:
@@ -191,7 +192,7 @@ def test_refusals_through_the_client(scara: Robot, client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match="dt must be a positive time"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "dt": -1.0}))
     for robot_here in (scara, robot):  # as many rows as one part has steps would fit part by part
-        with pytest.raises(InvalidArgumentError, match=rf"tau has shape \({RHEONOMIC_STEPS}, 3\), expected \(3,\)"):
+        with pytest.raises(InvalidArgumentError, match=naming(f"({RHEONOMIC_STEPS}, 3)", "tau", "(3,)")):
             robot_here.simulate_rheonomic(**arguments(scara, {"steps": LONG, "tau": np.zeros((RHEONOMIC_STEPS, 3))}))
     with pytest.raises(InvalidArgumentError, match=r"v0 has shape \(2,\)"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "v0": [0.0, 0.0]}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, AsyncClient, AsyncRemoteRobot, Client, DynError, Robot, RobotQueries, Server, Wrench
+from tests.phrases import naming
 from tests.service.conftest import TRANSPORTS, assert_same, sample, variants
 
 QUERY_NAMES = tuple(QUERIES)
@@ -175,7 +177,7 @@ def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: 
         q[3] = bad
         assert not np.isfinite(panda.gravity_forces(q)).all()
         for _ in range(2):
-            with pytest.raises(ValueError, match=r"q must be finite, found -?(nan|inf) at") as found:
+            with pytest.raises(ValueError, match=naming("q", re.compile("found -?(nan|inf) at"))) as found:
                 remote.gravity_forces(q)
             assert found.value.path == "inputs.q"
 
@@ -188,7 +190,9 @@ def test_huge_numbers_are_refused_where_the_answer_overflows(remote: Any, panda:
     v[0] = 1e305
     for _ in range(2):
         assert_same(remote.inverse_dynamics(q, np.zeros(9), a), expected)
-        with pytest.raises(ValueError, match=r"bias_forces gives forces of joint '\w+' = .* joint 'panda_joint1' = 1e"):
+        with pytest.raises(
+            ValueError, match=naming("bias_forces", re.compile(r"joint '\w+' = "), re.compile("'panda_joint1' = 1e"))
+        ):
             remote.bias_forces(q, v)
 
 

@@ -29,6 +29,7 @@ from dyn_service import (
     UrdfError,
 )
 from tests.conftest import ROOT, URDF
+from tests.phrases import naming
 from tests.service.conftest import TRANSPORTS, WAIT_MS, assert_same
 from tests.service.server.test_server import gated
 
@@ -155,7 +156,7 @@ def test_a_reply_after_its_deadline_does_not_answer_the_next_call(pendulum: Robo
 
     with Impostor(script) as impostor:
         robot = connect_to(impostor.endpoint).robot("pendulum")
-        with pytest.raises(DeadlineExceededError, match=r"gravity_forces: no answer from .* within 0.05 s"):
+        with pytest.raises(DeadlineExceededError, match=naming("gravity_forces", "0.05 s")):
             robot.with_timeout(0.05).gravity_forces(Q)
         assert robot.gravity_forces(Q).tolist() == [2.0]
 
@@ -176,7 +177,7 @@ class TestEventLoops:
         client = AsyncClient(tcp_server.endpoints[0], timeout_s=240.0)
         assert asyncio.run(client.health())["status"] == "ok"
         for _ in range(2):
-            with pytest.raises(FailedPreconditionError, match="belongs to the event loop in which it was first used"):
+            with pytest.raises(FailedPreconditionError, match=naming("event loop")):
                 asyncio.run(client.health())
         asyncio.run(client.close())  # the first loop has ended, so no other one can close the client
         asyncio.run(client.close())
@@ -290,7 +291,7 @@ def test_deadline_while_the_server_works(pendulum: Robot, connect_to: Any) -> No
     busy, begun, gate = gated(pendulum, "mass_matrix")
     with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
         robot = connect_to(server.endpoints[0]).robot("pendulum")
-        with pytest.raises(DeadlineExceededError, match=r"mass_matrix: no answer from tcp://.* within 0.1 s"):
+        with pytest.raises(DeadlineExceededError, match=naming("mass_matrix", "tcp://", "0.1 s")):
             robot.with_timeout(0.1).mass_matrix(Q)
         assert begun.wait(WAIT_MS / 1e3)
         gate.set()
@@ -331,12 +332,12 @@ def test_a_server_that_forbids_loading_loads_no_robots(pendulum: Robot, connect_
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], allow_load=False) as server:
         client = connect_to(server.endpoints[0])
         for change in (lambda: client.load_robot(URDF / "scara.urdf"), lambda: client.unload_robot("pendulum")):
-            with pytest.raises(PermissionDeniedError, match="does not let its clients load or unload robots"):
+            with pytest.raises(PermissionDeniedError, match=naming("load", "unload")):
                 change()
 
 
 def test_unknown_robot(tcp_server: Server, connect_to: Any) -> None:
-    with pytest.raises(NotFoundError, match="there is no robot 'r2d2'; the robots are panda, pendulum"):
+    with pytest.raises(NotFoundError, match=naming("'r2d2'", "panda, pendulum")):
         connect_to(tcp_server.endpoints[0]).robot("r2d2")
 
 
@@ -351,13 +352,13 @@ def test_closed_client(tcp_server: Server, connect_to: Any) -> None:
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf"), 1.1e6, 1e300, "1", None])
 def test_time_limits_are_checked(connect_to: Any, timeout_s: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"timeout_s must be a positive number of seconds, at most 1e\+06"):
+    with pytest.raises(InvalidArgumentError, match=naming("timeout_s", "1e+06")):
         connect_to("tcp://127.0.0.1:9", timeout_s)
 
 
 @pytest.mark.parametrize("endpoint", ["", "127.0.0.1:5755", "http://127.0.0.1", "tcp://", None, 5])
 def test_endpoints_are_checked(connect_to: Any, endpoint: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"endpoint must look like tcp://127.0.0.1:5755"):
+    with pytest.raises(InvalidArgumentError, match=naming("endpoint", "tcp://127.0.0.1:5755")):
         connect_to(endpoint)
 
 
@@ -376,7 +377,7 @@ def test_time_limit_can_be_changed(tcp_server: Server) -> None:
 
 def test_a_request_longer_than_a_message_is_not_sent(tcp_server: Server, connect_to: Any) -> None:
     robot = connect_to(tcp_server.endpoints[0]).robot("panda")
-    with pytest.raises(Exception, match=r"the request has \d+ bytes, the limit is 67108864") as found:
+    with pytest.raises(Exception, match=naming("67108864")) as found:
         robot.gravity_forces(np.zeros((1_000_000, 9)))
     assert found.value.code == "RESOURCE_EXHAUSTED"
     assert robot.gravity_forces(np.zeros(9)).shape == (9,)
@@ -475,7 +476,7 @@ def test_waiting_for_another_thread_counts_towards_the_time_limit(pendulum: Robo
         thread = threading.Thread(target=robot.mass_matrix, args=(Q,))
         thread.start()
         assert begun.wait(WAIT_MS / 1e3)
-        with pytest.raises(DeadlineExceededError, match=r"another thread's call took longer than 0.05 s"):
+        with pytest.raises(DeadlineExceededError, match=naming("thread", "0.05 s")):
             robot.with_timeout(0.05).gravity_forces(Q)
         gate.set()
         thread.join()

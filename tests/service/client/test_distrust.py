@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -17,7 +15,9 @@ from dyn_service import QUERIES, AsyncClient, Client, Contact, InternalError, Ov
 from dyn_service.service.client.flows import leading, pack_inputs
 from dyn_service.service.protocol.messages import new_epoch
 from dyn_service.service.server.answering.service import Service
+from tests.cli.test_command_line import Here, dyn_here  # noqa: F401  # a fixture
 from tests.counting import calls_of
+from tests.phrases import unnamed
 from tests.service.client.test_clients import Impostor
 from tests.service.conftest import array
 
@@ -159,7 +159,7 @@ def test_the_number_of_names_is_checked(panda: Robot) -> None:
 
     links = len(panda.link_names)
     for found in refusals(panda, "link_poses", change, lambda robot: robot.link_poses(Z(9))):
-        assert f"link_poses returns {links - 1} names as links, expected {links}" in found
+        assert unnamed(found, "link_poses", f"{links - 1} names", links) == []
 
 
 def test_residuals_of_formulations_are_checked(panda: Robot) -> None:
@@ -180,21 +180,11 @@ def test_inconsistent_descriptions_raise(panda: Robot, part: str, value: Any) ->
         assert "the server's description of the robot is invalid" in found
 
 
-def test_on_the_command_line(pendulum: Robot) -> None:
+def test_on_the_command_line(pendulum: Robot, dyn_here: Here) -> None:  # noqa: F811
     with Impostor(Liar(pendulum, "gravity_forces", put("forces", Z((3, 1))))) as impostor:
-        command = [
-            sys.executable,
-            "-m",
-            "dyn_service",
-            "call",
-            "gravity_forces",
-            "q=0.5",
-            "--server",
-            impostor.endpoint,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "gravity_forces returns forces with shape (3, 1), expected (1,)" in done.stderr
+        status, out, err = dyn_here("call", "gravity_forces", "q=0.5", "--server", impostor.endpoint, "--timeout", 60)
+    assert (status, out) == (1, "")
+    assert unnamed(err, "gravity_forces", "(3, 1)", "(1,)") == []
 
 
 def test_array_inputs_have_one_axis() -> None:

@@ -35,6 +35,7 @@ from dyn_service.service.client.retries import (
 from dyn_service.service.protocol.messages import Notice, Progress, read_cancel
 from dyn_service.simulation import parts
 from tests.conftest import URDF
+from tests.phrases import naming
 from tests.service.client.simulated_network import Faults, SimulatedAsyncChannel, SimulatedChannel, SimulatedLoop, World
 
 SLACK_S = 0.010
@@ -390,7 +391,7 @@ def test_short_calls_do_not_report_a_busy_server_as_gone(kind: str) -> None:
 def test_the_first_call_reports_that_the_server_was_never_heard(kind: str) -> None:
     with (
         calling(kind, World(MODELS, Faults(drop=1.0), 5)) as caller,
-        pytest.raises(DeadlineExceededError, match=r"within 1 s \(4 tries, never heard before\)"),
+        pytest.raises(DeadlineExceededError, match=naming("1 s", "4 tries")),
     ):
         caller.plain(lambda client: client.health())
 

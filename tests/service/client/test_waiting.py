@@ -31,6 +31,7 @@ from dyn_service.service.client.connection import MAX_WAIT_S
 from dyn_service.service.protocol.messages import decode_notice
 from dyn_service.service.server.answering.jobs import CompileClock
 from tests.conftest import ROOT, URDF
+from tests.phrases import naming, unnamed
 from tests.service.client.test_clients import Impostor
 from tests.service.conftest import WAIT_MS, array, request
 from tests.service.server.test_server import health
@@ -121,7 +122,7 @@ def test_time_behind_a_compiler_does_not_count_towards_the_deadline(server: Serv
     assert gate.begun.wait(WAIT_MS / 1e3)
     batch = {"q": array(np.zeros((20_000, 1)))}  # so long that it is queued undecoded
     second.send(request(id=2, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=LONG_MS))
-    assert second.receive()["notice"]["text"] == "gravity_forces of robot 'pendulum' is being compiled"
+    assert unnamed(second.receive()["notice"]["text"], "gravity_forces", "'pendulum'") == []
     second.send(request(id=3, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=1.0))
     assert second.receive()["id"] == 3  # a notice: the server has received it
     second.send(request(id=4, inputs=batch, deadline_ms=DEADLINE_MS))
@@ -266,7 +267,7 @@ def test_a_listener_may_not_call_its_own_client() -> None:
     heard: list[str] = []
 
     def ask(text: str) -> None:
-        with pytest.raises(FailedPreconditionError, match="health: on_wait may not call its own client") as caught:
+        with pytest.raises(FailedPreconditionError, match=naming("health", "on_wait")) as caught:
             client.health()
         heard.append(str(caught.value))
         with Client(impostor.endpoint, timeout_s=240.0) as other:
@@ -295,7 +296,9 @@ def test_a_call_waits_no_longer_than_the_caller_allows(server: Server, gate: Gat
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_a_call_without_compile_wait_gets_no_notices(server: Server, gate: Gate, kind: str) -> None:
-    with pytest.raises(DeadlineExceededError, match=r"within 0.25 s \(\d tr(y|ies), last heard [\d.]+ s ago\)$"):
+    with pytest.raises(
+        DeadlineExceededError, match=naming("0.25 s", re.compile(r"\d tr(y|ies), last heard [\d.]+ s ago\)$"))
+    ):
         run(kind, server.endpoints[0], ASKED["a state"], timeout_s=0.25, compile_wait_s=0)
     assert server.service.metrics.to_dict()["counters"]["notices"] == 0
 
@@ -337,7 +340,7 @@ def test_late_notices_of_an_earlier_call_are_dropped(server: Server, gate: Gate,
 @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, 1.1e6, 1e307, "1"])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_compile_wait_is_checked(kind: Any, value: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"compile_wait_s must be a number of seconds from 0 to 1e\+06"):
+    with pytest.raises(InvalidArgumentError, match=naming("compile_wait_s", "0", "1e+06")):
         kind("tcp://127.0.0.1:9", compile_wait_s=value)
 
 
@@ -347,7 +350,7 @@ def test_the_command_line_reports_that_it_waits(server: Server, gate: Gate, pend
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == "waiting: gravity_forces of robot 'pendulum' is being compiled\n"
+        assert unnamed(process.stderr.readline(), "gravity_forces", "'pendulum'") == []
         gate.open()
         out, err = process.communicate(timeout=WAIT_MS / 1e3)
     assert (process.returncode, err) == (0, "")

@@ -19,6 +19,7 @@ import pytest
 
 from dyn_service import Robot, Server
 from dyn_service.support.shipped import find_robot
+from tests.phrases import unnamed
 
 CLIENTS = Path(__file__).parents[3] / "examples" / "clients"
 STATE = 0.1
@@ -85,7 +86,7 @@ def test_torques_agree_and_errors_are_reported(
     tau = robot.inverse_dynamics(np.full(robot.nq, STATE), np.zeros(robot.nv), np.zeros(robot.nv))
     assert lines[: robot.nv] == [f"{name}: {value:.6f}" for name, value in zip(robot.joint_names, tau, strict=True)]
     assert "batch of 1000: the same bits" in lines
-    assert lines[-1] == "refused: INVALID_ARGUMENT inputs.q: q must be finite, found nan at [0]"
+    assert unnamed(lines[-1], "INVALID_ARGUMENT inputs.q", "nan", "[0]") == []
 
 
 @pytest.mark.parametrize("language", ["cpp", "javascript"])

@@ -19,6 +19,7 @@ from dyn_service.service.server.answering.service import Service
 from qa.soak.finite import survey
 from tests.mimics import drawn
 from tests.passive import restless
+from tests.phrases import naming, unnamed
 from tests.random_robots import random_urdf
 from tests.service.conftest import array, request, sample
 
@@ -185,7 +186,7 @@ def test_the_state_of_a_batch_is_named_in_the_batchs_own_axes(service: Service) 
     q = np.array([[0.1, 0.2, 0.3], [0.3, 0.0, 0.1]])
     inputs = {"q": array(q), "v": array(np.zeros(3)), "tau": array(np.ones((4, 1, 3)))}
     _, message, _ = refusal(service, "constraint_forces", "gimbal", inputs)
-    assert "at state [0, 1] of the batch: the mass matrix is singular" in message
+    assert unnamed(message, "[0, 1]", "mass matrix", "singular") == []
 
 
 def test_inputs_that_overflow(service: Service) -> None:
@@ -235,11 +236,11 @@ def test_verification(service: Service) -> None:
     code, message, _ = refusal(service, "gravity_forces", "gimbal", {"q": array(q)}, options=options)
     assert code == "FAILED_PRECONDITION"
     assert message.startswith("verify of gravity_forces gives residuals")
-    assert "= nan at state [1] of the batch: the mass matrix is singular at this state" in message
+    assert unnamed(message, "= nan", "[1]", "mass matrix", "singular") == []
     inputs = {"q": array([0.1, 0.2]), "v": array([0.1, 1e160])}
     code, message, path = refusal(service, "momentum", "slider", inputs, options=options)
     assert (code, path) == ("INVALID_ARGUMENT", "inputs.v")
-    assert "the largest input is v of joint 'swing' = 1e+160" in message
+    assert unnamed(message, "v of joint 'swing' = 1e+160") == []
     assert next(replies(service, request("momentum", "slider", inputs=inputs)))["ok"]  # finite without verification
 
 
@@ -317,9 +318,9 @@ def test_over_a_socket(pendulum: Robot, gimbal: Robot) -> None:
         robot = client.robot("gimbal")
         robot.hamiltonian(still + 0.5, still)
         for _ in range(2):
-            with pytest.raises(FailedPreconditionError, match=r"kinetic = nan: .* joint 'yaw' .* no inertia"):
+            with pytest.raises(FailedPreconditionError, match=naming("kinetic = nan", "'yaw'", "inertia")):
                 robot.hamiltonian(still, still)
-        with pytest.raises(InvalidArgumentError, match=r"the largest input is v of joint 'hinge' = 1e\+305"):
+        with pytest.raises(InvalidArgumentError, match=naming("v of joint 'hinge'", "1e+305")):
             client.robot("pendulum").energy(np.array([0.5]), np.array([1e305]))
         assert np.isfinite(robot.hamiltonian(still + 0.5, still).kinetic)
 
@@ -348,7 +349,7 @@ def test_a_defect_is_reported_as_internal() -> None:
     """No input can be the cause."""
     error = defect("stats", NotFinite("uptime_s", (), float("nan")))
     assert error.code == "INTERNAL"
-    assert "stats gives uptime_s = nan: a defect of the server" in str(error)
+    assert unnamed(error, "stats", "uptime_s = nan") == []
 
 
 @pytest.mark.wide

@@ -21,7 +21,9 @@ from dyn_service.service.protocol.keys import make_keys, read_keys
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.protocol.messages import Role
 from dyn_service.service.server.administration.access import KeyFolder
+from tests.cli.test_command_line import Here, dyn_here  # noqa: F401  # a fixture
 from tests.conftest import ROOT
+from tests.phrases import unnamed
 from tests.service.conftest import WAIT_MS
 
 WAIT_S = WAIT_MS / 1e3
@@ -171,8 +173,7 @@ def test_the_command_takes_a_key(way: str, pendulum: Robot, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("place", ["9755", "127.0.0.1:97550"])
-def test_an_invalid_endpoint_is_refused(tcp_server: Server, place: str) -> None:
-    command = [sys.executable, "-m", "dyn_service", "metrics", "--server", tcp_server.endpoints[0], "--listen", place]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
-    assert done.returncode != 0
-    assert f"listen must look like 127.0.0.1:9755, found '{place}'" in done.stderr
+def test_an_invalid_endpoint_is_refused(tcp_server: Server, place: str, dyn_here: Here) -> None:  # noqa: F811
+    status, _, err = dyn_here("metrics", "--server", tcp_server.endpoints[0], "--listen", place)
+    assert status != 0
+    assert unnamed(err, "listen", "127.0.0.1:9755", f"'{place}'") == []

@@ -17,6 +17,7 @@ from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.plan import FREQUENT, MOST_OVERLAY_BYTES, MOST_OVERLAYS
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
+from tests.phrases import naming
 from tests.service.conftest import array, request
 
 SECOND = 10**9
@@ -153,19 +154,19 @@ def test_wrenches_count_towards_the_answer(pendulum: Robot) -> None:
 @pytest.mark.parametrize("name", RequestLimits.__struct_fields__)
 @pytest.mark.parametrize("value", [0, -1])
 def test_limits_are_positive(name: str, value: int) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"the limit {name} must be positive, found {value}"):
+    with pytest.raises(InvalidArgumentError, match=naming(name, value)):
         RequestLimits(**{name: value})
 
 
 def test_robots_of_one_name(pendulum: Robot) -> None:
     heavier = Robot.from_urdf((URDF / "pendulum.urdf").read_text().replace('mass value="', 'mass value="1'))
     assert list(Service([pendulum, pendulum]).robots) == ["pendulum"]
-    with pytest.raises(FailedPreconditionError, match="robot 'pendulum' is served with fingerprint"):
+    with pytest.raises(FailedPreconditionError, match=naming("'pendulum'", "fingerprint")):
         Service([pendulum, heavier])
 
 
 def test_robots_are_bounded(pendulum: Robot, panda: Robot) -> None:
-    with pytest.raises(ResourceExhaustedError, match="1 robots are served, which is the limit"):
+    with pytest.raises(ResourceExhaustedError, match=naming("1 robots", "limit")):
         Service([pendulum, panda], limits=RequestLimits(max_robots=1))
 
 
