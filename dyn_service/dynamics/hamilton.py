@@ -25,18 +25,19 @@ import casadi as ca
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import articulated_solve, branches
 from dyn_service.dynamics.kinematics import (
+    along,
+    in_world,
     influences,
     joint_values,
     joint_vector,
     motion_subspaces,
     moving,
-    placements,
     position_rates,
 )
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear
-from dyn_service.dynamics.sweeps import PerBody, gather, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, gather, inward, outward, total
 from dyn_service.model.tree import Tree
 
 
@@ -178,11 +179,15 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
     """
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
-    kinetic = sum((ca.dot(V_i, M_i @ V_i) / 2 for V_i, M_i in zip(V, M, strict=True)), ca.DM(0))
+    kinetic = total(tree, [(ca.dot(V_i, M_i @ V_i) / 2,) for V_i, M_i in zip(V, M, strict=True)], ca.DM(0))
     kinetic = kinetic + passive.kinetic_energy(tree, v)
     potential = potential_energy(tree, q, gravity)
-    total, lagrangian = kinetic + potential, kinetic - potential
-    return {"kinetic": kinetic, "potential": potential, "total": total, "lagrangian": lagrangian}
+    return {
+        "kinetic": kinetic,
+        "potential": potential,
+        "total": kinetic + potential,
+        "lagrangian": kinetic - potential,
+    }
 
 
 def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:
@@ -194,12 +199,9 @@ def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:
 
 def potential_energy(tree: Tree, q: Mat, gravity: Mat) -> Mat:
     """V = - sum of m_i g . r_i, and what the springs keep."""
-    poses: list[tuple[Mat, Mat]] = []
-    weighed = ca.DM(3, 1)
-    for i, (R, x) in enumerate(placements(tree, q)):
-        if tree.parent[i] >= 0:
-            R_WP, p_WP = poses[tree.parent[i]]
-            R, x = R_WP @ R, p_WP + R_WP @ x
-        poses.append((R, x))
-        weighed = weighed + tree.inertia[i].mass * x + R @ dense(tree.inertia[i].moment)
-    return passive.spring_energy(tree, q) - ca.dot(gravity, weighed)
+    rotations, steps = in_world(tree, q)
+    moments = [
+        (body.mass * x, R @ dense(body.moment))
+        for body, x, R in zip(tree.inertia, along(tree, steps), rotations, strict=True)
+    ]
+    return passive.spring_energy(tree, q) - ca.dot(gravity, total(tree, moments, ca.DM(3, 1)))

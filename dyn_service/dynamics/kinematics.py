@@ -16,7 +16,7 @@ from collections.abc import Callable
 import casadi as ca
 
 from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
-from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.dynamics.sweeps import PerBody, kept, of_joints, of_parent, scatter
 from dyn_service.model.joints.rotations import shorter
 from dyn_service.model.tree import Tree
 
@@ -54,7 +54,7 @@ def _sum(columns: list[Mat]) -> Mat:
 
 def motion_subspaces(tree: Tree) -> PerBody:
     """G, one constant (6, nv_i) per body."""
-    return PerBody(constant(joint.subspace) for joint in tree.inboard)
+    return of_joints(tree, lambda joint: joint.subspace)
 
 
 def position_rates(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -125,7 +125,9 @@ def placements(tree: Tree, q: Mat) -> list[tuple[Mat, Mat]]:
 
 def influences(tree: Tree, q: Mat) -> PerBody:
     """D, one operator per body, (4)."""
-    return PerBody(RigidTransform(R.T, p) for R, p in placements(tree, q))
+    poses = placements(tree, q)
+    rotations = kept(tree, [R for R, _ in poses])
+    return PerBody(RigidTransform(R.T, p) for R, (_, p) in zip(rotations, poses, strict=True))
 
 
 def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
@@ -139,17 +141,18 @@ def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 def in_world(tree: Tree, q: Mat) -> tuple[list[Mat], list[Mat]]:
     """R_WB of every body, and in world axes the way to its origin from its parent's."""
-    rotations: list[Mat] = []
-    steps: list[Mat] = []
-    for parent, (R, p) in zip(tree.parent, placements(tree, q), strict=True):
-        rotations.append(R if parent < 0 else rotations[parent] @ R)
-        steps.append(p if parent < 0 else rotations[parent] @ p)
-    return rotations, steps
+    poses = placements(tree, q)
+    turns = kept(tree, [R for R, _ in poses])
+    rotations = scatter(tree, lambda i, R_WP: turns[i] if R_WP is None else R_WP @ turns[i])
+    inherited = of_parent(tree, rotations, _NO_TURN)
+    return rotations, [
+        p if parent < 0 else R_WP @ p for parent, R_WP, (_, p) in zip(tree.parent, inherited, poses, strict=True)
+    ]
+
+
+_NO_TURN = ca.DM.eye(3)
 
 
 def along(tree: Tree, steps: list[Mat]) -> list[Mat]:
     """Psi_e of the steps, their sums from the world to every body: p_WB."""
-    sums: list[Mat] = []
-    for parent, step in zip(tree.parent, steps, strict=True):
-        sums.append(step if parent < 0 else sums[parent] + step)
-    return sums
+    return scatter(tree, lambda i, sum_p: steps[i] if sum_p is None else sum_p + steps[i])

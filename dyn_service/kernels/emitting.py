@@ -21,6 +21,13 @@ def at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
     return b.gep(base, [byte_offset], source_etype=ir.IntType(8))
 
 
+def splat(b: ir.IRBuilder, number: Any, vector: ir.VectorType) -> Any:
+    """Returns the vector whose lanes are all `number`."""
+    index = ir.IntType(32)
+    first = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(index, 0))
+    return b.shuffle_vector(first, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
+
+
 class loop_over:  # noqa: N801 - reads as a statement
     """A counted loop from `start` to `count`: `with loop_over(b, n) as i`."""
 

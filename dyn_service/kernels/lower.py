@@ -23,10 +23,12 @@ from collections.abc import Callable
 from typing import Any
 
 import casadi as ca
+import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.rolled import Place, Rolled, Step
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
@@ -39,7 +41,7 @@ MOST_STACK_BYTES = 64 << 10
 _FLAGS = ("nsz", "contract", "arcp")
 
 
-def lower(graph: Graph, lanes: int, entry: str) -> str:
+def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
     """Returns the LLVM module of one kernel, as text.
 
     Args:
@@ -49,7 +51,7 @@ def lower(graph: Graph, lanes: int, entry: str) -> str:
     """
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
-    body = _emit_body(module, graph.function, vector)
+    body = emit_passes(module, graph, vector) if isinstance(graph, Rolled) else _emit_body(module, graph.function, vector)
     gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
     return str(module)
@@ -71,10 +73,38 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
     b = ir.IRBuilder(emitted.append_basic_block())
-    size = 8 * vector.count
-
     first_in = _running(function.size1_in(k) for k in range(function.n_in()))
     first_out = _running(function.size1_out(k) for k in range(function.n_out()))
+
+    def read(operand: int, entry: int) -> Any:
+        return _load(b, vector, source, first_in[operand] + entry)
+
+    def write(operand: int, entry: int, value: Any) -> None:
+        if not _is_clear(value):  # the loop has cleared the buffer
+            _store(b, vector, target, first_out[operand] + entry, value)
+
+    emit_arithmetic(b, function, vector, read, write)
+    b.ret_void()
+    return emitted
+
+
+def emit_arithmetic(
+    b: ir.IRBuilder,
+    function: Any,
+    vector: ir.VectorType,
+    read: Callable[[int, int], Any],
+    write: Callable[[int, int, Any], None],
+) -> None:
+    """Emits the instructions of a CasADi function.
+
+    Args:
+        b: Where to emit; it is in a later block afterwards if the function is long.
+        function: The function.
+        vector: The type of each scalar.
+        read: Emits the reading of an input: its operand and entry.
+        write: Emits the writing of an output: its operand, its entry and the value.
+    """
+    module = b.module
     work: dict[int, Any] = {}
     angles: dict[Any, tuple[Any, Any]] = {}
 
@@ -123,21 +153,156 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
             value = function.instruction_constant(k)
             work[function.instruction_output(k)[0]] = number(value) if value else zero
         elif operation == ca.OP_INPUT:
-            operand, entry = function.instruction_input(k)
-            offset = integer(size * (first_in[operand] + entry))
-            work[function.instruction_output(k)[0]] = b.load(at(b, source, offset), align=size, typ=vector)
+            work[function.instruction_output(k)[0]] = read(*function.instruction_input(k))
         elif operation == ca.OP_OUTPUT:
-            operand, entry = function.instruction_output(k)
-            offset = integer(size * (first_out[operand] + entry))
-            if work[function.instruction_input(k)[0]] is not zero:  # the loop has cleared the buffer
-                b.store(work[function.instruction_input(k)[0]], at(b, target, offset), align=size)
+            write(*function.instruction_output(k), work[function.instruction_input(k)[0]])
         elif operation in emit:
             values = [work[index] for index in function.instruction_input(k)]
             work[function.instruction_output(k)[0]] = emit[operation](*values)
         else:
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
+
+
+def _load(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int) -> Any:
+    size = 8 * vector.count
+    return b.load(at(b, buffer, integer(size * entry)), align=size, typ=vector)
+
+
+def _store(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int, value: Any) -> None:
+    size = 8 * vector.count
+    b.store(value, at(b, buffer, integer(size * entry)), align=size)
+
+
+def _is_clear(value: Any) -> bool:
+    """Whether a value is the constant 0."""
+    return isinstance(value, ir.Constant) and not any(value.constant)
+
+
+def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.Function:
+    """Adds body(in, out) of a kernel as loops. Its workspace follows `out`: stored values, then sums, then totals."""
+    emitted = _internal(module, "body", 2, 2, inline=False)
+    source, target = emitted.args
+    b = ir.IRBuilder(emitted.append_basic_block())
+    size, bodies = 8 * vector.count, len(rolled.kind)
+    tables = _Tables(module, rolled)
+    own = at(b, target, integer(size * sum(operand.size for operand in rolled.signature.outputs)))
+    sums = at(b, own, integer(size * bodies * rolled.stored))
+    clear = ir.Constant(vector, [0.0] * vector.count)
+    with loop_over(b, integer(bodies * rolled.summed + rolled.totals)) as entry:
+        b.store(clear, _cell(b, sums, vector, entry), align=size)
+
+    def step(name: str, of: Step) -> ir.Function:
+        function = _internal(module, name, 5, 4, inline=False)
+        inner = ir.IRBuilder(function.append_basic_block())
+        access = _Access(inner, vector, rolled, tables, *function.args)
+        emit_arithmetic(
+            inner,
+            of.function,
+            vector,
+            lambda _, entry: access.read(of.sources[entry]),
+            lambda _, entry, value: access.write(of.targets[entry], value),
+        )
+        inner.ret_void()
+        return function
+
+    for p, each in enumerate(rolled.passes):
+        steps = [step(f"pass{p}_kind{k}", of) if of else None for k, of in enumerate(each.steps)]
+        with loop_over(b, integer(bodies)) as n:
+            i = n if each.outward else b.sub(integer(bodies - 1), n)
+            kind = tables.entry(b, "kind", i)
+            after = b.append_basic_block()
+            choice = b.switch(kind, after)
+            for k, function in enumerate(steps):
+                if function is not None:
+                    block = b.append_basic_block()
+                    choice.add_case(integer(k), block)
+                    b.position_at_end(block)
+                    b.call(function, [source, target, own, sums, i])
+                    b.branch(after)
+            b.position_at_end(after)
+    if rolled.last is not None:
+        b.call(step("last", rolled.last), [source, target, own, sums, integer(0)])
     b.ret_void()
     return emitted
+
+
+class _Tables:
+    """Constant tables of a kernel as loops: per body its kind, parent, starts and the place of its numbers; the numbers."""
+
+    def __init__(self, module: ir.Module, rolled: Rolled) -> None:
+        self._module = module
+        place, first = np.zeros(len(rolled.kind), dtype="<i8"), 0
+        for k, numbers in enumerate(rolled.numbers):
+            place[np.array(rolled.kind) == k] = first + numbers.shape[1] * np.arange(len(numbers))
+            first += numbers.size
+        columns = {"kind": rolled.kind, "parent": rolled.parent, "numbers": place, **rolled.starts}
+        self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
+        self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
+
+    def _add(self, name: str, values: Any) -> Any:
+        data = bytearray(values.tobytes())
+        kind = ir.ArrayType(ir.IntType(8), len(data))
+        table = ir.GlobalVariable(self._module, kind, f"table.{name}")
+        table.linkage, table.global_constant, table.align = "internal", True, 64
+        table.initializer = ir.Constant(kind, data)
+        return table
+
+    def entry(self, b: ir.IRBuilder, name: str, i: Any) -> Any:
+        """Emits the reading of a body's entry of a table."""
+        return b.load(at(b, self._tables[name], b.mul(i, integer(8))), typ=I64)
+
+
+class _Access:
+    """Emits what a step reads and writes for body i."""
+
+    def __init__(
+        self, b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, *arguments: Any
+    ) -> None:
+        self._b, self._vector, self._rolled, self._tables = b, vector, rolled, tables
+        self._source, self._target, self._own, self._sums, self._i = arguments
+        self._known: dict[Any, Any] = {}
+
+    def _once(self, key: Any, emit: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = emit()
+        return self._known[key]
+
+    def _row(self, buffer: Any, width: int, i: Any) -> Any:
+        return at(self._b, buffer, self._b.mul(i, integer(8 * self._vector.count * width)))
+
+    def _entry(self, table: str) -> Any:
+        return self._once(table, lambda: self._tables.entry(self._b, table, self._i))
+
+    def _cell(self, place: Place) -> tuple[Any, int]:
+        """Returns a buffer and the entry in it."""
+        rolled, of = self._rolled, place.of
+        if of in ("input", "output"):
+            buffer = self._source if of == "input" else self._target
+            if place.family is None:
+                return buffer, place.first
+            start = self._entry(place.family)
+            return self._once((of, place.family, place.stride), lambda: self._row(buffer, place.stride, start)), place.first
+        if of == "total":
+            return self._sums, len(rolled.kind) * rolled.summed + place.first
+        i = self._entry("parent") if of in ("parent", "gives") else self._i
+        buffer, width = (self._own, rolled.stored) if of in ("own", "parent") else (self._sums, rolled.summed)
+        return self._once((of,), lambda: self._row(buffer, width, i)), place.first
+
+    def read(self, place: Place) -> Any:
+        """Emits the reading of a scalar."""
+        b = self._b
+        if place.of != "number":
+            return _load(b, self._vector, *self._cell(place))
+        row = self._once("row", lambda: at(b, self._tables.numbers, b.mul(self._entry("numbers"), integer(8))))
+        number = b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE)
+        return splat(b, number, self._vector)
+
+    def write(self, place: Place, value: Any) -> None:
+        """Emits the writing of a scalar, or adding it to a sum."""
+        b, cell = self._b, self._cell(place)
+        if place.of in ("gives", "total"):
+            value = b.fadd(_load(b, self._vector, *cell), value, flags=_FLAGS)
+        _store(b, self._vector, *cell, value)
 
 
 def _bits(b: ir.IRBuilder, x: Any) -> Any:
@@ -247,7 +412,7 @@ def _cell(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> An
 def _emit_loop(
     module: ir.Module,
     entry: str,
-    graph: Graph,
+    graph: Graph | Rolled,
     vector: ir.VectorType,
     body: ir.Function,
     gather: ir.Function,
@@ -266,7 +431,8 @@ def _emit_loop(
         return b.load(at(b, table, integer(8 * index)), typ=kind)
 
     source_bytes, target_bytes = (size * sum(operand.size for operand in side) for side in (inputs, outputs))
-    scratch, source = _scratch(module, b, source_bytes + target_bytes, align=size)
+    workspace_bytes = size * graph.workspace
+    scratch, source = _scratch(module, b, source_bytes + target_bytes + workspace_bytes, align=size)
     target = at(b, source, integer(source_bytes))
     clear = ir.Constant(vector, [0.0] * vector.count)
     with loop_over(b, integer(target_bytes), step=size) as offset:
