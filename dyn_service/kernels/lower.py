@@ -188,7 +188,7 @@ def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.
     own = at(b, target, integer(size * sum(operand.size for operand in rolled.signature.outputs)))
     sums = at(b, own, integer(size * bodies * rolled.stored))
     clear = ir.Constant(vector, [0.0] * vector.count)
-    with loop_over(b, integer(bodies * rolled.summed + rolled.totals)) as entry:
+    with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
         b.store(clear, _cell(b, sums, vector, entry), align=size)
 
     def step(name: str, of: Step) -> ir.Function:
@@ -202,6 +202,8 @@ def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.
             lambda _, entry: access.read(of.sources[entry]),
             lambda _, entry, value: access.write(of.targets[entry], value),
         )
+        for entry in of.cleared:  # at the end, after they are read
+            access.write(Place("children", entry), clear)
         inner.ret_void()
         return function
 
@@ -235,7 +237,14 @@ class _Tables:
         for k, numbers in enumerate(rolled.numbers):
             place[np.array(rolled.kind) == k] = first + numbers.shape[1] * np.arange(len(numbers))
             first += numbers.size
-        columns = {"kind": rolled.kind, "parent": rolled.parent, "numbers": place, **rolled.starts}
+        columns = {
+            "kind": rolled.kind,
+            "parent": rolled.parent,
+            "row": rolled.row,
+            "parent_row": [rolled.row[parent] if parent >= 0 else 0 for parent in rolled.parent],
+            "numbers": place,
+            **rolled.starts,
+        }
         self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
@@ -283,17 +292,19 @@ class _Access:
             start = self._entry(place.family)
             return self._once((of, place.family, place.stride), lambda: self._row(buffer, place.stride, start)), place.first
         if of == "total":
-            return self._sums, len(rolled.kind) * rolled.summed + place.first
-        i = self._entry("parent") if of in ("parent", "gives") else self._i
-        buffer, width = (self._own, rolled.stored) if of in ("own", "parent") else (self._sums, rolled.summed)
-        return self._once((of,), lambda: self._row(buffer, width, i)), place.first
+            return self._sums, rolled.rows * rolled.summed + place.first
+        if of in ("children", "gives"):
+            row = self._entry("row" if of == "children" else "parent_row")
+            return self._once((of,), lambda: self._row(self._sums, rolled.summed, row)), place.first
+        i = self._entry("parent") if of == "parent" else self._i
+        return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
     def read(self, place: Place) -> Any:
         """Emits the reading of a scalar."""
         b = self._b
         if place.of != "number":
             return _load(b, self._vector, *self._cell(place))
-        row = self._once("row", lambda: at(b, self._tables.numbers, b.mul(self._entry("numbers"), integer(8))))
+        row = self._once(("numbers",), lambda: at(b, self._tables.numbers, b.mul(self._entry("numbers"), integer(8))))
         number = b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE)
         return splat(b, number, self._vector)
 

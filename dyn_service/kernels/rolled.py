@@ -56,11 +56,16 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a pass computes for one kind of body. function: one column in, one column out."""
+    """What a pass computes for one kind of body.
+
+    function: one column in, one column out. cleared: entries of the body's sums that are zero afterwards, since another
+    body uses their row.
+    """
 
     function: Any
     sources: tuple[Place, ...]
     targets: tuple[Place, ...]
+    cleared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +99,32 @@ class Rolled:
     @property
     def workspace(self) -> int:
         """Number of scalars that the passes store."""
-        return len(self.kind) * (self.stored + self.summed) + self.totals
+        return len(self.kind) * self.stored + self.rows * self.summed + self.totals
+
+    @cached_property
+    def row(self) -> tuple[int, ...]:
+        """Per body, the row of its sums. Few rows suffice: a row is needed from the first child to the body itself.
+
+        Row 0 belongs to the bodies without children, and stays zero.
+        """
+        row = [0] * len(self.parent)
+        free: list[int] = []
+        count = 1
+        for i in range(len(row) - 1, -1, -1):
+            parent = self.parent[i]
+            if parent >= 0 and not row[parent]:
+                if not free:
+                    free.append(count)
+                    count += 1
+                row[parent] = free.pop()
+            if row[i]:
+                free.append(row[i])
+        return tuple(row)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of sums."""
+        return 1 + max(self.row)
 
     @property
     def operations(self) -> int:
@@ -237,6 +267,7 @@ class _Passes:
                 self._know(symbol, Place("number", n), k, 0)
         self._place_loops()
         self.outputs = list(self._placed_outputs(answers))
+        self.stored = self._store()
 
     def _traced(self, model: KernelTree) -> dict[str, Any]:
         module, _, name = self.signature.function.partition(".")
@@ -279,7 +310,7 @@ class _Passes:
 
     def _place_loops(self) -> None:
         """Gives each loop its pass and its entries, in the order of recording."""
-        stored = summed = totals = 0
+        summed = totals = 0
         for n, loop in enumerate(self.loops.recorded):
             own = [(x, k) for k, of in enumerate(loop.own) for x in _scalars(of)] if loop.value else []
             of_others = [(x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in _scalars(of)]
@@ -297,17 +328,29 @@ class _Passes:
                     self._know(symbol, Place("total", totals + entry), None, p + 1)
                 totals += loop.size
                 continue
-            self.base.append(stored)
+            self.base.append(0)
             for k in self.kinds:
-                for symbol, entry in _entries(loop.own[k]):
-                    self._know(symbol, Place("own", stored + entry), k, p)
-                for symbol, entry in _entries(loop.parent[k]):
-                    self._know(symbol, Place("parent", stored + entry), k, p + p % 2)
+                for symbol in _scalars(loop.own[k]):
+                    self._know(symbol, Place("own", 0), k, p)
+                for symbol in _scalars(loop.parent[k]):
+                    self._know(symbol, Place("parent", 0), k, p + p % 2)
                 for symbol, entry in _entries(loop.children[k]):
                     self._know(symbol, Place("children", summed + entry), k, p)
-            stored += loop.size
             summed += loop.size if loop.direction == "inward" else 0
-        self.sizes = (stored, summed, totals)
+        self.summed, self.totals = summed, totals
+
+    def _store(self) -> int:
+        """Gives the values that are stored their entries; returns the number of entries per body."""
+        stored = 0
+        for n, loop in enumerate(self.loops.recorded):
+            if n not in self._read_by_children and not any(n in self._read_later(self.at[n], k) for k in self.kinds):
+                continue
+            self.base[n] = stored
+            for part in (loop.own, loop.parent):
+                for symbol, entry in (pair for of in part for pair in _entries(of)):
+                    self.places[symbol.name()] = self.places[symbol.name()]._replace(first=stored + entry)
+            stored += loop.size
+        return stored
 
     def _ready(self, expression: Any, owner: int | None) -> int:
         """Returns the first pass in which all symbols of an expression of one kind of body are known."""
@@ -351,7 +394,9 @@ class _Passes:
             ),
             tuple(Pass(p % 2 == 0, steps) for p, steps in enumerate(passes) if any(steps)),
             self._compiled(last) if last else None,
-            *self.sizes,
+            self.stored,
+            self.summed,
+            self.totals,
         )
 
     def _step(self, p: int, k: int) -> Step | None:
@@ -359,6 +404,7 @@ class _Passes:
         symbols: list[Any] = []
         values: list[Any] = []
         targets: list[tuple[Any, Place]] = []
+        cleared: list[int] = []
 
         def in_pass(expression: Any) -> Any:
             """Returns the expression with the values of this pass in place of their symbols."""
@@ -378,11 +424,13 @@ class _Passes:
                     value = ca.densify(value)
                 if n in self._read_by_children or n in later:
                     targets += [(x, Place("own", self.base[n] + entry)) for x, entry in _entries(value)]
+            if loop.direction == "inward":
+                cleared += range(self.sums[n], self.sums[n] + loop.size)
             for x, entry in _entries(in_pass(loop.given[k])) if loop.given else ():
                 of, first = ("total", self.base[n]) if loop.direction == "total" else ("gives", self.sums[n])
                 targets.append((x, Place(of, first + entry)))  # type: ignore[arg-type]
         targets += [(in_pass(one.expression), one.place) for one in self.outputs if one.owner == k and one.when == p]
-        return self._compiled(targets) if targets else None
+        return replace(self._compiled(targets), cleared=tuple(cleared)) if targets or cleared else None
 
     @cached_property
     def _read_by_children(self) -> set[int]:
