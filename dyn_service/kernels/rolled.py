@@ -15,7 +15,7 @@ A pass is one graph per kind of body. Numbers of a body come from a table. `lowe
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -162,15 +162,38 @@ def roll(model: KernelTree, signature: Signature) -> Rolled:
     return _Passes(model.tree, rolled, kind, signature).ordered()
 
 
+MOST_KINDS = 12
+"""Kinds of bodies of one kernel; each takes about as long to compile as a small robot."""
+
+
 def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Returns the bodies of each kind, and the kind of each body."""
-    found: dict[Any, list[int]] = {}
-    for i, joint in enumerate(tree.inboard):
-        exact = () if isinstance(joint, Axial) else tuple(np.concatenate([np.zeros(0), *joint.numbers]).tolist())
-        found.setdefault((type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact), []).append(i)
+    """Returns the bodies of each kind, and the kind of each body.
+
+    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most `MOST_KINDS`.
+    """
+    features: tuple[Callable[[int], Any], ...] = (
+        lambda i: _pattern(tree.rotation[i]),
+        lambda i: _pattern(tree.origin[i]),
+        lambda i: _pattern(tree.inertia[i].moment),
+        lambda i: _pattern(tree.inertia[i].about_origin),
+    )
+    for count in range(len(features), -1, -1):
+        found: dict[Any, list[int]] = {}
+        for i, joint in enumerate(tree.inboard):
+            exact = () if isinstance(joint, Axial) else tuple(np.concatenate([np.zeros(0), *joint.numbers]).tolist())
+            along = _pattern(joint.axis) if isinstance(joint, Axial) and count else ()
+            key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along)
+            found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
+        if len(found) <= MOST_KINDS or not count:
+            break
     kinds = tuple(map(tuple, found.values()))
     of = {i: k for k, bodies in enumerate(kinds) for i in bodies}
     return kinds, tuple(of[i] for i in range(len(tree)))
+
+
+def _pattern(array: Any) -> tuple[float, ...]:
+    """Returns where an array has zeros and ones, which cost no operation."""
+    return tuple(x if x in (0.0, 1.0, -1.0) else 2.0 for x in np.asarray(array, dtype=float).ravel().tolist())
 
 
 def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> KernelTree:
@@ -448,7 +471,7 @@ class _Passes:
         return {int(name.split(".")[1]) for x in expressions for name in _names(x) if name.startswith("own.")}
 
     def _compiled(self, targets: list[tuple[Any, Place]]) -> Step:
-        column = ca.cse(ca.densify(ca.vertcat(*(x for x, _ in targets))))
+        column = ca.cse(ca.densify(ca.vertcat(ca.SX(0, 1), *(x for x, _ in targets))))
         symbols = ca.symvar(column)
         function = ca.Function("step", [ca.vertcat(ca.SX(0, 1), *symbols)], [column])
         return Step(function, tuple(self.places[s.name()] for s in symbols), tuple(place for _, place in targets))
