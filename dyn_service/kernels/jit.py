@@ -21,6 +21,10 @@ import numpy as np
 from dyn_service.kernels.signature import Signature
 
 
+ENTRY = "loop"
+"""Name of the function in the machine code of a kernel that NumPy calls."""
+
+
 @dataclass(frozen=True)
 class Host:
     """The processor that kernels are compiled for. lanes: doubles in its widest vector registers."""

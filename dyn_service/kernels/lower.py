@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import casadi as ca
@@ -39,6 +40,25 @@ MOST_STACK_BYTES = 64 << 10
 """Larger buffers of a kernel are allocated on the heap."""
 
 _FLAGS = ("nsz", "contract", "arcp")
+
+EXACT = frozenset(
+    (ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO)
+)
+"""Operations without rounding errors."""
+
+
+ERRORS = 256
+"""Rounding errors of a state, which the operations of a kernel `with_errors` use in turn."""
+
+
+def with_errors(rolled: Rolled) -> Rolled:
+    """Returns the kernel with one more input, `errors`, twice `ERRORS` factors: each rounded result is multiplied by one.
+
+    Which one depends on the body and the operation.
+    """
+    operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
+    inputs = (*rolled.signature.inputs, operand)
+    return replace(rolled, signature=replace(rolled.signature, inputs=inputs), errors=True)
 
 
 def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
@@ -94,6 +114,7 @@ def emit_arithmetic(
     vector: ir.VectorType,
     read: Callable[[int, int], Any],
     write: Callable[[int, int, Any], None],
+    rounded: Callable[[int, Any], Any] = lambda _, value: value,
 ) -> None:
     """Emits the instructions of a CasADi function.
 
@@ -103,6 +124,7 @@ def emit_arithmetic(
         vector: The type of each scalar.
         read: Emits the reading of an input: its operand and entry.
         write: Emits the writing of an output: its operand, its entry and the value.
+        rounded: Emits what is done to each rounded result: the number of the operation and the value.
     """
     module = b.module
     work: dict[int, Any] = {}
@@ -151,14 +173,16 @@ def emit_arithmetic(
         operation = function.instruction_id(k)
         if operation == ca.OP_CONST:
             value = function.instruction_constant(k)
-            work[function.instruction_output(k)[0]] = number(value) if value else zero
+            constant = number(value) if value else zero
+            work[function.instruction_output(k)[0]] = constant if value == round(value) else rounded(k, constant)
         elif operation == ca.OP_INPUT:
             work[function.instruction_output(k)[0]] = read(*function.instruction_input(k))
         elif operation == ca.OP_OUTPUT:
             write(*function.instruction_output(k), work[function.instruction_input(k)[0]])
         elif operation in emit:
             values = [work[index] for index in function.instruction_input(k)]
-            work[function.instruction_output(k)[0]] = emit[operation](*values)
+            result = emit[operation](*values)
+            work[function.instruction_output(k)[0]] = result if operation in EXACT else rounded(k, result)
         else:
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
 
@@ -201,6 +225,7 @@ def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.
             vector,
             lambda _, entry: access.read(of.sources[entry]),
             lambda _, entry, value: access.write(of.targets[entry], value),
+            access.rounded if rolled.errors else lambda _, value: value,
         )
         for entry in of.cleared:  # at the end, after they are read
             access.write(Place("children", entry), clear)
@@ -305,8 +330,19 @@ class _Access:
         if place.of != "number":
             return _load(b, self._vector, *self._cell(place))
         row = self._once(("numbers",), lambda: at(b, self._tables.numbers, b.mul(self._entry("numbers"), integer(8))))
-        number = b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE)
-        return splat(b, number, self._vector)
+        number = splat(b, b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE), self._vector)
+        return self.rounded(31 * place.first, number) if self._rolled.errors else number
+
+    def rounded(self, operation: int, value: Any) -> Any:
+        """Emits the product with one of the factors `errors`."""
+        b, inputs = self._b, self._rolled.signature.inputs
+        first = sum(operand.size for operand in inputs[:-1])
+
+        def row() -> Any:
+            body = b.and_(b.mul(self._i, integer(97)), integer(ERRORS - 1))
+            return self._row(self._source, 1, b.add(body, integer(first)))
+
+        return b.fmul(value, _load(b, self._vector, self._once(("errors",), row), operation % ERRORS))
 
     def write(self, place: Place, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""

@@ -82,7 +82,7 @@ class Rolled:
 
     kind, parent: per body. starts: per family, the first entry of each body. numbers: per body, its numbers. stored,
     summed: number of stored values and of sums per body. totals: number of sums over all bodies. last: computes what no
-    body owns, after all passes.
+    body owns, after all passes. errors: whether the last input has rounding errors, see `lower.with_errors`.
     """
 
     signature: Signature
@@ -95,6 +95,7 @@ class Rolled:
     stored: int
     summed: int
     totals: int
+    errors: bool = False
 
     @property
     def workspace(self) -> int:
@@ -128,9 +129,9 @@ class Rolled:
 
     @property
     def operations(self) -> int:
-        """Number of instructions of all steps."""
-        steps = [step for each in self.passes for step in each.steps if step is not None]
-        return sum(step.function.n_instructions() for step in (*steps, *([self.last] if self.last else [])))
+        """Number of instructions that a call executes."""
+        counts = [[step.function.n_instructions() if step else 0 for step in each.steps] for each in self.passes]
+        return sum(of[k] for of in counts for k in self.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,12 +146,13 @@ class _Inertia:
     centre: None = None
 
 
-def roll(model: KernelTree, signature: Signature) -> Rolled:
+def roll(model: KernelTree, signature: Signature, *, shared: bool = True) -> Rolled:
     """Returns a kernel as loops.
 
     Args:
         model: The tree of the kernel.
         signature: The signature of the kernel.
+        shared: Whether to share common subexpressions.
 
     Raises:
         NotRolledError: The function visits bodies in other ways than by sweeps, or joints follow others.
@@ -159,7 +161,7 @@ def roll(model: KernelTree, signature: Signature) -> Rolled:
         raise NotRolledError("joints follow others, or none moves")
     kinds, kind = _kinds(model.tree)
     rolled = _rolled_tree(model, kinds)
-    return _Passes(model.tree, rolled, kind, signature).ordered()
+    return _Passes(model.tree, rolled, kind, signature, shared=shared).ordered()
 
 
 MOST_KINDS = 12
@@ -266,8 +268,10 @@ class _Passes:
     all bodies. sums: per loop its first entry among the sums from children.
     """
 
-    def __init__(self, tree: Tree, model: KernelTree, kind: tuple[int, ...], signature: Signature) -> None:
-        self.tree, self.kind, self.signature = tree, kind, signature
+    def __init__(
+        self, tree: Tree, model: KernelTree, kind: tuple[int, ...], signature: Signature, *, shared: bool
+    ) -> None:
+        self.tree, self.kind, self.signature, self.shared = tree, kind, signature, shared
         rolled = model.tree
         assert isinstance(rolled, RolledTree)
         self.loops, self.kinds = rolled.loops, range(len(rolled))
@@ -471,7 +475,8 @@ class _Passes:
         return {int(name.split(".")[1]) for x in expressions for name in _names(x) if name.startswith("own.")}
 
     def _compiled(self, targets: list[tuple[Any, Place]]) -> Step:
-        column = ca.cse(ca.densify(ca.vertcat(ca.SX(0, 1), *(x for x, _ in targets))))
+        column = ca.densify(ca.vertcat(ca.SX(0, 1), *(x for x, _ in targets)))
+        column = ca.cse(column) if self.shared else column
         symbols = ca.symvar(column)
         function = ca.Function("step", [ca.vertcat(ca.SX(0, 1), *symbols)], [column])
         return Step(function, tuple(self.places[s.name()] for s in symbols), tuple(place for _, place in targets))
@@ -504,57 +509,3 @@ def _scalars(column: Any) -> list[Any]:
     """Returns the nonzero entries of a column."""
     return [column.nz[n] for n in range(column.nnz())]
 
-
-def evaluated(rolled: Rolled, inputs: Sequence[Any], evaluate: Any) -> list[Any]:
-    """Returns the outputs, (entries, lanes) each, as the compiled passes compute them.
-
-    Args:
-        rolled: The kernel.
-        inputs: Per operand, (entries, lanes).
-        evaluate: Evaluates the function of a step: (function, number of the evaluation, column (rows, lanes)) -> column.
-    """
-    flat = np.concatenate([np.zeros((0, inputs[0].shape[1])), *inputs])
-    lanes, bodies = flat.shape[1], len(rolled.kind)
-    sizes = [operand.size for operand in rolled.signature.outputs]
-    output = np.zeros((sum(sizes), lanes))
-    own, sums = np.zeros((bodies, rolled.stored, lanes)), np.zeros((bodies, rolled.summed, lanes))
-    totals = np.zeros((rolled.totals, lanes))
-    row = np.zeros(bodies, dtype=int)
-    for k, numbers in enumerate(rolled.numbers):
-        row[np.array(rolled.kind) == k] = range(len(numbers)) if len(numbers) else 0
-    count = 0
-
-    def entry(place: Place, i: int) -> int:
-        return place.first + (place.stride * rolled.starts[place.family][i] if place.family else 0)
-
-    def run(step: Step, i: int) -> None:
-        nonlocal count
-        k, parent = rolled.kind[i], rolled.parent[i]
-        read = {
-            "input": flat,
-            "own": own[i],
-            "parent": own[parent],
-            "children": sums[i],
-            "total": totals,
-            "number": rolled.numbers[k][row[i]][:, None] + np.zeros(lanes) if rolled.numbers[k].size else None,
-        }
-        column = np.array([read[place.of][entry(place, i)] for place in step.sources]).reshape(-1, lanes)
-        for place, x in zip(step.targets, evaluate(step.function, count, column), strict=True):
-            if place.of == "output":
-                output[entry(place, i)] = x
-            elif place.of == "own":
-                own[i, place.first] = x
-            elif place.of == "gives":
-                sums[parent, place.first] += x
-            else:
-                totals[place.first] += x
-        count += 1
-
-    for each in rolled.passes:
-        for i in range(bodies) if each.outward else range(bodies - 1, -1, -1):
-            step = each.steps[rolled.kind[i]]
-            if step is not None:
-                run(step, i)
-    if rolled.last is not None:
-        run(rolled.last, 0)
-    return np.split(output, np.cumsum(sizes)[:-1])
