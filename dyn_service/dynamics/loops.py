@@ -62,6 +62,21 @@ class Loop:
 
 
 @dataclass(eq=False)
+class Walk:
+    """For each body a, a recursion over its descendants (outward) or its ancestors, with a block for each pair (a, b).
+
+    sizes: per kind of a, the number of scalars of the state that is passed on. first: per kind of a, the block (a, a) and
+    the state. state: symbols of the state that a body of kind kb gets, for a of kind ka. others: the block (a, b) and the
+    next state. Blocks and states are columns.
+    """
+
+    outward: bool
+    first: list[tuple[Mat, Mat]] = field(default_factory=list)
+    state: dict[tuple[int, int], Mat] = field(default_factory=dict)
+    others: dict[tuple[int, int], tuple[Mat, Mat]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
 class Numbers:
     """The numbers that differ among the bodies of each kind. symbols, columns: per kind, in the same order."""
 
@@ -150,6 +165,28 @@ class Loops:
         self.recorded.append(loop)
         loop.own, loop.given = [symbol], [flat(of) for of in x]
         return shaped(x[0], symbol)
+
+    def walk(
+        self,
+        start: Callable[[int], tuple[Mat, Mat | None]],
+        step: Callable[[int, Mat], tuple[Mat, Mat | None]],
+        kinds: Sequence[bool],
+        *,
+        outward: bool,
+    ) -> Walk:
+        """Records a walk from each body; see `sweeps.walk`. kinds: as in `outward`."""
+        walk = Walk(outward)
+        for a in range(len(kinds)):
+            block, state = start(a)
+            walk.first.append((block, flat(ca.SX(0, 1) if state is None else state)))
+            for b, ground in enumerate(kinds):
+                if state is None or (outward and ground):
+                    continue
+                symbol = ca.SX.sym(f"state.{a}.{b}", *state.shape)
+                walk.state[a, b] = flat(symbol)
+                found, following = step(b, symbol)
+                walk.others[a, b] = found, flat(ca.SX(0, 1) if following is None else following)
+        return walk
 
     def _begin(self, direction: Direction, shape: Any, kinds: int) -> Loop:
         loop = Loop(direction, int(flat(shape).numel()))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import casadi as ca
 
-from dyn_service.dynamics.loops import RolledTree
+from dyn_service.dynamics.loops import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.model.joints import Joint
 from dyn_service.model.tree import Tree
@@ -101,6 +101,37 @@ def gather(tree: Tree, x: Sequence[T], carry: Callable[[int, T], T]) -> list[T]:
         if parent >= 0:
             z[parent] = z[parent] + carry(i, z[i])  # type: ignore[operator]
     return z
+
+
+def walk(
+    tree: Tree,
+    start: Callable[[int], tuple[Mat, Mat | None]],
+    step: Callable[[int, Mat], tuple[Mat, Mat | None]],
+    *,
+    outward: bool,
+) -> dict[tuple[int, int], Mat] | Walk:
+    """From each body a to its descendants b (outward) or to its ancestors: a block for each pair (a, b), a itself first.
+
+    Args:
+        tree: The bodies.
+        start: Returns the block (a, a), and the state that is passed on; None if there is nothing to pass.
+        step: Returns the block (a, b), and the state that b passes on, from b and the state it gets.
+        outward: Whether to walk to the descendants.
+
+    Returns:
+        The blocks; on a tree of kinds the recorded walk.
+    """
+    if isinstance(tree, RolledTree):
+        return tree.loops.walk(start, step, tree.grounded, outward=outward)
+    found: dict[tuple[int, int], Mat] = {}
+    for a in range(len(tree)):
+        found[a, a], state = start(a)
+        passed = {a: state}
+        for b in tree.branch(a)[1:] if outward else tree.ancestors(a)[1:]:
+            if state is not None:
+                found[a, b], passed[b] = step(b, passed[tree.parent[b]] if outward else state)
+                state = state if outward else passed[b]
+    return found
 
 
 def total(tree: Tree, terms: Sequence[Sequence[Mat]], start: Mat) -> Mat:

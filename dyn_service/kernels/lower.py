@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +27,9 @@ import casadi as ca
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over, splat
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.rolled import Place, Rolled, Step
+from dyn_service.kernels.rolled import Place, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
@@ -215,10 +215,15 @@ def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.
     with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
         b.store(clear, _cell(b, sums, vector, entry), align=size)
 
-    def step(name: str, of: Step) -> ir.Function:
-        function = _internal(module, name, 5, 4, inline=False)
+    states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
+    nothing = integer(0)
+
+    def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
+        if of is None:
+            return None
+        function = _internal(module, name, 7, 5, inline=False)
         inner = ir.IRBuilder(function.append_basic_block())
-        access = _Access(inner, vector, rolled, tables, *function.args)
+        access = _Access(inner, vector, rolled, tables, walks, *function.args)
         emit_arithmetic(
             inner,
             of.function,
@@ -232,23 +237,43 @@ def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.
         inner.ret_void()
         return function
 
+    def call(functions: Sequence[ir.Function | None], kind: Any, i: Any, first: Any) -> None:
+        """Emits the call of the function of a kind."""
+        after = b.append_basic_block()
+        choice = b.switch(kind, after)
+        for k, function in enumerate(functions):
+            if function is not None:
+                block = b.append_basic_block()
+                choice.add_case(integer(k), block)
+                b.position_at_end(block)
+                b.call(function, [source, target, own, sums, states, i, first])
+                b.branch(after)
+        b.position_at_end(after)
+
     for p, each in enumerate(rolled.passes):
-        steps = [step(f"pass{p}_kind{k}", of) if of else None for k, of in enumerate(each.steps)]
+        steps = [step(f"pass{p}_kind{k}", of) for k, of in enumerate(each.steps)]
         with loop_over(b, integer(bodies)) as n:
             i = n if each.outward else b.sub(integer(bodies - 1), n)
-            kind = tables.entry(b, "kind", i)
-            after = b.append_basic_block()
-            choice = b.switch(kind, after)
-            for k, function in enumerate(steps):
-                if function is not None:
-                    block = b.append_basic_block()
-                    choice.add_case(integer(k), block)
-                    b.position_at_end(block)
-                    b.call(function, [source, target, own, sums, i])
-                    b.branch(after)
-            b.position_at_end(after)
-    if rolled.last is not None:
-        b.call(step("last", rolled.last), [source, target, own, sums, integer(0)])
+            call(steps, tables.entry(b, "kind", i), i, nothing)
+    for w, walks in enumerate(rolled.walks):
+        first = [step(f"walk{w}_from{k}", of, walks) for k, of in enumerate(walks.first)]
+        others = [
+            step(f"walk{w}_from{k}_at{m}", of, walks) for k, row in enumerate(walks.others) for m, of in enumerate(row)
+        ]
+        kinds = integer(len(walks.first))
+        with loop_over(b, integer(bodies)) as a:
+            kind = tables.entry(b, "kind", a)
+            call(first, kind, a, a)
+            row = b.mul(kind, kinds)
+            if walks.outward:
+                with loop_over(b, tables.entry(b, "end", a), start=b.add(a, integer(1))) as i:
+                    call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
+            else:
+                with chain_from(b, tables.entry(b, "parent", a), lambda i: tables.entry(b, "parent", i)) as i:
+                    call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
+    last = step("last", rolled.last)
+    if last is not None:
+        b.call(last, [source, target, own, sums, states, nothing, nothing])
     b.ret_void()
     return emitted
 
@@ -268,6 +293,7 @@ class _Tables:
             "row": rolled.row,
             "parent_row": [rolled.row[parent] if parent >= 0 else 0 for parent in rolled.parent],
             "numbers": place,
+            "end": _ends(rolled.parent),
             **rolled.starts,
         }
         self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
@@ -286,14 +312,29 @@ class _Tables:
         return b.load(at(b, self._tables[name], b.mul(i, integer(8))), typ=I64)
 
 
+def _ends(parent: Sequence[int]) -> list[int]:
+    """Returns for each body the first one after its descendants."""
+    end = list(range(1, len(parent) + 1))
+    for i in range(len(parent) - 1, -1, -1):
+        if parent[i] >= 0:
+            end[parent[i]] = max(end[parent[i]], end[i])
+    return end
+
+
 class _Access:
-    """Emits what a step reads and writes for body i."""
+    """Emits what a step reads and writes for body i; in a walk that began at body `first`."""
 
     def __init__(
-        self, b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, *arguments: Any
+        self,
+        b: ir.IRBuilder,
+        vector: ir.VectorType,
+        rolled: Rolled,
+        tables: _Tables,
+        walks: Walks | None,
+        *arguments: Any,
     ) -> None:
-        self._b, self._vector, self._rolled, self._tables = b, vector, rolled, tables
-        self._source, self._target, self._own, self._sums, self._i = arguments
+        self._b, self._vector, self._rolled, self._tables, self._walks = b, vector, rolled, tables, walks
+        self._source, self._target, self._own, self._sums, self._states, self._i, self._first = arguments
         self._known: dict[Any, Any] = {}
 
     def _once(self, key: Any, emit: Callable[[], Any]) -> Any:
@@ -307,7 +348,7 @@ class _Access:
     def _entry(self, table: str) -> Any:
         return self._once(table, lambda: self._tables.entry(self._b, table, self._i))
 
-    def _cell(self, place: Place) -> tuple[Any, int]:
+    def _cell(self, place: Place, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
         rolled, of = self._rolled, place.of
         if of in ("input", "output"):
@@ -315,12 +356,26 @@ class _Access:
             if place.family is None:
                 return buffer, place.first
             start = self._entry(place.family)
-            return self._once((of, place.family, place.stride), lambda: self._row(buffer, place.stride, start)), place.first
+            key = (of, place.family, place.stride)
+            buffer = self._once(key, lambda: self._row(buffer, place.stride, start))
+            if place.other is not None:
+                other = self._once(
+                    ("first", place.other), lambda: self._tables.entry(self._b, str(place.other), self._first)
+                )
+                key = (*key, place.other, place.other_stride)
+                buffer = self._once(key, lambda: self._row(buffer, place.other_stride, other))
+            return buffer, place.first
         if of == "total":
             return self._sums, rolled.rows * rolled.summed + place.first
         if of in ("children", "gives"):
             row = self._entry("row" if of == "children" else "parent_row")
             return self._once((of,), lambda: self._row(self._sums, rolled.summed, row)), place.first
+        if of == "state":
+            # An outward walk stores the state of each body, an inward one the state that each body gets.
+            assert self._walks is not None
+            at_parent = self._walks.outward != write
+            i = self._entry("parent") if at_parent else self._i
+            return self._once((of, at_parent), lambda: self._row(self._states, self._walks.size, i)), place.first
         i = self._entry("parent") if of == "parent" else self._i
         return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
@@ -346,7 +401,7 @@ class _Access:
 
     def write(self, place: Place, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
-        b, cell = self._b, self._cell(place)
+        b, cell = self._b, self._cell(place, write=True)
         if place.of in ("gives", "total"):
             value = b.fadd(_load(b, self._vector, *cell), value, flags=_FLAGS)
         _store(b, self._vector, *cell, value)

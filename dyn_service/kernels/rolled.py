@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import casadi as ca
 import numpy as np
 
-from dyn_service.dynamics.loops import AnyParent, Loops, NotRolledError, RolledTree
+from dyn_service.dynamics.loops import AnyParent, Loops, NotRolledError, RolledTree, Walk
 from dyn_service.dynamics.spatial import constant
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import entered, in_symbols
@@ -45,13 +45,16 @@ class Place(NamedTuple):
     of: `input`, `output`: entry `first + stride * start` of the flat inputs or outputs, with the start of the body's
     entries in `family` (None: 0). `number`: entry `first` of the body's numbers. `own`, `parent`: entry of the stored
     values of the body or its parent. `children`, `gives`: entry of the sums of the body or its parent. `total`: entry of
-    the sums over all bodies.
+    the sums over all bodies. `state`: entry of the state of a walk. In a walk from body a, an output also has the start of
+    a's entries in the family `other`.
     """
 
-    of: Literal["input", "output", "number", "own", "parent", "children", "gives", "total"]
+    of: Literal["input", "output", "number", "own", "parent", "children", "gives", "total", "state"]
     first: int
     family: str | None = None
     stride: int = 0
+    other: str | None = None
+    other_stride: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +80,26 @@ class Pass:
 
 
 @dataclass(frozen=True, eq=False)
+class Walks:
+    """A walk from each body to its descendants (outward) or ancestors.
+
+    size: scalars of a state. first: per kind of the body where the walk begins. others: per kind of that body, per kind of
+    the body that is visited.
+    """
+
+    outward: bool
+    size: int
+    first: tuple[Step | None, ...]
+    others: tuple[tuple[Step | None, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Rolled:
     """A kernel as passes over the bodies.
 
     kind, parent: per body. starts: per family, the first entry of each body. numbers: per body, its numbers. stored,
-    summed: number of stored values and of sums per body. totals: number of sums over all bodies. last: computes what no
-    body owns, after all passes. errors: whether the last input has rounding errors, see `lower.with_errors`.
+    summed: number of stored values and of sums per body. totals: number of sums over all bodies. walks, last: computed after
+    all passes, `last` what no body owns. errors: whether the last input has rounding errors, see `lower.with_errors`.
     """
 
     signature: Signature
@@ -91,6 +108,7 @@ class Rolled:
     starts: dict[str, Sequence[int]]
     numbers: tuple[np.ndarray, ...]
     passes: tuple[Pass, ...]
+    walks: tuple[Walks, ...]
     last: Step | None
     stored: int
     summed: int
@@ -100,7 +118,8 @@ class Rolled:
     @property
     def workspace(self) -> int:
         """Number of scalars that the passes store."""
-        return len(self.kind) * self.stored + self.rows * self.summed + self.totals
+        states = max((walks.size for walks in self.walks), default=0)
+        return len(self.kind) * (self.stored + states) + self.rows * self.summed + self.totals
 
     @cached_property
     def row(self) -> tuple[int, ...]:
@@ -131,7 +150,20 @@ class Rolled:
     def operations(self) -> int:
         """Number of instructions that a call executes."""
         counts = [[step.function.n_instructions() if step else 0 for step in each.steps] for each in self.passes]
-        return sum(of[k] for of in counts for k in self.kind)
+        return sum(of[k] for of in counts for k in self.kind) + self._visits()
+
+    def _visits(self) -> int:
+        """Number of instructions of all walks."""
+        found = 0
+        for walks in self.walks:
+            for a, k in enumerate(self.kind):
+                costs = [step.function.n_instructions() if step else 0 for step in walks.others[k]]
+                found += walks.first[k].function.n_instructions() if walks.first[k] else 0
+                b = self.parent[a]
+                while b >= 0 and any(costs):  # of an outward walk the pairs are the same
+                    found += costs[self.kind[b]]
+                    b = self.parent[b]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,6 +320,7 @@ class _Passes:
         self.at: list[int] = []
         self.base: list[int] = []
         self.sums: list[int] = []
+        self.walks: list[tuple[Walk, Operand, int]] = []
         answers = self._traced(model)
         for k, symbols in enumerate(self.loops.numbers.symbols):
             for n, symbol in enumerate(symbols):
@@ -391,6 +424,10 @@ class _Passes:
     def _placed_outputs(self, answers: dict[str, Any]) -> Iterator[_Output]:
         start = 0
         for operand in self.signature.outputs:
+            if isinstance(answers[operand.name], Walk):
+                self.walks.append((answers[operand.name], operand, start))
+                start += operand.size
+                continue
             answer, placed = ca.vec(ca.SX(answers[operand.name]).T), self._placed(operand, "output", start)
             if answer.numel() != len(placed):
                 raise NotRolledError("an output does not have one entry per kind")
@@ -420,6 +457,7 @@ class _Passes:
                 for columns, bodies in zip(self.loops.numbers.columns, self.loops.bodies, strict=True)
             ),
             tuple(Pass(p % 2 == 0, steps) for p, steps in enumerate(passes) if any(steps)),
+            tuple(self._walks(*walk) for walk in self.walks),
             self._compiled(last) if last else None,
             self.stored,
             self.summed,
@@ -463,12 +501,66 @@ class _Passes:
     def _read_by_children(self) -> set[int]:
         """The loops whose values are read as those of the parent."""
         expressions = [x for loop in self.loops.recorded for x in (*loop.value, *loop.given)]
-        expressions += [one.expression for one in self.outputs]
+        expressions += [one.expression for one in self.outputs] + self._walked()
         return {int(name.split(".")[1]) for x in expressions for name in _names(x) if name.startswith("parent.")}
+
+    def _walked(self, k: int | None = None) -> list[Any]:
+        """Returns the expressions of all walks that read values of bodies of kind k; None: of all kinds."""
+        found = [x for walk, *_ in self.walks for a, pair in enumerate(walk.first) if k in (None, a) for x in pair]
+        return found + [
+            x for walk, *_ in self.walks for (_, b), pair in walk.others.items() if k in (None, b) for x in pair
+        ]
+
+    def _walks(self, walk: Walk, operand: Operand, start: int) -> Walks:
+        """Returns the code of a walk whose blocks are an output."""
+
+        def targets(block: Any, state: Any, a: int, b: int) -> Step | None:
+            found = [(x, Place("state", entry)) for x, entry in _entries(state)]
+            for x, places in self._pair_places(operand, start, block, a, b):
+                found += [(x, place) for place in places]
+            self._ready(ca.vertcat(ca.SX(0, 1), *(x for x, _ in found)), b)
+            return self._compiled(found) if found else None
+
+        for (a, b), state in walk.state.items():
+            for entry, symbol in enumerate(_scalars(state)):
+                self._know(symbol, Place("state", entry), b, 0)
+            del a
+        return Walks(
+            walk.outward,
+            max(int(state.numel()) for _, state in walk.first),
+            tuple(targets(*pair, a, a) for a, pair in enumerate(walk.first)),
+            tuple(
+                tuple(targets(*walk.others[a, b], a, b) if (a, b) in walk.others else None for b in self.kinds)
+                for a in self.kinds
+            ),
+        )
+
+    def _pair_places(
+        self, operand: Operand, start: int, block: Any, a: int, b: int
+    ) -> Iterator[tuple[Any, list[Place]]]:
+        """Yields each entry of a block (a, b) and its places.
+
+        Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, 3, nv), a block (3, nv_a).
+        """
+        dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
+        entries = ca.SX(block)
+        for row in range(entries.shape[0]):
+            for column in range(entries.shape[1]):
+                x = entries[row, column]
+                if x.is_zero():
+                    continue
+                if dims == ["nv", "nv"]:
+                    width = operand.shape[1]
+                    across = Place("output", start + width * row + column, "nv", width, "nv", 1)
+                    along = Place("output", start + width * column + row, "nv", 1, "nv", width)
+                    yield x, [across, along]
+                else:
+                    width = operand.shape[2]
+                    yield x, [Place("output", start + width * row + column, dims[0], 3 * width, "nv", 1)]
 
     def _read_later(self, p: int, k: int) -> set[int]:
         """Returns the loops whose own values on a kind of body are read in a later pass."""
-        expressions = [one.expression for one in self.outputs if one.owner == k and one.when > p]
+        expressions = [one.expression for one in self.outputs if one.owner == k and one.when > p] + self._walked(k)
         for n, loop in enumerate(self.loops.recorded):
             if self.at[n] > p:
                 expressions += [part[k] for part in (loop.value, loop.given) if part]
