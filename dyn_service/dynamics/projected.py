@@ -14,14 +14,17 @@ Omega~ for the last term of f).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import casadi as ca
 
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import held, moving, placements, ways
+from dyn_service.dynamics.kinematics import held, motion_subspaces, moving, placements, ways
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense, row_by_row, skew
-from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.dynamics.sweeps import PerBody, walk
 from dyn_service.model.tree import Tree
 
 
@@ -46,7 +49,7 @@ def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
     for i, (R_PC, p_PC) in enumerate(placements(tree, q)):
         parent = ground if tree.parent[i] < 0 else motions[tree.parent[i]]
         turn = R_PC.T
-        J_R, J_O = turn @ parent.J_R, turn @ (parent.J_O - skew(p_PC) @ parent.J_R)
+        J_O, J_R = _carried((R_PC, p_PC), parent.J_O, parent.J_R)
         carried = parent.sigma_O + cross(parent.sigma_R, p_PC) + cross(parent.omega, cross(parent.omega, p_PC))
         omega, sigma_R, sigma_O = turn @ parent.omega, turn @ parent.sigma_R, turn @ carried
         joint, part = tree.inboard[i], tree.in_v[i]
@@ -63,14 +66,40 @@ def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
 
 def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_S and J_R of every link, (N, 3, nv) each, in link axes; J_S at the link's centre of mass."""
-    motions = body_motions(tree, q, ca.DM(tree.nv, 1))
     centres = [dense(body.com) for body in tree.inertia]
+    if isinstance(tree, RolledTree):
+        return {
+            "translation": _columns(tree, q, lambda i, J_O, J_R: J_O - skew(centres[i]) @ J_R),
+            "rotation": _columns(tree, q, lambda i, J_O, J_R: J_R),
+        }
+    motions = body_motions(tree, q, ca.DM(tree.nv, 1))
     return {
         "translation": ca.vertcat(
             *(row_by_row(m.J_O - skew(s) @ m.J_R) for m, s in zip(motions, centres, strict=True))
         ),
         "rotation": ca.vertcat(*(row_by_row(m.J_R) for m in motions)),
     }
+
+
+def _columns(tree: RolledTree, q: Mat, f: Callable[[int, Mat, Mat], Mat]) -> Any:
+    """f of J_O and J_R of each body, for the columns of one joint at a time, carried from this joint outward."""
+    poses, subspaces, columns = placements(tree, q), motion_subspaces(tree), ways(tree)
+
+    def start(a: int) -> tuple[Mat, Mat | None]:
+        G = subspaces[a] @ columns[tree.in_v[a], tree.in_v[a]]
+        return f(a, G[3:, :], G[:3, :]), ca.vertcat(G[3:, :], G[:3, :]) if tree.inboard[a].nv else None
+
+    def step(b: int, J: Mat) -> tuple[Mat, Mat | None]:
+        J_O, J_R = _carried(poses[b], J[:3, :], J[3:, :])
+        return f(b, J_O, J_R), ca.vertcat(J_O, J_R)
+
+    return walk(tree, start, step, outward=True)
+
+
+def _carried(pose: tuple[Mat, Mat], J_O: Mat, J_R: Mat) -> tuple[Mat, Mat]:
+    """The parent's Jacobians at the body's origin, in its axes."""
+    R_PC, p_PC = pose
+    return R_PC.T @ (J_O - skew(p_PC) @ J_R), R_PC.T @ J_R
 
 
 def bias_accelerations(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:

@@ -192,9 +192,9 @@ def _motion(tree: Tree, q: Mat, v: Mat, at: _Place, seen: _Seen) -> dict[str, Ma
 
 def _jacobian(tree: Tree, at: _Place, view: _View) -> Mat:
     """J, (6, nv)."""
-    on, columns, J = at.carrying(tree), ways(tree), ca.SX(6, tree.nv)
+    on, columns, J, subspaces = at.carrying(tree), ways(tree), ca.SX(6, tree.nv), motion_subspaces(tree)
     for i in tree.movable:
-        G, R = constant(tree.inboard[i].subspace), view.of_world @ at.rotations[i]
+        G, R = subspaces[i], view.of_world @ at.rotations[i]
         turns, shifts = R @ G[:3, :], R @ G[3:, :]
         shifts = shifts - skew(view.of_world @ view.levers[i]) @ turns
         J = J + on[i] * ca.vertcat(turns, shifts) @ columns[tree.in_v[i], :]

@@ -515,7 +515,7 @@ class _Passes:
         """Returns the code of a walk whose blocks are an output."""
 
         def targets(block: Any, state: Any, a: int, b: int) -> Step | None:
-            found = [(x, Place("state", entry)) for x, entry in _entries(state)]
+            found = [(x, Place("state", entry)) for x, entry in _entries(ca.densify(state))]
             for x, places in self._pair_places(operand, start, block, a, b):
                 found += [(x, place) for place in places]
             self._ready(ca.vertcat(ca.SX(0, 1), *(x for x, _ in found)), b)
