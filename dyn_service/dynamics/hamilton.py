@@ -26,6 +26,7 @@ from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import articulated_solve, branches
 from dyn_service.dynamics.kinematics import (
     along,
+    dot,
     in_world,
     influences,
     joint_values,
@@ -34,6 +35,7 @@ from dyn_service.dynamics.kinematics import (
     moving,
     position_rates,
 )
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear
@@ -56,7 +58,10 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
 def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[Any], list[Mat]]:
     """Mass and c_i of each branch, (P.1c); c_i is 0 where there is no mass."""
     composite = gather(tree, M, lambda i, C: D[i].congruence(C))
-    masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
+    if isinstance(tree, RolledTree):
+        masses = gather(tree, [ca.SX(body.mass) for body in tree.inertia], lambda _, mass: mass)
+    else:
+        masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
     # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
     moments = [ca.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
     return masses, [_where_mass(m, _per_mass(h, m)) for h, m in zip(moments, masses, strict=True)]
@@ -192,7 +197,7 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
 
 def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:
     """Kinetic energy (11), potential energy and their sum (3). Potential is zero as in `energy`."""
-    kinetic = ca.dot(p, velocity_from_momentum(tree, q, p)) / 2
+    kinetic = dot(tree, p, velocity_from_momentum(tree, q, p)) / 2
     potential = potential_energy(tree, q, gravity)
     return {"kinetic": kinetic, "potential": potential, "hamiltonian": kinetic + potential}
 

@@ -174,7 +174,7 @@ def emit_arithmetic(
         if operation == ca.OP_CONST:
             value = function.instruction_constant(k)
             constant = number(value) if value else zero
-            work[function.instruction_output(k)[0]] = constant if value == round(value) else rounded(k, constant)
+            work[function.instruction_output(k)[0]] = constant if not value % 1.0 else rounded(k, constant)
         elif operation == ca.OP_INPUT:
             work[function.instruction_output(k)[0]] = read(*function.instruction_input(k))
         elif operation == ca.OP_OUTPUT:
