@@ -48,7 +48,7 @@ from dyn_service.dynamics.spatial import (
     inverse,
     row_by_row,
 )
-from dyn_service.dynamics.sweeps import PerBody, from_children, gather, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, from_children, gather, inward, kept, of_parent, outward
 from dyn_service.model.tree import Tree
 
 
@@ -107,8 +107,10 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
     for i, parent in enumerate(tree.parent):
         if parent < 0:
             eliminate(i, J[i])
-    beta = PerBody(ArticulatedTransform(D[i], G[i], K[i]) for i in range(len(tree)))
-    return ArticulatedInertias(J, PerBody(R_inverse), PerBody(K), beta)
+    gains, beta = kept(tree, K), []
+    for i, gain in enumerate(gains):
+        beta.append(ArticulatedTransform(D[i], G[i], gain))
+    return ArticulatedInertias(J, kept(tree, R_inverse), gains, PerBody(beta))
 
 
 def _free(tree: Tree) -> list[Mat]:
@@ -150,10 +152,9 @@ def articulated_solve(
     """M^-1 effort by the factors of (19b); with loads, velocity products and a moving ground, (19b) itself."""
     handed = from_children(tree, D, branch.K @ effort)
     z = inward(tree, branch.beta, handed if load is None else load + handed)
-    yielded = branch.R_inverse @ (effort - G.T @ z)
+    yielded = kept(tree, branch.R_inverse @ (effort - G.T @ z))
     motion = outward(tree, branch.beta, G @ yielded if A is None else G @ yielded + A, world=ground)
-    still = ca.DM(6, 1) if ground is None else ground
-    inherited = (still if parent < 0 else motion[parent] for parent in tree.parent)
+    inherited = of_parent(tree, motion, ca.DM(6, 1) if ground is None else ground)
     return joint_vector(tree, yielded - branch.K.T @ (D @ inherited))
 
 

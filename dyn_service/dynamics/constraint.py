@@ -21,8 +21,8 @@ import numpy as np
 
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.newton_euler import joint_loads
-from dyn_service.dynamics.spatial import Mat, constant
-from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.dynamics.spatial import Mat
+from dyn_service.dynamics.sweeps import PerBody, of_joints
 from dyn_service.model.arrays import Matrix
 from dyn_service.model.tree import Tree
 
@@ -34,8 +34,8 @@ def constraint_forces(
     a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     rows = [i for i, joint in enumerate(tree.joints) if joint]
-    along = PerBody(constant(joint.alone.subspace) for joint in tree.inboard).T @ F
-    across = F - PerBody(constant(_of_subspace(joint.alone.subspace)) for joint in tree.inboard) @ along
+    along = of_joints(tree, lambda joint: joint.alone.subspace).T @ F
+    across = F - of_joints(tree, lambda joint: _of_subspace(joint.alone.subspace)) @ along
     return {
         "wrench": ca.vertcat(*(ca.densify(F[i]) for i in rows)),
         "actuation": ca.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),

@@ -25,18 +25,21 @@ import casadi as ca
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import articulated_solve, branches
 from dyn_service.dynamics.kinematics import (
+    along,
+    dot,
+    in_world,
     influences,
     joint_values,
     joint_vector,
     motion_subspaces,
     moving,
-    placements,
     position_rates,
 )
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear
-from dyn_service.dynamics.sweeps import PerBody, gather, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, gather, inward, outward, total
 from dyn_service.model.tree import Tree
 
 
@@ -55,7 +58,10 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
 def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[Any], list[Mat]]:
     """Mass and c_i of each branch, (P.1c); c_i is 0 where there is no mass."""
     composite = gather(tree, M, lambda i, C: D[i].congruence(C))
-    masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
+    if isinstance(tree, RolledTree):
+        masses = gather(tree, [ca.SX(body.mass) for body in tree.inertia], lambda _, mass: mass)
+    else:
+        masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
     # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
     moments = [ca.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
     return masses, [_where_mass(m, _per_mass(h, m)) for h, m in zip(moments, masses, strict=True)]
@@ -178,28 +184,29 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
     """
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
-    kinetic = sum((ca.dot(V_i, M_i @ V_i) / 2 for V_i, M_i in zip(V, M, strict=True)), ca.DM(0))
+    kinetic = total(tree, [(ca.dot(V_i, M_i @ V_i) / 2,) for V_i, M_i in zip(V, M, strict=True)], ca.DM(0))
     kinetic = kinetic + passive.kinetic_energy(tree, v)
     potential = potential_energy(tree, q, gravity)
-    total, lagrangian = kinetic + potential, kinetic - potential
-    return {"kinetic": kinetic, "potential": potential, "total": total, "lagrangian": lagrangian}
+    return {
+        "kinetic": kinetic,
+        "potential": potential,
+        "total": kinetic + potential,
+        "lagrangian": kinetic - potential,
+    }
 
 
 def hamiltonian(tree: Tree, q: Mat, p: Mat, gravity: Mat) -> dict[str, Mat]:
     """Kinetic energy (11), potential energy and their sum (3). Potential is zero as in `energy`."""
-    kinetic = ca.dot(p, velocity_from_momentum(tree, q, p)) / 2
+    kinetic = dot(tree, p, velocity_from_momentum(tree, q, p)) / 2
     potential = potential_energy(tree, q, gravity)
     return {"kinetic": kinetic, "potential": potential, "hamiltonian": kinetic + potential}
 
 
 def potential_energy(tree: Tree, q: Mat, gravity: Mat) -> Mat:
     """V = - sum of m_i g . r_i, and what the springs keep."""
-    poses: list[tuple[Mat, Mat]] = []
-    weighed = ca.DM(3, 1)
-    for i, (R, x) in enumerate(placements(tree, q)):
-        if tree.parent[i] >= 0:
-            R_WP, p_WP = poses[tree.parent[i]]
-            R, x = R_WP @ R, p_WP + R_WP @ x
-        poses.append((R, x))
-        weighed = weighed + tree.inertia[i].mass * x + R @ dense(tree.inertia[i].moment)
-    return passive.spring_energy(tree, q) - ca.dot(gravity, weighed)
+    rotations, steps = in_world(tree, q)
+    moments = [
+        (body.mass * x, R @ dense(body.moment))
+        for body, x, R in zip(tree.inertia, along(tree, steps), rotations, strict=True)
+    ]
+    return passive.spring_energy(tree, q) - ca.dot(gravity, total(tree, moments, ca.DM(3, 1)))

@@ -12,6 +12,7 @@ import casadi as ca
 
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.kinematics import integrate, normalised, position_rates
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
@@ -59,6 +60,9 @@ class _On:
 def _stepped(
     step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> dict[str, Mat]:
+    if isinstance(tree, RolledTree):  # its acceleration is the value of a loop, which cannot be substituted in
+        q_next, v_next = step(lambda q, v: forward_dynamics(tree, q, v, tau, gravity, wrenches), q, v, dt, on=_On(tree))
+        return {"q": q_next, "v": v_next}
     # Written once and entered at each of the step's states: tracing it again for each took most of the compile time.
     at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", tree.nv)
     acceleration = forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)

@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 import casadi as ca
 
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
-from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.dynamics.sweeps import PerBody, kept, of_joints, of_parent, scatter, total
 from dyn_service.model.joints.rotations import shorter
 from dyn_service.model.tree import Tree
 
@@ -54,7 +55,14 @@ def _sum(columns: list[Mat]) -> Mat:
 
 def motion_subspaces(tree: Tree) -> PerBody:
     """G, one constant (6, nv_i) per body."""
-    return PerBody(constant(joint.subspace) for joint in tree.inboard)
+    return of_joints(tree, lambda joint: joint.subspace)
+
+
+def dot(tree: Tree, x: Mat, y: Mat) -> Mat:
+    """x . y of two vectors over the velocities."""
+    if isinstance(tree, RolledTree):
+        return total(tree, [(ca.sum1(of),) for of in joint_values(tree, x * y)], ca.DM(0))
+    return ca.dot(x, y)
 
 
 def position_rates(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -120,7 +128,7 @@ def placements(tree: Tree, q: Mat) -> list[tuple[Mat, Mat]]:
         turned, shifted = joint.rotation(entries, SYMBOLS), joint.translation(entries, SYMBOLS)
         p = p_PJ + summed(shifted, before=R_PJ) if shifted else p_PJ
         poses.append((R_PJ @ summed(turned) if turned else R_PJ, p))
-    return poses
+    return list(zip(kept(tree, [R for R, _ in poses]), (p for _, p in poses), strict=True))
 
 
 def influences(tree: Tree, q: Mat) -> PerBody:
@@ -139,17 +147,17 @@ def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 def in_world(tree: Tree, q: Mat) -> tuple[list[Mat], list[Mat]]:
     """R_WB of every body, and in world axes the way to its origin from its parent's."""
-    rotations: list[Mat] = []
-    steps: list[Mat] = []
-    for parent, (R, p) in zip(tree.parent, placements(tree, q), strict=True):
-        rotations.append(R if parent < 0 else rotations[parent] @ R)
-        steps.append(p if parent < 0 else rotations[parent] @ p)
-    return rotations, steps
+    poses = placements(tree, q)
+    rotations = scatter(tree, lambda i, R_WP: poses[i][0] if R_WP is None else R_WP @ poses[i][0])
+    inherited = of_parent(tree, rotations, _NO_TURN)
+    return rotations, [
+        p if parent < 0 else R_WP @ p for parent, R_WP, (_, p) in zip(tree.parent, inherited, poses, strict=True)
+    ]
+
+
+_NO_TURN = ca.DM.eye(3)
 
 
 def along(tree: Tree, steps: list[Mat]) -> list[Mat]:
     """Psi_e of the steps, their sums from the world to every body: p_WB."""
-    sums: list[Mat] = []
-    for parent, step in zip(tree.parent, steps, strict=True):
-        sums.append(step if parent < 0 else sums[parent] + step)
-    return sums
+    return scatter(tree, lambda i, sum_p: steps[i] if sum_p is None else sum_p + steps[i])

@@ -17,9 +17,10 @@ import casadi as ca
 
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import influences, motion_subspaces, moving
+from dyn_service.dynamics.loops import NotRolledError, RolledTree, Walk
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.spatial import Mat, constant
-from dyn_service.dynamics.sweeps import PerBody, gather
+from dyn_service.dynamics.sweeps import PerBody, gather, walk
 from dyn_service.model.tree import Tree
 
 Entries = dict[tuple[int, int], Mat]
@@ -28,21 +29,32 @@ Entries = dict[tuple[int, int], Mat]
 
 def entries(tree: Tree, q: Mat) -> Entries:
     """The entries of the mass matrix that do not vanish by structure."""
+    blocks = _blocks(tree, q)
+    if isinstance(blocks, Walk):
+        raise NotRolledError("the algorithm uses single entries of the mass matrix")
+    found: Entries = {}
+    for (i, j), block in blocks.items():
+        for n, column in enumerate(_entries(tree, j)):
+            for k, row in enumerate(_entries(tree, i)):
+                if j != i or column <= row:
+                    _add(found, row, column, 2 * block[n, k] if j != i and row == column else block[n, k])
+    return found if tree.free is None else _of_free(found, constant(tree.free))
+
+
+def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
+    """Blocks (nv_j, nv_i) of the mass matrix, for each body i and its ancestors j."""
     D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
     C = gather(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
-    found: Entries = {}
-    for i in tree.movable:
+
+    def start(i: int) -> tuple[Mat, Mat | None]:
         F = C[i] @ G[i]
-        for j in tree.ancestors(i):
-            block = G[j].T @ F
-            block = block + A[i] if j == i else block
-            for n, column in enumerate(_entries(tree, j)):
-                for k, row in enumerate(_entries(tree, i)):
-                    if j != i or column <= row:
-                        _add(found, row, column, 2 * block[n, k] if j != i and row == column else block[n, k])
-            if tree.parent[j] >= 0:
-                F = D[j].T @ F
-    return found if tree.free is None else _of_free(found, constant(tree.free))
+        passed_on = tree.inboard[i].nv and not tree.parent[i] < 0
+        return G[i].T @ F + A[i], D[i].T @ F if passed_on else None
+
+    def step(j: int, F: Mat) -> tuple[Mat, Mat | None]:
+        return G[j].T @ F, None if tree.parent[j] < 0 else D[j].T @ F
+
+    return walk(tree, start, step, outward=False)
 
 
 def _of_free(entries: Entries, free: Mat) -> Entries:
@@ -66,6 +78,8 @@ def _entries(tree: Tree, i: int) -> range:
 
 def mass_matrix(tree: Tree, q: Mat) -> Mat:
     """M, (18c), (nv, nv)."""
+    if isinstance(tree, RolledTree) and tree.free is None:
+        return _blocks(tree, q)
     M = ca.SX(tree.nv, tree.nv)
     for (i, j), value in entries(tree, q).items():
         M[i, j] = value

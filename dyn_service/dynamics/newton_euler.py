@@ -29,8 +29,10 @@ from dyn_service.dynamics.kinematics import (
     moving,
 )
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
-from dyn_service.dynamics.sweeps import PerBody, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, inward, kept, of_parent, outward
 from dyn_service.model.tree import Tree
+
+_STILL = ca.DM(6, 1)
 
 
 def velocities(tree: Tree, D: PerBody, G: PerBody, v: Mat) -> PerBody:
@@ -42,17 +44,17 @@ def velocity_products(tree: Tree, D: PerBody, G: PerBody, V: PerBody, v: Mat) ->
     """A, (5a): the velocity-dependent part of each body's acceleration, less the part inherited from the parent."""
     rates = G @ joint_values(tree, v)
     products = []
-    for i, parent in enumerate(tree.parent):
+    for i, (parent, V_p) in enumerate(zip(tree.parent, of_parent(tree, V, _STILL), strict=True)):
         # v_JB is given in the body's axes, which turn against the joint frame with w.
         own = join(ca.DM(3, 1), cross(angular(rates[i]), linear(rates[i])))
         if parent < 0:
             products.append(own)
             continue
-        omega, d = angular(V[parent]), D[i].offset
+        omega, d = angular(V_p), D[i].offset
         turned = D[i].rotation @ omega
         carried = D[i].rotation @ cross(omega, cross(omega, d))
         products.append(join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i]))) + own)
-    return PerBody(products)
+    return kept(tree, products)
 
 
 def inertias(tree: Tree) -> PerBody:

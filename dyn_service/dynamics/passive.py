@@ -28,6 +28,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics.kinematics import dot
 from dyn_service.dynamics.spatial import Mat, constant, dense
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
@@ -70,13 +71,13 @@ def armatures(tree: Tree) -> PerBody:
 
 def kinetic_energy(tree: Tree, v: Mat) -> Mat:
     """v^T A v / 2, of the rotors."""
-    return ca.dot(v, armature(tree) * v) / 2
+    return dot(tree, v, armature(tree) * v) / 2
 
 
 def spring_energy(tree: Tree, q: Mat) -> Mat:
     """The sum of k (q - q_0)^2 / 2."""
     stretched = _from_rest(tree, q)
-    return ca.dot(stretched, constant(tree.passive.stiffness) * stretched) / 2
+    return dot(tree, stretched, constant(tree.passive.stiffness) * stretched) / 2
 
 
 def passive_forces(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
@@ -87,7 +88,7 @@ def passive_forces(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
         "friction": friction(tree, v),
         "springs": springs(tree, q),
         "stored": spring_energy(tree, q),
-        "dissipated": ca.dot(v, taking),
+        "dissipated": dot(tree, v, taking),
     }
 
 

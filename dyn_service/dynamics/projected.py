@@ -14,14 +14,17 @@ Omega~ for the last term of f).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import casadi as ca
 
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import held, moving, placements, ways
+from dyn_service.dynamics.kinematics import held, motion_subspaces, moving, placements, ways
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense, row_by_row, skew
-from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.dynamics.sweeps import PerBody, scatter, walk
 from dyn_service.model.tree import Tree
 
 
@@ -40,31 +43,47 @@ class BodyMotion:
 def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
     """The recursion from parent to child, for joints of any type."""
     motions: list[BodyMotion] = []
-    columns = ways(tree)
-    still = ca.DM(3, 1)
-    ground = BodyMotion(ca.DM(3, tree.nv), ca.DM(3, tree.nv), still, still, still, ca.DM.eye(3))
-    for i, (R_PC, p_PC) in enumerate(placements(tree, q)):
-        parent = ground if tree.parent[i] < 0 else motions[tree.parent[i]]
-        turn = R_PC.T
-        J_R, J_O = turn @ parent.J_R, turn @ (parent.J_O - skew(p_PC) @ parent.J_R)
-        carried = parent.sigma_O + cross(parent.sigma_R, p_PC) + cross(parent.omega, cross(parent.omega, p_PC))
-        omega, sigma_R, sigma_O = turn @ parent.omega, turn @ parent.sigma_R, turn @ carried
-        joint, part = tree.inboard[i], tree.in_v[i]
-        if joint.nv:
-            own = columns[part, :]
-            turning, shifting = constant(joint.subspace[:3]), constant(joint.subspace[3:])
-            w, u = turning @ v[part], shifting @ v[part]
+    columns, subspaces, poses = ways(tree), motion_subspaces(tree), placements(tree, q)
+    for i, biases in enumerate(_biases(tree, q, v)):
+        J_O, J_R, R_WP = ca.DM(3, tree.nv), ca.DM(3, tree.nv), ca.DM.eye(3)
+        if tree.parent[i] >= 0:
+            parent = motions[tree.parent[i]]
+            J_O, J_R, R_WP = parent.J_O, parent.J_R, parent.rotation
+        J_O, J_R = _carried(poses[i], J_O, J_R)
+        if tree.inboard[i].nv:
+            own = columns[tree.in_v[i], :]
+            J_R, J_O = J_R + subspaces[i][:3, :] @ own, J_O + subspaces[i][3:, :] @ own
+        motions.append(BodyMotion(J_O, J_R, biases[:3], biases[3:6], biases[6:], R_WP @ poses[i][0]))
+    return motions
+
+
+def _biases(tree: Tree, q: Mat, v: Mat) -> list[Mat]:
+    """[sigma_O; sigma_R; omega] of every body, (9,)."""
+    subspaces, poses = motion_subspaces(tree), placements(tree, q)
+
+    def step(i: int, parent: Mat | None) -> Mat:
+        (R_PC, p_PC), part = poses[i], tree.in_v[i]
+        sigma_O, sigma_R, omega = (ca.DM(3, 1),) * 3 if parent is None else (parent[:3], parent[3:6], parent[6:])
+        carried = sigma_O + cross(sigma_R, p_PC) + cross(omega, cross(omega, p_PC))
+        omega, sigma_R, sigma_O = R_PC.T @ omega, R_PC.T @ sigma_R, R_PC.T @ carried
+        if tree.inboard[i].nv:
+            w, u = subspaces[i][:3, :] @ v[part], subspaces[i][3:, :] @ v[part]
             sigma_R, sigma_O = sigma_R + cross(omega, w), sigma_O + 2 * cross(omega, u) + cross(w, u)
             omega = omega + w
-            J_R, J_O = J_R + turning @ own, J_O + shifting @ own
-        motions.append(BodyMotion(J_O, J_R, sigma_O, sigma_R, omega, parent.rotation @ R_PC))
-    return motions
+        return ca.vertcat(sigma_O, sigma_R, omega)
+
+    return scatter(tree, step)
 
 
 def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_S and J_R of every link, (N, 3, nv) each, in link axes; J_S at the link's centre of mass."""
-    motions = body_motions(tree, q, ca.DM(tree.nv, 1))
     centres = [dense(body.com) for body in tree.inertia]
+    if isinstance(tree, RolledTree):
+        return {
+            "translation": _columns(tree, q, lambda i, J_O, J_R: J_O - skew(centres[i]) @ J_R),
+            "rotation": _columns(tree, q, lambda i, J_O, J_R: J_R),
+        }
+    motions = body_motions(tree, q, ca.DM(tree.nv, 1))
     return {
         "translation": ca.vertcat(
             *(row_by_row(m.J_O - skew(s) @ m.J_R) for m, s in zip(motions, centres, strict=True))
@@ -73,19 +92,39 @@ def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:
     }
 
 
+def _columns(tree: RolledTree, q: Mat, f: Callable[[int, Mat, Mat], Mat]) -> Any:
+    """f of J_O and J_R of each body, for the columns of one joint at a time, carried from this joint outward."""
+    poses, subspaces, columns = placements(tree, q), motion_subspaces(tree), ways(tree)
+
+    def start(a: int) -> tuple[Mat, Mat | None]:
+        G = subspaces[a] @ columns[tree.in_v[a], tree.in_v[a]]
+        return f(a, G[3:, :], G[:3, :]), ca.vertcat(G[3:, :], G[:3, :]) if tree.inboard[a].nv else None
+
+    def step(b: int, J: Mat) -> tuple[Mat, Mat | None]:
+        J_O, J_R = _carried(poses[b], J[:3, :], J[3:, :])
+        return f(b, J_O, J_R), ca.vertcat(J_O, J_R)
+
+    return walk(tree, start, step, outward=True)
+
+
+def _carried(pose: tuple[Mat, Mat], J_O: Mat, J_R: Mat) -> tuple[Mat, Mat]:
+    """The parent's Jacobians at the body's origin, in its axes."""
+    R_PC, p_PC = pose
+    return R_PC.T @ (J_O - skew(p_PC) @ J_R), R_PC.T @ J_R
+
+
 def bias_accelerations(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """sigma_S and sigma_R of every link, (N, 3) each, in link axes; sigma_S at the link's centre of mass."""
-    motions = body_motions(tree, q, v)
+    biases, centres = _biases(tree, q, v), [dense(body.com) for body in tree.inertia]
     return {
-        "translation": ca.vertcat(
-            *(ca.densify(_centre_bias(m, dense(body.com))) for m, body in zip(motions, tree.inertia, strict=True))
-        ),
-        "rotation": ca.vertcat(*(ca.densify(m.sigma_R) for m in motions)),
+        "translation": ca.vertcat(*(ca.densify(_centre_bias(b, s)) for b, s in zip(biases, centres, strict=True))),
+        "rotation": ca.vertcat(*(ca.densify(b[3:6]) for b in biases)),
     }
 
 
-def _centre_bias(m: BodyMotion, s: Mat) -> Mat:
-    return m.sigma_O + cross(m.sigma_R, s) + cross(m.omega, cross(m.omega, s))
+def _centre_bias(biases: Mat, s: Mat) -> Mat:
+    sigma_O, sigma_R, omega = biases[:3], biases[3:6], biases[6:]
+    return sigma_O + cross(sigma_R, s) + cross(omega, cross(omega, s))
 
 
 def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:

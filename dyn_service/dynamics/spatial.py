@@ -32,12 +32,15 @@ def constant(array: Any) -> Mat:
     """A sparse DM: exact zeros become structural ones. Symbols in place of numbers stay as they are."""
     if isinstance(array, ca.SX):
         return array
+    if getattr(array, "dtype", None) == object:
+        return ca.sparsify(ca.SX(ca.blockcat(np.atleast_2d(array.T).T.tolist())))
     return ca.sparsify(array if isinstance(array, ca.DM) else ca.DM(np.asarray(array, dtype=float)))
 
 
 def dense(array: Any) -> Mat:
     """A DM with all its entries, zeros too; symbols stay as they are."""
-    return array if isinstance(array, ca.SX) else ca.DM(array)
+    symbolic = isinstance(array, ca.SX) or getattr(array, "dtype", None) == object
+    return constant(array) if symbolic else ca.DM(array)
 
 
 def cross(a: Mat, b: Mat) -> Mat:

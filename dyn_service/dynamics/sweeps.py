@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import casadi as ca
 
-from dyn_service.dynamics.spatial import Mat
+from dyn_service.dynamics.loops import RolledTree, Walk
+from dyn_service.dynamics.spatial import Mat, constant
+from dyn_service.model.joints import Joint
 from dyn_service.model.tree import Tree
 
 T = TypeVar("T")
@@ -44,16 +46,29 @@ class PerBody(tuple[Any, ...]):
 
 def outward(tree: Tree, A: Sequence[Any], x: Sequence[Mat], *, world: Mat | None = None) -> PerBody:
     """z = Psi_A x. `world` is the z of the ground on which the root bodies stand; None is zero."""
-    z: list[Mat] = []
+
+    def step(i: int, z_p: Mat | None) -> Mat:
+        inherited = world if z_p is None else z_p
+        return x[i] if inherited is None else A[i] @ inherited + x[i]
+
+    return PerBody(scatter(tree, step))
+
+
+def scatter(tree: Tree, step: Callable[[int, T | None], T]) -> list[T]:
+    """The outward recursion itself: z_i = step(i, z_ip), where z_ip of bodies on the ground is None."""
+    if isinstance(tree, RolledTree):
+        return tree.loops.outward(tree.grounded, step)
+    z: list[T] = []
     for i, parent in enumerate(tree.parent):
-        inherited = world if parent < 0 else z[parent]
-        z.append(x[i] if inherited is None else A[i] @ inherited + x[i])
-    return PerBody(z)
+        z.append(step(i, None if parent < 0 else z[parent]))
+    return z
 
 
-def from_parent(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
-    """z = Phi_A x, (P1): what each body's parent hands it, one step and no further. z_i has the shape of x_i."""
-    return PerBody(ca.DM(*x[i].shape) if parent < 0 else A[i] @ x[parent] for i, parent in enumerate(tree.parent))
+def of_parent(tree: Tree, x: Sequence[Mat], ground: Mat) -> list[Mat]:
+    """What each body's parent has; bodies on the ground get `ground`."""
+    if isinstance(tree, RolledTree):
+        return tree.loops.from_parent(x, tree.grounded, ground)
+    return [ground if parent < 0 else x[parent] for parent in tree.parent]
 
 
 def inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
@@ -61,9 +76,15 @@ def inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
     return PerBody(gather(tree, x, lambda i, z_i: A[i].T @ z_i))
 
 
-def from_children(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
-    """z = Phi_A^T x, (P2): what each body's children hand it, one step and no further. z_i has the shape of x_i."""
-    z: list[Mat] = [ca.DM(*x_i.shape) for x_i in x]
+def from_children(tree: Tree, A: Sequence[Any], x: Sequence[Mat], start: Sequence[Mat] | None = None) -> PerBody:
+    """z = start + Phi_A^T x, (P2): what each body's children hand it, one step and no further.
+
+    start: z_i of bodies without children; None is 0, where z_i has the shape of x_i.
+    """
+    z: list[Mat] = [ca.DM(*x_i.shape) for x_i in x] if start is None else list(start)
+    if isinstance(tree, RolledTree):
+        given = [None if ground else A[i].T @ x[i] for i, ground in enumerate(tree.grounded)]
+        return PerBody(tree.loops.from_children(z, given))
     for i, parent in enumerate(tree.parent):
         if parent >= 0:
             z[parent] = z[parent] + A[i].T @ x[i]
@@ -72,9 +93,61 @@ def from_children(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
 
 def gather(tree: Tree, x: Sequence[T], carry: Callable[[int, T], T]) -> list[T]:
     """The inward recursion itself: z_i = x_i + sum of carry(k, z_k) over the children k of i."""
+    if isinstance(tree, RolledTree):
+        return tree.loops.inward(x, carry, tree.grounded)
     z = list(x)
     for i in range(len(tree) - 1, -1, -1):
         parent = tree.parent[i]
         if parent >= 0:
             z[parent] = z[parent] + carry(i, z[i])  # type: ignore[operator]
     return z
+
+
+def walk(
+    tree: Tree,
+    start: Callable[[int], tuple[Mat, Mat | None]],
+    step: Callable[[int, Mat], tuple[Mat, Mat | None]],
+    *,
+    outward: bool,
+) -> dict[tuple[int, int], Mat] | Walk:
+    """From each body a to its descendants b (outward) or to its ancestors: a block for each pair (a, b), a itself first.
+
+    Args:
+        tree: The bodies.
+        start: Returns the block (a, a), and the state that is passed on; None if there is nothing to pass.
+        step: Returns the block (a, b), and the state that b passes on, from b and the state it gets.
+        outward: Whether to walk to the descendants.
+
+    Returns:
+        The blocks; on a tree of kinds the recorded walk.
+    """
+    if isinstance(tree, RolledTree):
+        return tree.loops.walk(start, step, tree.grounded, outward=outward)
+    found: dict[tuple[int, int], Mat] = {}
+    for a in range(len(tree)):
+        found[a, a], state = start(a)
+        passed = {a: state}
+        for b in tree.branch(a)[1:] if outward else tree.ancestors(a)[1:]:
+            if state is not None:
+                found[a, b], passed[b] = step(b, passed[tree.parent[b]] if outward else state)
+                state = state if outward else passed[b]
+    return found
+
+
+def total(tree: Tree, terms: Sequence[Sequence[Mat]], start: Mat) -> Mat:
+    """start + the sum of all terms of all bodies, in their order."""
+    if isinstance(tree, RolledTree):
+        return start + tree.loops.total([sum(of[1:], of[0]) for of in terms])
+    return sum((term for of in terms for term in of), start)
+
+
+def kept(tree: Tree, x: Sequence[T]) -> PerBody:
+    """The same values. A loop over the bodies computes them once, not in each pass that needs them."""
+    return PerBody(tree.loops.kept(x) if isinstance(tree, RolledTree) else x)
+
+
+def of_joints(tree: Tree, f: Callable[[Joint], Any]) -> PerBody:
+    """A constant array for each body, from its joint."""
+    if isinstance(tree, RolledTree):
+        return PerBody(constant(tree.loops.array(k, lambda i: f(tree.loops.joints[i]))) for k in range(len(tree)))
+    return PerBody(constant(f(joint)) for joint in tree.inboard)

@@ -41,7 +41,6 @@ from dyn_service.dynamics.spatial import (
     Mat,
     RigidTransform,
     angular,
-    constant,
     cross,
     inverse,
     join,
@@ -49,7 +48,7 @@ from dyn_service.dynamics.spatial import (
     row_by_row,
     skew,
 )
-from dyn_service.dynamics.sweeps import gather, outward
+from dyn_service.dynamics.sweeps import from_children, gather, outward, scatter, total
 from dyn_service.model.tree import Tree
 
 LOST = 2.0**-40
@@ -108,6 +107,7 @@ def operational_space_world(tree: Tree, q: Mat, link: Mat, point: Mat, direction
 class _Place:
     """A link and a point on it. link: w, per body. rotations: R_WB. steps: to each body from its parent, world axes."""
 
+    tree: Tree
     link: list[Mat]
     point: Mat
     rotations: list[Mat]
@@ -115,11 +115,11 @@ class _Place:
 
     @classmethod
     def of(cls, tree: Tree, q: Mat, link: Mat, point: Mat) -> _Place:
-        return cls(ca.vertsplit(link), point, *in_world(tree, q))
+        return cls(tree, ca.vertsplit(link), point, *in_world(tree, q))
 
     def chosen(self, x: Sequence[Mat]) -> Mat:
         """Of what each body has, the link's."""
-        return sum((w * x_i for w, x_i in zip(self.link, x, strict=True)), ca.DM(*x[0].shape))
+        return total(self.tree, [(w * x_i,) for w, x_i in zip(self.link, x, strict=True)], ca.DM(*x[0].shape))
 
     @property
     def rotation(self) -> Mat:
@@ -138,10 +138,7 @@ class _Place:
         """The way to the point from the origin of each body that carries the link, world axes; 0 from others."""
         on = self.carrying(tree)
         ways_on = [w * (R @ self.point) for w, R in zip(self.link, self.rotations, strict=True)]
-        for i, parent in enumerate(tree.parent):
-            if parent >= 0:
-                ways_on[parent] = ways_on[parent] + on[i] * self.steps[i]
-        return gather(tree, ways_on, lambda _, way: way)
+        return gather(tree, from_children(tree, on, self.steps, start=ways_on), lambda _, way: way)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,9 +191,9 @@ def _motion(tree: Tree, q: Mat, v: Mat, at: _Place, seen: _Seen) -> dict[str, Ma
 
 def _jacobian(tree: Tree, at: _Place, view: _View) -> Mat:
     """J, (6, nv)."""
-    on, columns, J = at.carrying(tree), ways(tree), ca.SX(6, tree.nv)
+    on, columns, J, subspaces = at.carrying(tree), ways(tree), ca.SX(6, tree.nv), motion_subspaces(tree)
     for i in tree.movable:
-        G, R = constant(tree.inboard[i].subspace), view.of_world @ at.rotations[i]
+        G, R = subspaces[i], view.of_world @ at.rotations[i]
         turns, shifts = R @ G[:3, :], R @ G[3:, :]
         shifts = shifts - skew(view.of_world @ view.levers[i]) @ turns
         J = J + on[i] * ca.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
@@ -224,17 +221,18 @@ def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:
     D, G = influences(tree, q), motion_subspaces(tree)
     branch = branches(tree, D, G, inertias(tree))
     none = ca.DM(3, 3)
-    found: list[Inertia] = []
-    for i, parent in enumerate(tree.parent):
-        S = Inertia(none, none, none) if parent < 0 else _seen_through(D[i], found[parent])
+
+    def step(i: int, inherited: Inertia | None) -> Inertia:
+        S = Inertia(none, none, none) if inherited is None else _seen_through(D[i], inherited)
         if tree.inboard[i].nv:
             G_i, K = _linear_first(G[i]), _linear_first(branch.K[i])
             # (e - G K^T) S (e - G K^T)^T + G R^-1 G^T = S - G Z^T - Z G^T
             Z = S @ K
             Z = Z - G_i @ (0.5 * (K.T @ Z + branch.R_inverse[i]))
             S = S.minus_outer(ca.horzcat(G_i, Z), ca.horzcat(Z, G_i))
-        found.append(S)
-    return found
+        return S
+
+    return scatter(tree, step)
 
 
 def _seen_through(D: RigidTransform, S: Inertia) -> Inertia:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from dyn_service.dynamics.loops import NotRolledError
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import Graph, trace
+from dyn_service.kernels.rolled import roll
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.tree import Tree
 
@@ -25,6 +27,22 @@ _FEW, _MORE = 16, 24
 
 _STEEPEST = 4.0
 """Operations grow at most with this power of the number of bodies; the largest measured power is 3."""
+
+
+MOST_UNROLLED = 16_000
+"""Instructions that a kernel as loops executes, above which it is used: then the straight-line code takes more than 1 s
+to compile, and is little faster (docs/adr/0043).
+"""
+
+
+def runs_as_loops(model: KernelTree, signature: Signature) -> bool:
+    """Whether a kernel is compiled as loops over the bodies, not as straight-line code."""
+    if len(model.tree) <= _FEW:
+        return False
+    try:
+        return roll(model, signature).operations > MOST_UNROLLED
+    except NotRolledError:
+        return False
 
 
 def refuse_if_large(model: KernelTree, signature: Signature) -> None:

@@ -22,7 +22,7 @@ Monte Carlo arithmetic (D. S. Parker, 1997).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,11 +30,14 @@ import casadi as ca
 import numpy as np
 from numpy.typing import NDArray
 
-from dyn_service.api.queries import DEFAULT_GRAVITY
+from dyn_service.api.queries import DEFAULT_GRAVITY, QUERIES
 from dyn_service.kernels import frames
 from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.graph import Graph, trace
-from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.lower import ERRORS, with_errors
+from dyn_service.kernels.rolled import Rolled, roll
+from dyn_service.kernels.signature import Operand, Signature, signature_of
 from dyn_service.model import composite
 from dyn_service.model.composite import massless_joint
 from dyn_service.model.inertia import BodyInertia
@@ -76,16 +79,19 @@ BEYOND = 1e30
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel]) -> tuple[Kernel, Certificate, Graph]:
+def certified(
+    links: Tree, signature: Signature, build: Callable[[Any], Kernel], trace: Callable[..., Any] = trace
+) -> tuple[Kernel, Certificate, Any]:
     """Returns the fastest sufficiently exact form of a kernel, its certificate, and the graph of the tree as given.
 
     Args:
         links: The robot, one body per link.
         signature: The signature of the kernel.
         build: Makes a kernel from a graph: arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
+        trace: Makes the graph of a tree: `graph.trace`, or `rolled.roll` for a kernel as loops.
     """
     if signature.parametric:
-        return _parametric(links, signature, build)
+        return _parametric(links, signature, build, trace)
     if signature.bodies != "chosen":
         given = trace(frames.kernel_tree(links, signature.bodies), signature)
         kernel = build(given)
@@ -102,8 +108,8 @@ def certified(links: Tree, signature: Signature, build: Callable[[Graph], Kernel
 
 
 def _parametric(
-    links: Tree, signature: Signature, build: Callable[[Graph], Kernel]
-) -> tuple[Kernel, Certificate, Graph]:
+    links: Tree, signature: Signature, build: Callable[[Any], Kernel], trace: Callable[..., Any]
+) -> tuple[Kernel, Certificate, Any]:
     """Returns a parametric kernel, its certificate, and the graph with the robot's own numbers.
 
     The kernel is compared for several sets of numbers, each with the function on a tree that has these numbers.
@@ -111,7 +117,7 @@ def _parametric(
     model = frames.kernel_tree(links, signature.bodies)
     kernel, whole = build(trace(model, signature)), trace(model, signature, shared=False)
     found: list[Difference] = []
-    graphs: list[Graph] = []
+    graphs: list[Any] = []
     massless = signature.inverts and massless_joint(frames.welded(links).tree) is not None
     for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
@@ -127,7 +133,7 @@ def _parametric(
             ]
 
         def rounded(inputs: Sequence[Array], entered: Any = entered) -> list[Array]:
-            return rounded_at_random(whole.function, entered(inputs))
+            return _runs(whole, entered(inputs))
 
         found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
         graphs.append(given)
@@ -184,7 +190,7 @@ _DRAWN = (0.1, 0.1, 0.1, 0.01, 1.0, 0.0)
 
 
 @lru_cache(maxsize=4)
-def _placed(tree: Tree) -> tuple[Array, Array]:
+def _placed(tree: Tree) -> tuple[Array, Array | MassOperator]:
     """Returns the test positions of a robot, (states, nq), and M there, (states, nv, nv)."""
     rng = np.random.default_rng(0)
     at = tree.configuration
@@ -203,10 +209,50 @@ def _placed(tree: Tree) -> tuple[Array, Array]:
     if not at.flat:
         positions = at.normalised(positions)
         positions = np.where(np.isfinite(positions), positions, at.neutral)  # a quaternion of zeros is no rotation
-    return positions, composite.mass_matrix(tree, positions)
+    return positions, composite.mass_matrix(tree, positions) if tree.nv <= MOST_DENSE else MassOperator.at(
+        tree, positions
+    )
 
 
-def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array]:
+MOST_DENSE = 256
+"""Degrees of freedom up to which the mass matrix of the test states is formed."""
+
+
+@dataclass(frozen=True, eq=False)
+class MassOperator:
+    """M in several states, (states, nv, nv), without its entries: M x by inverse dynamics.
+
+    positions: (states, nq). diagonal: (states, nv). kernel: inverse dynamics of q, v, a, gravity.
+    """
+
+    positions: Array
+    diagonal: Array
+    kernel: Callable[..., Array]
+
+    @classmethod
+    def at(cls, tree: Tree, positions: Array) -> MassOperator:
+        """Returns M at these positions, (states, nq)."""
+        sizes = {"nq": tree.nq, "nv": tree.nv, "nr": tree.nr, "nb": tree.nv}
+        signature = signature_of(QUERIES["inverse_dynamics"], "", sizes)
+        return cls(positions, composite.diagonal(tree, positions), compiled(roll(frames.welded(tree), signature))[0])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(states, nv, nv)."""
+        return (*self.diagonal.shape, self.diagonal.shape[-1])
+
+    def __getitem__(self, states: Array) -> MassOperator:
+        return MassOperator(self.positions[states], self.diagonal[states], self.kernel)
+
+    def __matmul__(self, x: Array) -> Array:
+        """M x, (states, nv, k), for x of that shape."""
+        still, nothing = np.zeros_like(self.diagonal), np.zeros(3)
+        a = np.concatenate([np.zeros((*x.shape[:2], 1)), x], axis=-1).swapaxes(1, 2)
+        tau = self.kernel(self.positions[:, None], still[:, None], a, nothing)
+        return (tau[:, 1:] - tau[:, :1]).swapaxes(1, 2)  # without what springs do
+
+
+def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array | MassOperator]:
     """Returns the test states of a kernel: one array per operand, (states, ...), and M in each, (states, nv, nv)."""
     rng = np.random.default_rng(1)
     positions, M = _placed(tree)
@@ -251,7 +297,7 @@ class Difference(NamedTuple):
 
 def difference(
     kernel: Callable[..., Any],
-    given: Graph,
+    given: Graph | Rolled,
     tree: Tree,
     rounded: Callable[[Sequence[Array]], list[Array]] | None = None,
 ) -> Difference:
@@ -269,7 +315,7 @@ def difference(
         inputs, M = drawn_states(given.signature, tree)
         answers = kernel(*inputs)
         answers = answers if isinstance(answers, tuple) else (answers,)
-        runs = rounded_at_random(given.function, inputs)
+        runs = _runs(given, inputs)
         for k, other in enumerate(rounded(inputs) if rounded is not None else ()):
             runs[k] = np.concatenate([runs[k], runs[k][..., :1] + (other[..., 1:] - other[..., :1])], axis=-1)
         states = min(int(_finite(run).sum()) for run in runs)
@@ -296,12 +342,12 @@ def _finite(runs: Array) -> Any:
     return np.isfinite(runs).all(axis=(-2, -1))
 
 
-def _moved(M: Array) -> Array:
+def _moved(M: Array | MassOperator) -> Array:
     """Returns sqrt(M_ii), (states, nv)."""
-    return np.sqrt(np.abs(np.diagonal(M, axis1=-2, axis2=-1)))
+    return np.sqrt(np.abs(M.diagonal if isinstance(M, MassOperator) else np.diagonal(M, axis1=-2, axis2=-1)))
 
 
-def _share(operand: Operand, answer: Array, runs: Array, M: Array) -> float:
+def _share(operand: Operand, answer: Array, runs: Array, M: Array | MassOperator) -> float:
     """Returns the largest difference of one output as a share of the rounding bound.
 
     Args:
@@ -377,6 +423,22 @@ _EXACT: Mapping[int, Callable[..., Any]] = {
     ca.OP_NOT: lambda x: (x == 0.0) * 1.0,
     ca.OP_IF_ELSE_ZERO: lambda x, y: np.where(x == 0.0, 0.0, y),
 }
+
+
+def _runs(given: Graph | Rolled, inputs: Sequence[Array]) -> list[Array]:
+    return rounded_in_code(given, inputs) if isinstance(given, Rolled) else rounded_at_random(given.function, inputs)
+
+
+def rounded_in_code(given: Rolled, inputs: Sequence[Array]) -> list[Array]:
+    """Returns the same as `rounded_at_random` by a kernel as loops, in compiled code."""
+    states, runs = len(inputs[0]), 1 + RUNS
+    errors = np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (states, runs, ERRORS))
+    errors[:, 0] = 0.0
+    factors = 1.0 + np.concatenate([errors, errors], axis=-1)
+    kernel = compiled(with_errors(given))[0]
+    answers = kernel(*(x[:, None] for x in inputs), factors)
+    answers = answers if isinstance(answers, tuple) else (answers,)
+    return [answer.reshape(states, runs, -1).swapaxes(1, 2) for answer in answers]
 
 
 def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:

@@ -33,6 +33,9 @@ class Graph:
     function: Any
     signature: Signature
 
+    workspace = 0
+    """Number of scalars that it stores besides its outputs."""
+
     @property
     def operations(self) -> int:
         """Number of instructions except inputs, outputs and constants."""
@@ -52,7 +55,7 @@ def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Gr
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
     symbols = {operand.name: ca.SX.sym(operand.name, operand.size) for operand in signature.inputs}
-    given = {operand.name: _entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
+    given = {operand.name: entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
     given |= {name: ca.DM(0, 1) for name in signature.padded}
     numbers = [given.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
     answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
@@ -61,7 +64,7 @@ def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Gr
     return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat) if shared else flat), signature)
 
 
-def _entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:
+def entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:
     """Returns an input in the form that the equations take: wrenches per body, in the chosen frames."""
     if operand.kind == "wrenches":
         return PerBody(model.wrench(i, W) for i, W in enumerate(ca.vertsplit(symbol, 6)))

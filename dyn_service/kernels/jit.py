@@ -20,6 +20,9 @@ import numpy as np
 
 from dyn_service.kernels.signature import Signature
 
+ENTRY = "loop"
+"""Name of the function in the machine code of a kernel that NumPy calls."""
+
 
 @dataclass(frozen=True)
 class Host:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,28 +13,16 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.direct import Arguments, DirectCall, RepeatedCall, direct_call
-from dyn_service.kernels.jit import LoadedCode, compile_ir, host, make_gufunc
+from dyn_service.kernels.jit import ENTRY, LoadedCode, host, make_gufunc
 from dyn_service.kernels.making import making
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
 from dyn_service.model.tree import Tree
 
-if TYPE_CHECKING:
-    from dyn_service.kernels.graph import Graph
-
 _REFUSAL = "refused as too large"
 _KEPT_AS = "certificate or refusal, line break, code"
 """Format of a stored kernel's file; part of its key."""
-
-ENTRY = "loop"
-"""Name of the function in the machine code that NumPy calls."""
-
-
-_LONG_TEXT = 4 << 20
-"""Bytes of a kernel's IR above which garbage is collected before compiling: llvmlite's module of it is in reference
-cycles and many times as large.
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,26 +142,28 @@ class KernelLibrary:
 
     def _make(self, signature: Signature) -> Made:
         # Imported here, so that a start from the store does not import the tracer.
-        from dyn_service.kernels.budget import refuse_if_large, refuse_large
+        from dyn_service.kernels.budget import refuse_if_large, refuse_large, runs_as_loops
         from dyn_service.kernels.certify import certified
+        from dyn_service.kernels.compiling import compiled
         from dyn_service.kernels.frames import kernel_tree
-        from dyn_service.kernels.lower import lower
+        from dyn_service.kernels.graph import Graph, trace
+        from dyn_service.kernels.rolled import Rolled, roll
 
         model = kernel_tree(self.links, signature.bodies)
         built: list[tuple[bytes, LoadedCode]] = []
 
-        def build(graph: Graph) -> np.ufunc:
-            refuse_large(graph, model.tree)
-            text = lower(graph, host().lanes, ENTRY)
-            if len(text) > _LONG_TEXT:
-                gc.collect()
-            code = compile_ir(text)
-            built.append((code, LoadedCode(code)))
-            return make_gufunc(signature, built[-1][1], ENTRY)
+        def build(graph: Graph | Rolled) -> np.ufunc:
+            if isinstance(graph, Graph):
+                refuse_large(graph, model.tree)
+            kernel, loaded, code = compiled(graph)
+            built.append((code, loaded))
+            return kernel
 
+        as_loops = runs_as_loops(model, signature)
         try:
-            refuse_if_large(model, signature)
-            kernel, certificate, _ = certified(self.links, signature, build)
+            if not as_loops:
+                refuse_if_large(model, signature)
+            kernel, certificate, _ = certified(self.links, signature, build, roll if as_loops else trace)
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")

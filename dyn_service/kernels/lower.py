@@ -19,14 +19,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import casadi as ca
+import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.rolled import Place, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
@@ -38,8 +41,27 @@ MOST_STACK_BYTES = 64 << 10
 
 _FLAGS = ("nsz", "contract", "arcp")
 
+EXACT = frozenset(
+    (ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO)
+)
+"""Operations without rounding errors."""
 
-def lower(graph: Graph, lanes: int, entry: str) -> str:
+
+ERRORS = 256
+"""Rounding errors of a state, which the operations of a kernel `with_errors` use in turn."""
+
+
+def with_errors(rolled: Rolled) -> Rolled:
+    """Returns the kernel with one more input, `errors`, twice `ERRORS` factors: each rounded result is multiplied by one.
+
+    Which one depends on the body and the operation.
+    """
+    operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
+    inputs = (*rolled.signature.inputs, operand)
+    return replace(rolled, signature=replace(rolled.signature, inputs=inputs), errors=True)
+
+
+def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
     """Returns the LLVM module of one kernel, as text.
 
     Args:
@@ -49,7 +71,9 @@ def lower(graph: Graph, lanes: int, entry: str) -> str:
     """
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
-    body = _emit_body(module, graph.function, vector)
+    body = (
+        emit_passes(module, graph, vector) if isinstance(graph, Rolled) else _emit_body(module, graph.function, vector)
+    )
     gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
     return str(module)
@@ -71,10 +95,40 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
     b = ir.IRBuilder(emitted.append_basic_block())
-    size = 8 * vector.count
-
     first_in = _running(function.size1_in(k) for k in range(function.n_in()))
     first_out = _running(function.size1_out(k) for k in range(function.n_out()))
+
+    def read(operand: int, entry: int) -> Any:
+        return _load(b, vector, source, first_in[operand] + entry)
+
+    def write(operand: int, entry: int, value: Any) -> None:
+        if not _is_clear(value):  # the loop has cleared the buffer
+            _store(b, vector, target, first_out[operand] + entry, value)
+
+    emit_arithmetic(b, function, vector, read, write)
+    b.ret_void()
+    return emitted
+
+
+def emit_arithmetic(
+    b: ir.IRBuilder,
+    function: Any,
+    vector: ir.VectorType,
+    read: Callable[[int, int], Any],
+    write: Callable[[int, int, Any], None],
+    rounded: Callable[[int, Any], Any] = lambda _, value: value,
+) -> None:
+    """Emits the instructions of a CasADi function.
+
+    Args:
+        b: Where to emit; it is in a later block afterwards if the function is long.
+        function: The function.
+        vector: The type of each scalar.
+        read: Emits the reading of an input: its operand and entry.
+        write: Emits the writing of an output: its operand, its entry and the value.
+        rounded: Emits what is done to each rounded result: the number of the operation and the value.
+    """
+    module = b.module
     work: dict[int, Any] = {}
     angles: dict[Any, tuple[Any, Any]] = {}
 
@@ -121,23 +175,238 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
         operation = function.instruction_id(k)
         if operation == ca.OP_CONST:
             value = function.instruction_constant(k)
-            work[function.instruction_output(k)[0]] = number(value) if value else zero
+            constant = number(value) if value else zero
+            work[function.instruction_output(k)[0]] = constant if not value % 1.0 else rounded(k, constant)
         elif operation == ca.OP_INPUT:
-            operand, entry = function.instruction_input(k)
-            offset = integer(size * (first_in[operand] + entry))
-            work[function.instruction_output(k)[0]] = b.load(at(b, source, offset), align=size, typ=vector)
+            work[function.instruction_output(k)[0]] = read(*function.instruction_input(k))
         elif operation == ca.OP_OUTPUT:
-            operand, entry = function.instruction_output(k)
-            offset = integer(size * (first_out[operand] + entry))
-            if work[function.instruction_input(k)[0]] is not zero:  # the loop has cleared the buffer
-                b.store(work[function.instruction_input(k)[0]], at(b, target, offset), align=size)
+            write(*function.instruction_output(k), work[function.instruction_input(k)[0]])
         elif operation in emit:
             values = [work[index] for index in function.instruction_input(k)]
-            work[function.instruction_output(k)[0]] = emit[operation](*values)
+            result = emit[operation](*values)
+            work[function.instruction_output(k)[0]] = result if operation in EXACT else rounded(k, result)
         else:
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
+
+
+def _load(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int) -> Any:
+    size = 8 * vector.count
+    return b.load(at(b, buffer, integer(size * entry)), align=size, typ=vector)
+
+
+def _store(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int, value: Any) -> None:
+    size = 8 * vector.count
+    b.store(value, at(b, buffer, integer(size * entry)), align=size)
+
+
+def _is_clear(value: Any) -> bool:
+    """Whether a value is the constant 0."""
+    return isinstance(value, ir.Constant) and not any(value.constant)
+
+
+def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.Function:
+    """Adds body(in, out) of a kernel as loops. Its workspace follows `out`: stored values, then sums, then totals."""
+    emitted = _internal(module, "body", 2, 2, inline=False)
+    source, target = emitted.args
+    b = ir.IRBuilder(emitted.append_basic_block())
+    size, bodies = 8 * vector.count, len(rolled.kind)
+    tables = _Tables(module, rolled)
+    own = at(b, target, integer(size * sum(operand.size for operand in rolled.signature.outputs)))
+    sums = at(b, own, integer(size * bodies * rolled.stored))
+    clear = ir.Constant(vector, [0.0] * vector.count)
+    with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
+        b.store(clear, _cell(b, sums, vector, entry), align=size)
+
+    states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
+    nothing = integer(0)
+
+    def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
+        if of is None:
+            return None
+        function = _internal(module, name, 7, 5, inline=False)
+        inner = ir.IRBuilder(function.append_basic_block())
+        access = _Access(inner, vector, rolled, tables, walks, *function.args)
+        emit_arithmetic(
+            inner,
+            of.function,
+            vector,
+            lambda _, entry: access.read(of.sources[entry]),
+            lambda _, entry, value: access.write(of.targets[entry], value),
+            access.rounded if rolled.errors else lambda _, value: value,
+        )
+        for entry in of.cleared:  # at the end, after they are read
+            access.write(Place("children", entry), clear)
+        inner.ret_void()
+        return function
+
+    def call(functions: Sequence[ir.Function | None], kind: Any, i: Any, first: Any) -> None:
+        """Emits the call of the function of a kind."""
+        after = b.append_basic_block()
+        choice = b.switch(kind, after)
+        for k, function in enumerate(functions):
+            if function is not None:
+                block = b.append_basic_block()
+                choice.add_case(integer(k), block)
+                b.position_at_end(block)
+                b.call(function, [source, target, own, sums, states, i, first])
+                b.branch(after)
+        b.position_at_end(after)
+
+    for p, each in enumerate(rolled.passes):
+        steps = [step(f"pass{p}_kind{k}", of) for k, of in enumerate(each.steps)]
+        with loop_over(b, integer(bodies)) as n:
+            i = n if each.outward else b.sub(integer(bodies - 1), n)
+            call(steps, tables.entry(b, "kind", i), i, nothing)
+    for w, walks in enumerate(rolled.walks):
+        first = [step(f"walk{w}_from{k}", of, walks) for k, of in enumerate(walks.first)]
+        others = [
+            step(f"walk{w}_from{k}_at{m}", of, walks) for k, row in enumerate(walks.others) for m, of in enumerate(row)
+        ]
+        kinds = integer(len(walks.first))
+        with loop_over(b, integer(bodies)) as a:
+            kind = tables.entry(b, "kind", a)
+            call(first, kind, a, a)
+            row = b.mul(kind, kinds)
+            if walks.outward:
+                with loop_over(b, tables.entry(b, "end", a), start=b.add(a, integer(1))) as i:
+                    call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
+            else:
+                with chain_from(b, tables.entry(b, "parent", a), lambda i: tables.entry(b, "parent", i)) as i:
+                    call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
+    last = step("last", rolled.last)
+    if last is not None:
+        b.call(last, [source, target, own, sums, states, nothing, nothing])
     b.ret_void()
     return emitted
+
+
+class _Tables:
+    """Constant tables of a kernel as loops: per body its kind, parent, starts and the place of its numbers; the numbers."""
+
+    def __init__(self, module: ir.Module, rolled: Rolled) -> None:
+        self._module = module
+        place, first = np.zeros(len(rolled.kind), dtype="<i8"), 0
+        for k, numbers in enumerate(rolled.numbers):
+            place[np.array(rolled.kind) == k] = first + numbers.shape[1] * np.arange(len(numbers))
+            first += numbers.size
+        columns = {
+            "kind": rolled.kind,
+            "parent": rolled.parent,
+            "row": rolled.row,
+            "parent_row": [rolled.row[parent] if parent >= 0 else 0 for parent in rolled.parent],
+            "numbers": place,
+            "end": _ends(rolled.parent),
+            **rolled.starts,
+        }
+        self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
+        self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
+
+    def _add(self, name: str, values: Any) -> Any:
+        data = bytearray(values.tobytes())
+        kind = ir.ArrayType(ir.IntType(8), len(data))
+        table = ir.GlobalVariable(self._module, kind, f"table.{name}")
+        table.linkage, table.global_constant, table.align = "internal", True, 64
+        table.initializer = ir.Constant(kind, data)
+        return table
+
+    def entry(self, b: ir.IRBuilder, name: str, i: Any) -> Any:
+        """Emits the reading of a body's entry of a table."""
+        return b.load(at(b, self._tables[name], b.mul(i, integer(8))), typ=I64)
+
+
+def _ends(parent: Sequence[int]) -> list[int]:
+    """Returns for each body the first one after its descendants."""
+    end = list(range(1, len(parent) + 1))
+    for i in range(len(parent) - 1, -1, -1):
+        if parent[i] >= 0:
+            end[parent[i]] = max(end[parent[i]], end[i])
+    return end
+
+
+class _Access:
+    """Emits what a step reads and writes for body i; in a walk that began at body `first`."""
+
+    def __init__(
+        self,
+        b: ir.IRBuilder,
+        vector: ir.VectorType,
+        rolled: Rolled,
+        tables: _Tables,
+        walks: Walks | None,
+        *arguments: Any,
+    ) -> None:
+        self._b, self._vector, self._rolled, self._tables, self._walks = b, vector, rolled, tables, walks
+        self._source, self._target, self._own, self._sums, self._states, self._i, self._first = arguments
+        self._known: dict[Any, Any] = {}
+
+    def _once(self, key: Any, emit: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = emit()
+        return self._known[key]
+
+    def _row(self, buffer: Any, width: int, i: Any) -> Any:
+        return at(self._b, buffer, self._b.mul(i, integer(8 * self._vector.count * width)))
+
+    def _entry(self, table: str) -> Any:
+        return self._once(table, lambda: self._tables.entry(self._b, table, self._i))
+
+    def _cell(self, place: Place, *, write: bool = False) -> tuple[Any, int]:
+        """Returns a buffer and the entry in it."""
+        rolled, of = self._rolled, place.of
+        if of in ("input", "output"):
+            buffer = self._source if of == "input" else self._target
+            if place.family is None:
+                return buffer, place.first
+            start = self._entry(place.family)
+            key = (of, place.family, place.stride)
+            buffer = self._once(key, lambda: self._row(buffer, place.stride, start))
+            if place.other is not None:
+                other = self._once(
+                    ("first", place.other), lambda: self._tables.entry(self._b, str(place.other), self._first)
+                )
+                key = (*key, place.other, place.other_stride)
+                buffer = self._once(key, lambda: self._row(buffer, place.other_stride, other))
+            return buffer, place.first
+        if of == "total":
+            return self._sums, rolled.rows * rolled.summed + place.first
+        if of in ("children", "gives"):
+            row = self._entry("row" if of == "children" else "parent_row")
+            return self._once((of,), lambda: self._row(self._sums, rolled.summed, row)), place.first
+        if of == "state":
+            # An outward walk stores the state of each body, an inward one the state that each body gets.
+            assert self._walks is not None
+            at_parent = self._walks.outward != write
+            i = self._entry("parent") if at_parent else self._i
+            return self._once((of, at_parent), lambda: self._row(self._states, self._walks.size, i)), place.first
+        i = self._entry("parent") if of == "parent" else self._i
+        return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
+
+    def read(self, place: Place) -> Any:
+        """Emits the reading of a scalar."""
+        b = self._b
+        if place.of != "number":
+            return _load(b, self._vector, *self._cell(place))
+        row = self._once(("numbers",), lambda: at(b, self._tables.numbers, b.mul(self._entry("numbers"), integer(8))))
+        number = splat(b, b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE), self._vector)
+        return self.rounded(31 * place.first, number) if self._rolled.errors else number
+
+    def rounded(self, operation: int, value: Any) -> Any:
+        """Emits the product with one of the factors `errors`."""
+        b, inputs = self._b, self._rolled.signature.inputs
+        first = sum(operand.size for operand in inputs[:-1])
+
+        def row() -> Any:
+            body = b.and_(b.mul(self._i, integer(97)), integer(ERRORS - 1))
+            return self._row(self._source, 1, b.add(body, integer(first)))
+
+        return b.fmul(value, _load(b, self._vector, self._once(("errors",), row), operation % ERRORS))
+
+    def write(self, place: Place, value: Any) -> None:
+        """Emits the writing of a scalar, or adding it to a sum."""
+        b, cell = self._b, self._cell(place, write=True)
+        if place.of in ("gives", "total"):
+            value = b.fadd(_load(b, self._vector, *cell), value, flags=_FLAGS)
+        _store(b, self._vector, *cell, value)
 
 
 def _bits(b: ir.IRBuilder, x: Any) -> Any:
@@ -247,7 +516,7 @@ def _cell(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> An
 def _emit_loop(
     module: ir.Module,
     entry: str,
-    graph: Graph,
+    graph: Graph | Rolled,
     vector: ir.VectorType,
     body: ir.Function,
     gather: ir.Function,
@@ -266,7 +535,8 @@ def _emit_loop(
         return b.load(at(b, table, integer(8 * index)), typ=kind)
 
     source_bytes, target_bytes = (size * sum(operand.size for operand in side) for side in (inputs, outputs))
-    scratch, source = _scratch(module, b, source_bytes + target_bytes, align=size)
+    workspace_bytes = size * graph.workspace
+    scratch, source = _scratch(module, b, source_bytes + target_bytes + workspace_bytes, align=size)
     target = at(b, source, integer(source_bytes))
     clear = ir.Constant(vector, [0.0] * vector.count)
     with loop_over(b, integer(target_bytes), step=size) as offset:

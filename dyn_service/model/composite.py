@@ -65,6 +65,20 @@ def mass_matrix(tree: Tree, q: Vector) -> Matrix:
     return M if tree.free is None else M * np.outer(tree.free, tree.free) + np.diag(1.0 - tree.free)
 
 
+def diagonal(tree: Tree, q: Vector) -> Vector:
+    """Returns the diagonal of M(q), (..., nv), in O(N). q: (..., nq)."""
+    found = np.zeros((*np.broadcast_shapes(q.shape[:-1], tree.lead), tree.nv))
+    C: list[Matrix] = [body.matrix for body in tree.inertia]
+    for i in range(len(tree) - 1, -1, -1):
+        G = tree.inboard[i].subspace
+        found[..., tree.in_v[i]] += np.einsum("ij,...ik,kj->...j", G, C[i], G)
+        if tree.parent[i] >= 0:
+            D = _influence(tree, i, q)
+            C[tree.parent[i]] = C[tree.parent[i]] + D.mT @ C[i] @ D
+    found += tree.reflected(tree.passive.armature)
+    return found if tree.free is None else np.where(tree.free > 0.0, found, 1.0)
+
+
 def _influence(tree: Tree, i: int, q: Vector) -> Matrix:
     """Returns D_i, (..., 6, 6), in body axes: Newton-Euler document, (4)."""
     R, p = pose(tree, i, q)

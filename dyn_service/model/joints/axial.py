@@ -35,7 +35,7 @@ class JointWithAxis(Joint):
 
 
 @dataclass(frozen=True, eq=False)
-class _Axial(JointWithAxis):
+class Axial(JointWithAxis):
     """ratio: as `Joint.ratio`."""
 
     ratio: float = field(default=1.0, kw_only=True)
@@ -56,7 +56,7 @@ class _Axial(JointWithAxis):
 
 
 @dataclass(frozen=True, eq=False)
-class Revolute(_Axial):
+class Revolute(Axial):
     """Rotates about its axis. turn: cosine and sine of an angle that is added to q."""
 
     turn: Array = field(default_factory=_UNTURNED.copy)
@@ -78,7 +78,7 @@ class Revolute(_Axial):
     def rotation(self, q: Scalars, m: Arithmetic) -> Terms:
         # By the theorem of addition: q + t as a number would have lost the last digits of a small q.
         cos_q, sin_q = _cosine_and_sine(self.ratio, q[0], m)
-        cos_t, sin_t = map(float, self.turn)
+        cos_t, sin_t = self.turn.tolist()
         return turned_about(self.axis, cos_t * cos_q - sin_t * sin_q, cos_t * sin_q + sin_t * cos_q)
 
     def along_z(self, turn: Array) -> Joint:
@@ -110,7 +110,7 @@ class Continuous(Revolute):
 
 
 @dataclass(frozen=True, eq=False)
-class Prismatic(_Axial):
+class Prismatic(Axial):
     """Translates along its axis."""
 
     type: ClassVar[str] = "prismatic"
@@ -131,7 +131,7 @@ class Prismatic(_Axial):
 
 
 @dataclass(frozen=True, eq=False)
-class Screw(_Axial):
+class Screw(Axial):
     """Rotates about its axis and translates along it. pitch: m per turn, positive for a right-handed thread."""
 
     pitch: float

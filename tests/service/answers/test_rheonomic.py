@@ -15,7 +15,7 @@ from dyn_service import AsyncClient, Client, Robot, Server, Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.simulation.parts import RHEONOMIC_STEPS
 from tests.conftest import ROOT, URDF
-from tests.phrases import unnamed
+from tests.phrases import naming, unnamed
 from tests.service.conftest import array, request
 
 

@@ -1,0 +1,272 @@
+"""Sweeps as loops: an algorithm runs once per *kind* of body, and its recursions are recorded instead of written out.
+
+`RolledTree` has one body for each kind of joint of a robot, on the ground or on another body. Its numbers are symbols
+where the bodies of a kind differ, and so are the values that a body gets from its parent, its children, or a sum over
+all bodies. The functions of `sweeps.py` record a `Loop` for each recursion; `kernels/rolled.py` orders the loops in
+passes over the bodies. The size of the result does not depend on the number of bodies.
+
+An algorithm that visits bodies by itself, not through `sweeps.py`, raises `NotRolledError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import casadi as ca
+import numpy as np
+
+from dyn_service.dynamics.spatial import Inertia, Mat
+from dyn_service.model.joints import Joint
+from dyn_service.model.tree import Tree
+
+T = TypeVar("T")
+
+Direction = Literal["outward", "inward", "each", "total"]
+"""outward: from the parent. inward: from the children. each: of the body alone. total: a sum over all bodies."""
+
+
+class NotRolledError(Exception):
+    """Raised where an algorithm cannot be run once per kind of body."""
+
+
+class AnyParent:
+    """The parent of a body that is not on the ground: which body it is, is known only when the loop runs."""
+
+    def __lt__(self, other: int) -> bool:
+        return False
+
+    def __ge__(self, other: int) -> bool:
+        return True
+
+    def __index__(self) -> int:
+        raise NotRolledError("the algorithm visits the parent of a body by its index")
+
+
+@dataclass(eq=False)
+class Loop:
+    """One recursion; lists have one entry per kind, columns of scalars.
+
+    own: symbols of the body's value. parent: symbols of the parent's value. children: symbols of the sum of what the
+    children gave. value: the body's value. given: what it gives to its parent (inward) or adds to the sum (total).
+    """
+
+    direction: Direction
+    size: int
+    own: list[Mat] = field(default_factory=list)
+    parent: list[Mat] = field(default_factory=list)
+    children: list[Mat] = field(default_factory=list)
+    value: list[Mat] = field(default_factory=list)
+    given: list[Mat] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Walk:
+    """For each body a, a recursion over its descendants (outward) or its ancestors, with a block for each pair (a, b).
+
+    sizes: per kind of a, the number of scalars of the state that is passed on. first: per kind of a, the block (a, a) and
+    the state. state: symbols of the state that a body of kind kb gets, for a of kind ka. others: the block (a, b) and the
+    next state. Blocks and states are columns.
+    """
+
+    outward: bool
+    first: list[tuple[Mat, Mat]] = field(default_factory=list)
+    state: dict[tuple[int, int], Mat] = field(default_factory=dict)
+    others: dict[tuple[int, int], tuple[Mat, Mat]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Numbers:
+    """The numbers that differ among the bodies of each kind. symbols, columns: per kind, in the same order."""
+
+    symbols: list[list[Mat]]
+    columns: list[list[Any]]
+
+
+@dataclass(eq=False)
+class Loops:
+    """What an algorithm records. bodies: per kind, the bodies of the robot. joints: of all bodies of the robot."""
+
+    bodies: tuple[tuple[int, ...], ...]
+    joints: tuple[Joint, ...]
+    recorded: list[Loop] = field(default_factory=list)
+    numbers: Numbers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.numbers = Numbers([[] for _ in self.bodies], [[] for _ in self.bodies])
+
+    def array(self, kind: int, of: Callable[[int], Any]) -> Any:
+        """Returns an array of the bodies of a kind: a number where they agree, else a symbol.
+
+        Args:
+            kind: The kind.
+            of: Returns the array of one body of the robot.
+
+        Returns:
+            An array of doubles, or of objects if it has symbols.
+        """
+        values = np.array([of(i) for i in self.bodies[kind]], dtype=float)
+        first = values[0]
+        same = (values == first).all(axis=0)
+        if same.all():
+            return first
+        found = np.asarray(first).astype(object)
+        for place in np.flatnonzero(~same):
+            symbol = ca.SX.sym(f"number.{kind}.{len(self.numbers.symbols[kind])}")
+            self.numbers.symbols[kind].append(symbol)
+            self.numbers.columns[kind].append(values.reshape(len(values), -1)[:, place])
+            found.flat[place] = symbol
+        return found
+
+    def outward(self, kinds: Sequence[bool], step: Callable[[int, T | None], T]) -> list[T]:
+        """Records z_i = step(i, z_ip). kinds: whether each kind is on the ground, where z_ip is None."""
+        first = next(k for k, ground in enumerate(kinds) if ground)
+        shape = step(first, None)
+        loop = self._begin("outward", shape, len(kinds))
+        for k, ground in enumerate(kinds):
+            value = shape if k == first else step(k, None if ground else shaped(shape, loop.parent[k]))
+            self._keep(loop, k, value)
+        return [shaped(shape, own) for own in loop.own]
+
+    def inward(self, x: Sequence[T], carry: Callable[[int, T], T], kinds: Sequence[bool]) -> list[T]:
+        """Records z_i = x_i + sum of carry(k, z_k) over the children k of i. kinds: as in `outward`."""
+        loop = self._begin("inward", x[0], len(kinds))
+        found = []
+        for k in range(len(kinds)):
+            self._keep(loop, k, flat(x[k]) + loop.children[k])
+            found.append(shaped(x[0], loop.own[k]))
+        for k, ground in enumerate(kinds):
+            loop.given.append(ca.SX(loop.size, 1) if ground else flat(carry(k, found[k])))
+        return found
+
+    def from_children(self, start: Sequence[Mat], given: Sequence[Mat | None]) -> list[Mat]:
+        """Records z_i = start_i + the sum of what the children give. given: None for kinds on the ground."""
+        loop = self._begin("inward", start[0], len(given))
+        for k, x in enumerate(given):
+            self._keep(loop, k, flat(start[k]) + loop.children[k])
+            loop.given.append(ca.SX(loop.size, 1) if x is None else flat(x))
+        return [shaped(start[0], own) for own in loop.own]
+
+    def from_parent(self, x: Sequence[Mat], kinds: Sequence[bool], ground: Mat) -> list[Mat]:
+        """Records reading the parent's x; bodies on the ground get `ground`."""
+        loop = self._loop_of(x) or self._each(x, sparse=False)
+        return [ground if on_ground else shaped(x[0], loop.parent[k]) for k, on_ground in enumerate(kinds)]
+
+    def kept(self, x: Sequence[T]) -> list[T]:
+        """Records values that are computed once per body, and stored where a later pass needs them."""
+        loop = self._each(x, sparse=True)
+        return [shaped(of, own) for of, own in zip(x, loop.own, strict=True)]
+
+    def total(self, x: Sequence[Mat]) -> Mat:
+        """Records the sum over all bodies."""
+        loop = Loop("total", int(flat(x[0]).numel()))
+        symbol = ca.SX.sym(f"total.{len(self.recorded)}", loop.size)
+        self.recorded.append(loop)
+        loop.own, loop.given = [symbol], [flat(of) for of in x]
+        return shaped(x[0], symbol)
+
+    def walk(
+        self,
+        start: Callable[[int], tuple[Mat, Mat | None]],
+        step: Callable[[int, Mat], tuple[Mat, Mat | None]],
+        kinds: Sequence[bool],
+        *,
+        outward: bool,
+    ) -> Walk:
+        """Records a walk from each body; see `sweeps.walk`. kinds: as in `outward`."""
+        walk = Walk(outward)
+        for a in range(len(kinds)):
+            block, state = start(a)
+            walk.first.append((block, flat(ca.SX(0, 1) if state is None else state)))
+            for b, ground in enumerate(kinds):
+                if state is None or (outward and ground):
+                    continue
+                symbol = ca.SX.sym(f"state.{a}.{b}", *state.shape)
+                walk.state[a, b] = flat(symbol)
+                found, following = step(b, symbol)
+                walk.others[a, b] = found, flat(ca.SX(0, 1) if following is None else following)
+        return walk
+
+    def _begin(self, direction: Direction, shape: Any, kinds: int) -> Loop:
+        loop = Loop(direction, int(flat(shape).numel()))
+        n = len(self.recorded)
+        self.recorded.append(loop)
+        for k in range(kinds):
+            loop.parent.append(ca.SX.sym(f"parent.{n}.{k}", loop.size))
+            loop.children.append(ca.SX.sym(f"children.{n}.{k}", loop.size))
+        return loop
+
+    def _keep(self, loop: Loop, k: int, value: Any) -> None:
+        column = flat(value)
+        loop.value.append(column)
+        loop.own.append(ca.SX.sym(f"own.{self.recorded.index(loop)}.{k}", column.sparsity()))
+
+    def _each(self, x: Sequence[Any], *, sparse: bool) -> Loop:
+        loop = self._begin("each", x[0], len(x))
+        for k, of in enumerate(x):
+            if int(flat(of).numel()) != loop.size and not sparse:
+                raise NotRolledError("values of bodies of several kinds have different sizes")
+            self._keep(loop, k, of)
+        loop.size = max(int(value.numel()) for value in loop.value)
+        return loop
+
+    def _loop_of(self, x: Sequence[Any]) -> Loop | None:
+        """Returns the loop whose own values these are."""
+        for loop in self.recorded:
+            if len(loop.own) == len(x) and all(_same(flat(a), own) for a, own in zip(x, loop.own, strict=True)):
+                return loop
+        return None
+
+
+def flat(x: Any) -> Mat:
+    """Returns the entries of a value as one sparse column; of symmetric blocks the upper triangle."""
+    if isinstance(x, Inertia):
+        return ca.vertcat(_upper(x.I), ca.vec(ca.SX(x.H)), _upper(x.m))
+    return ca.vec(ca.SX(x))
+
+
+def shaped(like: T, column: Mat) -> T:
+    """Returns the value of the shape of `like` with these entries: the inverse of `flat`."""
+    if isinstance(like, Inertia):
+        return Inertia(_symmetric(column[:6]), ca.reshape(column[6:15], 3, 3), _symmetric(column[15:]))  # type: ignore[return-value]
+    return ca.reshape(column, *like.shape)  # type: ignore[attr-defined]
+
+
+def _same(a: Mat, b: Mat) -> bool:
+    return bool(a.sparsity() == b.sparsity() and ca.is_equal(a, b, 1))
+
+
+_UPPER = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
+
+
+def _upper(S: Mat) -> Mat:
+    return ca.vertcat(*(ca.SX(S)[i, j] for i, j in _UPPER))
+
+
+def _symmetric(entries: Mat) -> Mat:
+    S = ca.SX(3, 3)
+    for k, (i, j) in enumerate(_UPPER):
+        if entries[k].nnz():
+            S[i, j] = S[j, i] = entries[k]
+    return S
+
+
+@dataclass(frozen=True, eq=False)
+class RolledTree(Tree):
+    """One body for each kind of body of a robot. loops: the recursions recorded on it."""
+
+    loops: Loops = field(kw_only=True)
+
+    @property
+    def grounded(self) -> list[bool]:
+        """Per kind, whether its bodies are on the ground."""
+        return [parent < 0 for parent in self.parent]
+
+    def ancestors(self, i: int) -> tuple[int, ...]:
+        """Raises NotRolledError."""
+        raise NotRolledError("the algorithm visits the ancestors of a body")
+
+    def branch(self, i: int) -> tuple[int, ...]:
+        """Raises NotRolledError."""
+        raise NotRolledError("the algorithm visits the descendants of a body")

@@ -1,0 +1,27 @@
+"""A graph, or a kernel as loops, to a function that can be called."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+
+from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.jit import ENTRY, LoadedCode, compile_ir, host, make_gufunc
+from dyn_service.kernels.lower import lower
+from dyn_service.kernels.rolled import Rolled
+
+_LONG_TEXT = 4 << 20
+"""Bytes of a kernel's IR above which garbage is collected before compiling: llvmlite's module of it is in reference
+cycles and many times as large.
+"""
+
+
+def compiled(graph: Graph | Rolled) -> tuple[np.ufunc, LoadedCode, bytes]:
+    """Returns the gufunc of a kernel, its code in memory, and the same code as bytes."""
+    text = lower(graph, host().lanes, ENTRY)
+    if len(text) > _LONG_TEXT:
+        gc.collect()
+    code = compile_ir(text)
+    loaded = LoadedCode(code)
+    return make_gufunc(graph.signature, loaded, ENTRY), loaded, code

@@ -1,0 +1,607 @@
+"""Kernels as loops: the code does not grow with the number of bodies.
+
+The function of `dynamics/` runs on a tree with one body per kind (`dynamics/loops.py`), and its recursions are ordered
+in passes, alternately outward (parents first) and inward. Each pass computes, for one body at a time, all values whose
+terms are known: its own, those of its parent in an outward pass, the sums from its children in an inward one. What a
+later pass needs is stored per body. So
+
+    inverse dynamics   outward (velocity, acceleration), inward (load)
+    forward dynamics   outward (velocity), inward (inertia, load), outward (acceleration)
+
+A pass is one graph per kind of body. Numbers of a body come from a table. `lower_rolled` emits the passes as machine code;
+`rounded_at_random` evaluates them with NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from dyn_service.dynamics.loops import AnyParent, Loops, NotRolledError, RolledTree, Walk
+from dyn_service.dynamics.spatial import constant
+from dyn_service.kernels.frames import KernelTree
+from dyn_service.kernels.graph import entered, in_symbols
+from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.model.configuration import Limits
+from dyn_service.model.joints.axial import Axial
+from dyn_service.model.passive import Passive
+from dyn_service.model.tree import Tree
+
+FAMILIES = ("nq", "nv", "nr", "nb", "nj")
+"""Dimensions along which each body has its own entries; `nl` and `nm` are `nb`."""
+
+_SAME = {"nl": "nb", "nm": "nb"}
+
+
+class Place(NamedTuple):
+    """Where a scalar of a step is read or written.
+
+    of: `input`, `output`: entry `first + stride * start` of the flat inputs or outputs, with the start of the body's
+    entries in `family` (None: 0). `number`: entry `first` of the body's numbers. `own`, `parent`: entry of the stored
+    values of the body or its parent. `children`, `gives`: entry of the sums of the body or its parent. `total`: entry of
+    the sums over all bodies. `state`: entry of the state of a walk. In a walk from body a, an output also has the start of
+    a's entries in the family `other`.
+    """
+
+    of: Literal["input", "output", "number", "own", "parent", "children", "gives", "total", "state"]
+    first: int
+    family: str | None = None
+    stride: int = 0
+    other: str | None = None
+    other_stride: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What a pass computes for one kind of body.
+
+    function: one column in, one column out. cleared: entries of the body's sums that are zero afterwards, since another
+    body uses their row.
+    """
+
+    function: Any
+    sources: tuple[Place, ...]
+    targets: tuple[Place, ...]
+    cleared: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A loop over all bodies. steps: per kind, None if there is nothing to compute."""
+
+    outward: bool
+    steps: tuple[Step | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """A walk from each body to its descendants (outward) or ancestors.
+
+    size: scalars of a state. first: per kind of the body where the walk begins. others: per kind of that body, per kind of
+    the body that is visited.
+    """
+
+    outward: bool
+    size: int
+    first: tuple[Step | None, ...]
+    others: tuple[tuple[Step | None, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Rolled:
+    """A kernel as passes over the bodies.
+
+    kind, parent: per body. starts: per family, the first entry of each body. numbers: per body, its numbers. stored,
+    summed: number of stored values and of sums per body. totals: number of sums over all bodies. walks, last: computed after
+    all passes, `last` what no body owns. errors: whether the last input has rounding errors, see `lower.with_errors`.
+    """
+
+    signature: Signature
+    kind: tuple[int, ...]
+    parent: tuple[int, ...]
+    starts: dict[str, Sequence[int]]
+    numbers: tuple[np.ndarray, ...]
+    passes: tuple[Pass, ...]
+    walks: tuple[Walks, ...]
+    last: Step | None
+    stored: int
+    summed: int
+    totals: int
+    errors: bool = False
+
+    @property
+    def workspace(self) -> int:
+        """Number of scalars that the passes store."""
+        states = max((walks.size for walks in self.walks), default=0)
+        return len(self.kind) * (self.stored + states) + self.rows * self.summed + self.totals
+
+    @cached_property
+    def row(self) -> tuple[int, ...]:
+        """Per body, the row of its sums. Few rows suffice: a row is needed from the first child to the body itself.
+
+        Row 0 belongs to the bodies without children, and stays zero.
+        """
+        row = [0] * len(self.parent)
+        free: list[int] = []
+        count = 1
+        for i in range(len(row) - 1, -1, -1):
+            parent = self.parent[i]
+            if parent >= 0 and not row[parent]:
+                if not free:
+                    free.append(count)
+                    count += 1
+                row[parent] = free.pop()
+            if row[i]:
+                free.append(row[i])
+        return tuple(row)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of sums."""
+        return 1 + max(self.row)
+
+    @property
+    def operations(self) -> int:
+        """Number of instructions that a call executes."""
+        counts = [[step.function.n_instructions() if step else 0 for step in each.steps] for each in self.passes]
+        return sum(of[k] for of in counts for k in self.kind) + self._visits()
+
+    def _visits(self) -> int:
+        """Number of instructions of all walks."""
+        found = 0
+        for walks in self.walks:
+            for a, k in enumerate(self.kind):
+                costs = [step.function.n_instructions() if step else 0 for step in walks.others[k]]
+                found += walks.first[k].function.n_instructions() if walks.first[k] else 0
+                b = self.parent[a]
+                while b >= 0 and any(costs):  # of an outward walk the pairs are the same
+                    found += costs[self.kind[b]]
+                    b = self.parent[b]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Inertia:
+    """The attributes of `BodyInertia` that the equations use."""
+
+    mass: Any
+    moment: Any
+    about_origin: Any
+    com: Any
+    about_com: Any
+    centre: None = None
+
+
+def roll(model: KernelTree, signature: Signature, *, shared: bool = True) -> Rolled:
+    """Returns a kernel as loops.
+
+    Args:
+        model: The tree of the kernel.
+        signature: The signature of the kernel.
+        shared: Whether to share common subexpressions.
+
+    Raises:
+        NotRolledError: The function visits bodies in other ways than by sweeps, or joints follow others.
+    """
+    if model.tree.coupled or signature.padded:
+        raise NotRolledError("joints follow others, or none moves")
+    kinds, kind = _kinds(model.tree)
+    rolled = _rolled_tree(model, kinds)
+    return _Passes(model.tree, rolled, kind, signature, shared=shared).ordered()
+
+
+MOST_KINDS = 12
+"""Kinds of bodies of one kernel; each takes about as long to compile as a small robot."""
+
+
+def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Returns the bodies of each kind, and the kind of each body.
+
+    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most `MOST_KINDS`.
+    """
+    features: tuple[Callable[[int], Any], ...] = (
+        lambda i: _pattern(tree.rotation[i]),
+        lambda i: _pattern(tree.origin[i]),
+        lambda i: _pattern(tree.inertia[i].moment),
+        lambda i: _pattern(tree.inertia[i].about_origin),
+    )
+    for count in range(len(features), -1, -1):
+        found: dict[Any, list[int]] = {}
+        for i, joint in enumerate(tree.inboard):
+            exact = () if isinstance(joint, Axial) else tuple(np.concatenate([np.zeros(0), *joint.numbers]).tolist())
+            along = _pattern(joint.axis) if isinstance(joint, Axial) and count else ()
+            key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along)
+            found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
+        if len(found) <= MOST_KINDS or not count:
+            break
+    kinds = tuple(map(tuple, found.values()))
+    of = {i: k for k, bodies in enumerate(kinds) for i in bodies}
+    return kinds, tuple(of[i] for i in range(len(tree)))
+
+
+def _pattern(array: Any) -> tuple[float, ...]:
+    """Returns where an array has zeros and ones, which cost no operation."""
+    return tuple(x if x in (0.0, 1.0, -1.0) else 2.0 for x in np.asarray(array, dtype=float).ravel().tolist())
+
+
+def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> KernelTree:
+    tree = model.tree
+    loops = Loops(kinds, tree.inboard)
+
+    def per_kind(of: Any) -> tuple[Any, ...]:
+        return tuple(loops.array(k, of) for k in range(len(kinds)))
+
+    def symmetric(k: int, of: Any) -> Any:
+        upper = loops.array(k, lambda i: of(i)[np.triu_indices(3)])
+        found = np.zeros((3, 3), dtype=upper.dtype)
+        found[np.triu_indices(3)] = found.T[np.triu_indices(3)] = upper
+        return constant(found)
+
+    def joint(k: int) -> Any:
+        given = tree.inboard[kinds[k][0]]
+        if not isinstance(given, Axial):
+            return given
+        parts = [each.name for each in fields(given) if each.name != "ratio"]
+        numbers = {name: loops.array(k, lambda i, name=name: getattr(tree.inboard[i], name)) for name in parts}
+        return replace(given, **{name: x.item() if x.ndim == 0 else x for name, x in numbers.items()})
+
+    def inertia(k: int) -> Any:
+        bodies = tree.inertia
+        return _Inertia(
+            *(
+                of(loops.array(k, lambda i, name=name: getattr(bodies[i], name)))
+                for of, name in ((lambda x: x.item(), "mass"), (constant, "moment"))
+            ),
+            symmetric(k, lambda i: bodies[i].about_origin),
+            constant(loops.array(k, lambda i: bodies[i].com)),
+            symmetric(k, lambda i: bodies[i].about_com),
+        )
+
+    def passive(name: str) -> Any:
+        of = getattr(tree.passive, name)
+        return constant(np.concatenate([np.zeros(0), *per_kind(lambda i: of[tree.in_rates[i]])]))
+
+    free = None
+    if tree.free is not None:
+        at = tree.free
+        free = constant(np.concatenate([np.zeros(0), *per_kind(lambda i: at[tree.in_v[i]])]))
+    count = len(kinds)
+    first = [bodies[0] for bodies in kinds]
+    velocities = sum(tree.inboard[i].nv for i in first)
+    rolled = RolledTree(
+        name=tree.name,
+        links=tuple(f"kind {k}" for k in range(count)),
+        joints=tuple(f"kind {k}" if tree.joints[i] else "" for k, i in enumerate(first)),
+        parent=tuple(-1 if tree.parent[i] < 0 else AnyParent() for i in first),  # type: ignore[misc]
+        inboard=tuple(map(joint, range(count))),
+        rotation=per_kind(lambda i: tree.rotation[i]),
+        origin=per_kind(lambda i: tree.origin[i]),
+        inertia=tuple(map(inertia, range(count))),
+        limits=Limits(*np.zeros((4, velocities))),
+        passive=Passive(*(passive(each.name) for each in fields(Passive))),
+        mimic=(None,) * sum(tree.inboard[i].nv > 0 for i in first),
+        free=free,
+        loops=loops,
+    )
+    return KernelTree(rolled, per_kind(lambda i: model.rotation[i]), per_kind(lambda i: model.origin[i]))
+
+
+class _Passes:
+    """Traces a function on a tree of kinds, and orders what it records in passes.
+
+    places, owner, when: per symbol its place, the kind of body that has it (None: it is not of a body), and the first
+    pass that can read it. at: per loop its pass. base: per loop its first entry among the stored values, or the sums over
+    all bodies. sums: per loop its first entry among the sums from children.
+    """
+
+    def __init__(
+        self, tree: Tree, model: KernelTree, kind: tuple[int, ...], signature: Signature, *, shared: bool
+    ) -> None:
+        self.tree, self.kind, self.signature, self.shared = tree, kind, signature, shared
+        rolled = model.tree
+        assert isinstance(rolled, RolledTree)
+        self.loops, self.kinds = rolled.loops, range(len(rolled))
+        self.entries = {  # per family, kind and index of each entry on the tree of kinds
+            "nq": _indexed(rolled.in_q),
+            "nv": _indexed(rolled.in_v),
+            "nr": _indexed(rolled.in_rates),
+            "nb": [(k, 0) for k in self.kinds],
+            "nj": [(k, 0) for k in self.kinds if rolled.joints[k]],
+        }
+        self.places: dict[str, Place] = {}
+        self.owner: dict[str, int | None] = {}
+        self.when: dict[str, int] = {}
+        self.at: list[int] = []
+        self.base: list[int] = []
+        self.sums: list[int] = []
+        self.walks: list[tuple[Walk, Operand, int]] = []
+        answers = self._traced(model)
+        for k, symbols in enumerate(self.loops.numbers.symbols):
+            for n, symbol in enumerate(symbols):
+                self._know(symbol, Place("number", n), k, 0)
+        self._place_loops()
+        self.outputs = list(self._placed_outputs(answers))
+        self.stored = self._store()
+
+    def _traced(self, model: KernelTree) -> dict[str, Any]:
+        module, _, name = self.signature.function.partition(".")
+        function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
+        given: dict[str, Any] = {}
+        start = 0
+        for operand in self.signature.inputs:
+            places = self._placed(operand, "input", start)
+            symbol = ca.SX.sym(f"input.{operand.name}", len(places))
+            for scalar, (place, owner) in zip(ca.vertsplit(symbol), places, strict=True):
+                self._know(scalar, place, owner, 0)
+            given[operand.name] = entered(model, operand, symbol)
+            start += operand.size
+        numbers = [given.pop(operand.name) for operand in self.signature.inputs if operand.kind == "overlay"]
+        answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
+        return answer if isinstance(answer, dict) else {self.signature.outputs[0].name: answer}
+
+    def _know(self, symbol: Any, place: Place, owner: int | None, when: int) -> None:
+        name = symbol.name()
+        self.places[name], self.owner[name], self.when[name] = place, owner, when
+
+    def _placed(self, operand: Operand, of: Any, start: int) -> list[tuple[Place, int | None]]:
+        """Returns for each entry on the tree of kinds its place among the robot's, and the kind that has it."""
+        dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
+        if unknown := [dim for dim in dims if isinstance(dim, str) and dim not in self.entries]:
+            raise NotRolledError(f"an operand has the dimension {unknown[0]}")
+        if sum(isinstance(dim, str) for dim in dims) > 1:
+            raise NotRolledError("an operand has entries for pairs of bodies")
+        strides = [int(np.prod(operand.shape[axis + 1 :], dtype=int)) for axis in range(len(dims))]
+        found: list[tuple[Place, int | None]] = []
+        for index in np.ndindex(*(dim if isinstance(dim, int) else len(self.entries[dim]) for dim in dims)):
+            place, owner = Place(of, start), None
+            for dim, stride, k in zip(dims, strides, index, strict=True):
+                if isinstance(dim, str):
+                    owner, k = self.entries[dim][k]
+                    place = place._replace(family=dim, stride=stride)
+                place = place._replace(first=place.first + stride * k)
+            found.append((place, owner))
+        return found
+
+    def _place_loops(self) -> None:
+        """Gives each loop its pass and its entries, in the order of recording."""
+        summed = totals = 0
+        for n, loop in enumerate(self.loops.recorded):
+            own = [(x, k) for k, of in enumerate(loop.own) for x in _scalars(of)] if loop.value else []
+            of_others = [
+                (x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in _scalars(of)
+            ]
+            for symbol, k in (*own, *of_others):  # which the expressions of this loop may contain
+                self._know(symbol, Place("own", 0), k, 0)
+            expressions = [(x, k) for part in (loop.value, loop.given) for k, x in enumerate(part)]
+            ready = max((self._ready(x, k) for x, k in expressions), default=0)
+            odd = ready % 2
+            p = ready + {"outward": odd, "inward": 1 - odd}.get(loop.direction, 0)
+            self.at.append(p)
+            self.sums.append(summed)
+            if loop.direction == "total":
+                self.base.append(totals)
+                for entry, symbol in enumerate(_scalars(loop.own[0])):
+                    self._know(symbol, Place("total", totals + entry), None, p + 1)
+                totals += loop.size
+                continue
+            self.base.append(0)
+            for k in self.kinds:
+                for symbol in _scalars(loop.own[k]):
+                    self._know(symbol, Place("own", 0), k, p)
+                for symbol in _scalars(loop.parent[k]):
+                    self._know(symbol, Place("parent", 0), k, p + p % 2)
+                for symbol, entry in _entries(loop.children[k]):
+                    self._know(symbol, Place("children", summed + entry), k, p)
+            summed += loop.size if loop.direction == "inward" else 0
+        self.summed, self.totals = summed, totals
+
+    def _store(self) -> int:
+        """Gives the values that are stored their entries; returns the number of entries per body."""
+        stored = 0
+        for n, loop in enumerate(self.loops.recorded):
+            if n not in self._read_by_children and not any(n in self._read_later(self.at[n], k) for k in self.kinds):
+                continue
+            self.base[n] = stored
+            for part in (loop.own, loop.parent):
+                for symbol, entry in (pair for of in part for pair in _entries(of)):
+                    self.places[symbol.name()] = self.places[symbol.name()]._replace(first=stored + entry)
+            stored += loop.size
+        return stored
+
+    def _ready(self, expression: Any, owner: int | None) -> int:
+        """Returns the first pass in which all symbols of an expression of one kind of body are known."""
+        ready = 0
+        for name in _names(expression):
+            if name not in self.places or self.owner[name] not in (None, owner):
+                raise NotRolledError("an expression mixes the values of several bodies")
+            ready = max(ready, self.when[name])
+        return ready
+
+    def _placed_outputs(self, answers: dict[str, Any]) -> Iterator[_Output]:
+        start = 0
+        for operand in self.signature.outputs:
+            if isinstance(answers[operand.name], Walk):
+                self.walks.append((answers[operand.name], operand, start))
+                start += operand.size
+                continue
+            answer, placed = ca.vec(ca.SX(answers[operand.name]).T), self._placed(operand, "output", start)
+            if answer.numel() != len(placed):
+                raise NotRolledError("an output does not have one entry per kind")
+            for expression, (place, owner) in zip(ca.vertsplit(answer), placed, strict=True):
+                if not ca.SX(expression).is_zero():  # the loop over states has cleared the buffer
+                    yield _Output(self._ready(expression, owner), owner, expression, place)
+            start += operand.size
+
+    def ordered(self) -> Rolled:
+        """Returns the passes."""
+        tree, last = self.tree, [(one.expression, one.place) for one in self.outputs if one.owner is None]
+        count = 1 + max([*self.at, *(one.when for one in self.outputs if one.owner is not None)], default=0)
+        passes = [tuple(self._step(p, k) for k in self.kinds) for p in range(count)]
+        named = np.cumsum([0, *(bool(name) for name in tree.joints)])[:-1]
+        starts: dict[str, Sequence[int]] = {
+            "nb": range(len(tree)),
+            "nj": named.tolist(),
+            **{
+                name: [part.start for part in of]
+                for name, of in (("nq", tree.in_q), ("nv", tree.in_v), ("nr", tree.in_rates))
+            },
+        }
+        return Rolled(
+            self.signature,
+            self.kind,
+            tree.parent,
+            starts,
+            tuple(
+                np.reshape(columns, (len(columns), len(bodies))).T
+                for columns, bodies in zip(self.loops.numbers.columns, self.loops.bodies, strict=True)
+            ),
+            tuple(Pass(p % 2 == 0, steps) for p, steps in enumerate(passes) if any(steps)),
+            tuple(self._walks(*walk) for walk in self.walks),
+            self._compiled(last) if last else None,
+            self.stored,
+            self.summed,
+            self.totals,
+        )
+
+    def _step(self, p: int, k: int) -> Step | None:
+        """Returns what a pass computes for one kind of body."""
+        symbols: list[Any] = []
+        values: list[Any] = []
+        targets: list[tuple[Any, Place]] = []
+        cleared: list[int] = []
+
+        def in_pass(expression: Any) -> Any:
+            """Returns the expression with the values of this pass in place of their symbols."""
+            if not symbols:
+                return expression
+            return ca.substitute([expression], [ca.vertcat(*symbols)], [ca.vertcat(*values)])[0]
+
+        later = self._read_later(p, k)
+        for n, loop in enumerate(self.loops.recorded):
+            if self.at[n] != p:
+                continue
+            if loop.value:
+                value = in_pass(loop.value[k])
+                symbols += _scalars(loop.own[k])
+                values += [value.nz[e] for e in range(value.nnz())]
+                if n in self._read_by_children:
+                    value = ca.densify(value)
+                if n in self._read_by_children or n in later:
+                    targets += [(x, Place("own", self.base[n] + entry)) for x, entry in _entries(value)]
+            if loop.direction == "inward":
+                cleared += range(self.sums[n], self.sums[n] + loop.size)
+            for x, entry in _entries(in_pass(loop.given[k])) if loop.given else ():
+                of, first = ("total", self.base[n]) if loop.direction == "total" else ("gives", self.sums[n])
+                targets.append((x, Place(of, first + entry)))  # type: ignore[arg-type]
+        targets += [(in_pass(one.expression), one.place) for one in self.outputs if one.owner == k and one.when == p]
+        return replace(self._compiled(targets), cleared=tuple(cleared)) if targets or cleared else None
+
+    @cached_property
+    def _read_by_children(self) -> set[int]:
+        """The loops whose values are read as those of the parent."""
+        expressions = [x for loop in self.loops.recorded for x in (*loop.value, *loop.given)]
+        expressions += [one.expression for one in self.outputs] + self._walked()
+        return {int(name.split(".")[1]) for x in expressions for name in _names(x) if name.startswith("parent.")}
+
+    def _walked(self, k: int | None = None) -> list[Any]:
+        """Returns the expressions of all walks that read values of bodies of kind k; None: of all kinds."""
+        found = [x for walk, *_ in self.walks for a, pair in enumerate(walk.first) if k in (None, a) for x in pair]
+        return found + [
+            x for walk, *_ in self.walks for (_, b), pair in walk.others.items() if k in (None, b) for x in pair
+        ]
+
+    def _walks(self, walk: Walk, operand: Operand, start: int) -> Walks:
+        """Returns the code of a walk whose blocks are an output."""
+
+        def targets(block: Any, state: Any, a: int, b: int) -> Step | None:
+            found = [(x, Place("state", entry)) for x, entry in _entries(ca.densify(state))]
+            for x, places in self._pair_places(operand, start, block, a, b):
+                found += [(x, place) for place in places]
+            self._ready(ca.vertcat(ca.SX(0, 1), *(x for x, _ in found)), b)
+            return self._compiled(found) if found else None
+
+        for (a, b), state in walk.state.items():
+            for entry, symbol in enumerate(_scalars(state)):
+                self._know(symbol, Place("state", entry), b, 0)
+            del a
+        return Walks(
+            walk.outward,
+            max(int(state.numel()) for _, state in walk.first),
+            tuple(targets(*pair, a, a) for a, pair in enumerate(walk.first)),
+            tuple(
+                tuple(targets(*walk.others[a, b], a, b) if (a, b) in walk.others else None for b in self.kinds)
+                for a in self.kinds
+            ),
+        )
+
+    def _pair_places(
+        self, operand: Operand, start: int, block: Any, a: int, b: int
+    ) -> Iterator[tuple[Any, list[Place]]]:
+        """Yields each entry of a block (a, b) and its places.
+
+        Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, 3, nv), a block (3, nv_a).
+        """
+        dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
+        entries = ca.SX(block)
+        for row in range(entries.shape[0]):
+            for column in range(entries.shape[1]):
+                x = entries[row, column]
+                if x.is_zero():
+                    continue
+                if dims == ["nv", "nv"]:
+                    width = operand.shape[1]
+                    across = Place("output", start + width * row + column, "nv", width, "nv", 1)
+                    along = Place("output", start + width * column + row, "nv", 1, "nv", width)
+                    yield x, [across, along]
+                else:
+                    width = operand.shape[2]
+                    yield x, [Place("output", start + width * row + column, dims[0], 3 * width, "nv", 1)]
+
+    def _read_later(self, p: int, k: int) -> set[int]:
+        """Returns the loops whose own values on a kind of body are read in a later pass."""
+        expressions = [one.expression for one in self.outputs if one.owner == k and one.when > p] + self._walked(k)
+        for n, loop in enumerate(self.loops.recorded):
+            if self.at[n] > p:
+                expressions += [part[k] for part in (loop.value, loop.given) if part]
+        return {int(name.split(".")[1]) for x in expressions for name in _names(x) if name.startswith("own.")}
+
+    def _compiled(self, targets: list[tuple[Any, Place]]) -> Step:
+        column = ca.densify(ca.vertcat(ca.SX(0, 1), *(x for x, _ in targets)))
+        column = ca.cse(column) if self.shared else column
+        symbols = ca.symvar(column)
+        function = ca.Function("step", [ca.vertcat(ca.SX(0, 1), *symbols)], [column])
+        return Step(function, tuple(self.places[s.name()] for s in symbols), tuple(place for _, place in targets))
+
+
+class _Output(NamedTuple):
+    """An entry of an output: the first pass that can compute it, the kind of body that has it, or None."""
+
+    when: int
+    owner: int | None
+    expression: Any
+    place: Place
+
+
+def _names(expression: Any) -> list[str]:
+    return [symbol.name() for symbol in ca.symvar(ca.SX(expression))]
+
+
+def _entries(column: Any) -> list[tuple[Any, int]]:
+    """Returns the nonzeros of a column and their rows."""
+    return list(zip(_scalars(column), column.sparsity().row(), strict=True))
+
+
+def _indexed(parts: Sequence[slice]) -> list[tuple[int, int]]:
+    """Returns kind and index of each entry of consecutive slices, one per kind."""
+    return [(k, n) for k, part in enumerate(parts) for n in range(part.stop - part.start)]
+
+
+def _scalars(column: Any) -> list[Any]:
+    """Returns the nonzero entries of a column."""
+    return [column.nz[n] for n in range(column.nnz())]
