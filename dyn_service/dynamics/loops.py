@@ -65,9 +65,8 @@ class Loop:
 class Walk:
     """For each body a, a recursion over its descendants (outward) or its ancestors, with a block for each pair (a, b).
 
-    sizes: per kind of a, the number of scalars of the state that is passed on. first: per kind of a, the block (a, a) and
-    the state. state: symbols of the state that a body of kind kb gets, for a of kind ka. others: the block (a, b) and the
-    next state. Blocks and states are columns.
+    first: per kind of a, the block (a, a) and the state that a passes on. state: per kinds of a and b, the symbols of
+    the state that b gets. others: the block (a, b), and the state that b passes on. States are columns.
     """
 
     outward: bool
@@ -230,7 +229,9 @@ def shaped(like: T, column: Mat) -> T:
     """Returns the value of the shape of `like` with these entries: the inverse of `flat`."""
     if isinstance(like, Inertia):
         return Inertia(_symmetric(column[:6]), ca.reshape(column[6:15], 3, 3), _symmetric(column[15:]))  # type: ignore[return-value]
-    return ca.reshape(column, *like.shape)  # type: ignore[attr-defined]
+    shape: tuple[int, int] = like.shape  # type: ignore[attr-defined]
+    found: Any = ca.reshape(column, *shape)
+    return found  # type: ignore[no-any-return]
 
 
 def _same(a: Mat, b: Mat) -> bool:

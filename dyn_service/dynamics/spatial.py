@@ -32,15 +32,19 @@ def constant(array: Any) -> Mat:
     """A sparse DM: exact zeros become structural ones. Symbols in place of numbers stay as they are."""
     if isinstance(array, ca.SX):
         return array
-    if getattr(array, "dtype", None) == object:
+    if _has_symbols(array):
         return ca.sparsify(ca.SX(ca.blockcat(np.atleast_2d(array.T).T.tolist())))
     return ca.sparsify(array if isinstance(array, ca.DM) else ca.DM(np.asarray(array, dtype=float)))
 
 
 def dense(array: Any) -> Mat:
     """A DM with all its entries, zeros too; symbols stay as they are."""
-    symbolic = isinstance(array, ca.SX) or getattr(array, "dtype", None) == object
-    return constant(array) if symbolic else ca.DM(array)
+    return constant(array) if isinstance(array, ca.SX) or _has_symbols(array) else ca.DM(array)
+
+
+def _has_symbols(array: Any) -> bool:
+    """Whether it is a NumPy array of objects: of numbers and 1 x 1 symbols."""
+    return isinstance(array, np.ndarray) and array.dtype.kind == "O"
 
 
 def cross(a: Mat, b: Mat) -> Mat:

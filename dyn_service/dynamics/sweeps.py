@@ -110,7 +110,7 @@ def walk(
     *,
     outward: bool,
 ) -> dict[tuple[int, int], Mat] | Walk:
-    """From each body a to its descendants b (outward) or to its ancestors: a block for each pair (a, b), a itself first.
+    """Walks from each body a to its descendants (outward) or its ancestors b, with a block for each pair (a, b).
 
     Args:
         tree: The bodies.

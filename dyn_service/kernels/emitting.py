@@ -24,11 +24,9 @@ def at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
 
 def splat(b: ir.IRBuilder, number: Any, vector: ir.VectorType) -> Any:
     """Returns the vector whose lanes are all `number`."""
-    index = ir.IntType(32)
-    first = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(index, 0))
-    return b.shuffle_vector(
-        first, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count)
-    )
+    index, undefined = ir.IntType(32), ir.Constant(vector, ir.Undefined)
+    first = b.insert_element(undefined, number, ir.Constant(index, 0))
+    return b.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
 
 
 class loop_over:  # noqa: N801 - reads as a statement

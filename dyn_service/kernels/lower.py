@@ -52,9 +52,9 @@ ERRORS = 256
 
 
 def with_errors(rolled: Rolled) -> Rolled:
-    """Returns the kernel with one more input, `errors`, twice `ERRORS` factors: each rounded result is multiplied by one.
+    """Returns the kernel with one more input, `errors`: factors with which the rounded results are multiplied.
 
-    Which one depends on the body and the operation.
+    Which factor depends on the body and the operation. There are `ERRORS`, given twice in a row.
     """
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
     inputs = (*rolled.signature.inputs, operand)
@@ -72,7 +72,7 @@ def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
     body = (
-        emit_passes(module, graph, vector) if isinstance(graph, Rolled) else _emit_body(module, graph.function, vector)
+        _emit_passes(module, graph, vector) if isinstance(graph, Rolled) else _emit_body(module, graph.function, vector)
     )
     gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
@@ -116,7 +116,7 @@ def emit_arithmetic(
     vector: ir.VectorType,
     read: Callable[[int, int], Any],
     write: Callable[[int, int, Any], None],
-    rounded: Callable[[int, Any], Any] = lambda _, value: value,
+    rounded: Callable[[int, Any], Any] | None = None,
 ) -> None:
     """Emits the instructions of a CasADi function.
 
@@ -126,7 +126,7 @@ def emit_arithmetic(
         vector: The type of each scalar.
         read: Emits the reading of an input: its operand and entry.
         write: Emits the writing of an output: its operand, its entry and the value.
-        rounded: Emits what is done to each rounded result: the number of the operation and the value.
+        rounded: Emits what is done to each rounded result: the number of the operation and the value. None is nothing.
     """
     module = b.module
     work: dict[int, Any] = {}
@@ -136,6 +136,9 @@ def emit_arithmetic(
         if x not in angles:
             angles[x] = sincos(b, x)
         return angles[x]
+
+    def with_error(operation: int, value: Any) -> Any:
+        return value if rounded is None else rounded(operation, value)
 
     def flagged(operation: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *values: operation(*values, flags=_FLAGS)
@@ -176,15 +179,16 @@ def emit_arithmetic(
         if operation == ca.OP_CONST:
             value = function.instruction_constant(k)
             constant = number(value) if value else zero
-            work[function.instruction_output(k)[0]] = constant if not value % 1.0 else rounded(k, constant)
+            work[function.instruction_output(k)[0]] = constant if not value % 1.0 else with_error(k, constant)
         elif operation == ca.OP_INPUT:
             work[function.instruction_output(k)[0]] = read(*function.instruction_input(k))
         elif operation == ca.OP_OUTPUT:
-            write(*function.instruction_output(k), work[function.instruction_input(k)[0]])
+            operand, entry = function.instruction_output(k)
+            write(operand, entry, work[function.instruction_input(k)[0]])
         elif operation in emit:
             values = [work[index] for index in function.instruction_input(k)]
             result = emit[operation](*values)
-            work[function.instruction_output(k)[0]] = result if operation in EXACT else rounded(k, result)
+            work[function.instruction_output(k)[0]] = result if operation in EXACT else with_error(k, result)
         else:
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
 
@@ -204,7 +208,7 @@ def _is_clear(value: Any) -> bool:
     return isinstance(value, ir.Constant) and not any(value.constant)
 
 
-def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.Function:
+def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.Function:
     """Adds body(in, out) of a kernel as loops. Its workspace follows `out`: stored values, then sums, then totals."""
     emitted = _internal(module, "body", 2, 2, inline=False)
     source, target = emitted.args
@@ -232,7 +236,7 @@ def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.
             vector,
             lambda _, entry: access.read(of.sources[entry]),
             lambda _, entry, value: access.write(of.targets[entry], value),
-            access.rounded if rolled.errors else lambda _, value: value,
+            access.rounded if rolled.errors else None,
         )
         for entry in of.cleared:  # at the end, after they are read
             access.write(Place("children", entry), clear)
@@ -281,7 +285,7 @@ def emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.
 
 
 class _Tables:
-    """Constant tables of a kernel as loops: per body its kind, parent, starts and the place of its numbers; the numbers."""
+    """Constant tables of a kernel as loops: of each body its kind, parent, rows and starts; and all numbers."""
 
     def __init__(self, module: ir.Module, rolled: Rolled) -> None:
         self._module = module
@@ -358,15 +362,13 @@ class _Access:
             if place.family is None:
                 return buffer, place.first
             start = self._entry(place.family)
-            key = (of, place.family, place.stride)
-            buffer = self._once(key, lambda: self._row(buffer, place.stride, start))
-            if place.other is not None:
-                other = self._once(
-                    ("first", place.other), lambda: self._tables.entry(self._b, str(place.other), self._first)
-                )
-                key = (*key, place.other, place.other_stride)
-                buffer = self._once(key, lambda: self._row(buffer, place.other_stride, other))
-            return buffer, place.first
+            at_body = self._once(place._replace(first=0, other=None), lambda: self._row(buffer, place.stride, start))
+            if place.other is None:
+                return at_body, place.first
+            other = str(place.other)
+            row = self._once(("first", other), lambda: self._tables.entry(self._b, other, self._first))
+            at_pair = self._once(place._replace(first=0), lambda: self._row(at_body, place.other_stride, row))
+            return at_pair, place.first
         if of == "total":
             return self._sums, rolled.rows * rolled.summed + place.first
         if of in ("children", "gives"):
@@ -374,10 +376,11 @@ class _Access:
             return self._once((of,), lambda: self._row(self._sums, rolled.summed, row)), place.first
         if of == "state":
             # An outward walk stores the state of each body, an inward one the state that each body gets.
-            assert self._walks is not None
-            at_parent = self._walks.outward != write
+            walks = self._walks
+            assert walks is not None
+            at_parent = walks.outward != write
             i = self._entry("parent") if at_parent else self._i
-            return self._once((of, at_parent), lambda: self._row(self._states, self._walks.size, i)), place.first
+            return self._once((of, at_parent), lambda: self._row(self._states, walks.size, i)), place.first
         i = self._entry("parent") if of == "parent" else self._i
         return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
 

@@ -8,8 +8,8 @@ later pass needs is stored per body. So
     inverse dynamics   outward (velocity, acceleration), inward (load)
     forward dynamics   outward (velocity), inward (inertia, load), outward (acceleration)
 
-A pass is one graph per kind of body. Numbers of a body come from a table. `lower_rolled` emits the passes as machine code;
-`rounded_at_random` evaluates them with NumPy.
+A pass is one graph per kind of body; numbers of a body come from a table. After the passes, walks compute what belongs
+to pairs of bodies: the mass matrix, Jacobians. `lower.py` emits them as machine code.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Place(NamedTuple):
     """Where a scalar of a step is read or written.
 
     of: `input`, `output`: entry `first + stride * start` of the flat inputs or outputs, with the start of the body's
-    entries in `family` (None: 0). `number`: entry `first` of the body's numbers. `own`, `parent`: entry of the stored
-    values of the body or its parent. `children`, `gives`: entry of the sums of the body or its parent. `total`: entry of
-    the sums over all bodies. `state`: entry of the state of a walk. In a walk from body a, an output also has the start of
-    a's entries in the family `other`.
+    entries in `family` (None: 0). `number`: entry `first` of the body's numbers. `own`, `parent`: of the stored values
+    of the body or its parent. `children`, `gives`: of the sums of the body or its parent. `total`: of the sums over
+    all bodies. `state`: of the state of a walk. In a walk from body a, an output also has the start of a's entries in
+    the family `other`.
     """
 
     of: Literal["input", "output", "number", "own", "parent", "children", "gives", "total", "state"]
@@ -83,8 +83,8 @@ class Pass:
 class Walks:
     """A walk from each body to its descendants (outward) or ancestors.
 
-    size: scalars of a state. first: per kind of the body where the walk begins. others: per kind of that body, per kind of
-    the body that is visited.
+    size: scalars of a state. first: per kind of the body where the walk begins. others: per kind of that body, and per
+    kind of the body that is visited.
     """
 
     outward: bool
@@ -97,9 +97,10 @@ class Walks:
 class Rolled:
     """A kernel as passes over the bodies.
 
-    kind, parent: per body. starts: per family, the first entry of each body. numbers: per body, its numbers. stored,
-    summed: number of stored values and of sums per body. totals: number of sums over all bodies. walks, last: computed after
-    all passes, `last` what no body owns. errors: whether the last input has rounding errors, see `lower.with_errors`.
+    kind, parent: per body. starts: per family, the first entry of each body. numbers: per kind, the numbers of its
+    bodies. stored, summed: number of stored values and of sums per body. totals: number of sums over all bodies.
+    walks, last: computed after all passes; `last` is what no body owns. errors: whether the last input has rounding
+    errors, see `lower.with_errors`.
     """
 
     signature: Signature
@@ -158,7 +159,8 @@ class Rolled:
         for walks in self.walks:
             for a, k in enumerate(self.kind):
                 costs = [step.function.n_instructions() if step else 0 for step in walks.others[k]]
-                found += walks.first[k].function.n_instructions() if walks.first[k] else 0
+                first = walks.first[k]
+                found += first.function.n_instructions() if first else 0
                 b = self.parent[a]
                 while b >= 0 and any(costs):  # of an outward walk the pairs are the same
                     found += costs[self.kind[b]]
@@ -247,20 +249,21 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
         given = tree.inboard[kinds[k][0]]
         if not isinstance(given, Axial):
             return given
-        parts = [each.name for each in fields(given) if each.name != "ratio"]
-        numbers = {name: loops.array(k, lambda i, name=name: getattr(tree.inboard[i], name)) for name in parts}
-        return replace(given, **{name: x.item() if x.ndim == 0 else x for name, x in numbers.items()})
+        numbers = {}
+        for part in fields(given):
+            if part.name != "ratio":  # of joints that follow others
+                x = loops.array(k, lambda i, part=part: getattr(tree.inboard[i], part.name))  # type: ignore[misc]
+                numbers[part.name] = x.item() if x.ndim == 0 else x
+        return replace(given, **numbers)
 
     def inertia(k: int) -> Any:
         bodies = tree.inertia
         return _Inertia(
-            *(
-                of(loops.array(k, lambda i, name=name: getattr(bodies[i], name)))
-                for of, name in ((lambda x: x.item(), "mass"), (constant, "moment"))
-            ),
-            symmetric(k, lambda i: bodies[i].about_origin),
-            constant(loops.array(k, lambda i: bodies[i].com)),
-            symmetric(k, lambda i: bodies[i].about_com),
+            mass=loops.array(k, lambda i: bodies[i].mass).item(),
+            moment=constant(loops.array(k, lambda i: bodies[i].moment)),
+            about_origin=symmetric(k, lambda i: bodies[i].about_origin),
+            com=constant(loops.array(k, lambda i: bodies[i].com)),
+            about_com=symmetric(k, lambda i: bodies[i].about_com),
         )
 
     def passive(name: str) -> Any:
@@ -296,8 +299,8 @@ class _Passes:
     """Traces a function on a tree of kinds, and orders what it records in passes.
 
     places, owner, when: per symbol its place, the kind of body that has it (None: it is not of a body), and the first
-    pass that can read it. at: per loop its pass. base: per loop its first entry among the stored values, or the sums over
-    all bodies. sums: per loop its first entry among the sums from children.
+    pass that can read it. at: per loop its pass. base: per loop its first entry among the stored values, or among the
+    sums over all bodies. sums: per loop its first entry among the sums from children.
     """
 
     def __init__(
@@ -371,12 +374,12 @@ class _Passes:
     def _place_loops(self) -> None:
         """Gives each loop its pass and its entries, in the order of recording."""
         summed = totals = 0
-        for n, loop in enumerate(self.loops.recorded):
+        for loop in self.loops.recorded:
             own = [(x, k) for k, of in enumerate(loop.own) for x in _scalars(of)] if loop.value else []
-            of_others = [
+            carried = [
                 (x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in _scalars(of)
             ]
-            for symbol, k in (*own, *of_others):  # which the expressions of this loop may contain
+            for symbol, k in (*own, *carried):  # which the expressions of this loop may contain
                 self._know(symbol, Place("own", 0), k, 0)
             expressions = [(x, k) for part in (loop.value, loop.given) for k, x in enumerate(part)]
             ready = max((self._ready(x, k) for x, k in expressions), default=0)
@@ -526,10 +529,9 @@ class _Passes:
             self._ready(ca.vertcat(ca.SX(0, 1), *(x for x, _ in found)), b)
             return self._compiled(found) if found else None
 
-        for (a, b), state in walk.state.items():
+        for (_, b), state in walk.state.items():
             for entry, symbol in enumerate(_scalars(state)):
                 self._know(symbol, Place("state", entry), b, 0)
-            del a
         return Walks(
             walk.outward,
             max(int(state.numel()) for _, state in walk.first),
@@ -561,7 +563,7 @@ class _Passes:
                     yield x, [across, along]
                 else:
                     width = operand.shape[2]
-                    yield x, [Place("output", start + width * row + column, dims[0], 3 * width, "nv", 1)]
+                    yield x, [Place("output", start + width * row + column, str(dims[0]), 3 * width, "nv", 1)]
 
     def _read_later(self, p: int, k: int) -> set[int]:
         """Returns the loops whose own values on a kind of body are read in a later pass."""
