@@ -1,0 +1,251 @@
+"""Kernels as loops equal straight-line kernels, for every row that sweeps compute, and do not grow with the robot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pinocchio as pin
+import pytest
+
+from dyn_service.api.queries import QUERIES
+from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
+from dyn_service.dynamics.loops import NotRolledError
+from dyn_service.engine.robot import Robot
+from dyn_service.kernels import budget, certify, frames
+from dyn_service.kernels.compiling import compiled
+from dyn_service.kernels.graph import trace
+from dyn_service.kernels.rolled import MOST_KINDS, Rolled, roll
+from dyn_service.kernels.signature import Signature
+from dyn_service.model.parameters import parameters_of
+from dyn_service.model.tree import Tree
+from tests.conftest import URDF
+from tests.passive import restless
+from tests.random_robots import MANY_TYPES, random_urdf
+
+ROUNDING = 1e-11
+"""Relative to the largest entry. The two forms round some thousand operations differently, 1e-16 each; solving for
+accelerations magnifies this by the condition of the mass matrix, some thousands for these robots.
+"""
+
+NOT_ROLLED = {
+    ("branch_inertias", ""),
+    ("equation_terms", ""),
+    ("body_recursion", ""),
+    ("mass_matrix_steps", ""),
+    ("momentum_derivative", ""),
+    ("influence_operators", "D"),
+    ("influence_operators", "beta"),
+    ("forward_dynamics", "mass_matrix"),
+    ("velocity_from_momentum", "mass_matrix"),
+    ("hamiltonian_flow", "mass_matrix"),
+}
+"""Rows and methods that form matrices in ways that no sweep has."""
+
+OVERLAY = Variant(wrenches=False, overlay=True)
+
+
+def chain(bodies: int) -> str:
+    """A chain of different bodies that turn about arbitrary axes."""
+    rng = np.random.default_rng(0)
+
+    def numbers(*values: float) -> str:
+        return " ".join(map(repr, map(float, values)))
+
+    parts = ["<robot name='chain'><link name='base'/>"]
+    for i in range(bodies):
+        parent = "base" if i == 0 else f"link_{i - 1}"
+        parts.append(
+            f"<link name='link_{i}'><inertial><origin xyz='{numbers(*rng.uniform(-0.1, 0.1, 3))}'/>"
+            f"<mass value='{rng.uniform(0.5, 2.0)}'/>"
+            "<inertia ixx='0.02' iyy='0.03' izz='0.025' ixy='0.001' ixz='0.002' iyz='0.0005'/></inertial></link>"
+            f"<joint name='joint_{i}' type='revolute'><parent link='{parent}'/><child link='link_{i}'/>"
+            f"<origin xyz='{numbers(*rng.uniform(-0.1, 0.1, 2), 0.2)}' rpy='{numbers(*rng.uniform(-1, 1, 3))}'/>"
+            f"<axis xyz='{numbers(*rng.normal(size=3))}'/><limit effort='9' velocity='9' lower='-9' upper='9'/></joint>"
+        )
+    return "".join(parts) + "</robot>"
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Robot:
+    """A tree with fixed, turning and sliding joints."""
+    return Robot.from_text(random_urdf(5, movable=6))
+
+
+@pytest.fixture(scope="module")
+def manifold() -> Robot:
+    """A tree with joints of every type."""
+    return Robot.from_text(random_urdf(3, movable=8, types=MANY_TYPES))
+
+
+@pytest.fixture(scope="module")
+def long_chain() -> Robot:
+    return Robot.from_text(chain(100))
+
+
+def kernel_of(robot: Robot, row: str, method: str, variant: Variant) -> tuple[Rolled, Signature]:
+    signature = robot.signature(QUERIES[row], method, variant)
+    return roll(frames.kernel_tree(robot.tree, signature.bodies), signature), signature
+
+
+def inputs_of(tree: Tree, signature: Signature, numbers: Iterator[np.ndarray]) -> list[np.ndarray]:
+    """Eleven states: one vector of eight, and a part of another. numbers: for the inputs of an overlay."""
+    rng = np.random.default_rng(1)
+    drawn = []
+    for operand in signature.inputs:
+        x = rng.normal(size=(11, *operand.shape))
+        if operand.kind == "position":
+            x = tree.configuration.normalised(x)
+        elif operand.kind == "overlay":
+            x = np.broadcast_to(next(numbers), x.shape)
+        elif operand.kind == "duration":
+            x = np.full(x.shape, 1e-3)
+        elif operand.kind == "link":
+            x = np.eye(operand.size)[rng.integers(0, operand.size, 11)]
+        elif operand.kind == "directions":
+            x = np.tile([0.0, 0.0, 0.0, 1.0, 0.0, 0.0], (11, 1))
+        drawn.append(x)
+    return drawn
+
+
+def _outputs(found: Any) -> tuple[np.ndarray, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def assert_equal(robot: Robot, row: str, method: str, variant: Variant, locked: Sequence[str] = ()) -> None:
+    signature = robot.signature(QUERIES[row], method, variant)
+    model = frames.kernel_tree(robot.tree.locked(locked), signature.bodies)
+    inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
+    loops, straight = (compiled(form(model, signature))[0](*inputs) for form in (roll, trace))
+    for operand, a, b in zip(signature.outputs, *map(_outputs, (loops, straight)), strict=True):
+        scale = np.nanmax(np.abs(b), initial=0.0)  # an inertia is NaN where its direction is blocked
+        np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING * scale, err_msg=f"{row}: {operand.name}")
+
+
+ROWS = [
+    (row.name, method)
+    for row in QUERIES.values()
+    for method in row.kernels
+    if row.inputs and (row.name, method) not in NOT_ROLLED
+    if any(spec.kind in ("position", "velocity") for spec in row.inputs.values())
+]
+
+
+@pytest.mark.parametrize(("row", "method"), ROWS, ids=lambda x: x)
+def test_every_row_equals_its_straight_line_kernel(mixed: Robot, row: str, method: str) -> None:
+    assert_equal(mixed, row, method, WITHOUT_WRENCHES)
+
+
+@pytest.mark.parametrize(("row", "method"), sorted(NOT_ROLLED), ids=lambda x: x)
+def test_rows_that_are_not_sweeps_are_refused(mixed: Robot, row: str, method: str) -> None:
+    with pytest.raises(NotRolledError):
+        kernel_of(mixed, row, method, WITHOUT_WRENCHES)
+
+
+@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians"])
+def test_joints_of_every_type(manifold: Robot, row: str) -> None:
+    assert_equal(manifold, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
+
+
+@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "constraint_forces"])
+def test_wrenches_and_numbers_as_inputs(mixed: Robot, row: str) -> None:
+    method = next(iter(QUERIES[row].kernels))
+    assert_equal(mixed, row, method, WITH_WRENCHES)
+    assert_equal(mixed, row, method, OVERLAY)
+
+
+@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "energy", "passive_forces"])
+def test_passive_forces_and_locked_joints(row: str) -> None:
+    robot = restless(URDF / "ten_body_tree.urdf")
+    method = next(iter(QUERIES[row].kernels))
+    assert_equal(robot, row, method, WITHOUT_WRENCHES)
+    assert_equal(robot, row, method, WITHOUT_WRENCHES, locked=robot.joint_names[1:4])
+
+
+def test_joints_that_follow_others_are_refused() -> None:
+    robot = Robot.from_text(
+        chain(3).replace(
+            "<joint name='joint_2' type='revolute'>",
+            "<joint name='joint_2' type='revolute'><mimic joint='joint_0' multiplier='2'/>",
+        )
+    )
+    with pytest.raises(NotRolledError):
+        kernel_of(robot, "inverse_dynamics", "", WITHOUT_WRENCHES)
+
+
+def test_code_does_not_grow_with_the_robot(long_chain: Robot) -> None:
+    def count(robot: Robot) -> int:
+        loops, _ = kernel_of(robot, "forward_dynamics", "articulated", WITHOUT_WRENCHES)
+        return sum(step.function.n_instructions() for each in loops.passes for step in each.steps if step is not None)
+
+    # Not equal: the numbers of a kind with one body are constants in the code.
+    assert count(Robot.from_text(chain(150))) <= 1.1 * count(long_chain)
+
+
+def test_sums_of_a_chain_need_two_rows(long_chain: Robot) -> None:
+    loops, _ = kernel_of(long_chain, "inverse_dynamics", "", WITHOUT_WRENCHES)
+    assert loops.rows == 3, "one for bodies without children, one for the body, one for its parent"
+    for i, parent in enumerate(loops.parent):
+        assert parent < 0 or loops.row[parent] != loops.row[i]
+
+
+def test_a_state_has_the_same_bits_anywhere_in_a_batch(long_chain: Robot) -> None:
+    rng = np.random.default_rng(2)
+    q, v, tau = rng.normal(size=(3, 19, 100))
+    batch = long_chain.forward_dynamics(q, v, tau)
+    alone = [long_chain.forward_dynamics(*state) for state in zip(q, v, tau, strict=True)]
+    assert np.array_equal(batch, alone)
+
+
+def test_the_choice_depends_on_robot_and_query(long_chain: Robot, panda: Robot) -> None:
+    def as_loops(robot: Robot, row: str) -> bool:
+        signature = robot.signature(QUERIES[row], next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
+        return budget.runs_as_loops(frames.kernel_tree(robot.tree, signature.bodies), signature)
+
+    assert not any(as_loops(panda, row) for row in ("inverse_dynamics", "forward_dynamics", "jacobians", "step"))
+    assert all(as_loops(long_chain, row) for row in ("inverse_dynamics", "forward_dynamics", "mass_matrix"))
+    assert not as_loops(long_chain, "passive_forces")
+
+
+@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
+def test_the_certificate_finds_an_error(long_chain: Robot, row: str) -> None:
+    given, _ = kernel_of(long_chain, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
+    kernel = compiled(given)[0]
+    found = certify.difference(kernel, given, long_chain.tree)
+    assert found.states == len(certify.POSITIONS)
+    assert 0.0 < found.error <= 1.0
+    assert certify.difference(lambda *x: kernel(*x) * (1.0 + 1e-10), given, long_chain.tree).error > 1.0
+
+
+def test_a_mass_matrix_in_operator_form(long_chain: Robot) -> None:
+    tree = long_chain.tree
+    positions = np.random.default_rng(3).normal(size=(4, tree.nq))
+    M = long_chain.mass_matrix(positions)
+    operator = certify.MassOperator.at(tree, positions)
+    x = np.random.default_rng(4).normal(size=(4, tree.nv, 3))
+    np.testing.assert_allclose(operator @ x, M @ x, rtol=0, atol=1e-10 * np.abs(M @ x).max())  # 100 sums of 100 terms
+    np.testing.assert_allclose(operator.diagonal, np.diagonal(M, axis1=1, axis2=2), rtol=1e-10)
+
+
+def test_kinds_of_bodies_are_few(long_chain: Robot) -> None:
+    loops, _ = kernel_of(long_chain, "inverse_dynamics", "", WITHOUT_WRENCHES)
+    assert isinstance(loops, Rolled)
+    assert len(set(loops.kind)) <= MOST_KINDS
+
+
+def test_a_long_chain_agrees_with_pinocchio(long_chain: Robot) -> None:
+    bodies = long_chain.nv
+    model = pin.buildModelFromXML(chain(bodies))
+    data = model.createData()
+    rng = np.random.default_rng(5)
+    q, v, a = rng.normal(size=(3, bodies))
+    M = pin.crba(model, data, q)
+    M = np.triu(M) + np.triu(M, 1).T
+    scale = np.sqrt(np.diag(M))
+    # Errors on the scale of each joint, since the base carries a hundred bodies: 1e-16 for each of some hundred sums.
+    tau = pin.rnea(model, data, q, v, a)
+    assert np.max(np.abs(long_chain.inverse_dynamics(q, v, a) - tau) / scale) <= 1e-12 * np.max(np.abs(tau) / scale)
+    found = long_chain.forward_dynamics(q, v, tau)
+    assert np.max(np.abs(M @ (found - a)) / scale) <= 1e-11 * np.max(np.abs(tau) / scale)
+    assert np.max(np.abs(long_chain.mass_matrix(q) - M) / np.outer(scale, scale)) <= 1e-12
