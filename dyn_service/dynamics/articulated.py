@@ -48,7 +48,7 @@ from dyn_service.dynamics.spatial import (
     inverse,
     row_by_row,
 )
-from dyn_service.dynamics.sweeps import PerBody, from_children, gather, inward, kept, of_parent, outward
+from dyn_service.dynamics.sweeps import PerBody, from_children, inward, inward_recursion, kept, of_parent, outward
 from dyn_service.model.tree import Tree
 
 
@@ -103,7 +103,7 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
         K[i] = U @ R_inverse[i]
         return J.minus_outer(K[i], U)
 
-    J = gather(tree, M, lambda i, J_i: D[i].congruence(eliminate(i, J_i)))
+    J = inward_recursion(tree, M, lambda i, J_i: D[i].congruence(eliminate(i, J_i)))
     for i, parent in enumerate(tree.parent):
         if parent < 0:
             eliminate(i, J[i])
@@ -120,7 +120,7 @@ def _free(tree: Tree) -> list[Mat]:
 
 
 def _held(R: Mat, free: Mat) -> Mat:
-    """R of a joint that is free; of one that is locked something with an inverse, whatever it meets."""
+    """R of a free joint; R + e of a locked one, which has an inverse and whose value is not used."""
     return R + (1 - free) * ca.DM.eye(R.shape[0])
 
 

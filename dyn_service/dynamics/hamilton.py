@@ -39,7 +39,7 @@ from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear
-from dyn_service.dynamics.sweeps import PerBody, gather, inward, outward, total
+from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, outward, total
 from dyn_service.model.tree import Tree
 
 
@@ -57,9 +57,9 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
 
 def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[Any], list[Mat]]:
     """Mass and c_i of each branch, (P.1c); c_i is 0 where there is no mass."""
-    composite = gather(tree, M, lambda i, C: D[i].congruence(C))
+    composite = inward_recursion(tree, M, lambda i, C: D[i].congruence(C))
     if isinstance(tree, RolledTree):
-        masses = gather(tree, [ca.SX(body.mass) for body in tree.inertia], lambda _, mass: mass)
+        masses = inward_recursion(tree, [ca.SX(body.mass) for body in tree.inertia], lambda _, mass: mass)
     else:
         masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
     # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.

@@ -17,7 +17,7 @@ import casadi as ca
 
 from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
-from dyn_service.dynamics.sweeps import PerBody, kept, of_joints, of_parent, scatter, total
+from dyn_service.dynamics.sweeps import PerBody, kept, of_joints, of_parent, outward_recursion, total
 from dyn_service.model.joints.rotations import shorter
 from dyn_service.model.tree import Tree
 
@@ -148,7 +148,7 @@ def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
 def in_world(tree: Tree, q: Mat) -> tuple[list[Mat], list[Mat]]:
     """R_WB of every body, and in world axes the way to its origin from its parent's."""
     poses = placements(tree, q)
-    rotations = scatter(tree, lambda i, R_WP: poses[i][0] if R_WP is None else R_WP @ poses[i][0])
+    rotations = outward_recursion(tree, lambda i, R_WP: poses[i][0] if R_WP is None else R_WP @ poses[i][0])
     inherited = of_parent(tree, rotations, _NO_TURN)
     return rotations, [
         p if parent < 0 else R_WP @ p for parent, R_WP, (_, p) in zip(tree.parent, inherited, poses, strict=True)
@@ -160,4 +160,4 @@ _NO_TURN = ca.DM.eye(3)
 
 def along(tree: Tree, steps: list[Mat]) -> list[Mat]:
     """Psi_e of the steps, their sums from the world to every body: p_WB."""
-    return scatter(tree, lambda i, sum_p: steps[i] if sum_p is None else sum_p + steps[i])
+    return outward_recursion(tree, lambda i, sum_p: steps[i] if sum_p is None else sum_p + steps[i])

@@ -1,9 +1,10 @@
 """Sweeps as loops: an algorithm runs once per *kind* of body, and its recursions are recorded instead of written out.
 
-`RolledTree` has one body for each kind of joint of a robot, on the ground or on another body. Its numbers are symbols
-where the bodies of a kind differ, and so are the values that a body gets from its parent, its children, or a sum over
-all bodies. The functions of `sweeps.py` record a `Loop` for each recursion; `kernels/rolled.py` orders the loops in
-passes over the bodies. The size of the result does not depend on the number of bodies.
+A kind is a group of bodies with the same type of joint, on the ground or not, and zeros at the same places.
+`RolledTree` has one body for each kind. Its numbers are symbols where the bodies of a kind differ; so are the values
+that a body gets from its parent, its children, or a sum over all bodies. The functions of `sweeps.py` record a `Loop`
+for each recursion, and `kernels/rolled.py` orders the loops in passes over the bodies. The size of the result does not
+depend on the number of bodies.
 
 An algorithm that visits bodies by itself, not through `sweeps.py`, raises `NotRolledError`.
 """
@@ -63,10 +64,12 @@ class Loop:
 
 @dataclass(eq=False)
 class Walk:
-    """For each body a, a recursion over its descendants (outward) or its ancestors, with a block for each pair (a, b).
+    """A recursion from each body a over its descendants b (outward) or its ancestors b:
 
-    first: per kind of a, the block (a, a) and the state that a passes on. state: per kinds of a and b, the symbols of
-    the state that b gets. others: the block (a, b), and the state that b passes on. States are columns.
+        block_aa, state_a = start(a),    block_ab, state_b = step(b, state of the body before b)
+
+    first: per kind of a, block_aa and state_a. state: per kinds of a and b, the symbols of the state that b gets.
+    others: per kinds of a and b, block_ab and state_b. States are columns.
     """
 
     outward: bool
@@ -119,7 +122,7 @@ class Loops:
         return found
 
     def outward(self, kinds: Sequence[bool], step: Callable[[int, T | None], T]) -> list[T]:
-        """Records z_i = step(i, z_ip). kinds: whether each kind is on the ground, where z_ip is None."""
+        """Records z_i = step(i, z_ip), and returns z. kinds: whether each kind is on the ground, where z_ip is None."""
         first = next(k for k, ground in enumerate(kinds) if ground)
         shape = step(first, None)
         loop = self._begin("outward", shape, len(kinds))
@@ -129,7 +132,7 @@ class Loops:
         return [shaped(shape, own) for own in loop.own]
 
     def inward(self, x: Sequence[T], carry: Callable[[int, T], T], kinds: Sequence[bool]) -> list[T]:
-        """Records z_i = x_i + sum of carry(k, z_k) over the children k of i. kinds: as in `outward`."""
+        """Records z_i = x_i + sum of carry(k, z_k) over the children k of i, and returns z. kinds: as in `outward`."""
         loop = self._begin("inward", x[0], len(kinds))
         found = []
         for k in range(len(kinds)):
@@ -140,7 +143,7 @@ class Loops:
         return found
 
     def from_children(self, start: Sequence[Mat], given: Sequence[Mat | None]) -> list[Mat]:
-        """Records z_i = start_i + the sum of what the children give. given: None for kinds on the ground."""
+        """Records z_i = start_i + the sum of the children's `given`, and returns z. given: None on the ground."""
         loop = self._begin("inward", start[0], len(given))
         for k, x in enumerate(given):
             self._keep(loop, k, flat(start[k]) + loop.children[k])
@@ -148,17 +151,17 @@ class Loops:
         return [shaped(start[0], own) for own in loop.own]
 
     def from_parent(self, x: Sequence[Mat], kinds: Sequence[bool], ground: Mat) -> list[Mat]:
-        """Records reading the parent's x; bodies on the ground get `ground`."""
+        """Returns the parent's x, or `ground` for bodies on the ground."""
         loop = self._loop_of(x) or self._each(x, sparse=False)
         return [ground if on_ground else shaped(x[0], loop.parent[k]) for k, on_ground in enumerate(kinds)]
 
     def kept(self, x: Sequence[T]) -> list[T]:
-        """Records values that are computed once per body, and stored where a later pass needs them."""
+        """Returns x as values that are computed once per body, and stored if a later pass reads them."""
         loop = self._each(x, sparse=True)
         return [shaped(of, own) for of, own in zip(x, loop.own, strict=True)]
 
     def total(self, x: Sequence[Mat]) -> Mat:
-        """Records the sum over all bodies."""
+        """Returns the sum over all bodies."""
         loop = Loop("total", int(flat(x[0]).numel()))
         symbol = ca.SX.sym(f"total.{len(self.recorded)}", loop.size)
         self.recorded.append(loop)
@@ -173,7 +176,7 @@ class Loops:
         *,
         outward: bool,
     ) -> Walk:
-        """Records a walk from each body; see `sweeps.walk`. kinds: as in `outward`."""
+        """Returns a walk from each body; see `sweeps.walk`. kinds: as in `outward`."""
         walk = Walk(outward)
         for a in range(len(kinds)):
             block, state = start(a)
@@ -265,9 +268,9 @@ class RolledTree(Tree):
         return [parent < 0 for parent in self.parent]
 
     def ancestors(self, i: int) -> tuple[int, ...]:
-        """Raises NotRolledError."""
+        """Raises NotRolledError: the ancestors of a kind are not known."""
         raise NotRolledError("the algorithm visits the ancestors of a body")
 
     def branch(self, i: int) -> tuple[int, ...]:
-        """Raises NotRolledError."""
+        """Raises NotRolledError: the descendants of a kind are not known."""
         raise NotRolledError("the algorithm visits the descendants of a body")

@@ -20,7 +20,7 @@ from dyn_service.dynamics.kinematics import influences, motion_subspaces, moving
 from dyn_service.dynamics.loops import NotRolledError, RolledTree, Walk
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.spatial import Mat, constant
-from dyn_service.dynamics.sweeps import PerBody, gather, walk
+from dyn_service.dynamics.sweeps import PerBody, inward_recursion, walk
 from dyn_service.model.tree import Tree
 
 Entries = dict[tuple[int, int], Mat]
@@ -44,7 +44,7 @@ def entries(tree: Tree, q: Mat) -> Entries:
 def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
     """Blocks (nv_j, nv_i) of the mass matrix, for each body i and its ancestors j."""
     D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
-    C = gather(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
+    C = inward_recursion(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         F = C[i] @ G[i]

@@ -24,7 +24,7 @@ from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import held, motion_subspaces, moving, placements, ways
 from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense, row_by_row, skew
-from dyn_service.dynamics.sweeps import PerBody, scatter, walk
+from dyn_service.dynamics.sweeps import PerBody, outward_recursion, walk
 from dyn_service.model.tree import Tree
 
 
@@ -72,7 +72,7 @@ def _biases(tree: Tree, q: Mat, v: Mat) -> list[Mat]:
             omega = omega + w
         return ca.vertcat(sigma_O, sigma_R, omega)
 
-    return scatter(tree, step)
+    return outward_recursion(tree, step)
 
 
 def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:

@@ -51,10 +51,10 @@ def outward(tree: Tree, A: Sequence[Any], x: Sequence[Mat], *, world: Mat | None
         inherited = world if z_p is None else z_p
         return x[i] if inherited is None else A[i] @ inherited + x[i]
 
-    return PerBody(scatter(tree, step))
+    return PerBody(outward_recursion(tree, step))
 
 
-def scatter(tree: Tree, step: Callable[[int, T | None], T]) -> list[T]:
+def outward_recursion(tree: Tree, step: Callable[[int, T | None], T]) -> list[T]:
     """The outward recursion itself: z_i = step(i, z_ip), where z_ip of bodies on the ground is None."""
     if isinstance(tree, RolledTree):
         return tree.loops.outward(tree.grounded, step)
@@ -65,7 +65,7 @@ def scatter(tree: Tree, step: Callable[[int, T | None], T]) -> list[T]:
 
 
 def of_parent(tree: Tree, x: Sequence[Mat], ground: Mat) -> list[Mat]:
-    """What each body's parent has; bodies on the ground get `ground`."""
+    """Returns for each body the x of its parent, or `ground` for bodies on the ground."""
     if isinstance(tree, RolledTree):
         return tree.loops.from_parent(x, tree.grounded, ground)
     return [ground if parent < 0 else x[parent] for parent in tree.parent]
@@ -73,13 +73,13 @@ def of_parent(tree: Tree, x: Sequence[Mat], ground: Mat) -> list[Mat]:
 
 def inward(tree: Tree, A: Sequence[Any], x: Sequence[Mat]) -> PerBody:
     """z = Psi_A^T x."""
-    return PerBody(gather(tree, x, lambda i, z_i: A[i].T @ z_i))
+    return PerBody(inward_recursion(tree, x, lambda i, z_i: A[i].T @ z_i))
 
 
 def from_children(tree: Tree, A: Sequence[Any], x: Sequence[Mat], start: Sequence[Mat] | None = None) -> PerBody:
-    """z = start + Phi_A^T x, (P2): what each body's children hand it, one step and no further.
+    """z = start + Phi_A^T x, (P2): the sum of A_k^T x_k over the children k of each body, not over later generations.
 
-    start: z_i of bodies without children; None is 0, where z_i has the shape of x_i.
+    start: initial z_i of each body; None is 0, of the shape of x_i.
     """
     z: list[Mat] = [ca.DM(*x_i.shape) for x_i in x] if start is None else list(start)
     if isinstance(tree, RolledTree):
@@ -91,7 +91,7 @@ def from_children(tree: Tree, A: Sequence[Any], x: Sequence[Mat], start: Sequenc
     return PerBody(z)
 
 
-def gather(tree: Tree, x: Sequence[T], carry: Callable[[int, T], T]) -> list[T]:
+def inward_recursion(tree: Tree, x: Sequence[T], carry: Callable[[int, T], T]) -> list[T]:
     """The inward recursion itself: z_i = x_i + sum of carry(k, z_k) over the children k of i."""
     if isinstance(tree, RolledTree):
         return tree.loops.inward(x, carry, tree.grounded)
@@ -142,7 +142,7 @@ def total(tree: Tree, terms: Sequence[Sequence[Mat]], start: Mat) -> Mat:
 
 
 def kept(tree: Tree, x: Sequence[T]) -> PerBody:
-    """The same values. A loop over the bodies computes them once, not in each pass that needs them."""
+    """Returns x. In a kernel as loops, x is computed once and stored, not again in each pass that reads it."""
     return PerBody(tree.loops.kept(x) if isinstance(tree, RolledTree) else x)
 
 

@@ -48,7 +48,7 @@ from dyn_service.dynamics.spatial import (
     row_by_row,
     skew,
 )
-from dyn_service.dynamics.sweeps import from_children, gather, outward, scatter, total
+from dyn_service.dynamics.sweeps import from_children, inward_recursion, outward, outward_recursion, total
 from dyn_service.model.tree import Tree
 
 LOST = 2.0**-40
@@ -132,13 +132,13 @@ class _Place:
 
     def carrying(self, tree: Tree) -> list[Mat]:
         """1 for every body that carries the link, itself among them."""
-        return gather(tree, self.link, lambda _, on: on)
+        return inward_recursion(tree, self.link, lambda _, on: on)
 
     def levers(self, tree: Tree) -> list[Mat]:
         """The way to the point from the origin of each body that carries the link, world axes; 0 from others."""
         on = self.carrying(tree)
         ways_on = [w * (R @ self.point) for w, R in zip(self.link, self.rotations, strict=True)]
-        return gather(tree, from_children(tree, on, self.steps, start=ways_on), lambda _, way: way)
+        return inward_recursion(tree, from_children(tree, on, self.steps, start=ways_on), lambda _, way: way)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +232,7 @@ def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:
             S = S.minus_outer(ca.horzcat(G_i, Z), ca.horzcat(Z, G_i))
         return S
 
-    return scatter(tree, step)
+    return outward_recursion(tree, step)
 
 
 def _seen_through(D: RigidTransform, S: Inertia) -> Inertia:

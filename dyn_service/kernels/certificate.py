@@ -43,10 +43,10 @@ class Certificate:
             found.append(Note("changed", element, text))
         if not self.states:
             text = f"not compared with its equations, which have no finite answer at the test states: {_ADVICE}"
-            found.append(Note("doubted", element, text))
+            found.append(Note("warning", element, text))
         elif not self.holds:
             apart = f"{self.relative:.1g} of its largest entry, {self.error:.3g} times the rounding bound"
-            found.append(Note("doubted", element, f"{self.output!r} is off by up to {apart}: {_ADVICE}"))
+            found.append(Note("warning", element, f"{self.output!r} is off by up to {apart}: {_ADVICE}"))
         return found
 
     def to_dict(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from llvmlite import ir
 
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.rolled import Place, Rolled, Step, Walks
+from dyn_service.kernels.rolled import Address, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
@@ -48,13 +48,14 @@ EXACT = frozenset(
 
 
 ERRORS = 256
-"""Rounding errors of a state, which the operations of a kernel `with_errors` use in turn."""
+"""Number of random factors of a state with which a kernel `with_errors` multiplies its rounded results."""
 
 
 def with_errors(rolled: Rolled) -> Rolled:
     """Returns the kernel with one more input, `errors`: factors with which the rounded results are multiplied.
 
-    Which factor depends on the body and the operation. There are `ERRORS`, given twice in a row.
+    Body and operation select the factor. The input holds the `ERRORS` factors twice, so that the sum of both indices is
+    in range.
     """
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
     inputs = (*rolled.signature.inputs, operand)
@@ -219,7 +220,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
     sums = at(b, own, integer(size * bodies * rolled.stored))
     clear = ir.Constant(vector, [0.0] * vector.count)
     with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
-        b.store(clear, _cell(b, sums, vector, entry), align=size)
+        b.store(clear, _vector_address(b, sums, vector, entry), align=size)
 
     states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
     nothing = integer(0)
@@ -239,7 +240,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
             access.rounded if rolled.errors else None,
         )
         for entry in of.cleared:  # at the end, after they are read
-            access.write(Place("children", entry), clear)
+            access.write(Address("children", entry), clear)
         inner.ret_void()
         return function
 
@@ -354,7 +355,7 @@ class _Access:
     def _entry(self, table: str) -> Any:
         return self._once(table, lambda: self._tables.entry(self._b, table, self._i))
 
-    def _cell(self, place: Place, *, write: bool = False) -> tuple[Any, int]:
+    def _locate(self, place: Address, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
         rolled, of = self._rolled, place.of
         if of in ("input", "output"):
@@ -384,11 +385,11 @@ class _Access:
         i = self._entry("parent") if of == "parent" else self._i
         return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
-    def read(self, place: Place) -> Any:
+    def read(self, place: Address) -> Any:
         """Emits the reading of a scalar."""
         b = self._b
         if place.of != "number":
-            return _load(b, self._vector, *self._cell(place))
+            return _load(b, self._vector, *self._locate(place))
         row = self._once(("numbers",), lambda: at(b, self._tables.numbers, b.mul(self._entry("numbers"), integer(8))))
         number = splat(b, b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE), self._vector)
         return self.rounded(31 * place.first, number) if self._rolled.errors else number
@@ -404,9 +405,9 @@ class _Access:
 
         return b.fmul(value, _load(b, self._vector, self._once(("errors",), row), operation % ERRORS))
 
-    def write(self, place: Place, value: Any) -> None:
+    def write(self, place: Address, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
-        b, cell = self._b, self._cell(place, write=True)
+        b, cell = self._b, self._locate(place, write=True)
         if place.of in ("gives", "total"):
             value = b.fadd(_load(b, self._vector, *cell), value, flags=_FLAGS)
         _store(b, self._vector, *cell, value)
@@ -451,13 +452,13 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     with loop_over(b, transposed, step=vector.count) as entry:
         tile = [b.load(at(b, row, b.mul(entry, integer(8))), align=1, typ=vector) for row in rows]
         for k, column in enumerate(_transposed(b, tile)):
-            b.store(column, _cell(b, target, vector, b.add(entry, integer(k))), align=8 * vector.count)
+            b.store(column, _vector_address(b, target, vector, b.add(entry, integer(k))), align=8 * vector.count)
     with loop_over(b, entries, start=transposed) as entry:
         value = ir.Constant(vector, ir.Undefined)
         for lane, row in enumerate(rows):
             number = b.load(at(b, row, b.mul(entry, entry_stride)), align=1, typ=DOUBLE)
             value = b.insert_element(value, number, integer(lane))
-        b.store(value, _cell(b, target, vector, entry), align=8 * vector.count)
+        b.store(value, _vector_address(b, target, vector, entry), align=8 * vector.count)
     b.ret_void()
     return function
 
@@ -469,7 +470,7 @@ def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     b = ir.IRBuilder(function.append_basic_block())
     transposed = _whole_tiles(b, vector, states, entries, entry_stride)
     with loop_over(b, transposed, step=vector.count) as entry:
-        cells = [_cell(b, source, vector, b.add(entry, integer(k))) for k in range(vector.count)]
+        cells = [_vector_address(b, source, vector, b.add(entry, integer(k))) for k in range(vector.count)]
         tile = [b.load(cell, align=8 * vector.count, typ=vector) for cell in cells]
         for lane, row in enumerate(_transposed(b, tile)):
             place = at(b, base, b.add(b.mul(integer(lane), state_stride), b.mul(entry, integer(8))))
@@ -478,7 +479,7 @@ def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
         row = at(b, base, b.mul(state, state_stride))
         lane = at(b, source, b.mul(state, integer(8)))
         with loop_over(b, entries, start=transposed) as entry:
-            number = b.load(_cell(b, lane, vector, entry), align=8, typ=DOUBLE)
+            number = b.load(_vector_address(b, lane, vector, entry), align=8, typ=DOUBLE)
             b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
     b.ret_void()
     return function
@@ -511,7 +512,7 @@ def _transposed(b: ir.IRBuilder, tile: list[Any]) -> list[Any]:
     return tile
 
 
-def _cell(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
+def _vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
     """Returns the address of an entry's vector in a block's buffer."""
     return at(b, buffer, b.mul(entry, integer(8 * vector.count)))
 

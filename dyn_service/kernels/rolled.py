@@ -39,14 +39,19 @@ FAMILIES = ("nq", "nv", "nr", "nb", "nj")
 _SAME = {"nl": "nb", "nm": "nb"}
 
 
-class Place(NamedTuple):
-    """Where a scalar of a step is read or written.
+class Address(NamedTuple):
+    """Where a step for body i reads or writes a scalar.
 
-    of: `input`, `output`: entry `first + stride * start` of the flat inputs or outputs, with the start of the body's
-    entries in `family` (None: 0). `number`: entry `first` of the body's numbers. `own`, `parent`: of the stored values
-    of the body or its parent. `children`, `gives`: of the sums of the body or its parent. `total`: of the sums over
-    all bodies. `state`: of the state of a walk. In a walk from body a, an output also has the start of a's entries in
-    the family `other`.
+    of         entry `first` of
+    input      the flat inputs, plus `stride` times the first entry of body i in `family`, if there is one
+    output     the flat outputs, likewise; in a walk from body a plus `other_stride` times a's in `other`
+    number     the numbers of body i
+    own        the stored values of body i
+    parent     the stored values of the parent
+    children   the sums of body i
+    gives      the sums of the parent
+    total      the sums over all bodies
+    state      the state of a walk
     """
 
     of: Literal["input", "output", "number", "own", "parent", "children", "gives", "total", "state"]
@@ -66,8 +71,8 @@ class Step:
     """
 
     function: Any
-    sources: tuple[Place, ...]
-    targets: tuple[Place, ...]
+    sources: tuple[Address, ...]
+    targets: tuple[Address, ...]
     cleared: tuple[int, ...] = ()
 
 
@@ -124,9 +129,10 @@ class Rolled:
 
     @cached_property
     def row(self) -> tuple[int, ...]:
-        """Per body, the row of its sums. Few rows suffice: a row is needed from the first child to the body itself.
+        """Per body, the row of its sums.
 
-        Row 0 belongs to the bodies without children, and stays zero.
+        A row is reserved from the first visit of a child until the visit of the body, then used again, so that few rows
+        suffice. Row 0 belongs to the bodies without children, and stays zero.
         """
         row = [0] * len(self.parent)
         free: list[int] = []
@@ -162,7 +168,7 @@ class Rolled:
                 first = walks.first[k]
                 found += first.function.n_instructions() if first else 0
                 b = self.parent[a]
-                while b >= 0 and any(costs):  # of an outward walk the pairs are the same
+                while b >= 0 and any(costs):  # an outward walk visits the same pairs, from the other end
                     found += costs[self.kind[b]]
                     b = self.parent[b]
         return found
@@ -191,8 +197,10 @@ def roll(model: KernelTree, signature: Signature, *, shared: bool = True) -> Rol
     Raises:
         NotRolledError: The function visits bodies in other ways than by sweeps, or joints follow others.
     """
-    if model.tree.coupled or signature.padded:
-        raise NotRolledError("joints follow others, or none moves")
+    if model.tree.coupled:
+        raise NotRolledError("the robot has mimic joints")
+    if signature.padded:
+        raise NotRolledError("the robot has no movable joint")
     kinds, kind = _kinds(model.tree)
     rolled = _rolled_tree(model, kinds)
     return _Passes(model.tree, rolled, kind, signature, shared=shared).ordered()
@@ -317,7 +325,7 @@ class _Passes:
             "nb": [(k, 0) for k in self.kinds],
             "nj": [(k, 0) for k in self.kinds if rolled.joints[k]],
         }
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, Address] = {}
         self.owner: dict[str, int | None] = {}
         self.when: dict[str, int] = {}
         self.at: list[int] = []
@@ -327,7 +335,7 @@ class _Passes:
         answers = self._traced(model)
         for k, symbols in enumerate(self.loops.numbers.symbols):
             for n, symbol in enumerate(symbols):
-                self._know(symbol, Place("number", n), k, 0)
+                self._know(symbol, Address("number", n), k, 0)
         self._place_loops()
         self.outputs = list(self._placed_outputs(answers))
         self.stored = self._store()
@@ -348,21 +356,21 @@ class _Passes:
         answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
         return answer if isinstance(answer, dict) else {self.signature.outputs[0].name: answer}
 
-    def _know(self, symbol: Any, place: Place, owner: int | None, when: int) -> None:
+    def _know(self, symbol: Any, place: Address, owner: int | None, when: int) -> None:
         name = symbol.name()
         self.places[name], self.owner[name], self.when[name] = place, owner, when
 
-    def _placed(self, operand: Operand, of: Any, start: int) -> list[tuple[Place, int | None]]:
-        """Returns for each entry on the tree of kinds its place among the robot's, and the kind that has it."""
+    def _placed(self, operand: Operand, of: Any, start: int) -> list[tuple[Address, int | None]]:
+        """Returns address and kind of each entry that an operand has on the tree of kinds; None if no body has it."""
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         if unknown := [dim for dim in dims if isinstance(dim, str) and dim not in self.entries]:
             raise NotRolledError(f"an operand has the dimension {unknown[0]}")
         if sum(isinstance(dim, str) for dim in dims) > 1:
             raise NotRolledError("an operand has entries for pairs of bodies")
         strides = [int(np.prod(operand.shape[axis + 1 :], dtype=int)) for axis in range(len(dims))]
-        found: list[tuple[Place, int | None]] = []
+        found: list[tuple[Address, int | None]] = []
         for index in np.ndindex(*(dim if isinstance(dim, int) else len(self.entries[dim]) for dim in dims)):
-            place, owner = Place(of, start), None
+            place, owner = Address(of, start), None
             for dim, stride, k in zip(dims, strides, index, strict=True):
                 if isinstance(dim, str):
                     owner, k = self.entries[dim][k]
@@ -372,40 +380,40 @@ class _Passes:
         return found
 
     def _place_loops(self) -> None:
-        """Gives each loop its pass and its entries, in the order of recording."""
+        """Sets pass and entries of each loop, in the order of recording."""
         summed = totals = 0
         for loop in self.loops.recorded:
             own = [(x, k) for k, of in enumerate(loop.own) for x in _scalars(of)] if loop.value else []
             carried = [
                 (x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in _scalars(of)
             ]
-            for symbol, k in (*own, *carried):  # which the expressions of this loop may contain
-                self._know(symbol, Place("own", 0), k, 0)
+            for symbol, k in (*own, *carried):  # the loop's own expressions contain them
+                self._know(symbol, Address("own", 0), k, 0)
             expressions = [(x, k) for part in (loop.value, loop.given) for k, x in enumerate(part)]
             ready = max((self._ready(x, k) for x, k in expressions), default=0)
-            odd = ready % 2
+            odd = ready % 2  # even passes are outward, odd ones inward
             p = ready + {"outward": odd, "inward": 1 - odd}.get(loop.direction, 0)
             self.at.append(p)
             self.sums.append(summed)
             if loop.direction == "total":
                 self.base.append(totals)
                 for entry, symbol in enumerate(_scalars(loop.own[0])):
-                    self._know(symbol, Place("total", totals + entry), None, p + 1)
+                    self._know(symbol, Address("total", totals + entry), None, p + 1)
                 totals += loop.size
                 continue
             self.base.append(0)
             for k in self.kinds:
                 for symbol in _scalars(loop.own[k]):
-                    self._know(symbol, Place("own", 0), k, p)
+                    self._know(symbol, Address("own", 0), k, p)
                 for symbol in _scalars(loop.parent[k]):
-                    self._know(symbol, Place("parent", 0), k, p + p % 2)
+                    self._know(symbol, Address("parent", 0), k, p + p % 2)
                 for symbol, entry in _entries(loop.children[k]):
-                    self._know(symbol, Place("children", summed + entry), k, p)
+                    self._know(symbol, Address("children", summed + entry), k, p)
             summed += loop.size if loop.direction == "inward" else 0
         self.summed, self.totals = summed, totals
 
     def _store(self) -> int:
-        """Gives the values that are stored their entries; returns the number of entries per body."""
+        """Sets the entries of the values that are stored; returns their number per body."""
         stored = 0
         for n, loop in enumerate(self.loops.recorded):
             if n not in self._read_by_children and not any(n in self._read_later(self.at[n], k) for k in self.kinds):
@@ -427,6 +435,7 @@ class _Passes:
         return ready
 
     def _placed_outputs(self, answers: dict[str, Any]) -> Iterator[_Output]:
+        """Yields the entries of the outputs that are not zero; keeps walks."""
         start = 0
         for operand in self.signature.outputs:
             if isinstance(answers[operand.name], Walk):
@@ -476,7 +485,7 @@ class _Passes:
         """Returns what a pass computes for one kind of body."""
         symbols: list[Any] = []
         values: list[Any] = []
-        targets: list[tuple[Any, Place]] = []
+        targets: list[tuple[Any, Address]] = []
         cleared: list[int] = []
 
         def in_pass(expression: Any) -> Any:
@@ -496,12 +505,12 @@ class _Passes:
                 if n in self._read_by_children:
                     value = ca.densify(value)
                 if n in self._read_by_children or n in later:
-                    targets += [(x, Place("own", self.base[n] + entry)) for x, entry in _entries(value)]
+                    targets += [(x, Address("own", self.base[n] + entry)) for x, entry in _entries(value)]
             if loop.direction == "inward":
                 cleared += range(self.sums[n], self.sums[n] + loop.size)
             for x, entry in _entries(in_pass(loop.given[k])) if loop.given else ():
                 of, first = ("total", self.base[n]) if loop.direction == "total" else ("gives", self.sums[n])
-                targets.append((x, Place(of, first + entry)))  # type: ignore[arg-type]
+                targets.append((x, Address(of, first + entry)))  # type: ignore[arg-type]
         targets += [(in_pass(one.expression), one.place) for one in self.outputs if one.owner == k and one.when == p]
         return replace(self._compiled(targets), cleared=tuple(cleared)) if targets or cleared else None
 
@@ -523,7 +532,7 @@ class _Passes:
         """Returns the code of a walk whose blocks are an output."""
 
         def targets(block: Any, state: Any, a: int, b: int) -> Step | None:
-            found = [(x, Place("state", entry)) for x, entry in _entries(ca.densify(state))]
+            found = [(x, Address("state", entry)) for x, entry in _entries(ca.densify(state))]
             for x, places in self._pair_places(operand, start, block, a, b):
                 found += [(x, place) for place in places]
             self._ready(ca.vertcat(ca.SX(0, 1), *(x for x, _ in found)), b)
@@ -531,7 +540,7 @@ class _Passes:
 
         for (_, b), state in walk.state.items():
             for entry, symbol in enumerate(_scalars(state)):
-                self._know(symbol, Place("state", entry), b, 0)
+                self._know(symbol, Address("state", entry), b, 0)
         return Walks(
             walk.outward,
             max(int(state.numel()) for _, state in walk.first),
@@ -544,7 +553,7 @@ class _Passes:
 
     def _pair_places(
         self, operand: Operand, start: int, block: Any, a: int, b: int
-    ) -> Iterator[tuple[Any, list[Place]]]:
+    ) -> Iterator[tuple[Any, list[Address]]]:
         """Yields each entry of a block (a, b) and its places.
 
         Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, 3, nv), a block (3, nv_a).
@@ -558,12 +567,12 @@ class _Passes:
                     continue
                 if dims == ["nv", "nv"]:
                     width = operand.shape[1]
-                    across = Place("output", start + width * row + column, "nv", width, "nv", 1)
-                    along = Place("output", start + width * column + row, "nv", 1, "nv", width)
+                    across = Address("output", start + width * row + column, "nv", width, "nv", 1)
+                    along = Address("output", start + width * column + row, "nv", 1, "nv", width)
                     yield x, [across, along]
                 else:
                     width = operand.shape[2]
-                    yield x, [Place("output", start + width * row + column, str(dims[0]), 3 * width, "nv", 1)]
+                    yield x, [Address("output", start + width * row + column, str(dims[0]), 3 * width, "nv", 1)]
 
     def _read_later(self, p: int, k: int) -> set[int]:
         """Returns the loops whose own values on a kind of body are read in a later pass."""
@@ -573,7 +582,7 @@ class _Passes:
                 expressions += [part[k] for part in (loop.value, loop.given) if part]
         return {int(name.split(".")[1]) for x in expressions for name in _names(x) if name.startswith("own.")}
 
-    def _compiled(self, targets: list[tuple[Any, Place]]) -> Step:
+    def _compiled(self, targets: list[tuple[Any, Address]]) -> Step:
         column = ca.densify(ca.vertcat(ca.SX(0, 1), *(x for x, _ in targets)))
         column = ca.cse(column) if self.shared else column
         symbols = ca.symvar(column)
@@ -587,7 +596,7 @@ class _Output(NamedTuple):
     when: int
     owner: int | None
     expression: Any
-    place: Place
+    place: Address
 
 
 def _names(expression: Any) -> list[str]:

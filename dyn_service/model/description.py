@@ -30,7 +30,7 @@ FIXED_ROOT = "is fixed in the world"
 UNUSED_SHAPES = "is not used in dynamics"
 """Text of the note that a robot has visual or collision shapes."""
 
-NoteKind = Literal["defaulted", "changed", "dropped", "doubted", "reported", "acting", "following", "merged"]
+NoteKind = Literal["defaulted", "changed", "dropped", "warning", "reported", "acting", "following", "merged"]
 
 JointType = str
 """One of `joints.JOINT_TYPES`."""
@@ -145,7 +145,7 @@ class Note:
     """A note of the import.
 
     kind: `defaulted` (absent, a default was used), `changed` (normalised, rounded), `dropped` (in the file, not used),
-    `doubted` (kept as written, probably a mistake), `reported` (read, without effect), `acting` (passive forces of a
+    `warning` (kept as written, probably a mistake), `reported` (read, without effect), `acting` (passive forces of a
     joint), `following` (a mimic joint), `merged` (a link merged with its parent's body by a fixed joint).
     """
 

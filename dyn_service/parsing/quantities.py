@@ -229,7 +229,7 @@ def degree_note(rpy: Vector, origin: Place) -> list[Note]:
     """Warns about rpy of more than a turn: it is probably in degrees, such as 90."""
     if float(np.abs(rpy).max()) <= TURN:
         return []
-    return [origin.note("doubted", f"rpy ({_numbers(rpy)}) is probably in degrees, expected rad")]
+    return [origin.note("warning", f"rpy ({_numbers(rpy)}) is probably in degrees, expected rad")]
 
 
 def _unit(values: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""The report of an import: what was kept, merged, defaulted, changed, dropped and doubted, and masses before and after.
+"""The report of an import: what was kept, merged, defaulted, changed and dropped, warnings, masses before and after.
 
 `render` returns text for a terminal, `to_dict` plain data. Total mass and centre of mass of the file and of the tree
 must agree; otherwise mass was lost.
@@ -22,7 +22,7 @@ from dyn_service.parsing.quantities import counted, listed
 from dyn_service.support.logs import printable
 
 KINDS = {
-    "doubted": "kept as written, but probably a mistake",
+    "warning": "kept as written, but probably a mistake",
     "reported": "read, and ignored",
     "acting": "passive joint forces, included in every answer unless passive=False",
     "following": "joints that mimic others: they have no entries in q, v and tau",
@@ -236,7 +236,7 @@ def _following(description: Description) -> Iterator[Note]:
             yield Note("changed", element, text, joint.line)
         for name in keeps.apart:
             text = f"its range does not overlap that of '{name}', which follows it: the range of '{name}' is ignored"
-            yield Note("doubted", element, text, joint.line)
+            yield Note("warning", element, text, joint.line)
 
 
 def table(notes: Iterable[Note]) -> list[str]:

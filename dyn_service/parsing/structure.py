@@ -100,7 +100,7 @@ def assemble(
         notes = [*notes, _place(world, robot.file).note("defaulted", text)]
     _check_mimic(joint_by_name, robot)
     described = Description(name, tuple(by_name.values()), tuple(joints), robot.file)
-    return replace(described, notes=(*notes, *doubts(described)))
+    return replace(described, notes=(*notes, *warnings_of(described)))
 
 
 def _check_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place) -> None:
@@ -227,7 +227,7 @@ HEAVIEST_LINK_KG = 1e5
 FARTHEST_COM_M = 10.0
 
 
-def doubts(description: Description) -> list[Note]:
+def warnings_of(description: Description) -> list[Note]:
     """Returns the warnings: inertias by link, moving links without mass, fixed base, units, joints."""
     with np.errstate(over="ignore", invalid="ignore"):
         sizes = _measured(description)
@@ -244,8 +244,8 @@ def doubts(description: Description) -> list[Note]:
     ]
 
 
-def _doubt(description: Description, element: Link | Joint, text: str) -> Note:
-    return _place(element, description.source).note("doubted", text)
+def _warning(description: Description, element: Link | Joint, text: str) -> Note:
+    return _place(element, description.source).note("warning", text)
 
 
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
@@ -255,7 +255,7 @@ def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
         by_default = link.line in told and link.inertial is not None and is_stand_in(link.inertial)
         if link.inertial is not None and not by_default:  # the reader has a note on it
             for text in _inertial(link.inertial, plausible=plausible):
-                yield _doubt(description, link, text)
+                yield _warning(description, link, text)
 
 
 def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
@@ -317,7 +317,7 @@ def _massless(description: Description) -> Iterator[Note]:
                 text = f"joint {mover} moves no mass: forward dynamics is undefined"
             else:
                 text = f"joint {mover} moves this link, and neither it nor the links welded to it have mass"
-            yield _doubt(description, links[name], text)
+            yield _warning(description, links[name], text)
 
 
 def _joints(description: Description) -> Iterator[Note]:
@@ -325,7 +325,7 @@ def _joints(description: Description) -> Iterator[Note]:
     for joint in description.joints:
         if joint.moves.nv:
             for text in (*_joint(joint), *(_followed(joint.mimic, moves) if joint.mimic is not None else ())):
-                yield _doubt(description, joint, text)
+                yield _warning(description, joint, text)
 
 
 def _followed(mimic: Mimic, moves: Mapping[str, Moves]) -> Iterator[str]:
@@ -469,7 +469,7 @@ def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
             f"its joints or centre of mass are up to {sizes.own[link.name]:g} m away, probably given in millimetres: "
             f"at such lengths most of the robot's {total:g} kg would be thinner than air"
         )
-        yield _doubt(description, link, text)
+        yield _warning(description, link, text)
 
 
 def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
@@ -484,7 +484,7 @@ def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
             f"mass {inertial.mass:g} kg is probably given in grams: most of the robot's {total:g} kg is in links that "
             "would be denser than solid steel"
         )
-        yield _doubt(description, link, text)
+        yield _warning(description, link, text)
 
 
 def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
@@ -503,14 +503,14 @@ def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
                 f"the radius of gyration is {k:.3g} m, {k / size:.3g} times the {size:.3g} m between the joints and "
                 f"centres of mass about it: too much inertia for {inertial.mass:g} kg"
             )
-            yield _doubt(description, link, text)
+            yield _warning(description, link, text)
         density = _least_density(inertial)
         if density > OSMIUM_KG_M3:
             text = (
                 f"too little inertia for {inertial.mass:g} kg: even a ball would need {density:.3g} kg/m^3, and the "
                 f"densest matter has {OSMIUM_KG_M3:g}"
             )
-            yield _doubt(description, link, text)
+            yield _warning(description, link, text)
 
 
 def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
@@ -523,7 +523,7 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
             turns = max(map(abs, bounds)) / (2.0 * math.pi)
             shown = " and ".join(f"{bound:g}" for bound in bounds)
             text = f"limits {shown} rad are" if len(bounds) > 1 else f"limit {shown} rad is"
-            yield _doubt(description, joint, f"{text} probably in degrees: {turns:.3g} turns")
+            yield _warning(description, joint, f"{text} probably in degrees: {turns:.3g} turns")
         if stops and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
             # A sliding base carries most of the robot and may travel far; a link of an arm does not.
@@ -533,7 +533,7 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
                     f"travels up to {travel:g} m, probably given in millimetres: no distance within a link is more "
                     f"than {sizes.longest:.3g} m"
                 )
-                yield _doubt(description, joint, text)
+                yield _warning(description, joint, text)
 
 
 def _reads_like_degrees(bound: float) -> bool:
@@ -641,7 +641,7 @@ def _legs(description: Description) -> Iterator[Note]:
         f"the robot has {counted(len(legs), 'leg')} ({ends}), and this link, its root, {FIXED_ROOT}: "
         'if the robot moves freely, read it with root="floating"'
     )
-    yield _doubt(description, next(link for link in description.links if link.name == order[0]), text)
+    yield _warning(description, next(link for link in description.links if link.name == order[0]), text)
 
 
 def _is_of_a_leg(link: str) -> bool:

@@ -1,12 +1,12 @@
 """Parses XML text to elements with line numbers. No network, no other files, no entities, no error recovery.
 
-The parser is expat with defusedxml's guards. Document type declarations are refused, and with them all entities. Text
-between tags and processing instructions are skipped: URDF uses attributes only. Comments are kept, for notes on content
-that is commented out. Prefixes are part of names and need no declaration.
+The parser is expat with defusedxml's guards. Document type declarations are refused, and with them all entities.
+Processing instructions are skipped, the start of an element's text is kept, for SDFormat. Comments are kept, for notes
+on content that is commented out. Prefixes are part of names and need no declaration.
 
 `Unread` collects what a reader of URDF ignores. Simulator extensions and the like are dropped with a note. Names that
-resemble known ones (`<intertial>`), and what xacro left unexpanded, are warnings, and errors in the same element name
-them.
+resemble known ones (`<intertial>`), and what xacro left unexpanded, are warnings. A later error in the same element
+mentions them.
 
 **Files that include others** become one tree of elements, each with its file and line. Only a robot read from a file
 may include files, which are found relative to it and read under the same rules. Limits apply to all files together.
@@ -70,7 +70,7 @@ class ReadLimits:
 
 
 LONGEST_TEXT = 200
-"""Maximum number of characters of an element's text that are kept; only numbers are read from it."""
+"""Maximum number of characters of an element's text that are kept: numbers, flags and names fit."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Element:
     def child(self, tag: str, notes: list[Note] | None = None) -> Element | None:
         """Returns the only child with a tag, with its place inside this element, or None.
 
-        Several are an error, unless they have the same content and there are `notes` for that.
+        Raises `UrdfError` for several children, unless all are equal and `notes` is given; then it adds a note.
         """
         found = self.all(tag)
         if not found:
@@ -402,7 +402,7 @@ class Unread:
                 meant = self._closest(name, absent)
                 where = f"{quoted(name)} of <{element.tag}>"
                 hint = f"; did you mean '{meant}'?" if meant else ""
-                self._add(_Kind("doubted" if meant else "dropped", "attribute", where, hint), element.line)
+                self._add(_Kind("warning" if meant else "dropped", "attribute", where, hint), element.line)
 
     def notes(self, robot: Place) -> Iterator[Note]:
         """Returns one note per kind, on the line of its first occurrence."""
@@ -410,7 +410,7 @@ class Unread:
             yield Place(robot.file, robot.element, lines[0]).note(kind, unused(len(lines), noun, where) + hint)
 
     def _add(self, kind: _Kind, line: int) -> None:
-        if kind.kind == "doubted":
+        if kind.kind == "warning":
             self.suspects.append(f"line {line}: {kind.noun} {kind.where} is not used{kind.hint}")
         if kind not in self._lines and len(self._lines) >= MOST_KINDS:
             kind = _Kind(kind.kind, "further item", "of other kinds")
@@ -421,10 +421,10 @@ class Unread:
         if child.tag in DEFINITIONS:
             return _Kind("dropped", noun, where, "; left over from xacro")
         if child.tag.startswith(XACRO):
-            return _Kind("doubted", noun, where, "; it is not expanded: run xacro first if the robot needs it")
+            return _Kind("warning", noun, where, "; it is not expanded: run xacro first if the robot needs it")
         meant = self._closest(child.tag, read, ALIKE)
         if meant is not None:
-            return _Kind("doubted", noun, where, f"; did you mean <{meant}>?")
+            return _Kind("warning", noun, where, f"; did you mean <{meant}>?")
         return _Kind("dropped", noun, where)
 
     def _closest(self, name: str, known: Collection[str], likeness: float = LIKENESS) -> str | None:
@@ -443,8 +443,8 @@ MOST_ELEMENTS = 50_000
 
 
 class Files:
-    """The files of one robot; `main` is None for text, `limits` are for all files together, and with `repeated` a file
-    may be included several times, but not by itself.
+    """The files of one robot; `main` is None for text, `limits` are for all files together. `repeated` allows a file to
+    be included several times; a file that includes itself is always an error.
 
     Attributes:
         notes: Notes on changes that were needed to read the files.

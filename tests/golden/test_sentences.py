@@ -31,7 +31,7 @@ def test_the_file_is_broad() -> None:
     assert kinds >= {
         "InvalidArgumentError", "UrdfError", "ConfigurationError", "GoalError", "LawError", "DriverError",
         "NotFoundError", "UnimplementedError", "ResourceExhaustedError", "FailedPreconditionError",
-        "PermissionDeniedError", "UnavailableError", "note: doubted", "note: dropped", "status 1", "status 2",
+        "PermissionDeniedError", "UnavailableError", "note: warning", "note: dropped", "status 1", "status 2",
     }  # fmt: skip
 
 

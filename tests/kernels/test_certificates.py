@@ -151,7 +151,7 @@ def test_a_massless_base_gives_no_warning(name: str) -> None:
     robot.prepare()
     assert robot.massless_joint == "root_joint"
     assert "inverse_dynamics" in robot.certificates
-    assert not [note for note in robot.receipt.notes if note.kind == "doubted" and note.element.startswith("kernel")]
+    assert not [note for note in robot.receipt.notes if note.kind == "warning" and note.element.startswith("kernel")]
 
 
 @pytest.mark.parametrize("query", ["forward_dynamics", "constraint_forces", "hamiltonian_flow"])
@@ -167,7 +167,7 @@ def test_a_massless_base_may_get_inertia_from_an_overlay(query: str) -> None:
 
 def test_a_kernel_that_fails_in_both_forms_is_reported() -> None:
     (note,) = Certificate("step-rk4", "link frames", 40.0, 20, "v", 3e-11).notes()
-    assert note.kind == "doubted"
+    assert note.kind == "warning"
     assert note.text.startswith("'v' is off by up to 3e-11 of its largest entry, 40 times the rounding bound: check it")
 
 

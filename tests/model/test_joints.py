@@ -321,11 +321,11 @@ def test_a_root_that_moves_is_told_and_doubts_of_a_fixed_one_are_not() -> None:
         (URDF / "ur5e.urdf").read_text().replace("<robot", '<!-- <joint name="base" type="floating"/> -->\n<robot', 1)
     )
     fixed, floating = (Robot.from_urdf(text, root=root).receipt for root in ("fixed", "floating"))
-    assert [note.text for note in fixed.of_kind("doubted")] == [
+    assert [note.text for note in fixed.of_kind("warning")] == [
         "joint 'base' of type floating is commented out, so the robot's root is fixed in the world; "
         'if it moves freely, read the robot with root="floating"'
     ]
-    assert floating.of_kind("doubted") == ()
+    assert floating.of_kind("warning") == ()
     assert (fixed.to_dict()["root"], floating.to_dict()["root"]) == ("fixed", "floating")
     assert "floating, by joint 'root_joint'" in floating.render()
     assert "root_joint" not in fixed.render()

@@ -124,7 +124,7 @@ def test_with_nobody_to_follow_a_joint_moves_by_itself(leader: str, why: str) ->
     robot = Robot.from_urdf(text)
     assert robot.joint_names == ("a",)
     assert (
-        Note("doubted", "joint 'a'", f"mimics joint '{leader}', {why}: the mimic is ignored", 3) in robot.receipt.notes
+        Note("warning", "joint 'a'", f"mimics joint '{leader}', {why}: the mimic is ignored", 3) in robot.receipt.notes
     )
 
 
@@ -140,7 +140,7 @@ def test_multiplier_0_stands_still_at_its_offset() -> None:
         hand("a|continuous|<axis xyz='0 0 1'/>", f"b|continuous|<axis xyz='0 0 1'/>{mimic('a', 0, 0.3)}")
     )
     text = "mimics joint 'a' with multiplier 0: it does not move"
-    assert Note("doubted", "joint 'b'", text, 3) in robot.receipt.notes
+    assert Note("warning", "joint 'b'", text, 3) in robot.receipt.notes
     still = robot.link_poses([[0.7], [-0.2]]).rotation[:, robot.link_names.index("b_link")]
     assert np.allclose(still, [[np.cos(0.3), -np.sin(0.3), 0], [np.sin(0.3), np.cos(0.3), 0], [0, 0, 1]])
     assert np.allclose(robot.mass_matrix([0.1]), 1.0)
@@ -203,7 +203,7 @@ def test_the_receipt_says_what_follows_and_what_is_kept() -> None:
             2,
         ),
         Note(
-            "doubted",
+            "warning",
             "joint 'a'",
             "its range does not overlap that of 'c', which follows it: the range of 'c' is ignored",
             2,

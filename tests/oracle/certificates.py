@@ -8,7 +8,7 @@ The whole is 18,788 kernels, which take hours to days. So the parts rotate: in e
 part, each another one. The command appends one line of JSON for each kernel to FILE and skips those that FILE already
 has for the same code, so it can be stopped and started again. It prints the tables of docs/oracle.md.
 
-A doubted kernel is judged at once: its answers and the reference are compared with the same graph in fifty digits.
+A warning kernel is judged at once: its answers and the reference are compared with the same graph in fifty digits.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _version(case: Case) -> str:
 
 
 def record_of(case: Case) -> Record:
-    """Makes one kernel, and returns what its certificate says; `outcome` is made, doubted, refused (too large)
+    """Makes one kernel, and returns what its certificate says; `outcome` is made, warning, refused (too large)
     or none (the robot refuses the question: it has no answer).
     """
     robot, (name, method, *variant) = _robot(*case[:3]), case.part
@@ -117,7 +117,7 @@ def record_of(case: Case) -> Record:
     except ResourceExhaustedError as refusal:
         return {**found, "outcome": "refused", "why": str(refusal)}
     certificate = made.certificate
-    found |= {"outcome": "made" if certificate.holds else "doubted", **certificate.to_dict()}
+    found |= {"outcome": "made" if certificate.holds else "warning", **certificate.to_dict()}
     found["cpu_s"] = round(time.process_time() - begun, 2)
     if not certificate.holds:
         found |= {"massless": robot.massless_joint, "judged": judged(robot, signature)}
@@ -201,25 +201,25 @@ def read(out: Path) -> dict[Case, Record]:
 
 def tables(found: dict[Case, Record]) -> Iterator[str]:
     """Markdown: how much of the survey is done, the largest share of the bound for each row, and every doubt."""
-    yield "| robots | of | robots and roots | kernels | made | doubted | too large | no answer | as given |"
+    yield "| robots | of | robots and roots | kernels | made | warning | too large | no answer | as given |"
     yield "|---" * 9 + "|"
     for group in (SHIPPED, EXAMPLES):
         of = [(case, record) for case, record in found.items() if case.group == group]
-        made = [record for _, record in of if record["outcome"] in ("made", "doubted")]
+        made = [record for _, record in of if record["outcome"] in ("made", "warning")]
         whole = list(cases(group))
-        count = {each: sum(record["outcome"] == each for _, record in of) for each in ("doubted", "refused", "none")}
+        count = {each: sum(record["outcome"] == each for _, record in of) for each in ("warning", "refused", "none")}
         roots = len({case[:3] for case, record in of if record["outcome"] != "none"})
         yield (
             f"| {group} | {len({case.robot for case, _ in of})} of {len({case.robot for case in whole})} | {roots} "
-            f"| {len(of) - count['none']} of {len(whole) - count['none']} at most | {len(made)} | {count['doubted']} "
+            f"| {len(of) - count['none']} of {len(whole) - count['none']} at most | {len(made)} | {count['warning']} "
             f"| {count['refused']} | {count['none']} | {sum(record['refused'] is not None for record in made)} |"
         )
     yield ""
-    yield "| query | kernels | doubted | largest share that holds | of |"
+    yield "| query | kernels | warning | largest share that holds | of |"
     yield "|---|---|---|---|---|"
     rows = defaultdict[str, list[tuple[Case, Record]]](list)
     for case, record in found.items():
-        if record["outcome"] in ("made", "doubted"):
+        if record["outcome"] in ("made", "warning"):
             rows[case.part.row].append((case, record))
     for row in (row for row in QUERIES if row in rows):
         held = [each for each in rows[row] if each[1]["outcome"] == "made"]
@@ -228,7 +228,7 @@ def tables(found: dict[Case, Record]) -> Iterator[str]:
             case, record = max(held, key=lambda each: float(each[1]["error"]))
             largest = f"{record['error']:.2g} | {_name(case)}"
         yield f"| `{row}` | {len(rows[row])} | {len(rows[row]) - len(held)} | {largest} |"
-    doubts = [(case, record) for case, record in found.items() if record["outcome"] == "doubted"]
+    doubts = [(case, record) for case, record in found.items() if record["outcome"] == "warning"]
     yield f"\n{len(doubts)} warnings."
     if doubts:
         yield "\n| kernel | share | kernel's error | reference's error | reason |"
@@ -246,7 +246,7 @@ def _name(case: Case) -> str:
 
 
 def reason(case: Case, record: Record, worst: Record) -> str:
-    """Why a kernel is doubted: it has no answers, or which side is further from fifty digits than the bound allows."""
+    """Why a kernel is warning: it has no answers, or which side is further from fifty digits than the bound allows."""
     if record["massless"] and case.part.method in QUERIES[case.part.row].inverts:
         joint = record["massless"]
         return f"M is singular (joint '{joint}' moves no inertia): refused but for overlays that give it some"
@@ -259,7 +259,7 @@ def reason(case: Case, record: Record, worst: Record) -> str:
 
 
 def main() -> int:
-    """Runs the survey and prints its tables; the status is 1 if a kernel is doubted."""
+    """Runs the survey and prints its tables; the status is 1 if a kernel is warning."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("certificates.jsonl"), help="the file of records")
     parser.add_argument("--minutes", type=float, default=30.0, help="no kernel is begun later; 0 only prints tables")
@@ -271,7 +271,7 @@ def main() -> int:
     groups = given.robots or [SHIPPED, EXAMPLES]
     found = survey(given.out, groups, float("inf") if given.all else given.minutes, given.jobs)
     print("\n".join(tables(found)))
-    return 1 if any(record["outcome"] == "doubted" for record in found.values()) else 0
+    return 1 if any(record["outcome"] == "warning" for record in found.values()) else 0
 
 
 if __name__ == "__main__":

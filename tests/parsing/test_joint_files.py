@@ -215,7 +215,7 @@ def test_a_transmission_without_a_gear_takes_away_none() -> None:
     (joint,) = (each for each in read_text(ARM.format(more=gear + actuated(""))).joints if each.name == "hinge")
     assert joint.reduction == 10.0
     robot = Robot.from_urdf(ARM.format(more=gear + actuated("<mechanicalReduction>-3</mechanicalReduction>")))
-    (note,) = [note for note in robot.receipt.of_kind("doubted") if note.element == "transmission 't'"]
+    (note,) = [note for note in robot.receipt.of_kind("warning") if note.element == "transmission 't'"]
     assert unnamed(note.text, "gear of -3", "'hinge'", "10") == []
 
 
@@ -235,7 +235,7 @@ def test_what_turns_and_shifts_has_no_armature(tmp_path: Path) -> None:
     why = "an armature needs one degree of freedom or a rotation only, and a joint of type planar has more"
     gear = actuated(ROTOR, '<joint name="slide"/>')
     robot = Robot.from_urdf(PLATE.format(more=gear))
-    assert f"{why}: its rotor inertia is not used" in [note.text for note in robot.receipt.of_kind("doubted")]
+    assert f"{why}: its rotor inertia is not used" in [note.text for note in robot.receipt.of_kind("warning")]
     with pytest.raises(ConfigurationError, match=why):
         Robot.from_urdf(PLATE.format(more=""), joints=file(tmp_path, "robot: plate\njoints:\n  slide: {armature: 1}"))
     with pytest.raises(InvalidArgumentError, match=why) as caught:
@@ -253,37 +253,37 @@ NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in
         (actuated("", ""), ("dropped", "robot 'arm'", NO_ROTOR)),
         (
             actuated("<mechanicalReduction>${r}</mechanicalReduction>"),
-            ("doubted", "transmission 't'",
+            ("warning", "transmission 't'",
              "<mechanicalReduction>: '${r}' is a xacro expression, expected URDF: run xacro first: not used"),
         ),
         (
             actuated("<mechanicalReduction/>"),
-            ("doubted", "transmission 't'",
+            ("warning", "transmission 't'",
              "<mechanicalReduction>: expected a plain decimal number, found '': not used"),
         ),
         (
             actuated('<drake:rotor_inertia value="-1"/>'),
-            ("doubted", "transmission 't'", "the rotor inertia is -1 kg m^2, expected zero or more: not used"),
+            ("warning", "transmission 't'", "the rotor inertia is -1 kg m^2, expected zero or more: not used"),
         ),
         (
             actuated(f"{ROTOR}<mechanicalReduction>-1e200</mechanicalReduction>"),
-            ("doubted", "transmission 't'",
+            ("warning", "transmission 't'",
              "rotor inertia 0.02 kg m^2 behind a gear of -1e+200: armature inf, expected a finite one: not used"),
         ),
         (
             actuated(ROTOR, '<joint name="hinge"/><joint name="rail"/>'),
-            ("doubted", "transmission 't'",
+            ("warning", "transmission 't'",
              "it drives 'hinge', 'rail', expected one joint that moves, by one actuator: its rotor inertia "
              "is not used"),
         ),
         (
             actuated(ROTOR, '<joint name="elbow"/>'),
-            ("doubted", "transmission 't'",
+            ("warning", "transmission 't'",
              "it drives 'elbow', expected one joint that moves, by one actuator: its rotor inertia is not used"),
         ),
         (
             actuated(ROTOR, '<joint name="glue"/>'),
-            ("doubted", "transmission 't'",
+            ("warning", "transmission 't'",
              "it drives 'glue', expected one joint that moves, by one actuator: its rotor inertia is not used"),
         ),
     ],

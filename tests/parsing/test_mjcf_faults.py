@@ -175,7 +175,7 @@ def test_nothing_goes_without_a_word() -> None:
         "zzz",
     ):
         assert any(words in said and kind == "dropped" for kind, said in notes), words
-    assert ("doubted", "1 attribute 'dumping' of <joint> is not used; did you mean 'damping'?") in notes
+    assert ("warning", "1 attribute 'dumping' of <joint> is not used; did you mean 'damping'?") in notes
     misspelt = read_text(made('<Body name="b"><joint name="j"/></Body><body name="c"/>')).notes
     assert any("1 <Body> element in <worldbody> is not used" in note.text for note in misspelt)
 
@@ -310,7 +310,7 @@ def test_it_is_a_robot_like_any_other() -> None:
     robot = Robot.from_text(jointed('axis="0 1 0" damping="3"'))
     assert robot.joint_names == ("j",)
     assert robot.receipt.of_kind("acting")[0].text == "damping 3 N m s/rad"
-    assert not [note for note in robot.receipt.of_kind("doubted") if "no mass" in note.text]
+    assert not [note for note in robot.receipt.of_kind("warning") if "no mass" in note.text]
 
 
 def test_bounds_that_are_kept_change_nothing_and_say_nothing() -> None:

@@ -17,8 +17,8 @@ def test_a_place_goes_inwards() -> None:
     assert link.inside("inertial", 0) == Place("a.urdf", "link 'hand' inertial", 0)
     assert str(link.fault("is odd")) == "a.urdf:7: link 'hand': is odd"
     assert (link.fault("is odd").line, Place("a.urdf").fault("is odd").line) == (7, None)
-    assert link.note("doubted", "is odd") == Note("doubted", "link 'hand'", "is odd", 7)
-    assert whole.note("doubted", "is odd") == Note("doubted", "a.urdf", "is odd", 1)
+    assert link.note("warning", "is odd") == Note("warning", "link 'hand'", "is odd", 7)
+    assert whole.note("warning", "is odd") == Note("warning", "a.urdf", "is odd", 1)
 
 
 @pytest.mark.parametrize("length", [LONGEST_QUOTE - 1, LONGEST_QUOTE, LONGEST_QUOTE + 1, 10 * LONGEST_QUOTE])
@@ -57,4 +57,4 @@ def test_what_a_description_takes_where_nothing_is_said() -> None:
     assert (Link("a").inertial, Link("a").line) == (None, 0)
     assert (Mimic("j").multiplier, Mimic("j").offset) == (1.0, 0.0)
     assert Limit() == Limit(None, None, None, None)
-    assert Note("doubted", "link 'a'", "is odd").line == 0
+    assert Note("warning", "link 'a'", "is odd").line == 0

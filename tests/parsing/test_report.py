@@ -41,13 +41,13 @@ gripper: 5 links, 4 joints (3 movable: 1 continuous, 2 prismatic; 1 fixed)
   fingerprint    00ff00ff
   moving bodies  3
   following      1 joint, without entries in q, v and tau
-  notes          2 doubted, 1 following, 1 changed, 4 defaulted, 1 merged, 1 dropped
+  notes          2 warning, 1 following, 1 changed, 4 defaulted, 1 merged, 1 dropped
 
   mass                    kg  centre of mass x            y            z  m, root frame, q = 0
   as written        0.700000          0.000000     0.012500    -1.000000
   as computed       0.700000          0.000000     0.012500    -1.000000
 
-doubted (2): kept as written, but probably a mistake
+warning (2): kept as written, but probably a mistake
   line 8  link 'left'   mass 0.1 kg and no inertia: a point mass
   line 9  link 'right'  mass 0.1 kg and no inertia: a point mass
 
@@ -172,7 +172,7 @@ def test_without_fingerprint() -> None:
 
 
 def test_sources_without_lines_have_no_empty_column() -> None:
-    description = Description("r", read_text(GRIPPER).links, (), notes=(Note("doubted", "link 'b'", "odd"),))
+    description = Description("r", read_text(GRIPPER).links, (), notes=(Note("warning", "link 'b'", "odd"),))
     assert receipt(description, merged=()).render().endswith("probably a mistake\n  link 'b'  odd")
 
 
@@ -185,7 +185,7 @@ def test_every_kind_of_note_is_shown() -> None:
 @pytest.mark.parametrize("name", ["a\u009b31mb", "a\u202eb", "a\u0085b"])
 def test_names_cannot_command_the_terminal(name: str) -> None:
     """C1 control characters and direction marks are legal in XML; names that come from elsewhere are shown here too."""
-    made = receipt(Description(name, read_text(GRIPPER).links, (), notes=(Note("doubted", name, name),)), merged=())
+    made = receipt(Description(name, read_text(GRIPPER).links, (), notes=(Note("warning", name, name),)), merged=())
     text = made.render()
     assert all(line.isprintable() for line in text.split("\n"))
     assert name not in text

@@ -199,7 +199,7 @@ def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) 
 def test_what_is_misspelt_is_doubted(inside: str, words: str) -> None:
     text = jointed().replace("</axis>", f"{inside}</axis>").replace('joint="j"', 'joint="i"')
     assert inside.replace('"j"', '"i"') in text
-    assert words in [note.text for note in read_text(text).notes if note.kind == "doubted"]
+    assert words in [note.text for note in read_text(text).notes if note.kind == "warning"]
     weighed = jointed().replace(
         '"b"/>', '"b"><inertial><mas>3</mas><inertia><ixxx>2</ixxx></inertia></inertial></link>'
     )

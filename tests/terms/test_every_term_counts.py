@@ -69,7 +69,7 @@ TERMS: Terms = {
             "x[i] if inherited is None else A[i] @ inherited + x[i]",
             "x[i]",
         ),
-        "NE (13): Psi_D^T hands load inward": ("gather", "z[parent] + carry(i, z[i])", "z[parent]"),
+        "NE (13): Psi_D^T hands load inward": ("inward_recursion", "z[parent] + carry(i, z[i])", "z[parent]"),
     },
     "dynamics.kinematics": {
         "prismatic: d moves with q": (
@@ -178,12 +178,12 @@ TERMS: Terms = {
         ),
         "J: of the bodies that carry the link": (
             "_Place.carrying",
-            "gather(tree, self.link, lambda _, on: on)",
+            "inward_recursion(tree, self.link, lambda _, on: on)",
             "self.link",
         ),
         "levers: of all bodies on the way": (
             "_Place.levers",
-            "gather(tree, ways_on, lambda _, way: way)",
+            "inward_recursion(tree, ways_on, lambda _, way: way)",
             "ways_on",
         ),
         "levers: to the point on the link": ("_Place.levers", "w * (R @ self.point)", "ca.DM(3, 1)"),

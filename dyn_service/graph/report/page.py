@@ -92,7 +92,7 @@ def links(names: Iterable[str]) -> str:
 
 def section(name: str, title: str, html: str) -> str:
     """Returns a section with a heading. name: its anchor."""
-    return f'<section id="{name}"><h2>{title}</h2>{html}</section>'
+    return f'<section id="{name}"><h2>{escape(title)}</h2>{html}</section>'
 
 
 def part(name: str, title: str, lines: Iterable[str], html: str, *, verdict: str = "", opened: bool = True) -> str:
@@ -104,7 +104,7 @@ def part(name: str, title: str, lines: Iterable[str], html: str, *, verdict: str
 
 def more(title: str, html: str, *, opened: bool = False) -> str:
     """Returns details that are folded by default."""
-    return f'<details class="more"{" open" if opened else ""}><summary>{title}</summary>{html}</details>'
+    return f'<details class="more"{" open" if opened else ""}><summary>{escape(title)}</summary>{html}</details>'
 
 
 def table(rows: Iterable[Iterable[str]], head: Iterable[str] = (), kind: str = "") -> str:

@@ -86,7 +86,7 @@ def read(source: str | os.PathLike[str] | bytes | object, *, limits: ReadLimits 
         limits: The largest description to read, for files and text.
 
     Returns:
-        The description, with notes on everything defaulted, changed, dropped, doubted or reported.
+        The description, with notes on everything defaulted, changed, dropped, warned about or reported.
 
     Raises:
         UrdfError: The robot is malformed; names file, line and element.
@@ -320,7 +320,7 @@ class _Reader:
                 f"{which} of type floating is commented out, so the robot's root {FIXED_ROOT}; if it moves freely, "
                 'read the robot with root="floating"'
             )
-            self._notes.append(Place(self._file, place.element, line).note("doubted", text))
+            self._notes.append(Place(self._file, place.element, line).note("warning", text))
 
 
 def _refuse_other_formats(root: Element) -> None:

@@ -151,7 +151,7 @@ class _Writer:
         tag.children += self._geoms(link)
         own, said = link.inertial, f"link '{link.name}'"
         if body.joints and (own is None or own.mass <= 0.0):
-            self._notes.append(Note("doubted", said, "moves and has no mass: MuJoCo rejects it"))
+            self._notes.append(Note("warning", said, "moves and has no mass: MuJoCo rejects it"))
         if own is not None:
             a, b, c = np.linalg.eigvalsh(own.inertia)
             if a + b < c or (a < 1e-14 and np.count_nonzero(own.inertia - np.diag(np.diag(own.inertia)))):
@@ -162,7 +162,7 @@ class _Writer:
                     self._notes.append(Note("dropped", said, text + end))
                     own = None
                 else:
-                    self._notes.append(Note("doubted", said, f"{text}MuJoCo rejects them"))
+                    self._notes.append(Note("warning", said, f"{text}MuJoCo rejects them"))
         if own is not None:
             tag.children.append(_inertial(own))
         return tag

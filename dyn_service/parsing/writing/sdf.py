@@ -52,7 +52,7 @@ def write(description: Description) -> tuple[str, list[Note]]:
             continue
         model.children.append(_link(link, inboard.get(link.name)))
         if link.inertial is None or link.inertial.mass == 0.0:
-            notes.append(Note("doubted", f"link '{link.name}'", "has no mass, which Gazebo rejects"))
+            notes.append(Note("warning", f"link '{link.name}'", "has no mass, which Gazebo rejects"))
     for joint in description.joints:
         model.children.append(_joint(joint))
         notes += _unsaid(joint)

@@ -186,7 +186,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         self._reader = self._loop.create_task(self._read(self._channel))
         return self._channel
 
-    def _renew(self) -> None:
+    def _reconnect(self) -> None:
         if self._channel is not None:
             self._channel.renew()
 

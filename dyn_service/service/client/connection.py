@@ -109,7 +109,7 @@ class Connection:
         self._start()
 
     def _start(self) -> None:
-        """Ends the construction."""
+        """Opens the connection; called once, at the end of `__init__`."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -217,16 +217,16 @@ class Connection:
         """Returns the error of a call that found no server."""
         cause = ""
         if self._keys is not None:
-            cause = f", or none whose key is {self._keys.server}"
-        elif self._may_ask_for_keys():
+            cause = f", or its key is not {self._keys.server}"
+        elif self._may_need_keys():
             cause = "; a server with keys does not answer clients without: specify yours by keys= or --key"
         return UnavailableError(f"no server answers at {self._endpoint} within {timeout_s:g} s{cause}")
 
-    def _renew(self) -> None:
+    def _reconnect(self) -> None:
         """Replaces the connection."""
         raise NotImplementedError
 
-    def _may_ask_for_keys(self) -> bool:
+    def _may_need_keys(self) -> bool:
         """Returns whether a server there may need keys; such a server does not answer clients without."""
         scheme, _, file = self._endpoint.partition("://")
         return scheme == "tcp" or (scheme == "ipc" and os.path.exists(file))
@@ -268,7 +268,7 @@ class Connection:
         """Returns the error of a call that cannot be answered; replaces the connection to a silent server."""
         if cause is Cause.SILENT and now_s - self._renewed_s > SILENT_S / 2:  # once for all waiting calls
             self._renewed_s = now_s
-            self._renew()
+            self._reconnect()
         happened = {
             Cause.GONE: f"the connection to {self._endpoint} was lost before the answer",
             Cause.RESTARTED: f"the server at {self._endpoint} was restarted before the answer",

@@ -352,7 +352,7 @@ class Client(Connection, GaitQueries):
         self._open()
         former.close()
 
-    def _renew(self) -> None:
+    def _reconnect(self) -> None:
         self._channel.renew()
 
     def _open(self) -> None:

@@ -443,7 +443,7 @@ def open_server(settings: ServerSettings, report: Callable[[str], None], watch: 
             report(f"{path}: {file}")
     robots = open_robots(settings)
     for path, robot in zip(settings.robots, robots, strict=True):
-        warnings = len(robot.receipt.of_kind("doubted"))
+        warnings = len(robot.receipt.of_kind("warning"))
         if warnings:
             report(f"{robot.name}: {warnings} warnings about its file, see dyn check {path}")
     server = Server(

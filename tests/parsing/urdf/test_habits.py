@@ -65,19 +65,19 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
         "xacro include and call, prefix not declared",
         around('<xacro:include filename="$(find arm)/a.xacro"/>\n<xacro:arm/><xacro:arm/>'),
         [
-            ("doubted", "robot 'r'", f"1 <xacro:include> element in <robot> {MISSING}", 5),
-            ("doubted", "robot 'r'", f"2 <xacro:arm> elements in <robot> {MISSING.replace('is', 'are', 1)}", 6),
+            ("warning", "robot 'r'", f"1 <xacro:include> element in <robot> {MISSING}", 5),
+            ("warning", "robot 'r'", f"2 <xacro:arm> elements in <robot> {MISSING.replace('is', 'are', 1)}", 6),
         ],
     ),
     (
         "xacro include, prefix declared",
         around('<xacro:include filename="a.xacro"/>').replace('name="r"', 'name="r" xmlns:xacro="http://ros.org"', 1),
-        [("doubted", "robot 'r'", f"1 <xacro:include> element in <robot> {MISSING}", 5)],
+        [("warning", "robot 'r'", f"1 <xacro:include> element in <robot> {MISSING}", 5)],
     ),
     (
         "xacro call in a link",
         around("").replace(f"{INERTIAL}</link>", f"{INERTIAL}<xacro:box_inertia/></link>"),
-        [("doubted", "robot 'r'", f"1 <xacro:box_inertia> element in <link> {MISSING}", 3)],
+        [("warning", "robot 'r'", f"1 <xacro:box_inertia> element in <link> {MISSING}", 3)],
     ),
     ("xacro within what is not read", around("<gazebo><xacro:plugin/><x>${y}</x></gazebo>"),
      [("dropped", "robot 'r'", "1 <gazebo> element in <robot> is not used", 5)]),
@@ -102,38 +102,38 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     (
         "effort and velocity 0",
         joint(f'{AXIS}<limit lower="0" upper="1" effort="0" velocity="0.0"/>'),
-        [("doubted", "joint 'j'",
+        [("warning", "joint 'j'",
           "effort and velocity limit 0: the joint cannot move; if it is unlimited, remove the limit", 4)],
     ),
     (
         "velocity 0",
         joint(f'{AXIS}<limit effort="1" velocity="0"/>', "continuous"),
-        [("doubted", "joint 'j'",
+        [("warning", "joint 'j'",
           "velocity limit 0: the joint cannot move; if it is unlimited, remove the limit", 4)],
     ),
     ("effort 0 of a fixed joint", joint('<limit effort="0" velocity="0"/>', "fixed"), []),
     (
         "right angle in degrees",
         joint(f"{AXIS}{STOPS}").replace("<origin/>\n", '<origin rpy="0 0 90"/>\n'),
-        [("doubted", "joint 'j' origin", "rpy (0, 0, 90) is probably in degrees, expected rad", 4)],
+        [("warning", "joint 'j' origin", "rpy (0, 0, 90) is probably in degrees, expected rad", 4)],
     ),
     ("a whole turn", joint(f"{AXIS}{STOPS}").replace("<origin/>\n", '<origin rpy="6.2832 0 -6.29"/>\n'), []),
     (
         "degrees of an inertia",
         around("").replace("<inertial><origin/>", '<inertial><origin rpy="-180 0 0"/>'),
-        [("doubted", "link 'arm' inertial origin", "rpy (-180, 0, 0) is probably in degrees, expected rad", 3)],
+        [("warning", "link 'arm' inertial origin", "rpy (-180, 0, 0) is probably in degrees, expected rad", 3)],
     ),
     (
         "floating joint commented out",
         around('<!--\n <joint name="root" type="floating"><parent link="world"/></joint> -->'),
-        [("doubted", "robot 'r'",
+        [("warning", "robot 'r'",
           "joint 'root' of type floating is commented out, so the robot's root is fixed in the world; "
              'if it moves freely, read the robot with root="floating"', 6)],
     ),
     (
         "floating joint commented out, attributes about, no name",
         around("<!-- <joint\n type = 'floating'\n/> -->"),
-        [("doubted", "robot 'r'",
+        [("warning", "robot 'r'",
           "a joint of type floating is commented out, so the robot's root is fixed in the world; "
              'if it moves freely, read the robot with root="floating"', 5)],
     ),
@@ -141,10 +141,10 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
         "two floating joints commented out",
         around('<!-- <joint type="floating" name="a"/>\n<joint type="fixed" name="b"/><joint type="floating"/> -->'),
         [
-            ("doubted", "robot 'r'",
+            ("warning", "robot 'r'",
              "joint 'a' of type floating is commented out, so the robot's root is fixed in the world; "
              'if it moves freely, read the robot with root="floating"', 5),
-            ("doubted", "robot 'r'",
+            ("warning", "robot 'r'",
              "a joint of type floating is commented out, so the robot's root is fixed in the world; "
              'if it moves freely, read the robot with root="floating"', 6),
         ],
@@ -154,19 +154,19 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     (
         "misspelt inertial of a link that does not move",
         around("").replace('<link name="base"/>', '<link name="base"><intertial><mass value="1"/></intertial></link>'),
-        [("doubted", "robot 'r'", "1 <intertial> element in <link> is not used; did you mean <inertial>?", 2)],
+        [("warning", "robot 'r'", "1 <intertial> element in <link> is not used; did you mean <inertial>?", 2)],
     ),
     (
         "inertia without its inertial",
         around("").replace('<link name="base"/>', '<link name="base"><inertia ixx="1"/></link>'),
-        [("doubted", "robot 'r'", "1 <inertia> element in <link> is not used; did you mean <inertial>?", 2)],
+        [("warning", "robot 'r'", "1 <inertia> element in <link> is not used; did you mean <inertial>?", 2)],
     ),
     (
         "tags in capitals and plurals",
         joint(f'{AXIS}{STOPS}<Dynamics damping="1"/><limits lower="2"/>'),
         [
-            ("doubted", "robot 'r'", "1 <Dynamics> element in <joint> is not used; did you mean <dynamics>?", 5),
-            ("doubted", "robot 'r'", "1 <limits> element in <joint> is not used; did you mean <limit>?", 5),
+            ("warning", "robot 'r'", "1 <Dynamics> element in <joint> is not used; did you mean <dynamics>?", 5),
+            ("warning", "robot 'r'", "1 <limits> element in <joint> is not used; did you mean <limit>?", 5),
         ],
     ),
     (
@@ -350,7 +350,7 @@ class TestWalking:
             "the robot has 4 legs ('foot_0', 'foot_1', 'foot_2', 'foot_3'), and this link, its root, is "
             'fixed in the world: if the robot moves freely, read it with root="floating"'
         )
-        assert self.doubts(legged(4, 3, kind=kind)) == [Note("doubted", "link 'trunk'", text, 2)]
+        assert self.doubts(legged(4, 3, kind=kind)) == [Note("warning", "link 'trunk'", text, 2)]
 
     @pytest.mark.parametrize(("legs", "turns", "told"), [(2, 2, True), (1, 3, False), (2, 1, False), (2, 0, False)])
     def test_how_many(self, legs: int, turns: int, told: bool) -> None:

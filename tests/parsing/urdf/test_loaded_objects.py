@@ -51,7 +51,7 @@ def assert_same(text: Description, objects: Description, *, stand_ins: bool) -> 
     assert [link.name for link in text.links] == [link.name for link in objects.links]
     for one, other in zip(text.links, objects.links, strict=True):
         if one.inertial is None and stand_ins:
-            assert Note("doubted", f"link '{one.name}'", other_doubt(objects, one.name)) in objects.notes
+            assert Note("warning", f"link '{one.name}'", other_doubt(objects, one.name)) in objects.notes
             continue
         assert (one.inertial is None) == (other.inertial is None)
         if one.inertial is not None and other.inertial is not None:
@@ -80,9 +80,9 @@ def test_same_robot_by_yourdfpy(name: str) -> None:
     assert objects.source == "<yourdfpy URDF>"
     assert not any(note.line for note in objects.notes)
     # Doubts are of the robot, so they are the same ones, but for what only the file has.
-    doubts = [(note.element, note.text) for note in text.notes if note.kind == "doubted"]
+    doubts = [(note.element, note.text) for note in text.notes if note.kind == "warning"]
     assert [doubt for doubt in doubts if "is commented out" not in doubt[1]] == [
-        (note.element, note.text) for note in objects.notes if note.kind == "doubted"
+        (note.element, note.text) for note in objects.notes if note.kind == "warning"
     ]
     reports = [[note.text for note in robot.notes if "not act yet" in note.text] for robot in (text, objects)]
     assert reports[0] == reports[1]
@@ -97,9 +97,9 @@ def test_same_robot_by_urchin(name: str) -> None:
 
 def test_links_without_inertial_are_named() -> None:
     robot = read(by_urchin(NAMED["romeo_small.urdf"]))
-    doubted = [note.element for note in robot.notes if note.text.startswith(STAND_IN)]
+    warning = [note.element for note in robot.notes if note.text.startswith(STAND_IN)]
     without = [f"link '{link.name}'" for link in read(NAMED["romeo_small.urdf"]).links if link.inertial is None]
-    assert doubted == without
+    assert warning == without
     assert len(without) > 5
 
 
@@ -152,11 +152,11 @@ def test_doubts_do_not_depend_on_the_way(load: Any, tmp_path: Path) -> None:
     """A walking robot with limits in degrees, one thigh's moments in kg cm^2, and limits of 0."""
     path = tmp_path / "odd.urdf"
     path.write_text(ODD.format(legs=LEG.format(n=0, i=0.03) + LEG.format(n=1, i=300.0)))
-    told = {(note.kind, note.element, note.text) for note in read(path).notes if note.kind in ("doubted", "reported")}
+    told = {(note.kind, note.element, note.text) for note in read(path).notes if note.kind in ("warning", "reported")}
     words = (" legs (", "degrees", "too much inertia", "velocity limit 0")
     assert all(any(word in text for _, _, text in told) for word in words)
     objects = read(load(path))
-    same = {(note.kind, note.element, note.text) for note in objects.notes if note.kind in ("doubted", "reported")}
+    same = {(note.kind, note.element, note.text) for note in objects.notes if note.kind in ("warning", "reported")}
     assert same == told
 
 
@@ -361,7 +361,7 @@ def test_limits_and_followers_are_noted_as_of_a_file() -> None:
     assert Note("defaulted", "joint 'j'", "the <limit> has no upper: unlimited there") in half.notes
     follower = read(fake(joint_mimic=SimpleNamespace(joint="k", multiplier=2.0, offset=None)))
     text = "mimics joint 'k', which the robot does not have: the mimic is ignored"
-    assert Note("doubted", "joint 'j'", text) in follower.notes
+    assert Note("warning", "joint 'j'", text) in follower.notes
     assert not any("follows" in note.text for note in half.notes)
 
 

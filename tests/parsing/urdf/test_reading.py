@@ -327,7 +327,7 @@ class TestDefaults:
         assert inertial_of(robot, "arm").mass == 2
         assert notes(robot) == [
             ("defaulted", "link 'arm' inertial", "no <inertia>: zero is used", 4),
-            ("doubted", "link 'arm'", "mass 2 kg and no inertia: a point mass", 3),
+            ("warning", "link 'arm'", "mass 2 kg and no inertia: a point mass", 3),
         ]
 
     @pytest.mark.parametrize("kind", ["revolute", "prismatic"])
@@ -369,7 +369,7 @@ class TestMimic:
 
     def test_of_a_fixed_joint_is_doubted(self) -> None:
         robot = read(self.CHAIN.format(kind="fixed", numbers=""))
-        assert ("doubted", "joint 'follow'", "mimics joint 'lead', which is fixed: the mimic is ignored", 3) in notes(
+        assert ("warning", "joint 'follow'", "mimics joint 'lead', which is fixed: the mimic is ignored", 3) in notes(
             robot
         )
 
@@ -408,17 +408,17 @@ class TestDropped:
         ]
 
     def test_attributes(self) -> None:
-        """A misspelt attribute is doubted; another engine's is dropped."""
+        """A misspelt attribute is warning; another engine's is dropped."""
         robot = two_links(
             '<origin xzy="0 0 1"/>\n<axis xyz="1 0 0" rpy="0 0 0"/><limit lower="0" upper="1" lowest="0"/>'
             '<dynamics damp="2" armature="3"/>'
         )
         assert notes(robot) == [
-            ("doubted", "robot 'r'", "1 attribute 'xzy' of <origin> is not used; did you mean 'xyz'?", 10),
+            ("warning", "robot 'r'", "1 attribute 'xzy' of <origin> is not used; did you mean 'xyz'?", 10),
             ("dropped", "robot 'r'", "1 attribute 'rpy' of <axis> is not used", 11),
             # What is given as well cannot have been meant.
             ("dropped", "robot 'r'", "1 attribute 'lowest' of <limit> is not used", 11),
-            ("doubted", "robot 'r'", "1 attribute 'damp' of <dynamics> is not used; did you mean 'damping'?", 11),
+            ("warning", "robot 'r'", "1 attribute 'damp' of <dynamics> is not used; did you mean 'damping'?", 11),
             ("dropped", "robot 'r'", "1 attribute 'armature' of <dynamics> is not used", 11),
         ]
 

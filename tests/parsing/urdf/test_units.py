@@ -27,7 +27,7 @@ def real_robots() -> dict[str, Description]:
     return {name: read(path_of(name)) for name in SUPPORTED} | {name: read(name) for name in OURS}
 
 
-def doubted(robot: Description) -> list[tuple[str, str]]:
+def warning(robot: Description) -> list[tuple[str, str]]:
     return [(note.element, note.text) for note in doubts(robot)]
 
 
@@ -64,12 +64,12 @@ SANE = (2.0, 0.05, 0.25)
 
 
 def test_a_sane_chain_is_left_in_peace() -> None:
-    assert doubted(chain(SANE, SANE, SANE)) == []
+    assert warning(chain(SANE, SANE, SANE)) == []
 
 
 def test_a_slip_of_units_is_one_doubt_and_not_one_more_for_every_link() -> None:
     """In millimetres masses are far from their links' origins, and radii of gyration metres: none of it is news."""
-    ((_, text),) = doubted(chain(*((2.0, 5e4, 250.0),) * 3, length=500.0))
+    ((_, text),) = warning(chain(*((2.0, 5e4, 250.0),) * 3, length=500.0))
     assert "millimetres" in text
 
 
@@ -104,7 +104,7 @@ def test_alarms_on_real_robots(text: str) -> None:
         name
         for name, robot in real_robots().items()
         for note in robot.notes
-        if note.kind == "doubted" and text in note.text and "massless" not in note.text
+        if note.kind == "warning" and text in note.text and "massless" not in note.text
     )
     assert found == ALARMS[text]
 
@@ -162,7 +162,7 @@ SLIPS = [
 @pytest.mark.parametrize(("slip", "text", "untold"), [pytest.param(*slip[1:], id=slip[0]) for slip in SLIPS])
 def test_slips_put_into_real_robots(slip: dict[str, float], text: str, untold: int) -> None:
     robots = real_robots()
-    told = [name for name, robot in robots.items() if any(text in t for _, t in doubted(slipped(robot, **slip)))]
+    told = [name for name, robot in robots.items() if any(text in t for _, t in warning(slipped(robot, **slip)))]
     assert len(robots) == 77
     assert len(told) == len(robots) - untold
 
@@ -170,14 +170,14 @@ def test_slips_put_into_real_robots(slip: dict[str, float], text: str, untold: i
 def test_one_slip_is_one_doubt() -> None:
     """Not one more for every link that is out of scale for the same reason."""
     robot = chain(SANE, SANE, SANE)
-    assert doubted(slipped(robot, length=1e3)) == [
+    assert warning(slipped(robot, length=1e3)) == [
         (
             "link 'l0'",
             "its joints or centre of mass are up to 500 m away, probably given in millimetres: at such lengths most of "
             "the robot's 6 kg would be thinner than air",
         )
     ]
-    assert doubted(slipped(robot, mass=1e5)) == [
+    assert warning(slipped(robot, mass=1e5)) == [
         (
             "link 'l0'",
             "mass 200000 kg is probably given in grams: most of the robot's 600000 kg is in links that would be "
@@ -188,30 +188,30 @@ def test_one_slip_is_one_doubt() -> None:
 
 def test_the_link_with_the_longest_distance_and_the_heaviest_are_named() -> None:
     robot = chain((2.0, 0.05, 0.25), (3.0, 0.05, 0.9), (1.0, 0.05, 0.25))
-    assert [element for element, _ in doubted(slipped(robot, length=1e3))] == ["link 'l1'"]
-    assert [element for element, _ in doubted(slipped(robot, mass=1e5))] == ["link 'l1'"]
+    assert [element for element, _ in warning(slipped(robot, length=1e3))] == ["link 'l1'"]
+    assert [element for element, _ in warning(slipped(robot, mass=1e5))] == ["link 'l1'"]
 
 
 def test_a_crane_and_a_press_are_no_slips() -> None:
     # A boom of 40 m and 1 t, and rolls of solid steel as long as they are thick, 0.3 m.
     boom = (1000.0, 1000.0 * 40.0**2 / 12.0, 20.0)
     roll = (0.7 * 7850 * 0.3**3, 0.7 * 7850 * 0.3**5 / 6.0, 0.15)
-    assert not any("millimetres" in text for _, text in doubted(chain(boom, boom, boom, length=40.0)))
-    assert doubted(chain(roll, roll, roll, length=0.3)) == []
+    assert not any("millimetres" in text for _, text in warning(chain(boom, boom, boom, length=40.0)))
+    assert warning(chain(roll, roll, roll, length=0.3)) == []
 
 
 def test_a_light_robot_is_not_in_grams() -> None:
     """Heavy for its size, but 30 kg in all."""
     dense = (10.0, 10.0 * 0.05**2, 0.05)
-    assert not any("grams" in text for _, text in doubted(chain(dense, dense, dense, length=0.08)))
-    assert any("grams" in text for _, text in doubted(slipped(chain(dense, dense, dense, length=0.08), mass=10.0)))
+    assert not any("grams" in text for _, text in warning(chain(dense, dense, dense, length=0.08)))
+    assert any("grams" in text for _, text in warning(slipped(chain(dense, dense, dense, length=0.08), mass=10.0)))
 
 
 @pytest.mark.parametrize(("total", "told"), [(90.0, False), (110.0, True), (0.9e8, True), (1.1e8, False)])
 def test_robots_of_a_tenth_of_a_kilogram_to_a_hundred_tons_may_be_in_grams(total: float, told: bool) -> None:
     mass = total / 3.0
     dense = (mass, mass * 0.01**2, 0.01)
-    assert any("grams" in text for _, text in doubted(chain(dense, dense, dense, length=0.02))) == told
+    assert any("grams" in text for _, text in warning(chain(dense, dense, dense, length=0.02))) == told
 
 
 @pytest.mark.parametrize("placed", ["fixed", "prismatic"])
@@ -220,14 +220,14 @@ def test_where_a_robot_stands_is_not_its_size(placed: str) -> None:
     limit = '<limit lower="0" upper="30" effort="1" velocity="1"/>'
     stand = joint("stand", "world", "base", 50.0, placed, limit)
     robot = chain(SANE, SANE, SANE, base=f'<link name="world"/>{BASE}{stand}')
-    assert not any("millimetres" in text for _, text in doubted(robot))
+    assert not any("millimetres" in text for _, text in warning(robot))
 
 
 class TestInertia:
     """One link in the middle of a chain whose moments do not fit."""
 
     def middle(self, moment: float, mass: float = 2.0) -> list[tuple[str, str]]:
-        return doubted(chain(SANE, (mass, moment, 0.25), SANE))
+        return warning(chain(SANE, (mass, moment, 0.25), SANE))
 
     @pytest.mark.parametrize(("share", "told"), [(4.9, False), (5.1, True)])
     def test_too_much(self, share: float, told: bool) -> None:
@@ -253,16 +253,16 @@ class TestInertia:
         """k = 4 m is too much for half a metre, 5 m from the origin of a world without mass too."""
         first = link("l0", 2.0, 2.0 * 4.0**2) + joint("j0", "base", "l0", 5.0)
         second = link("l1", *SANE) + joint("j1", "l0", "l1", 0.5)
-        assert any("8 times the 0.5 m" in text for _, text in doubted(robot_of(BASE, first, second)))
+        assert any("8 times the 0.5 m" in text for _, text in warning(robot_of(BASE, first, second)))
         heavy = link("base", *SANE)
-        assert not any("too much" in text for _, text in doubted(robot_of(heavy, first, second)))
+        assert not any("too much" in text for _, text in warning(robot_of(heavy, first, second)))
 
     def test_what_fixed_joints_weld_is_one_body(self) -> None:
         """A cover of 0.2 m radius is no wonder on a trunk of 1 m, however near its frame its own centre is."""
         cover = link("cover", 1.0, 0.04, 0.001) + joint("weld", "trunk", "cover", 0.01, "fixed")
         arm = link("arm", 0.1, 1e-4) + joint("wave", "trunk", "arm", 1.0)
         trunk = '<link name="trunk"/>' + joint("turn", "base", "trunk", 0.0)
-        assert doubted(robot_of(BASE, trunk, cover, arm)) == []
+        assert warning(robot_of(BASE, trunk, cover, arm)) == []
 
     @pytest.mark.parametrize(("yaw", "told"), [(0.0, True), (math.pi, False)])
     def test_parts_of_one_body_are_turned(self, yaw: float, told: bool) -> None:
@@ -271,17 +271,17 @@ class TestInertia:
         turned = joint("k", "a", "b", 0.0, "fixed").replace("<origin", f'<origin rpy="0 0 {yaw}"')
         arms = link("d", 1.0, 1e-2, 0.1) + joint("l", "a", "d", 0.3) + joint("m", "b", "c", 0.3, "fixed")
         robot = robot_of(BASE, trunk, turned, link("c", 1.0, 4.0), arms)
-        assert any("too much" in text for _, text in doubted(robot)) == told
+        assert any("too much" in text for _, text in warning(robot)) == told
 
     def test_single_bodies_have_no_size(self) -> None:
         """A centre of mass a millimetre off its frame does not make a body small."""
-        assert doubted(chain((2.0, 0.5, 0.001))) == []
+        assert warning(chain((2.0, 0.5, 0.001))) == []
 
     def test_a_rotor_almost_on_its_joint(self) -> None:
         """0.1 mm between joints says nothing: the arm's half metre is the measure."""
         arm = link("arm", 2.0, 0.05, 0.25) + joint("j", "base", "arm", 0.0)
         rotor = link("rotor", 1.0, 0.01) + joint("k", "arm", "rotor", 1e-4)
-        assert doubted(robot_of(BASE, arm, rotor)) == []
+        assert warning(robot_of(BASE, arm, rotor)) == []
 
     def test_dust_is_left_in_peace(self) -> None:
         """Some mass for a parser's sake, 1e-7 of the robot's, with moments as if it were 1 m wide."""
@@ -290,7 +290,7 @@ class TestInertia:
 
     def test_stand_ins_are_doubted_once(self) -> None:
         robot = chain(SANE, (1.0, 1.0, 0.0), SANE, length=0.1)
-        assert len(doubted(robot)) == 1
+        assert len(warning(robot)) == 1
 
     @pytest.mark.parametrize(("k", "text"), [(0.9e-6, "a point mass"), (1.1e-6, "too little inertia")])
     def test_a_point_mass_is_a_micrometre_wide(self, k: float, text: str) -> None:
@@ -303,7 +303,7 @@ class TestInertia:
 
 def limits(kind: str, lower: object, upper: object) -> list[str]:
     inner = f'<limit lower="{lower}" upper="{upper}" effort="1" velocity="1"/>'
-    return [text for _, text in doubted(chain(SANE, SANE, SANE, kind=kind, inner=inner))]
+    return [text for _, text in warning(chain(SANE, SANE, SANE, kind=kind, inner=inner))]
 
 
 class TestLimits:
@@ -317,7 +317,7 @@ class TestLimits:
         assert limits("revolute", 0, 90) == ["limits 0 and 90 rad are probably in degrees: 14.3 turns"] * 3
         assert limits("revolute", -90, 1) == ["limits -90 and 1 rad are probably in degrees: 14.3 turns"] * 3
         robot = chain(SANE, kind="revolute", inner='<limit lower="-90"/>')
-        assert doubted(robot) == [("joint 'j0'", "limit -90 rad is probably in degrees: 14.3 turns")]
+        assert warning(robot) == [("joint 'j0'", "limit -90 rad is probably in degrees: 14.3 turns")]
 
     @pytest.mark.parametrize(
         "bound",
@@ -342,7 +342,7 @@ class TestLimits:
         text = (
             f"travels up to {travel:g} m, probably given in millimetres: no distance within a link is more than 0.5 m"
         )
-        assert doubted(robot_of(BASE, two, carried)) == ([("joint 'j2'", text)] if told else [])
+        assert warning(robot_of(BASE, two, carried)) == ([("joint 'j2'", text)] if told else [])
 
 
 @pytest.mark.parametrize(("travel", "told"), [(29.0, False), (31.0, True)])
@@ -353,7 +353,7 @@ def test_a_long_machine_may_slide_far(travel: float, told: bool) -> None:
     hook = (
         link("l1", 300.0, 300.0, 1.5) + link("l2", 300.0, 300.0, 1.5) + joint("j2", "l1", "l2", 3.0, "prismatic", slide)
     )
-    assert any("millimetres" in text for _, text in doubted(robot_of(BASE, beams, hook))) == told
+    assert any("millimetres" in text for _, text in warning(robot_of(BASE, beams, hook))) == told
 
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -371,7 +371,7 @@ def test_any_numbers_are_measured(numbers: list[float], one: float, other: float
             part = replace(part, mass=mass, inertia=np.diag(moments), com=moments[::-1].copy())
         links.append(replace(link, inertial=part))
     joints = [replace(joint, xyz=np.array(numbers[:3])) for joint in robot.joints]
-    assert all(text for _, text in doubted(replace(robot, links=tuple(links), joints=tuple(joints))))
+    assert all(text for _, text in warning(replace(robot, links=tuple(links), joints=tuple(joints))))
 
 
 def test_lengths_that_no_double_holds_are_no_millimetres() -> None:
@@ -385,16 +385,16 @@ def test_lengths_that_no_double_holds_are_no_millimetres() -> None:
         ends = f'<parent link="{parent}"/><child link="{child}"/><origin xyz="{xyz}"/><axis xyz="0 0 1"/>'
         return f'<joint name="{child}" type="continuous">{ends}</joint>'
 
-    for far, doubted in (("1e3 1e3 0", True), ("1.7e308 1.7e308 0", False)):
+    for far, warning in (("1e3 1e3 0", True), ("1.7e308 1.7e308 0", False)):
         links = link("a", 1.0) + link("b", 50.0) + link("c", 1.0)
         found = read_text(f'<robot name="r">{links}{joint("a", "b", "0 0 0")}{joint("b", "c", far)}</robot>')
-        assert any("probably given in millimetres" in note.text for note in found.notes) == doubted
+        assert any("probably given in millimetres" in note.text for note in found.notes) == warning
 
 
 def test_a_robot_whose_lengths_are_all_of_links_without_mass() -> None:
     """Its size is the distance of its joints: nothing is divided by the zero that its bodies have."""
     inertia = '<inertia ixx="{0}" iyy="{0}" izz="{0}" ixy="0" ixz="0" iyz="0"/>'
-    for moment, doubted in ((0.01, False), (10.0, True)):
+    for moment, warning in ((0.01, False), (10.0, True)):
         massive = f'<inertial><mass value="1"/>{inertia.format(moment)}</inertial>'
         found = read_text(
             f'<robot name="r"><link name="a">{massive}</link><link name="b"/><link name="c">{massive}</link>'
@@ -403,4 +403,4 @@ def test_a_robot_whose_lengths_are_all_of_links_without_mass() -> None:
             '<axis xyz="0 0 1"/></joint></robot>'
         )
         told = [note for note in found.notes if "too much inertia" in note.text]
-        assert any(note.element == "link 'a'" for note in told) == doubted
+        assert any(note.element == "link 'a'" for note in told) == warning

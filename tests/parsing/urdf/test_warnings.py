@@ -60,7 +60,7 @@ def moments(ixx: float, iyy: float, izz: float, ixy: float = 0.0) -> str:
 def test_inertial(mass: str, inertia: str, values: list[str]) -> None:
     robot = two_links(PLAIN, inertial=f'<inertial><origin/><mass value="{mass}"/>{inertia}</inertial>')
     ((kind, element, text, line),) = notes(robot)
-    assert (kind, element, unnamed(text, *values), line) == ("doubted", "link 'arm'", [], 3)
+    assert (kind, element, unnamed(text, *values), line) == ("warning", "link 'arm'", [], 3)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_largest_doubles_do_not_overflow() -> None:
 
 def test_far_centre_of_mass() -> None:
     robot = two_links(PLAIN, inertial=f'<inertial><origin xyz="0 30 40"/><mass value="1"/>{INERTIA}</inertial>')
-    assert notes(robot) == [("doubted", "link 'arm'", "the centre of mass is 50 m from the link's origin", 3)]
+    assert notes(robot) == [("warning", "link 'arm'", "the centre of mass is 50 m from the link's origin", 3)]
 
 
 def test_stand_in_of_urdfpy() -> None:
@@ -90,13 +90,13 @@ def test_stand_in_of_urdfpy() -> None:
         "mass 1 kg and unit inertia at the link's origin is the default of urdfpy and urchin for links "
         "without <inertial>; if this link has none, read the file itself"
     )
-    assert notes(robot) == [("doubted", "link 'arm'", text, 3)]
+    assert notes(robot) == [("warning", "link 'arm'", text, 3)]
 
 
 @pytest.mark.parametrize("inertial", [" ", f'<inertial><origin/><mass value="0"/>{moments(0, 0, 0)}</inertial>'])
 def test_massless_moving_leaf(inertial: str) -> None:
     text = "joint 'j' moves no mass: forward dynamics is undefined"
-    assert notes(two_links(PLAIN, inertial=inertial)) == [("doubted", "link 'arm'", text, 3)]
+    assert notes(two_links(PLAIN, inertial=inertial)) == [("warning", "link 'arm'", text, 3)]
 
 
 def test_massless_fixed_link_is_no_news() -> None:
@@ -105,11 +105,11 @@ def test_massless_fixed_link_is_no_news() -> None:
 
 def test_inertia_without_mass() -> None:
     robot = two_links("<origin/>", "fixed", f'<inertial><origin/><mass value="0"/>{INERTIA}</inertial>')
-    assert notes(robot) == [("doubted", "link 'arm'", "inertia without mass", 3)]
+    assert notes(robot) == [("warning", "link 'arm'", "inertia without mass", 3)]
 
 
-@pytest.mark.parametrize(("second", "doubted"), [("fixed", False), ("continuous", True)])
-def test_mass_further_out(second: str, doubted: bool) -> None:
+@pytest.mark.parametrize(("second", "warning"), [("fixed", False), ("continuous", True)])
+def test_mass_further_out(second: str, warning: bool) -> None:
     """A link without mass may move if mass is welded to it; if mass hangs on it by another joint, that is said."""
     robot = read_text(
         '<robot name="r"><link name="a"/>\n<link name="b"/><link name="c">'
@@ -119,7 +119,7 @@ def test_mass_further_out(second: str, doubted: bool) -> None:
         "</robot>"
     )
     text = "joint 'j' moves this link, and neither it nor the links welded to it have mass"
-    assert notes(robot) == ([("doubted", "link 'b'", text, 2)] if doubted else [])
+    assert notes(robot) == ([("warning", "link 'b'", text, 2)] if warning else [])
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_mass_further_out(second: str, doubted: bool) -> None:
 )
 def test_joint(inner: str, values: list[str]) -> None:
     robot = two_links(f'<origin/><axis xyz="1 0 0"/>{inner}')
-    ((_, element, text, line),) = [note for note in notes(robot) if note[0] == "doubted"]
+    ((_, element, text, line),) = [note for note in notes(robot) if note[0] == "warning"]
     assert (element, unnamed(text, *values), line) == ("joint 'j'", [], 7)
 
 
@@ -146,7 +146,7 @@ def test_mimic_of_a_joint_that_does_not_exist() -> None:
     """Real files have it, and there is nobody to follow: noted, not refused."""
     robot = two_links(f'{PLAIN}<mimic joint="k"/>')
     assert (
-        "doubted",
+        "warning",
         "joint 'j'",
         "mimics joint 'k', which the robot does not have: the mimic is ignored",
         7,
@@ -177,7 +177,7 @@ def test_doubts_begin_where_they_say(mass: float, com: float, moment: float, dou
     inertia = f'<inertia ixx="{moment}" ixy="0" ixz="0" iyy="{moment}" iyz="0" izz="{moment}"/>'
     text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
     found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
-    assert [note.text for note in found if note.kind == "doubted"] == ([] if doubt is None else [doubt])
+    assert [note.text for note in found if note.kind == "warning"] == ([] if doubt is None else [doubt])
 
 
 def test_what_is_just_at_a_bound_is_not_beyond_it() -> None:
@@ -185,14 +185,14 @@ def test_what_is_just_at_a_bound_is_not_beyond_it() -> None:
         inertia = f'<inertia ixx="{moment}" ixy="0" ixz="0" iyy="{moment}" iyz="0" izz="{moment}"/>'
         text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
         found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
-        assert [note.text for note in found if note.kind == "doubted"] == []
+        assert [note.text for note in found if note.kind == "warning"] == []
 
 
-@pytest.mark.parametrize(("kind", "doubted"), [("revolute", True), ("prismatic", True), ("continuous", False)])
+@pytest.mark.parametrize(("kind", "warning"), [("revolute", True), ("prismatic", True), ("continuous", False)])
 @pytest.mark.parametrize("limit", ['lower="1" upper="-1"', 'lower="0" upper="0"'])
-def test_a_range_of_a_joint_that_turns_on_says_nothing(kind: str, doubted: bool, limit: str) -> None:
+def test_a_range_of_a_joint_that_turns_on_says_nothing(kind: str, warning: bool, limit: str) -> None:
     robot = two_links(f'<origin/><axis xyz="1 0 0"/><limit {limit}/>', kind)
-    assert any("limit" in note.text for note in robot.notes if note.kind == "doubted") == doubted
+    assert any("limit" in note.text for note in robot.notes if note.kind == "warning") == warning
 
 
 def test_where_nothing_weighs_no_centre_of_mass_is_far() -> None:
@@ -212,4 +212,4 @@ def test_mass_counts_through_links_that_have_none(third: str) -> None:
     links = f'<link name="a"/><link name="b"/><link name="c"/><link name="d">{mass}</link>'
     found = read_text(f'<robot name="r">{links}{joints}</robot>').notes
     told = ["joint 'b' moves this link, and neither it nor the links welded to it have mass"]
-    assert [note.text for note in found if note.kind == "doubted"] == ([] if third == "fixed" else told)
+    assert [note.text for note in found if note.kind == "warning"] == ([] if third == "fixed" else told)
