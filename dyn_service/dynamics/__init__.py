@@ -7,6 +7,7 @@ constraint.py      joint wrenches and their constraint parts
 hamilton.py        Hamilton's equations in (q, p)
 integration.py     time steps
 kinematics.py      poses of bodies, joint subspaces
+loops.py           recursions recorded once per kind of body, for kernels of large robots
 mass_matrix.py     mass matrix and forward dynamics through its factors
 newton_euler.py    inverse dynamics by the recursive Newton-Euler algorithm
 operators.py       influence operators at a state

@@ -3,10 +3,11 @@
 signature    inputs and outputs of a kernel
 frames       link frames of least cost without loss of accuracy
 graph        traces a query on a tree into an expression graph
-budget       predicts and limits the size of a kernel
-lower        expression graph -> LLVM IR, one state per SIMD lane
+rolled       traces a query once per kind of body, as passes over the bodies
+budget       chooses between the two, predicts and limits the size of a kernel
+lower        expression graph or passes -> LLVM IR, one state per SIMD lane
 trig, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
-jit          LLVM IR -> machine code
+jit, compiling   LLVM IR -> machine code; from a graph to a function
 direct, wrenches   calls of kernels without NumPy's machinery, and their external wrenches
 certify, certificate   comparison of a kernel with its equations, and the result
 store   the key of a kernel, and compiled kernels on disk

@@ -33,7 +33,7 @@ LOCKED = passive_in_numbers.locked_cases
 Terms = dict[str, dict[str, tuple[str, str, str]]]
 """By module, by name: function, expression, what becomes of it."""
 
-ALONG = "PerBody(constant(joint.alone.subspace) for joint in tree.inboard).T @ F"
+ALONG = "of_joints(tree, lambda joint: joint.alone.subspace).T @ F"
 
 TERMS: Terms = {
     "dynamics.spatial": {
@@ -79,8 +79,8 @@ TERMS: Terms = {
         ),
         "prismatic: G = [0; axis]": (
             "motion_subspaces",
-            "constant(joint.subspace)",
-            "constant(joint.subspace[[3, 4, 5, 0, 1, 2]] if joint.type == 'prismatic' else joint.subspace)",
+            "joint.subspace",
+            "joint.subspace[[3, 4, 5, 0, 1, 2]] if joint.type == 'prismatic' else joint.subspace",
         ),
     },
     "dynamics.newton_euler": {
@@ -131,11 +131,11 @@ TERMS: Terms = {
     },
     "dynamics.mass_matrix": {
         "NE (18c): composite inertia": (
-            "entries",
+            "_blocks",
             "D[i].congruence(C_i)",
             "D[i].congruence(C_i).turned(ca.DM.eye(3)).moved(D[i].offset)",
         ),
-        "NE (18c): load carried to ancestors": ("entries", "D[j].T @ F", "F"),
+        "NE (18c): load carried to ancestors": ("_blocks", "D[j].T @ F", "F"),
         "NE (19a): C": ("forward_dynamics", "moving(tree, tau) - C", "moving(tree, tau)"),
         "L^T D L: fill-in of the tree": ("factored", "L.get((i, j), 0) - share * L[k, j]", "L.get((i, j), 0)"),
         "L^T D L: back substitution": ("solve", "y[k] - L[k, i] * y[i]", "y[k]"),
@@ -183,8 +183,8 @@ TERMS: Terms = {
         ),
         "levers: of all bodies on the way": (
             "_Place.levers",
-            "inward_recursion(tree, ways_on, lambda _, way: way)",
-            "ways_on",
+            "inward_recursion(tree, from_children(tree, on, self.steps, start=ways_on), lambda _, way: way)",
+            "from_children(tree, on, self.steps, start=ways_on)",
         ),
         "levers: to the point on the link": ("_Place.levers", "w * (R @ self.point)", "ca.DM(3, 1)"),
         "world: at its origin": ("_world", "-(R.T @ at.origin(tree))", "at.point"),
@@ -206,7 +206,7 @@ TERMS: Terms = {
         "Omega: beta, e - G K^T": ("_mobilities", "S @ K", "0 * (S @ K)"),
         "Omega: G R^-1 G^T": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "K.T @ Z"),
         "Omega: K^T Omega K": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "branch.R_inverse[i]"),
-        "Omega: D of the parent's": ("_mobilities", "_seen_through(D[i], found[parent])", "found[parent]"),
+        "Omega: D of the parent's": ("_mobilities", "_seen_through(D[i], inherited)", "inherited"),
         "Omega: carried to the point": ("_seen_through", "S.moved(-D.offset)", "S"),
         "Lambda: of the directions that count": ("_inverse_in", "counts * Lambda", "Lambda"),
         "Lambda: the others left out": ("_inverse_in", "counts * Omega", "1 * Omega"),
@@ -236,17 +236,17 @@ TERMS: Terms = {
     },
     "dynamics.projected": {
         "PNE 5.6: J_S of the origin": (
-            "body_motions",
-            "turn @ (parent.J_O - skew(p_PC) @ parent.J_R)",
-            "turn @ parent.J_O",
+            "_carried",
+            "R_PC.T @ (J_O - skew(p_PC) @ J_R)",
+            "R_PC.T @ J_O",
         ),
         "PNE 5.6: sigma, centrifugal": (
-            "body_motions",
-            "parent.sigma_O + cross(parent.sigma_R, p_PC) + cross(parent.omega, cross(parent.omega, p_PC))",
-            "parent.sigma_O + cross(parent.sigma_R, p_PC)",
+            "_biases",
+            "sigma_O + cross(sigma_R, p_PC) + cross(omega, cross(omega, p_PC))",
+            "sigma_O + cross(sigma_R, p_PC)",
         ),
-        "PNE 5.6: sigma, Coriolis": ("body_motions", "sigma_O + 2 * cross(omega, u)", "sigma_O"),
-        "PNE 5.6: sigma_R": ("body_motions", "sigma_R + cross(omega, w)", "sigma_R"),
+        "PNE 5.6: sigma, Coriolis": ("_biases", "sigma_O + 2 * cross(omega, u)", "sigma_O"),
+        "PNE 5.6: sigma_R": ("_biases", "sigma_R + cross(omega, w)", "sigma_R"),
         "PNE 5.6: Omega~ I Omega": ("terms", "about_origin @ m.sigma_R + turning", "about_origin @ m.sigma_R"),
         "PNE 5.6: J_R^T I J_R": (
             "terms",
@@ -346,7 +346,7 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
     },
     "dynamics.projected": {
         "PNE 5.6: sigma, w x u": (
-            "body_motions",
+            "_biases",
             "sigma_O + 2 * cross(omega, u) + cross(w, u)",
             "sigma_O + 2 * cross(omega, u)",
         ),
@@ -390,11 +390,11 @@ PASSIVE_TERMS: Terms = {
         "dissipated: friction": ("passive_forces", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
         "armature, by bodies": ("armatures", "tree.passive.armature[part]", "0 * tree.passive.armature[part]"),
         "armature, by velocities": ("armature", "_felt(tree, tree.passive.armature)", "ca.DM(tree.nv, 1)"),
-        "half A v^2": ("kinetic_energy", "ca.dot(v, armature(tree) * v) / 2", "ca.dot(v, armature(tree) * v)"),
+        "half A v^2": ("kinetic_energy", "dot(tree, v, armature(tree) * v) / 2", "dot(tree, v, armature(tree) * v)"),
         "half k x^2": (
             "spring_energy",
-            "ca.dot(stretched, constant(tree.passive.stiffness) * stretched) / 2",
-            "ca.dot(stretched, constant(tree.passive.stiffness) * stretched)",
+            "dot(tree, stretched, constant(tree.passive.stiffness) * stretched) / 2",
+            "dot(tree, stretched, constant(tree.passive.stiffness) * stretched)",
         ),
     },
     "dynamics.newton_euler": {
@@ -405,7 +405,7 @@ PASSIVE_TERMS: Terms = {
         ),
         "tau: p": ("inverse_dynamics", "passive.efforts(tree, q, v)", "0"),
     },
-    "dynamics.mass_matrix": {"M: A": ("entries", "block + A[i] if j == i else block", "block")},
+    "dynamics.mass_matrix": {"M: A": ("_blocks", "G[i].T @ F + A[i]", "G[i].T @ F")},
     "dynamics.articulated": {
         "R_i: A_i": ("branches", "G[i].T @ U + A[i]", "G[i].T @ U"),
         "tau - p": ("forward_dynamics", "tau - passive.efforts(tree, q, v)", "tau"),
@@ -425,8 +425,8 @@ PASSIVE_TERMS: Terms = {
         "T: the rotors'": ("energy", "kinetic + passive.kinetic_energy(tree, v)", "kinetic"),
         "V: the springs'": (
             "potential_energy",
-            "passive.spring_energy(tree, q) - ca.dot(gravity, weighed)",
-            "-ca.dot(gravity, weighed)",
+            "passive.spring_energy(tree, q) - ca.dot(gravity, total(tree, moments, ca.DM(3, 1)))",
+            "-ca.dot(gravity, total(tree, moments, ca.DM(3, 1)))",
         ),
     },
     "dynamics.projected": {
