@@ -127,14 +127,16 @@ class ReferenceTracker:
     def rate_warning(self, state: PlantState) -> str:
         """Returns a warning, once, if after `LOOKS` states the law cannot run at its rate; otherwise an empty string.
 
-        The shortest time between two states counts, because a busy machine drops some.
+        The median of the times between two states counts, because a busy machine drops some and delays others.
         """
         if len(self._stamps) >= LOOKS or state.stamp in self._stamps[-1:]:
             return ""
         if self._stamps and state.stamp < self._stamps[-1]:  # the plant was restarted
             self._stamps.clear()
         self._stamps.append(state.stamp)
-        rate_hz = 1.0 / max(1e-9, min(np.diff(self._stamps))) if len(self._stamps) == LOOKS else self.rate_hz
+        rate_hz = (
+            1.0 / max(1e-9, float(np.median(np.diff(self._stamps)))) if len(self._stamps) == LOOKS else self.rate_hz
+        )
         times = rate_hz / self.rate_hz
         if round(times) >= 1 and abs(times - round(times)) <= 0.02 * times:
             return ""

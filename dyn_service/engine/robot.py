@@ -11,6 +11,7 @@ inputs with an error that gives the reason.
 from __future__ import annotations
 
 import importlib
+import logging
 import math
 import os
 import time
@@ -46,7 +47,7 @@ from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
 from dyn_service.engine.rows import Rows, described, import_receipt, operand, operands
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.direct import ANY, Arguments, DirectCall
 from dyn_service.kernels.library import KernelLibrary
@@ -62,6 +63,8 @@ from dyn_service.parsing.report import Receipt
 from dyn_service.parsing.urdf import loaded, reader
 from dyn_service.parsing.xml_elements import ReadLimits
 from dyn_service.support.suggestions import did_you_mean
+
+_LOG = logging.getLogger(__name__)
 
 
 class Shared(NamedTuple):
@@ -317,19 +320,26 @@ class Robot(RobotQueries):
 
         Args:
             queries: Names of queries, and of the purposes `control`, `verify` and `simulate` (see `preparation`). None
-                means `control`, the queries of control loops. All methods are made, without external wrenches.
+                means `control`, the queries of control loops. All methods are made, without external wrenches; those of
+                large robots that need too many operations are logged and left out, unless a query has no other method.
             progress: Called after each kernel with its name and the time it took in seconds.
 
         Raises:
             InvalidArgumentError: There is no query or purpose of that name.
+            ResourceExhaustedError: The first method of a query needs too many operations.
         """
         names = ["control"] if queries is None else [queries] if isinstance(queries, str) else list(queries)
         for row, method in preparation.chosen(names):
             begun = time.perf_counter()
             signature = self.signature(row, method)
             if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method)):
-                self._kernel(signature)
-                self._bind(row, {row.selector: method} if row.selector else {})
+                try:
+                    self._kernel(signature)
+                    self._bind(row, {row.selector: method} if row.selector else {})
+                except ResourceExhaustedError as refusal:
+                    if method == next(iter(row.kernels)):
+                        raise
+                    _LOG.warning("%s: %s", self.name, refusal)
             if progress is not None:
                 progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)

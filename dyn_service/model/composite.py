@@ -115,19 +115,48 @@ def _left(bodies: Tree, q: Array) -> Array:
     """Returns (..., nv): the inertia along each joint with free outward joints, divided by that with locked ones; NaN
     if that is not finite.
     """
+    if bodies.coupled:
+        return _left_by_mass_matrix(bodies, q)
+    # Branch inertias: Newton-Euler document, (19b). Those of locked joints are the composite ones.
+    held = np.abs(diagonal(bodies, q))
+    share = np.zeros(held.shape)
+    J: list[Matrix] = [body.matrix for body in bodies.inertia]
+    for i in range(len(bodies) - 1, -1, -1):
+        G, at = bodies.inboard[i].subspace, bodies.in_v[i]
+        for n in reversed(range(G.shape[1])):
+            k = at.start + n
+            if bodies.free is not None and not bodies.free[k]:
+                share[..., k] = 1.0
+                continue
+            U = J[i] @ G[:, n]
+            pivot = U @ G[:, n] + bodies.passive.armature[..., k]
+            share[..., k], yields = _shared(pivot, held[..., k], U)
+            J[i] = J[i] - yields[..., :, None] * U[..., None, :]
+        if bodies.parent[i] >= 0:
+            D = _influence(bodies, i, q)
+            J[bodies.parent[i]] = J[bodies.parent[i]] + D.mT @ J[i] @ D
+    return share
+
+
+def _left_by_mass_matrix(bodies: Tree, q: Array) -> Array:
+    """Returns the same by eliminating the joints from the mass matrix, in O(N^3)."""
     order = list(bodies.entries_outward)
-    M = mass_matrix(bodies, q)[..., order, :][..., order]
-    held = np.abs(np.diagonal(M, axis1=-2, axis2=-1))
-    left, share = np.array(M), np.zeros(held.shape)
+    left = mass_matrix(bodies, q)[..., order, :][..., order]
+    held = np.abs(np.diagonal(left, axis1=-2, axis2=-1)).copy()
+    share = np.zeros(held.shape)
     for k in range(bodies.nv - 1, -1, -1):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            pivot = left[..., k, k]
-            share[..., k] = np.where(held[..., k] > 0.0, np.abs(pivot) / held[..., k], held[..., k])
-            yields = np.where(share[..., k, None] > SINGULAR, left[..., k, :k] / pivot[..., None], 0.0)
+        share[..., k], yields = _shared(left[..., k, k], held[..., k], left[..., k, :k])
         left[..., :k, :k] -= yields[..., :, None] * left[..., k, None, :k]
     found = np.empty(held.shape)
     found[..., order] = share
     return found
+
+
+def _shared(pivot: Array, held: Array, row: Array) -> tuple[Array, Array]:
+    """Returns |pivot| / held, and row / pivot; 0 for a pivot that counts as zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(held > 0.0, np.abs(pivot) / held, held)
+        return share, np.where(share[..., None] > SINGULAR, row / pivot[..., None], 0.0)
 
 
 @dataclass(frozen=True, eq=False)

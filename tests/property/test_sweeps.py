@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias
-from dyn_service.dynamics.sweeps import PerBody, from_children, from_parent, inward, outward
+from dyn_service.dynamics.sweeps import PerBody, from_children, inward, of_parent, outward
 from dyn_service.formulations.verification import phi, psi
 from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
@@ -40,6 +40,15 @@ def close(found: np.ndarray, expected: np.ndarray, scale: float = 0.0) -> None:
     assert found.shape == expected.shape
     largest = max(scale, np.abs(expected).max(initial=0.0), np.abs(found).max(initial=0.0))
     np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING * max(1.0, largest))
+
+
+def from_parent(tree: Tree, A: list[ca.DM], x: list[ca.DM]) -> list[ca.DM]:
+    """z = Phi_A x, (P1): A_i times what the parent of body i has, of the shape of x_i."""
+    inherited = of_parent(tree, x, ca.DM(0, 0))
+    return [
+        ca.DM(*x_i.shape) if parent < 0 else A_i @ x_p
+        for parent, A_i, x_i, x_p in zip(tree.parent, A, x, inherited, strict=True)
+    ]
 
 
 @settings(max_examples=40, deadline=None)

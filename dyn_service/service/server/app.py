@@ -495,7 +495,8 @@ def prepare(robot: Robot, purposes: Sequence[str], watch: ProgressWatch = no_pro
     kernels = len(chosen(purposes))
     with watch(robot.name, kernels) as advance:
         robot.prepare(purposes, progress=lambda name, seconds: advance())
-    return f"{robot.name}: {kernels} kernels for {', '.join(purposes)} in {time.monotonic() - begun:.1f} s"
+    made = "1 kernel" if kernels == 1 else f"{kernels} kernels"
+    return f"{robot.name}: {made} for {', '.join(purposes)} in {time.monotonic() - begun:.1f} s"
 
 
 _SCANNED_OBJECTS = 2000  # MessagePack objects of a long request that are scanned for its head; takes about 0.4 ms
