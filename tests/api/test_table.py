@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import typing
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,10 @@ def test_each_method_asks_its_own_row(row: Query | Computation, is_async: bool) 
 def test_computations_name_functions_that_take_their_arguments(row: Computation) -> None:
     run = row.function("run")
     taken = dict(inspect.signature(run).parameters)
-    if "arguments" in taken:  # passed on to the function that checks them
-        taken |= inspect.signature(inspect.getmodule(run).checked).parameters  # type: ignore[union-attr]
+    if "arguments" in taken:  # passed to the function that checks them, and to the struct that it makes
+        checked = inspect.getmodule(run).checked  # type: ignore[union-attr]
+        taken |= inspect.signature(checked).parameters
+        taken |= inspect.signature(typing.get_type_hints(checked)["return"]).parameters
     settled = {
         *row.of_kind("payload"),
         *row.of_kind("overlay"),
