@@ -15,7 +15,7 @@ from dyn_service.dynamics.loops import NotRolledError
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import Graph, trace
-from dyn_service.kernels.rolled import roll
+from dyn_service.kernels.rolled import Rolled, roll
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.tree import Tree
 
@@ -86,6 +86,25 @@ def refuse_large(graph: Graph, tree: Tree) -> None:
     """
     if graph.operations > MOST_OPERATIONS:
         raise too_large(tree, graph.signature)
+
+
+MOST_BYTES = 4 << 30
+"""Memory of a kernel during a call: inputs, outputs and stored values of as many states as a vector has lanes."""
+
+
+def refuse_memory(rolled: Rolled, tree: Tree, lanes: int) -> None:
+    """Refuses a kernel as loops by the memory that it needs during a call.
+
+    Raises:
+        ResourceExhaustedError: The kernel needs more than `MOST_BYTES`.
+    """
+    operands = (*rolled.signature.inputs, *rolled.signature.outputs)
+    needed = 8 * lanes * (sum(operand.size for operand in operands) + rolled.workspace)
+    if needed > MOST_BYTES:
+        raise ResourceExhaustedError(
+            f"{rolled.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory for {lanes} states, "
+            f"at most {MOST_BYTES / 1e9:.1f} GB are allowed: its {len(tree)} bodies are too many for this query"
+        )
 
 
 def too_large(tree: Tree, signature: Signature) -> ResourceExhaustedError:

@@ -142,7 +142,7 @@ class KernelLibrary:
 
     def _make(self, signature: Signature) -> Made:
         # Imported here, so that a start from the store does not import the tracer.
-        from dyn_service.kernels.budget import refuse_if_large, refuse_large, runs_as_loops
+        from dyn_service.kernels.budget import refuse_if_large, refuse_large, refuse_memory, runs_as_loops
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.compiling import compiled
         from dyn_service.kernels.frames import kernel_tree
@@ -153,7 +153,9 @@ class KernelLibrary:
         built: list[tuple[bytes, LoadedCode]] = []
 
         def build(graph: Graph | Rolled) -> np.ufunc:
-            if isinstance(graph, Graph):
+            if isinstance(graph, Rolled):
+                refuse_memory(graph, model.tree, host().lanes)
+            else:
                 refuse_large(graph, model.tree)
             kernel, loaded, code = compiled(graph)
             built.append((code, loaded))

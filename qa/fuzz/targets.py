@@ -39,8 +39,8 @@ from tests.service.server import bad_inputs
 CONFIG = URDF.parent / "config"
 
 HANG_S = 0.2
-"""No input may take longer than `DICTIONARY_STEPS` steps of a dictionary, some 0.2 s on an idle machine: a busy one runs
-both slower. The first of its kind may have to make a kernel.
+"""No input may take longer, or longer than `DICTIONARY_STEPS` steps of a dictionary, some 0.2 s on an idle machine: a
+busy one runs both slower. The first of its kind may have to make a kernel.
 """
 
 DICTIONARY_STEPS = 1_400_000

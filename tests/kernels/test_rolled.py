@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.dynamics.loops import NotRolledError
 from dyn_service.engine.robot import Robot
+from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.graph import trace
@@ -22,6 +24,7 @@ from dyn_service.model.parameters import parameters_of
 from dyn_service.model.tree import Tree
 from tests.conftest import URDF
 from tests.passive import restless
+from tests.phrases import naming
 from tests.random_robots import MANY_TYPES, random_urdf
 
 ROUNDING = 1e-11
@@ -206,6 +209,16 @@ def test_the_choice_depends_on_robot_and_query(long_chain: Robot, panda: Robot) 
     assert not any(as_loops(panda, row) for row in ("inverse_dynamics", "forward_dynamics", "jacobians", "step"))
     assert all(as_loops(long_chain, row) for row in ("inverse_dynamics", "forward_dynamics", "mass_matrix"))
     assert not as_loops(long_chain, "passive_forces")
+
+
+def test_a_kernel_that_needs_too_much_memory_is_refused(
+    long_chain: Robot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))
+    monkeypatch.setattr(budget, "MOST_BYTES", 2 << 20)
+    with pytest.raises(ResourceExhaustedError, match=naming("jacobians", "'chain'", "GB", "101 bodies")):
+        Robot.from_text(chain(100)).jacobians(np.zeros(100))
+    assert Robot.from_text(chain(100)).inverse_dynamics(*np.zeros((3, 100))).shape == (100,)
 
 
 @pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
