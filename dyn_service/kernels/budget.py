@@ -89,20 +89,24 @@ def refuse_large(graph: Graph, tree: Tree) -> None:
 
 
 MOST_BYTES = 4 << 30
-"""Memory of a kernel during a call: inputs, outputs and stored values of as many states as a vector has lanes."""
+"""Memory of a kernel during a call, for as many states as a vector has lanes, and while it is certified."""
+
+_CERTIFYING = 2 * 16 * 8 * 5
+"""Bytes for each entry of a result while a kernel is certified: five arrays of sixteen runs in two states."""
 
 
 def refuse_memory(rolled: Rolled, tree: Tree, lanes: int) -> None:
-    """Refuses a kernel as loops by the memory that it needs during a call.
+    """Refuses a kernel as loops by the memory that it needs.
 
     Raises:
         ResourceExhaustedError: The kernel needs more than `MOST_BYTES`.
     """
-    operands = (*rolled.signature.inputs, *rolled.signature.outputs)
-    needed = 8 * lanes * (sum(operand.size for operand in operands) + rolled.workspace)
+    results = sum(operand.size for operand in rolled.signature.outputs)
+    call = 8 * lanes * (sum(operand.size for operand in rolled.signature.inputs) + results + rolled.workspace)
+    needed = max(call, _CERTIFYING * results)
     if needed > MOST_BYTES:
         raise ResourceExhaustedError(
-            f"{rolled.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory for {lanes} states, "
+            f"{rolled.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory, "
             f"at most {MOST_BYTES / 1e9:.1f} GB are allowed: its {len(tree)} bodies are too many for this query"
         )
 

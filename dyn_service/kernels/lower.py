@@ -17,7 +17,6 @@ differences of large terms lose up to three digits (docs/adr/0009).
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -575,12 +574,17 @@ def _emit_loop(
                 with at_once:
                     b.call(mover, [cell, base, states, strides[k], integer(operand.size), integer(8)])
                 with row_by_row:
-                    for row, place in enumerate(itertools.product(*map(range, outer))):
-                        start_of_row = base
-                        for stride, position in zip(core[k], place, strict=False):
-                            start_of_row = at(b, start_of_row, b.mul(stride, integer(position)))
-                        cell = at(b, buffer, integer(size * (first + row * width)))
-                        b.call(mover, [cell, start_of_row, states, strides[k], integer(width), core[k][-1]])
+
+                    def rows(axis: int, start_of_row: Any, row: Any) -> None:
+                        if axis == len(outer):
+                            cell = _vector_address(b, buffer, vector, b.add(integer(first), b.mul(row, integer(width))))
+                            b.call(mover, [cell, start_of_row, states, strides[k], integer(width), core[k][-1]])
+                            return
+                        with loop_over(b, integer(outer[axis])) as position:
+                            place = at(b, start_of_row, b.mul(position, core[k][axis]))
+                            rows(axis + 1, place, b.add(b.mul(row, integer(outer[axis])), position))
+
+                    rows(0, base, integer(0))
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
             move(gather, source, first, k, operand)

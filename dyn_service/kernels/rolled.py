@@ -214,6 +214,9 @@ def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Returns the bodies of each kind, and the kind of each body.
 
     Bodies of a kind have zeros and ones at the same places, as far as this leads to at most `MOST_KINDS`.
+
+    Raises:
+        NotRolledError: There are more kinds even so, as of planar joints with many different axes.
     """
     features: tuple[Callable[[int], Any], ...] = (
         lambda i: _pattern(tree.rotation[i]),
@@ -228,8 +231,10 @@ def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
             along = _pattern(joint.axis) if isinstance(joint, Axial) and count else ()
             key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along)
             found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
-        if len(found) <= MOST_KINDS or not count:
+        if len(found) <= MOST_KINDS:
             break
+    else:
+        raise NotRolledError(f"the bodies are of {len(found)} kinds, at most {MOST_KINDS} are supported")
     kinds = tuple(map(tuple, found.values()))
     of = {i: k for k, bodies in enumerate(kinds) for i in bodies}
     return kinds, tuple(of[i] for i in range(len(tree)))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import casadi as ca
 import numpy as np
 import pinocchio as pin
 import pytest
 
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
+from dyn_service.dynamics import newton_euler, sweeps
+from dyn_service.dynamics.kinematics import joint_values, joint_vector
 from dyn_service.dynamics.loops import NotRolledError
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
@@ -49,8 +53,8 @@ NOT_ROLLED = {
 OVERLAY = Variant(wrenches=False, overlay=True)
 
 
-def chain(bodies: int) -> str:
-    """A chain of different bodies that turn about arbitrary axes."""
+def chain(bodies: int, *, types: Sequence[str] = ("revolute",), branches: int = 1) -> str:
+    """Different bodies with joints about arbitrary axes, their types in turn; as so many branches of one chain each."""
     rng = np.random.default_rng(0)
 
     def numbers(*values: float) -> str:
@@ -58,12 +62,12 @@ def chain(bodies: int) -> str:
 
     parts = ["<robot name='chain'><link name='base'/>"]
     for i in range(bodies):
-        parent = "base" if i == 0 else f"link_{i - 1}"
+        parent = f"link_{i - branches}" if i >= branches else "link_0" if i else "base"
         parts.append(
             f"<link name='link_{i}'><inertial><origin xyz='{numbers(*rng.uniform(-0.1, 0.1, 3))}'/>"
             f"<mass value='{rng.uniform(0.5, 2.0)}'/>"
             "<inertia ixx='0.02' iyy='0.03' izz='0.025' ixy='0.001' ixz='0.002' iyz='0.0005'/></inertial></link>"
-            f"<joint name='joint_{i}' type='revolute'><parent link='{parent}'/><child link='link_{i}'/>"
+            f"<joint name='joint_{i}' type='{types[i % len(types)]}'><parent link='{parent}'/><child link='link_{i}'/>"
             f"<origin xyz='{numbers(*rng.uniform(-0.1, 0.1, 2), 0.2)}' rpy='{numbers(*rng.uniform(-1, 1, 3))}'/>"
             f"<axis xyz='{numbers(*rng.normal(size=3))}'/><limit effort='9' velocity='9' lower='-9' upper='9'/></joint>"
         )
@@ -72,14 +76,14 @@ def chain(bodies: int) -> str:
 
 @pytest.fixture(scope="module")
 def mixed() -> Robot:
-    """A tree with fixed, turning and sliding joints."""
-    return Robot.from_text(random_urdf(5, movable=6))
+    """A tree of two branches with turning, sliding and fixed joints, several of each kind."""
+    return Robot.from_text(chain(7, types=("revolute", "prismatic", "fixed"), branches=2))
 
 
 @pytest.fixture(scope="module")
 def manifold() -> Robot:
     """A tree with joints of every type."""
-    return Robot.from_text(random_urdf(3, movable=8, types=MANY_TYPES))
+    return Robot.from_text(random_urdf(3, movable=6, types=MANY_TYPES))
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +243,59 @@ def test_a_mass_matrix_in_operator_form(long_chain: Robot) -> None:
     x = np.random.default_rng(4).normal(size=(4, tree.nv, 3))
     np.testing.assert_allclose(operator @ x, M @ x, rtol=0, atol=1e-10 * np.abs(M @ x).max())  # 100 sums of 100 terms
     np.testing.assert_allclose(operator.diagonal, np.diagonal(M, axis1=1, axis2=2), rtol=1e-10)
+
+
+def test_numbers_that_differ_in_the_last_digits_stay_apart() -> None:
+    """A kind has a constant only where all its bodies agree to the last bit."""
+    masses = re.sub(r"<mass value='[^']*'/>", "<mass value='1.0'/>", chain(20))
+    robot = Robot.from_text(
+        masses.replace("<mass value='1.0'/>", "<mass value='1.0000000001'/>", 5).replace(
+            "<mass value='1.0000000001'/>", "<mass value='1.0'/>", 4
+        )
+    )
+    loops, _ = kernel_of(robot, "link_motion", "", WITHOUT_WRENCHES)
+    found = {x for table in loops.numbers for x in table.ravel().tolist()}
+    assert {1.0, 1.0000000001} <= found
+
+
+def test_values_of_inward_passes_and_totals_reach_later_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent's sum over its branch, and the sum over all bodies: no query of the table reads these in a pass."""
+
+    def branch_shares(tree: Tree, q: ca.SX, v: ca.SX, gravity: ca.SX) -> ca.SX:
+        rates = sweeps.kept(tree, [ca.sum1(of) for of in joint_values(tree, v)])
+        branch = sweeps.inward_recursion(tree, list(rates), lambda _, x: x)
+        above = sweeps.of_parent(tree, branch, ca.DM(1, 1))
+        whole = sweeps.total(tree, [(of,) for of in rates], ca.DM(0))
+        carried = sweeps.outward_recursion(tree, lambda i, x: branch[i] if x is None else 2 * x + whole * branch[i])
+        moves = sweeps.PerBody(ca.DM.ones(joint.nv, 1) for joint in tree.inboard)
+        return joint_vector(tree, moves @ sweeps.PerBody(a + 3 * b for a, b in zip(above, carried, strict=True)))
+
+    monkeypatch.setattr(newton_euler, "bias_forces", branch_shares)
+    robot = Robot.from_text(chain(7, branches=2))
+    assert_equal(robot, "bias_forces", "", WITHOUT_WRENCHES)
+
+
+def test_too_many_kinds_are_straight_line_code() -> None:
+    """As of planar joints, whose axes are constants of the code."""
+    robot = Robot.from_text(chain(MOST_KINDS + 2, types=("planar",)).replace("lower='-9' upper='9'", ""))
+    with pytest.raises(NotRolledError):
+        kernel_of(robot, "inverse_dynamics", "", WITHOUT_WRENCHES)
+
+
+def test_large_results_are_compared_in_fewer_states(long_chain: Robot) -> None:
+    _, small = kernel_of(long_chain, "inverse_dynamics", "", WITHOUT_WRENCHES)
+    _, large = kernel_of(Robot.from_text(chain(500)), "mass_matrix", "", WITHOUT_WRENCHES)
+    assert len(certify.compared_states(small)) == len(certify.POSITIONS)
+    assert 2 <= len(certify.compared_states(large)) < len(certify.POSITIONS)
+
+
+def test_large_robots_with_mimic_joints_have_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their mass matrix in operator form would be a kernel as loops, which joints that follow others have not."""
+    monkeypatch.setattr(certify, "MOST_DENSE", 1)
+    text = chain(3).replace(
+        "name='joint_2' type='revolute'>", "name='joint_2' type='revolute'><mimic joint='joint_0'/>"
+    )
+    assert isinstance(certify._placed(Robot.from_text(text).tree)[1], np.ndarray)
 
 
 def test_kinds_of_bodies_are_few(long_chain: Robot) -> None:
