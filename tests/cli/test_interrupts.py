@@ -137,7 +137,7 @@ def test_every_line_of_a_json_server_is_one_object() -> None:
     lines = [json.loads(line) for line in (ready, *out.splitlines(), *err.splitlines())]
     assert lines[0]["message"].startswith("ready: tcp://127.0.0.1:")
     assert {line["node"] for line in lines} == {"/server"}
-    assert any("kernels for gravity_forces" in line["message"] for line in lines)
+    assert any("1 kernel for gravity_forces" in line["message"] for line in lines)
     done = subprocess.run([*command, "--bind", "nowhere"], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
     (line,) = done.stderr.splitlines()
     assert (done.returncode, json.loads(line)["level"]) == (1, "error")

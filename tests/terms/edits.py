@@ -23,8 +23,8 @@ PACKAGE = Path(dyn_service.__file__).parent
 MODULES = (
     "dynamics.spatial",
     "dynamics.sweeps",
-    "dynamics.passive",
     "dynamics.kinematics",
+    "dynamics.passive",
     "dynamics.newton_euler",
     "dynamics.sensors",
     "dynamics.mass_matrix",

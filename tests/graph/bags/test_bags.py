@@ -108,9 +108,9 @@ def values(kind: type[Message]) -> st.SearchStrategy[Any]:
             one = st.integers(0, 2 ** int(field.kind.removeprefix("uint").replace("byte", "8")) - 1)
         if field.length is not None:
             one = st.lists(one, min_size=field.length, max_size=field.length or 3)
-        if kind.__annotations__.get(field.name) == "tuple[str, ...]":
+        if kind.__annotations__.get(field.name) in (tuple[str, ...], "tuple[str, ...]"):
             one = one.map(tuple)
-        if kind.__annotations__.get(field.name) == "bytes":
+        if kind.__annotations__.get(field.name) in (bytes, "bytes"):
             one = st.binary(max_size=4)
         parts[field.name] = one
     return st.builds(kind, **parts)

@@ -197,7 +197,7 @@ def test_parameters_of_the_node_are_applied(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
-        assert said.startswith("pendulum: 1 kernels for gravity_forces in ")
+        assert said.startswith("pendulum: 1 kernel for gravity_forces in ")
     finally:
         process.kill()
         process.communicate()

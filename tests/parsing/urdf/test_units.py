@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyn_service.model.description import Description
-from dyn_service.parsing.structure import doubts
+from dyn_service.parsing.structure import warnings_of
 from dyn_service.parsing.urdf.reader import read, read_text
 from tests.oracle.example_robots import SUPPORTED, path_of
 
@@ -28,7 +28,7 @@ def real_robots() -> dict[str, Description]:
 
 
 def warning(robot: Description) -> list[tuple[str, str]]:
-    return [(note.element, note.text) for note in doubts(robot)]
+    return [(note.element, note.text) for note in warnings_of(robot)]
 
 
 def link(name: str, mass: float, moment: float, com: float = 0.0) -> str:

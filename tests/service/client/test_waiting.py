@@ -25,7 +25,7 @@ from dyn_service import (
     Robot,
     Server,
 )
-from dyn_service.kernels import library
+from dyn_service.kernels import compiling
 from dyn_service.service.client.channels import AsyncChannel
 from dyn_service.service.client.connection import MAX_WAIT_S
 from dyn_service.service.protocol.messages import decode_notice
@@ -64,14 +64,14 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate, compiled = Gate(), library.compile_ir
+    gate, compiled = Gate(), compiling.compile_ir
 
     def slow(text: str) -> bytes:
         gate.wait()
         return compiled(text)
 
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
-    monkeypatch.setattr(library, "compile_ir", slow)
+    monkeypatch.setattr(compiling, "compile_ir", slow)
     yield gate
     gate.open()
 
