@@ -29,37 +29,19 @@ def splat(b: ir.IRBuilder, number: Any, vector: ir.VectorType) -> Any:
     return b.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
 
 
-class loop_over:  # noqa: N801 - reads as a statement
-    """A counted loop from `start` to `count`: `with loop_over(b, n) as i`."""
+class _Loop:
+    """A loop with an index: the base of the statements below."""
 
-    def __init__(self, b: ir.IRBuilder, count: Any, *, start: Any = None, step: int = 1) -> None:
-        self.b, self.count, self.step = b, count, step
-        self.start = integer(0) if start is None else start
+    def __init__(self, b: ir.IRBuilder, start: Any) -> None:
+        self.b, self.start = b, start
 
-    def __enter__(self) -> Any:
-        b = self.b
-        before = b.block
-        self.head, inside, self.after = (b.append_basic_block() for _ in range(3))
-        b.branch(self.head)
-        b.position_at_end(self.head)
-        self.index = b.phi(I64)
-        self.index.add_incoming(self.start, before)
-        b.cbranch(b.icmp_signed("<", self.index, self.count), inside, self.after)
-        b.position_at_end(inside)
-        return self.index
+    def goes_on(self, index: Any) -> Any:
+        """Emits whether the loop runs for an index."""
+        raise NotImplementedError
 
-    def __exit__(self, *_: object) -> None:
-        b = self.b
-        self.index.add_incoming(b.add(self.index, integer(self.step)), b.block)
-        b.branch(self.head)
-        b.position_at_end(self.after)
-
-
-class chain_from:  # noqa: N801 - reads as a statement
-    """A loop from `start` along `following` while the index is not negative: `with chain_from(b, i, parent) as i`."""
-
-    def __init__(self, b: ir.IRBuilder, start: Any, following: Callable[[Any], Any]) -> None:
-        self.b, self.start, self.following = b, start, following
+    def following(self, index: Any) -> Any:
+        """Emits the next index."""
+        raise NotImplementedError
 
     def __enter__(self) -> Any:
         b = self.b
@@ -69,7 +51,7 @@ class chain_from:  # noqa: N801 - reads as a statement
         b.position_at_end(self.head)
         self.index = b.phi(I64)
         self.index.add_incoming(self.start, before)
-        b.cbranch(b.icmp_signed(">=", self.index, integer(0)), inside, self.after)
+        b.cbranch(self.goes_on(self.index), inside, self.after)
         b.position_at_end(inside)
         return self.index
 
@@ -78,3 +60,35 @@ class chain_from:  # noqa: N801 - reads as a statement
         self.index.add_incoming(following, self.b.block)
         self.b.branch(self.head)
         self.b.position_at_end(self.after)
+
+
+class loop_over(_Loop):  # noqa: N801 - reads as a statement
+    """A counted loop from `start` to `count`: `with loop_over(b, n) as i`."""
+
+    def __init__(self, b: ir.IRBuilder, count: Any, *, start: Any = None, step: int = 1) -> None:
+        super().__init__(b, integer(0) if start is None else start)
+        self.count, self.step = count, step
+
+    def goes_on(self, index: Any) -> Any:
+        """Whether the index is below the count."""
+        return self.b.icmp_signed("<", index, self.count)
+
+    def following(self, index: Any) -> Any:
+        """The index plus the step."""
+        return self.b.add(index, integer(self.step))
+
+
+class chain_from(_Loop):  # noqa: N801 - reads as a statement
+    """A loop from `start` along `following` while the index is not negative: `with chain_from(b, i, parent) as i`."""
+
+    def __init__(self, b: ir.IRBuilder, start: Any, following: Callable[[Any], Any]) -> None:
+        super().__init__(b, start)
+        self._following = following
+
+    def goes_on(self, index: Any) -> Any:
+        """Whether the index is not negative."""
+        return self.b.icmp_signed(">=", index, integer(0))
+
+    def following(self, index: Any) -> Any:
+        """The next index of the chain."""
+        return self._following(index)
