@@ -55,7 +55,7 @@ def of_quaternion(wxyz: Vector, name: str, place: Place) -> Matrix:
     """Returns the rotation (3, 3) of a quaternion (w, x, y, z), normalised."""
     if not np.abs(wxyz).max() >= quantities.SHORTEST_AXIS:
         raise place.fault(f"attribute '{name}': the quaternion is zero, expected a rotation")
-    return quantities.rotation_of_quaternion(np.roll(wxyz, -1), place, [])
+    return quantities.rotation_of_quaternion(np.asarray(wxyz)[[1, 2, 3, 0]], place, [])
 
 
 def quaternion_of(rotation: Matrix) -> Vector:
