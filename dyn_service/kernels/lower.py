@@ -28,6 +28,7 @@ from llvmlite import ir
 
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.jit import FAILURES
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
@@ -37,9 +38,6 @@ BLOCK_INSTRUCTIONS = 2000
 
 MOST_STACK_BYTES = 64 << 10
 """Larger buffers of a kernel are allocated on the heap."""
-
-FAILURES = "failures"
-"""Name of a kernel's count of calls that found no memory."""
 
 _FLAGS = ("nsz", "contract", "arcp")
 

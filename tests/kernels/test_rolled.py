@@ -21,7 +21,9 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames
 from dyn_service.kernels.compiling import compiled
-from dyn_service.kernels.graph import trace
+from dyn_service.kernels.direct import Arguments, RepeatedCall, direct_call
+from dyn_service.kernels.graph import Graph, trace
+from dyn_service.kernels.jit import ENTRY
 from dyn_service.kernels.rolled import MOST_KINDS, Rolled, roll
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.parameters import parameters_of
@@ -166,7 +168,15 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
 
 @pytest.mark.parametrize(
     "row",
-    ["inverse_dynamics", "mass_matrix", "jacobians", "operational_space", "passive_forces", "hamiltonian", "momentum_rate"],
+    [
+        "inverse_dynamics",
+        "mass_matrix",
+        "jacobians",
+        "operational_space",
+        "passive_forces",
+        "hamiltonian",
+        "momentum_rate",
+    ],
 )
 def test_joints_that_follow_others(following: Robot, row: str) -> None:
     assert following.tree.coupled
@@ -314,6 +324,31 @@ def test_runs_that_do_not_fit_in_memory_are_summarised(mixed: Robot, monkeypatch
     assert found.shape == (*runs.shape[:-1], 2)
     assert np.array_equal(found[..., 0], runs[..., 0])
     np.testing.assert_allclose(found[..., 1], np.max(np.abs(runs - runs[..., :1]), axis=-1) + runs[..., 0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("form", [Rolled, Graph])
+def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A petabyte of workspace, which the system's allocator refuses."""
+    signature = mixed.signature(QUERIES["inverse_dynamics"], "", WITHOUT_WRENCHES)
+    graph = (roll if form is Rolled else trace)(frames.kernel_tree(mixed.tree, signature.bodies), signature)
+    monkeypatch.setattr(form, "workspace", 1 << 47)
+    kernel, code, _ = compiled(graph)
+    q, v, a, gravity = np.zeros((3, mixed.nv)), np.zeros(mixed.nv), np.zeros(mixed.nv), np.zeros(3)
+    for treatment in ("ignore", "warn", "raise"):
+        with (
+            np.errstate(invalid=treatment),
+            pytest.raises(ResourceExhaustedError, match="inverse_dynamics: there is not enough memory"),
+        ):
+            kernel(q, v, a, gravity)
+    direct = direct_call(signature, code, ENTRY, Arguments({"gravity": gravity}))
+    assert direct is not None
+    assert direct((q[0], v, a), (None,)) is None, "so that the caller calls the kernel above"
+    repeated = RepeatedCall(signature, code, ENTRY)
+    with pytest.raises(ResourceExhaustedError, match="memory"):
+        repeated(
+            {"tau": np.zeros((3, 1, mixed.nv))},
+            {"q": q[:2, None], "v": q[:2, None], "a": q[:2, None], "gravity": np.zeros((2, 1, 3))},
+        )
 
 
 def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
