@@ -231,16 +231,20 @@ class Rolled:
 
     def _visits(self) -> int:
         """Number of instructions of all walks."""
+        above = np.zeros((len(self.kind), max(self.kind) + 1), dtype=np.int64)  # ancestors of each kind
+        for i, parent in enumerate(self.parent):
+            if parent >= 0:
+                above[i] = above[parent]
+                above[i, self.kind[parent]] += 1
+
+        def cost(step: Step | None) -> int:
+            return step.function.n_instructions() if step else 0
+
         found = 0
         for walks in (*self.walks, *(of.matrix for of in self.equations)):
-            for a, k in enumerate(self.kind):
-                costs = [step.function.n_instructions() if step else 0 for step in walks.others[k]]
-                first = walks.first[k]
-                found += first.function.n_instructions() if first else 0
-                b = self.parent[a]
-                while b >= 0 and any(costs):  # an outward walk visits the same pairs, from the other end
-                    found += costs[self.kind[b]]
-                    b = self.parent[b]
+            costs = np.array([[cost(step) for step in row] for row in walks.others])
+            found += sum(cost(walks.first[k]) for k in self.kind)
+            found += int((above * costs[list(self.kind)]).sum())  # an outward walk visits the same pairs
         return found
 
 
