@@ -340,21 +340,25 @@ def _emit_solution(
     def before(k: Any) -> Any:
         return chain_from(b, k, lambda i: tables.entry(b, "before", i))
 
-    def row(k: Any) -> Callable[[Any], Any]:
-        start = _vector_address(b, matrix, vector, b.mul(k, integer(width)))
-        return lambda j: _vector_address(b, start, vector, tables.entry(b, "place", j))
+    def row(k: Any) -> Any:
+        return _vector_address(b, matrix, vector, b.mul(k, integer(width)))
+
+    def cell(row: Any, j: Any) -> Any:
+        return _vector_address(b, row, vector, tables.entry(b, "place", j))
 
     with from_last() as n:
         k = tables.entry(b, "order", b.sub(integer(count - 1), n))
         of_k = row(k)
-        inverse = rounded(b.fdiv(ir.Constant(vector, [1.0] * vector.count), load(of_k(k)), flags=_FLAGS), k, k)
-        store(inverse, of_k(k))
+        pivot = cell(of_k, k)
+        inverse = rounded(b.fdiv(ir.Constant(vector, [1.0] * vector.count), load(pivot), flags=_FLAGS), k, k)
+        store(inverse, pivot)
         with before(tables.entry(b, "before", k)) as i:
-            of_i, entry = row(i), load(of_k(i))
-            share = rounded(b.fmul(entry, inverse, flags=_FLAGS), k, i)
-            with before(i) as j:
-                less(of_i(j), share, load(of_k(j)), i, j)
-            store(share, of_k(i))
+            of_i, place = row(i), cell(of_k, i)
+            share = rounded(b.fmul(load(place), inverse, flags=_FLAGS), k, i)
+            with loop_over(b, b.add(tables.entry(b, "place", i), integer(1))) as j:
+                entry = load(_vector_address(b, of_k, vector, j))
+                less(_vector_address(b, of_i, vector, j), share, entry, i, j)
+            store(share, place)
     for column in range(of.first, of.first + of.count):
         x = at(b, shared, integer(size * count * column))
 
@@ -365,13 +369,13 @@ def _emit_solution(
             k = tables.entry(b, "order", b.sub(integer(count - 1), n))
             of_k, own = row(k), load(entry_of(k))
             with before(tables.entry(b, "before", k)) as i:
-                less(entry_of(i), load(of_k(i)), own, i, k)
+                less(entry_of(i), load(cell(of_k, i)), own, i, k)
         with from_last() as n:
             k = tables.entry(b, "order", n)
             of_k, place = row(k), entry_of(k)
-            store(rounded(b.fmul(load(place), load(of_k(k)), flags=_FLAGS), k, k), place)
+            store(rounded(b.fmul(load(place), load(cell(of_k, k)), flags=_FLAGS), k, k), place)
             with before(tables.entry(b, "before", k)) as i:
-                less(place, load(of_k(i)), load(entry_of(i)), k, i)
+                less(place, load(cell(of_k, i)), load(entry_of(i)), k, i)
 
 
 class _Tables:

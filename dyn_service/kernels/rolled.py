@@ -119,7 +119,8 @@ class Elimination:
 
     order: the entries of v, each after those that it depends on. parent: per entry, the last one before it in that
     order with a nonzero in its row of L, or -1: nonzeros are in the columns of its parent, the parent's parent, and so
-    on. column: per entry, its column in the rows of the stored matrix. width: length of these rows.
+    on. column: per entry, its column in the rows of the stored matrix: the number of these parents. So two rows have
+    the same columns up to that of the first. width: length of the rows.
     """
 
     order: tuple[int, ...]
@@ -130,10 +131,7 @@ class Elimination:
     @property
     def operations(self) -> tuple[int, int]:
         """Number of multiplications of the factorisation, and of a solution."""
-        depth = [0] * len(self.order)
-        for k in self.order:
-            depth[k] = depth[self.parent[k]] + 1 if self.parent[k] >= 0 else 0
-        return sum(d * (d + 3) // 2 for d in depth), 2 * sum(depth)
+        return sum(d * (d + 3) // 2 for d in self.column), 2 * sum(self.column)
 
 
 @dataclass(frozen=True, eq=False)
@@ -698,6 +696,7 @@ class _Passes:
                     above = Address("matrix", column + width * row, "nv", width, "column", 1)
                     if same and row > column:  # the lower triangle of the transposed block
                         continue
+                    # Of coupled joints either may come first; the other place is beyond its row's last column.
                     yield x, [below, above] if self.tree.coupled and not same else [below]
                 elif dims == ["nv", "nv"]:
                     width = operand.shape[1]
@@ -750,7 +749,7 @@ def _elimination(tree: Tree) -> Elimination:
             rows[last] |= rows[k] & ((1 << last) - 1)
     column = [0] * tree.nv
     for k in order:
-        column[k] = k if tree.coupled else column[before[k]] + 1 if before[k] >= 0 else 0
+        column[k] = column[before[k]] + 1 if before[k] >= 0 else 0
     return Elimination(order, tuple(before), tuple(column), 1 + max(column, default=0))
 
 
