@@ -49,7 +49,9 @@ def friction(tree: Tree, v: Mat) -> Mat:
 def springs(tree: Tree, q: Mat) -> Mat:
     """k (q - q_0), (nv,)."""
     pulled = constant(tree.passive.stiffness) * _from_rest(tree, q)
-    return _gathered(tree, 1, pulled) if tree.coupled else pulled
+    if isinstance(tree, RolledTree):
+        return _gathered(tree, 1, pulled)
+    return constant(tree.spread.T) @ pulled if tree.coupled else pulled
 
 
 def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -105,15 +107,15 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
 
 def _felt(tree: Tree, x: Any) -> Mat:
     """Returns coefficients of joint rates, (nr,), as those of v, (nv,); see `Tree.reflected`."""
-    if isinstance(x, ca.SX | ca.DM):
-        return _gathered(tree, 2, x) if tree.coupled else constant(x)
+    if isinstance(tree, RolledTree):
+        return _gathered(tree, 2, constant(x))
+    if isinstance(x, ca.SX):
+        return constant(tree.spread.T**2) @ x if tree.coupled else x
     return constant(tree.reflected(x))
 
 
-def _gathered(tree: Tree, power: int, x: Mat) -> Mat:
+def _gathered(tree: RolledTree, power: int, x: Mat) -> Mat:
     """Returns S^T x of joint rates, (nr,), as entries of v, (nv,); with the squares of S if the power is 2."""
-    if not isinstance(tree, RolledTree):
-        return constant(tree.spread.T**power) @ x
     sizes = PerBody(ca.SX(joint.ratio**power) for joint in tree.inboard)
     return together(tree, PerBody(size * of for size, of in zip(sizes, joint_values(tree, x), strict=True)))
 
