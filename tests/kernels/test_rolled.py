@@ -190,7 +190,7 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
 
 
 def test_the_mass_matrix_is_factored_along_the_branches(following: Robot) -> None:
-    """Rows of the factor have a place for each joint that it depends on: of these trees, those on the way to the ground."""
+    """Rows of the factor have a place for each joint that it depends on: those on the way to the ground."""
     tree = Robot.from_text(chain(60, branches=20))
     loops, _ = kernel_of(tree, "forward_dynamics", "mass_matrix", WITHOUT_WRENCHES)
     assert (loops.elimination.width, loops.matrix) == (4, 60 * 4)
