@@ -31,6 +31,7 @@ import numpy as np
 
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.newton_euler import (
     inertias,
     velocities,
@@ -48,7 +49,7 @@ from dyn_service.dynamics.spatial import (
     inverse,
     row_by_row,
 )
-from dyn_service.dynamics.sweeps import PerBody, from_children, inward, inward_recursion, kept, of_parent, outward
+from dyn_service.dynamics.sweeps import PerBody, from_children, inward, inward_recursion, kept, of_parent, outward, walk
 from dyn_service.model.tree import Tree
 
 
@@ -158,6 +159,11 @@ def articulated_solve(
     return joint_vector(tree, yielded - branch.K.T @ (D @ inherited))
 
 
+def _no_step(i: int, state: Mat) -> tuple[Mat, Mat | None]:
+    """The step of a walk that visits each body alone."""
+    return state, None
+
+
 def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_i (nm, 6, 6), R (nv, nv), K (nv, 6), beta_i (nm, 6, 6) of a tree of moving bodies, in their own axes."""
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
@@ -165,9 +171,12 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     beta = [ca.DM(6, 6) if p < 0 else branch.beta[i] @ ca.DM.eye(6) for i, p in enumerate(tree.parent)]  # D_1 = 0
     J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in branch.J]
     A = passive.armatures(tree)
+    R = [G[i].T @ (branch.J[i] @ G[i]) + A[i] for i in range(len(tree))]
     return {
         "inertia": ca.vertcat(*map(row_by_row, J)),
-        "resistance": row_by_row(ca.diagcat(*(G[i].T @ (branch.J[i] @ G[i]) + A[i] for i in range(len(tree))))),
+        "resistance": walk(tree, lambda i: (R[i], None), _no_step, outward=True)
+        if isinstance(tree, RolledTree)
+        else row_by_row(ca.diagcat(*R)),
         "gain": ca.vertcat(*(row_by_row(K_i.T) for K_i in branch.K)),
         "influence": ca.vertcat(*map(row_by_row, beta)),
     }

@@ -23,9 +23,10 @@ from __future__ import annotations
 import casadi as ca
 
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import joint_vector, placements
+from dyn_service.dynamics.kinematics import joint_vector, motion_subspaces, placements
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense
-from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion
 from dyn_service.model.tree import Tree
 
 
@@ -33,30 +34,25 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
     """omega, omega_dot, v_dot, f, eta of every body, (N, 3) each, in its own axes at its own origin; v_dot_cm, F and N
     at its centre of mass; and tau (nv,), with what joints take by themselves.
     """
-    omega: list[Mat] = []
-    omega_dot: list[Mat] = []
-    v_dot: list[Mat] = []
-    weight: list[Mat] = []
-    poses = placements(tree, q)
-    for i, (R_PC, p) in enumerate(poses):
-        parent, joint, part = tree.parent[i], tree.inboard[i], tree.in_v[i]
-        still = ca.DM(3, 1)
-        w, wd, vd, g = (still, still, still, gravity)
-        if parent >= 0:
-            w, wd, vd, g = omega[parent], omega_dot[parent], v_dot[parent], weight[parent]
+    poses, subspaces = placements(tree, q), motion_subspaces(tree)
+
+    def outward(i: int, inherited: Mat | None) -> Mat:
+        """omega, omega_dot, v_dot and the gravity, (12,)."""
+        (R_PC, p), part, still = poses[i], tree.in_v[i], ca.DM(3, 1)
+        w, wd, vd, g = (still, still, still, gravity) if inherited is None else ca.vertsplit(inherited, 3)
         R = R_PC.T
         vd = vd + cross(wd, p) + cross(w, cross(w, p))
         w, wd, vd = R @ w, R @ wd, R @ vd
-        if joint.nv:
-            turning, shifting = constant(joint.subspace[:3]), constant(joint.subspace[3:])
+        if tree.inboard[i].nv:
+            turning, shifting = subspaces[i][:3, :], subspaces[i][3:, :]
             turn, shift = turning @ v[part], shifting @ v[part]
             vd = vd + shifting @ a[part] + 2 * cross(w, shift) + cross(turn, shift)
             wd = wd + cross(w, turn) + turning @ a[part]
             w = w + turn
-        omega.append(w)
-        omega_dot.append(wd)
-        v_dot.append(vd)
-        weight.append(R @ g)
+        return ca.vertcat(w, wd, vd, R @ g)
+
+    moved = outward_recursion(tree, outward)
+    omega, omega_dot, v_dot, weight = map(list, zip(*(ca.vertsplit(x, 3) for x in moved), strict=True))
 
     at_centre: list[list[Mat]] = [[], [], []]  # v_dot_cm, F, N
     f: list[Mat] = []
@@ -70,18 +66,29 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
             rows.append(x)
         f.append(F if wrenches is None else F - wrenches[i][3:])
         eta.append(N + cross(p_cm, F) - (0 if wrenches is None else wrenches[i][:3]))
-    for i in range(len(tree) - 1, -1, -1):
-        parent = tree.parent[i]
-        if parent >= 0:
-            R_PC, p = poses[i]
-            f[parent] = f[parent] + R_PC @ f[i]
-            eta[parent] = eta[parent] + R_PC @ eta[i] + cross(p, R_PC @ f[i])
+    if isinstance(tree, RolledTree):
+        f, eta = _loads(tree, poses, f, eta)
+    else:
+        for i in range(len(tree) - 1, -1, -1):
+            parent = tree.parent[i]
+            if parent >= 0:
+                R_PC, p = poses[i]
+                f[parent] = f[parent] + R_PC @ f[i]
+                eta[parent] = eta[parent] + R_PC @ eta[i] + cross(p, R_PC @ f[i])
 
-    tau = PerBody(
-        constant(joint.subspace[:3].T) @ eta_i + constant(joint.subspace[3:].T) @ f_i
-        for joint, eta_i, f_i in zip(tree.inboard, eta, f, strict=True)
-    )
+    tau = PerBody(G[:3, :].T @ eta_i + G[3:, :].T @ f_i for G, eta_i, f_i in zip(subspaces, eta, f, strict=True))
     efforts = joint_vector(tree, tau) + passive.armature(tree) * a + passive.efforts(tree, q, v)
     stacked = {"omega": omega, "omega_dot": omega_dot, "v_dot": v_dot, "force": f, "moment": eta}
     stacked |= zip(("centre_acceleration", "centre_force", "centre_moment"), at_centre, strict=True)
     return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()} | {"tau": efforts}
+
+
+def _loads(tree: Tree, poses: list[tuple[Mat, Mat]], f: list[Mat], eta: list[Mat]) -> tuple[list[Mat], list[Mat]]:
+    """f and eta in a kernel as loops: one recursion, in which what a child gives is summed first."""
+
+    def carry(i: int, load: Mat) -> Mat:
+        (R_PC, p), force = poses[i], poses[i][0] @ load[:3]
+        return ca.vertcat(force, R_PC @ load[3:] + cross(p, force))
+
+    loads = inward_recursion(tree, [ca.vertcat(*pair) for pair in zip(f, eta, strict=True)], carry)
+    return [load[:3] for load in loads], [load[3:] for load in loads]

@@ -167,6 +167,9 @@ def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: 
 
 def momentum_derivative(tree: Tree, q: Mat, v: Mat, a: Mat) -> Mat:
     """d/dt (M v) at q-dot = N v, v-dot = a, by differentiating the expression of p: independent of (P.3b)."""
+    if isinstance(tree, RolledTree):
+        moves = ca.vertcat(position_rates(tree, q, v), a)
+        return tree.loops.rate(momentum(tree, q, v), ca.vertcat(q, v), moves)
     position, velocity = ca.SX.sym("position", tree.nq), ca.SX.sym("velocity", tree.nv)
     moved = ca.vertcat(position_rates(tree, q, v), a)
     rate = ca.jtimes(momentum(tree, position, velocity), ca.vertcat(position, velocity), moved)

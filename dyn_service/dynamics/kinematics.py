@@ -11,7 +11,7 @@ body are the other's, and G is the multiplier times as long: `model/tree.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import casadi as ca
 
@@ -31,7 +31,14 @@ def joint_vector(tree: Tree, x: PerBody) -> Mat:
     """The vector over the velocities from one column per body: of bodies whose joints move together, their sum; 0 where
     a joint is locked.
     """
-    return moving(tree, ca.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together)))
+    return moving(tree, together(tree, x))
+
+
+def together(tree: Tree, x: Sequence[Mat]) -> Mat:
+    """The sums over the bodies whose joints move together, (nv, k), from (nv_i, k) per body."""
+    if isinstance(tree, RolledTree):
+        return ca.vertcat(*(tree.loops.shared(x) if tree.coupled else x))
+    return ca.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together))
 
 
 def moving(tree: Tree, x: Mat) -> Mat:
@@ -58,10 +65,15 @@ def motion_subspaces(tree: Tree) -> PerBody:
     return of_joints(tree, lambda joint: joint.subspace)
 
 
-def dot(tree: Tree, x: Mat, y: Mat) -> Mat:
-    """x . y of two vectors over the velocities."""
+def dot(tree: Tree, x: Mat, y: Mat, *, rates: bool = False) -> Mat:
+    """x . y of two vectors over the velocities, or over the rates of all joints."""
     if isinstance(tree, RolledTree):
-        return total(tree, [(ca.sum1(of),) for of in joint_values(tree, x * y)], ca.DM(0))
+        entries = joint_values(tree, x * y)
+        return total(
+            tree,
+            [(ca.sum1(of) * float(rates or not led),) for of, led in zip(entries, tree.follows, strict=True)],
+            ca.DM(0),
+        )
     return ca.dot(x, y)
 
 

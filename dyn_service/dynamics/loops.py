@@ -13,19 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import casadi as ca
 import numpy as np
 
 from dyn_service.dynamics.spatial import Inertia, Mat
+from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import Joint
 from dyn_service.model.tree import Tree
 
 T = TypeVar("T")
 
-Direction = Literal["outward", "inward", "each", "total"]
-"""outward: from the parent. inward: from the children. each: of the body alone. total: a sum over all bodies."""
+Direction = Literal["outward", "inward", "each", "total", "shared"]
+"""outward: from the parent. inward: from the children. each: of the body alone. total: a sum over all bodies. shared: a
+sum over the bodies that move together.
+"""
 
 
 class NotRolledError(Exception):
@@ -50,7 +54,8 @@ class Loop:
     """One recursion; lists have one entry per kind, columns of scalars.
 
     own: symbols of the body's value. parent: symbols of the parent's value. children: symbols of the sum of what the
-    children gave. value: the body's value. given: what it gives to its parent (inward) or adds to the sum (total).
+    children gave. value: the body's value. given: what it gives to its parent (inward) or adds to the sum (total,
+    shared). matrix: of a sum that is the right-hand side of linear equations, their matrix; own is then the solution.
     """
 
     direction: Direction
@@ -60,6 +65,7 @@ class Loop:
     children: list[Mat] = field(default_factory=list)
     value: list[Mat] = field(default_factory=list)
     given: list[Mat] = field(default_factory=list)
+    matrix: Walk | None = None
 
 
 @dataclass(eq=False)
@@ -168,6 +174,21 @@ class Loops:
         loop.own, loop.given = [symbol], [flat(of) for of in x]
         return shaped(x[0], symbol)
 
+    def shared(self, x: Sequence[Mat], matrix: Walk | None = None) -> list[Mat]:
+        """Returns for each body the sum of the x of all bodies that move with the same entries of v.
+
+        Args:
+            x: Per kind, (nv of its joint, k).
+            matrix: A symmetric matrix over the velocities; the result is then its inverse times the sum.
+        """
+        loop = Loop("shared", int(x[0].shape[1]), matrix=matrix)
+        n = len(self.recorded)
+        self.recorded.append(loop)
+        for k, of in enumerate(x):
+            loop.own.append(ca.SX.sym(f"shared.{n}.{k}", int(of.numel())))
+            loop.given.append(flat(ca.densify(ca.SX(of))))
+        return [ca.reshape(own, *of.shape) for own, of in zip(loop.own, x, strict=True)]
+
     def walk(
         self,
         start: Callable[[int], tuple[Mat, Mat | None]],
@@ -189,6 +210,38 @@ class Loops:
                 found, following = step(b, symbol)
                 walk.others[a, b] = found, flat(ca.SX(0, 1) if following is None else following)
         return walk
+
+    def rate(self, x: Mat, of: Mat, moved: Mat) -> Mat:
+        """Returns the derivative of x by time where the symbols `of` change with the rates `moved`.
+
+        For each loop recorded so far, the loop of the rates of its values is recorded.
+        """
+        symbols, rates = [ca.SX(of)], [ca.SX(moved)]
+
+        def know(entries: Mat, changes: Mat) -> None:
+            rows = entries.sparsity().row()
+            symbols.append(ca.vertcat(ca.SX(0, 1), *(entries.nz[n] for n in range(entries.nnz()))))
+            rates.append(ca.vertcat(ca.SX(0, 1), *(changes[row] for row in rows)))
+
+        def rate_of(expression: Mat) -> Mat:
+            return ca.sparsify(ca.jtimes(ca.SX(expression), ca.vertcat(*symbols), ca.vertcat(*rates)))
+
+        for loop in tuple(self.recorded):
+            if loop.direction == "total" or loop.matrix is not None:
+                raise NotRolledError("the rates of sums over all bodies, and of solutions, are not recorded")
+            if loop.direction == "shared":
+                given = [ca.reshape(rate_of(x), -1, loop.size) for x in loop.given]
+                for own, changes in zip(loop.own, self.shared(given), strict=True):
+                    know(own, flat(changes))
+                continue
+            changing = self._begin(loop.direction, ca.SX(loop.size, 1), len(loop.own))
+            for k, value in enumerate(loop.value):
+                know(loop.parent[k], changing.parent[k])
+                know(loop.children[k], changing.children[k])
+                self._keep(changing, k, rate_of(value))
+                know(loop.own[k], changing.own[k])
+            changing.given = [rate_of(given) for given in loop.given]
+        return rate_of(x)
 
     def _begin(self, direction: Direction, shape: Any, kinds: int) -> Loop:
         loop = Loop(direction, int(flat(shape).numel()))
@@ -258,9 +311,25 @@ def _symmetric(entries: Mat) -> Mat:
 
 @dataclass(frozen=True, eq=False)
 class RolledTree(Tree):
-    """One body for each kind of body of a robot. loops: the recursions recorded on it."""
+    """One body for each kind of body of a robot.
+
+    loops: the recursions recorded on it. leading: per kind, the joint with the entries in q and v: its own, or the
+    mimicked one. follows: per kind, whether its joint mimics another.
+    """
 
     loops: Loops = field(kw_only=True)
+    leading: tuple[Joint, ...] = field(kw_only=True)
+    follows: tuple[bool, ...] = field(kw_only=True)
+
+    @cached_property
+    def coupled(self) -> bool:
+        """Whether a joint of the robot mimics another."""
+        return any(self.follows)
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """The entries in q and v that each kind reads; those of followers are the leaders'."""
+        return Configuration(tuple(self.joints[i] for i in self.movable), tuple(self.leading[i] for i in self.movable))
 
     @property
     def grounded(self) -> list[bool]:

@@ -16,22 +16,22 @@ from __future__ import annotations
 import casadi as ca
 
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import influences, motion_subspaces, moving
-from dyn_service.dynamics.loops import NotRolledError, RolledTree, Walk
+from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, moving
+from dyn_service.dynamics.loops import RolledTree, Walk
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.spatial import Mat, constant
-from dyn_service.dynamics.sweeps import PerBody, inward_recursion, walk
+from dyn_service.dynamics.sweeps import PerBody, inward_recursion, total, walk
 from dyn_service.model.tree import Tree
 
 Entries = dict[tuple[int, int], Mat]
 """The entries (i, j), j <= i in the tree, of a symmetric matrix over the velocities."""
 
 
-def entries(tree: Tree, q: Mat) -> Entries:
+def entries(tree: Tree, q: Mat) -> Entries | Walk:
     """The entries of the mass matrix that do not vanish by structure."""
     blocks = _blocks(tree, q)
     if isinstance(blocks, Walk):
-        raise NotRolledError("the algorithm uses single entries of the mass matrix")
+        return blocks
     found: Entries = {}
     for (i, j), block in blocks.items():
         for n, column in enumerate(_entries(tree, j)):
@@ -54,7 +54,19 @@ def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
     def step(j: int, F: Mat) -> tuple[Mat, Mat | None]:
         return G[j].T @ F, None if tree.parent[j] < 0 else D[j].T @ F
 
-    return walk(tree, start, step, outward=False)
+    if not isinstance(tree, RolledTree) or tree.free is None:
+        return walk(tree, start, step, outward=False)
+    free = [of[0] if of.shape[0] else ca.DM(0) for of in joint_values(tree, constant(tree.free))]
+
+    def start_free(i: int) -> tuple[Mat, Mat | None]:
+        (block, state), held = start(i), 0 if tree.follows[i] else 1 - free[i]
+        return free[i] * block + held * ca.DM.eye(block.shape[0]), None if state is None else free[i] * state
+
+    def step_free(j: int, F: Mat) -> tuple[Mat, Mat | None]:
+        block, state = step(j, F)
+        return free[j] * block, state
+
+    return walk(tree, start_free, step_free, outward=False)
 
 
 def _of_free(entries: Entries, free: Mat) -> Entries:
@@ -78,10 +90,11 @@ def _entries(tree: Tree, i: int) -> range:
 
 def mass_matrix(tree: Tree, q: Mat) -> Mat:
     """M, (18c), (nv, nv)."""
-    if isinstance(tree, RolledTree) and tree.free is None:
-        return _blocks(tree, q)
+    found = entries(tree, q)
+    if isinstance(found, Walk):
+        return found
     M = ca.SX(tree.nv, tree.nv)
-    for (i, j), value in entries(tree, q).items():
+    for (i, j), value in found.items():
         M[i, j] = value
         M[j, i] = value
     return M
@@ -93,11 +106,13 @@ def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenche
     return solve(tree, entries(tree, q), moving(tree, tau) - C)
 
 
-def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
+def solve(tree: Tree, M: Entries | Walk, x: Mat) -> Mat:
     """M^-1 x by M = L^T D L, leaves before roots, where L has the pattern of the tree and ones on its diagonal.
 
     D is the R of (19b), so the two solutions exist for the same robots, impossible inertias included.
     """
+    if isinstance(M, Walk):
+        return _solved(tree, M, x)
     L, inverse, columns = factored(tree, M)
     y = _halfway(tree, L, columns, x)
     for k in range(tree.nv):
@@ -108,8 +123,21 @@ def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
     return ca.vertcat(*(found[k] for k in range(tree.nv)))
 
 
-def mobility(tree: Tree, M: Entries, J: Mat) -> Mat:
+def _solved(tree: Tree, M: Walk, x: Mat) -> Mat:
+    """M^-1 x in a kernel as loops, x (nv, k)."""
+    assert isinstance(tree, RolledTree)
+    own = zip(tree.in_v, tree.follows, strict=True)
+    rows = [x[part, :] * float(not led) if part.stop > part.start else ca.SX(0, x.shape[1]) for part, led in own]
+    return ca.vertcat(*tree.loops.shared(rows, M))
+
+
+def mobility(tree: Tree, M: Entries | Walk, J: Mat) -> Mat:
     """J M^-1 J^T, by the same factors: its halves are L^-T J^T. J: (k, nv)."""
+    if isinstance(M, Walk):
+        assert isinstance(tree, RolledTree)
+        moved, own = _solved(tree, M, J.T), zip(tree.in_v, tree.follows, strict=True)
+        parts = [(J[:, part] @ moved[part, :] * float(not led),) for part, led in own]
+        return ca.triu2symm(ca.triu(total(tree, parts, ca.DM(J.shape[0], J.shape[0]))))
     L, inverse, columns = factored(tree, M)
     halves: Mat = ca.horzcat(*(ca.vertcat(*_halfway(tree, L, columns, row.T)) for row in ca.vertsplit(J)))
     return ca.triu2symm(ca.triu(halves.T @ (ca.vertcat(*inverse) * halves)))

@@ -12,14 +12,15 @@ multiplied out. Cost: O(N d) blocks with d the depth; step 3 is O(N^2 d). Source
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import casadi as ca
 
-from dyn_service.dynamics import passive
+from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import held, influences, motion_subspaces, ways
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.newton_euler import (
     inertias,
     velocities,
@@ -28,7 +29,7 @@ from dyn_service.dynamics.newton_euler import (
     world_acceleration,
 )
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, skew
-from dyn_service.dynamics.sweeps import PerBody, outward
+from dyn_service.dynamics.sweeps import PerBody, outward, walk
 from dyn_service.model.tree import Tree
 
 _SIX = ca.DM.eye(6)
@@ -46,13 +47,14 @@ def yielding_operators(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 
 def _operators(tree: Tree, A: Sequence[Any]) -> dict[str, Mat]:
+    phi = _stacked(ca.DM(6, 6) if parent < 0 else A[i] @ _SIX for i, parent in enumerate(tree.parent))
+    if isinstance(tree, RolledTree):
+        psi = walk(tree, lambda _: (_SIX, _SIX), lambda i, block: (A[i] @ block,) * 2, outward=True)
+        return {"phi": phi, "psi": psi}
     rows: list[Mat] = []  # of Psi, each without its zeros: the blocks from the root's column to its own
     for i, parent in enumerate(tree.parent):
         rows.append(_SIX if parent < 0 else ca.horzcat(A[i] @ rows[parent], _SIX))
-    return {
-        "phi": _stacked(ca.DM(6, 6) if parent < 0 else A[i] @ _SIX for i, parent in enumerate(tree.parent)),
-        "psi": _stacked(block for row in rows for block in ca.horzsplit(row, 6)),
-    }
+    return {"phi": phi, "psi": _stacked(block for row in rows for block in ca.horzsplit(row, 6))}
 
 
 def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
@@ -61,6 +63,8 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     """
     D, M = influences(tree, q), inertias(tree)
     columns = ways(tree)
+    if isinstance(tree, RolledTree):
+        return _steps(tree, D, M, q)
     G = [
         of @ columns[part, :] for of, part in zip(motion_subspaces(tree), tree.in_v, strict=True)
     ]  # rows of blocks, (6, nv)
@@ -70,6 +74,28 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     for J_i, Q_i in zip(J, Q, strict=True):  # 3
         product = product + J_i.T @ Q_i
     return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ca.densify(product)}
+
+
+def _steps(tree: RolledTree, D: PerBody, M: PerBody, q: Mat) -> dict[str, Any]:
+    """The same in a kernel as loops, joint by joint; step 3 by what all bodies of a branch add to the momentum."""
+    columns, G = ways(tree), motion_subspaces(tree)
+
+    def walked(f: Callable[[int, Mat], Mat]) -> Any:
+        def start(a: int) -> tuple[Mat, Mat]:
+            own = G[a] @ columns[tree.in_v[a], tree.in_v[a]]
+            return f(a, own), own
+
+        def step(b: int, J: Mat) -> tuple[Mat, Mat]:
+            carried = D[b] @ J
+            return f(b, carried), carried
+
+        return walk(tree, start, step, outward=True)
+
+    return {
+        "jacobian": walked(lambda _, J: J),
+        "momenta": walked(lambda b, J: M[b] @ J),
+        "mass_matrix": mass_matrix.mass_matrix(tree, q),
+    }
 
 
 def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:

@@ -28,7 +28,8 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from dyn_service.dynamics.kinematics import dot
+from dyn_service.dynamics.kinematics import dot, joint_values, together
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, dense
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
@@ -48,6 +49,8 @@ def friction(tree: Tree, v: Mat) -> Mat:
 def springs(tree: Tree, q: Mat) -> Mat:
     """k (q - q_0), (nv,)."""
     pulled = constant(tree.passive.stiffness) * _from_rest(tree, q)
+    if isinstance(tree, RolledTree):
+        return _gathered(tree, 1, pulled)
     return constant(tree.spread.T) @ pulled if tree.coupled else pulled
 
 
@@ -77,7 +80,7 @@ def kinetic_energy(tree: Tree, v: Mat) -> Mat:
 def spring_energy(tree: Tree, q: Mat) -> Mat:
     """The sum of k (q - q_0)^2 / 2."""
     stretched = _from_rest(tree, q)
-    return dot(tree, stretched, constant(tree.passive.stiffness) * stretched) / 2
+    return dot(tree, stretched, constant(tree.passive.stiffness) * stretched, rates=True) / 2
 
 
 def passive_forces(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
@@ -104,14 +107,25 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
 
 def _felt(tree: Tree, x: Any) -> Mat:
     """Returns coefficients of joint rates, (nr,), as those of v, (nv,); see `Tree.reflected`."""
+    if isinstance(tree, RolledTree):
+        return _gathered(tree, 2, constant(x))
     if isinstance(x, ca.SX):
         return constant(tree.spread.T**2) @ x if tree.coupled else x
     return constant(tree.reflected(x))
+
+
+def _gathered(tree: RolledTree, power: int, x: Mat) -> Mat:
+    """Returns S^T x of joint rates, (nr,), as entries of v, (nv,); with the squares of S if the power is 2."""
+    sizes = PerBody(ca.SX(joint.ratio**power) for joint in tree.inboard)
+    return together(tree, PerBody(size * of for size, of in zip(sizes, joint_values(tree, x), strict=True)))
 
 
 def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
     """The rate of each joint, up to sign, (nr,), and the map from efforts odd in this rate to entries of v."""
     if not tree.coupled:
         return v, lambda x: x
+    if isinstance(tree, RolledTree):
+        sizes = ca.vertcat(*(ca.fabs(joint.ratio) * ca.DM.ones(joint.nv, 1) for joint in tree.inboard))
+        return sizes * v, lambda x: together(tree, joint_values(tree, sizes * x))
     size = constant(np.abs(tree.spread))
     return size @ v, lambda x: size.T @ x

@@ -14,17 +14,25 @@ Omega~ for the last term of f).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import casadi as ca
 
-from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import held, motion_subspaces, moving, placements, ways
+from dyn_service.dynamics import mass_matrix, passive
+from dyn_service.dynamics.kinematics import (
+    held,
+    influences,
+    joint_vector,
+    motion_subspaces,
+    moving,
+    placements,
+    ways,
+)
 from dyn_service.dynamics.loops import RolledTree
-from dyn_service.dynamics.spatial import Mat, constant, cross, dense, row_by_row, skew
-from dyn_service.dynamics.sweeps import PerBody, outward_recursion, walk
+from dyn_service.dynamics.spatial import Mat, constant, cross, dense, join, row_by_row, skew
+from dyn_service.dynamics.sweeps import PerBody, inward, outward_recursion, walk
 from dyn_service.model.tree import Tree
 
 
@@ -132,6 +140,8 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
 
     These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E, and the passive efforts P.
     """
+    if isinstance(tree, RolledTree):
+        return _swept(tree, q, v, tau, gravity, wrenches)
     M = ca.diag(passive.armature(tree)) + held(tree)
     f = g = E = ca.DM(tree.nv, 1)
     for i, m in enumerate(body_motions(tree, q, v)):
@@ -153,6 +163,32 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
         "gravity_forces": g,
         "efforts": moving(tree, tau),
         "external_forces": E,
+        "passive_forces": -passive.efforts(tree, q, v),
+    }
+
+
+def _swept(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> dict[str, Mat]:
+    """The same in a kernel as loops: J_O^T and J_R^T of all bodies of a branch by an inward sweep of their loads."""
+    D, G, poses = influences(tree, q), motion_subspaces(tree), placements(tree, q)
+    weights = outward_recursion(tree, lambda i, g: poses[i][0].T @ (gravity if g is None else g))
+    moved, pulled = [], []
+    for body, biases, weight in zip(tree.inertia, _biases(tree, q, v), weights, strict=True):
+        sigma_O, sigma_R, omega = biases[:3], biases[3:6], biases[6:]
+        h, about_origin = dense(body.moment), constant(body.about_origin)
+        turning = about_origin @ sigma_R + cross(omega, about_origin @ omega) + cross(h, sigma_O)
+        shifting = sigma_O * body.mass + cross(sigma_R, h) + cross(omega, cross(omega, h))
+        moved.append(-join(turning, shifting))
+        pulled.append(join(cross(h, weight), body.mass * weight))
+
+    def projected(loads: Sequence[Mat]) -> Mat:
+        return joint_vector(tree, G.T @ inward(tree, D, loads))
+
+    return {
+        "mass_matrix": mass_matrix.mass_matrix(tree, q),
+        "velocity_forces": projected(moved),
+        "gravity_forces": projected(pulled),
+        "efforts": moving(tree, tau),
+        "external_forces": ca.DM(tree.nv, 1) if wrenches is None else projected(wrenches),
         "passive_forces": -passive.efforts(tree, q, v),
     }
 

@@ -34,7 +34,8 @@ import casadi as ca
 
 from dyn_service.dynamics import mass_matrix
 from dyn_service.dynamics.articulated import branches
-from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, ways
+from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, together, ways
+from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_products
 from dyn_service.dynamics.spatial import (
     Inertia,
@@ -192,12 +193,16 @@ def _motion(tree: Tree, q: Mat, v: Mat, at: _Place, seen: _Seen) -> dict[str, Ma
 def _jacobian(tree: Tree, at: _Place, view: _View) -> Mat:
     """J, (6, nv)."""
     on, columns, J, subspaces = at.carrying(tree), ways(tree), ca.SX(6, tree.nv), motion_subspaces(tree)
+    rows = [ca.SX(0, 6)] * len(tree)
     for i in tree.movable:
         G, R = subspaces[i], view.of_world @ at.rotations[i]
         turns, shifts = R @ G[:3, :], R @ G[3:, :]
         shifts = shifts - skew(view.of_world @ view.levers[i]) @ turns
-        J = J + on[i] * ca.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
-    return J
+        if tree.coupled and isinstance(tree, RolledTree):
+            rows[i] = (on[i] * ca.vertcat(turns, shifts)).T
+        else:
+            J = J + on[i] * ca.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
+    return (columns @ together(tree, rows)).T if tree.coupled and isinstance(tree, RolledTree) else J
 
 
 def _inertia(tree: Tree, q: Mat, at: _Place, seen: _Seen, directions: Mat) -> dict[str, Mat]:

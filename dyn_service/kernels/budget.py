@@ -35,12 +35,19 @@ to compile, and is little faster (docs/adr/0043).
 """
 
 
+SOLVING = 3
+"""Factor of `MOST_UNROLLED` for kernels that factor the mass matrix: of some 30 joints their loops take 2.5 times as
+long as straight-line code, which leaves out all zeros.
+"""
+
+
 def runs_as_loops(model: KernelTree, signature: Signature) -> bool:
     """Whether a kernel is compiled as loops over the bodies, not as straight-line code."""
     if len(model.tree) <= _FEW:
         return False
     try:
-        return roll(model, signature).operations > MOST_UNROLLED
+        rolled = roll(model, signature)
+        return rolled.operations > MOST_UNROLLED * (SOLVING if rolled.equations else 1)
     except NotRolledError:
         return False
 
@@ -89,10 +96,29 @@ def refuse_large(graph: Graph, tree: Tree) -> None:
 
 
 MOST_BYTES = 4 << 30
-"""Memory of a kernel during a call, for as many states as a vector has lanes, and while it is certified."""
+"""Memory of a kernel during a call, and while it is certified."""
 
-_CERTIFYING = 2 * 16 * 8 * 5
-"""Bytes for each entry of a result while a kernel is certified: five arrays of sixteen runs in two states."""
+
+def fitting(rolled: Rolled, lanes: int) -> tuple[int, int] | None:
+    """Returns the number of states that a kernel as loops computes at a time, and of those in which it is compared.
+
+    Both as large as its memory allows: at most `lanes`, and two. None if it needs more than `MOST_BYTES` for one state.
+
+    Args:
+        rolled: The kernel.
+        lanes: States per vector of the processor.
+    """
+    results = sum(operand.size for operand in rolled.signature.outputs)
+    inputs = sum(operand.size for operand in rolled.signature.inputs)
+    for states in (2, 1):
+        at_once = lanes
+        while at_once:
+            # In a call its buffer and its result; besides these the result to compare, and two arrays of rounding.
+            call = at_once * (inputs + results + rolled.workspace) + at_once * results
+            if 8 * (call + 3 * states * results) <= MOST_BYTES:
+                return at_once, states
+            at_once //= 2
+    return None
 
 
 def refuse_memory(rolled: Rolled, tree: Tree, lanes: int) -> None:
@@ -101,10 +127,9 @@ def refuse_memory(rolled: Rolled, tree: Tree, lanes: int) -> None:
     Raises:
         ResourceExhaustedError: The kernel needs more than `MOST_BYTES`.
     """
-    results = sum(operand.size for operand in rolled.signature.outputs)
-    call = 8 * lanes * (sum(operand.size for operand in rolled.signature.inputs) + results + rolled.workspace)
-    needed = max(call, _CERTIFYING * results)
-    if needed > MOST_BYTES:
+    if fitting(rolled, lanes) is None:
+        operands = (*rolled.signature.inputs, *rolled.signature.outputs, *rolled.signature.outputs * 4)
+        needed = 8 * (sum(operand.size for operand in operands) + rolled.workspace)
         raise ResourceExhaustedError(
             f"{rolled.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory, "
             f"at most {MOST_BYTES / 1e9:.1f} GB are allowed: its {len(tree)} bodies are too many for this query"

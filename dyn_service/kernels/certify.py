@@ -32,9 +32,11 @@ from numpy.typing import NDArray
 
 from dyn_service.api.queries import DEFAULT_GRAVITY, QUERIES
 from dyn_service.kernels import frames
+from dyn_service.kernels.budget import fitting
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.graph import Graph, trace
+from dyn_service.kernels.jit import host
 from dyn_service.kernels.lower import ERRORS, with_errors
 from dyn_service.kernels.rolled import Rolled, roll
 from dyn_service.kernels.signature import Operand, Signature, signature_of
@@ -209,8 +211,8 @@ def _placed(tree: Tree) -> tuple[Array, Array | MassOperator]:
     if not at.flat:
         positions = at.normalised(positions)
         positions = np.where(np.isfinite(positions), positions, at.neutral)  # a quaternion of zeros is no rotation
-    dense = tree.nv <= MOST_DENSE or tree.coupled
-    return positions, composite.mass_matrix(tree, positions) if dense else MassOperator.at(tree, positions)
+    form = composite.mass_matrix if tree.nv <= MOST_DENSE else MassOperator.at
+    return positions, form(tree, positions)
 
 
 MOST_DENSE = 256
@@ -312,7 +314,7 @@ def difference(
     """
     with np.errstate(all="ignore"):
         inputs, M = drawn_states(given.signature, tree)
-        chosen = compared_states(given.signature)
+        chosen = compared_states(given)
         inputs, M = tuple(x[chosen] for x in inputs), M[chosen]
         answers = kernel(*inputs)
         answers = answers if isinstance(answers, tuple) else (answers,)
@@ -330,11 +332,20 @@ MOST_RUN_BYTES = 1 << 28
 """Size of the results of all runs above which fewer states are compared."""
 
 
-def compared_states(signature: Signature) -> NDArray[np.intp]:
-    """Returns the test states in which a kernel is compared: all, or for very large results as few as two."""
-    bytes_of_state = 8 * (1 + RUNS) * sum(operand.size for operand in signature.outputs)
-    count = min(max(2, MOST_RUN_BYTES // max(1, bytes_of_state)), len(POSITIONS))
-    return np.linspace(0, len(POSITIONS) - 1, count).astype(np.intp)
+MOST_RUN_OPERATIONS = 1 << 31
+"""Operations in all states, computed once each, above which fewer states are compared."""
+
+
+def compared_states(given: Graph | Rolled) -> NDArray[np.intp]:
+    """Returns the test states in which a kernel is compared: all, or for very large ones as few as two; one, if the
+    results of two do not fit in memory.
+    """
+    count = MOST_RUN_BYTES // max(1, 8 * (1 + RUNS) * sum(operand.size for operand in given.signature.outputs))
+    least = 2
+    if isinstance(given, Rolled):
+        count = min(count, MOST_RUN_OPERATIONS // max(1, given.operations))
+        least = (fitting(given, host().lanes) or (1, 2))[1]
+    return np.linspace(0, len(POSITIONS) - 1, min(max(count, least), len(POSITIONS))).astype(np.intp)
 
 
 def _relative(answer: Array, runs: Array) -> float:
@@ -342,9 +353,12 @@ def _relative(answer: Array, runs: Array) -> float:
 
     If all entries of a state are zero, as a share of the largest entry of all states.
     """
-    given = runs[_finite(runs), :, 0]
-    apart = np.abs(answer.reshape(len(runs), -1)[_finite(runs)] - given).max(-1, initial=0.0)
-    size = np.abs(given).max(-1, initial=0.0)
+    finite, answer = _finite(runs), answer.reshape(len(runs), -1)
+    apart = size = np.zeros(int(finite.sum()))
+    for of in _parts(answer.shape[-1]):
+        given = runs[:, of, 0][finite]
+        apart = np.maximum(apart, np.abs(answer[:, of][finite] - given).max(-1, initial=0.0))
+        size = np.maximum(size, np.abs(given).max(-1, initial=0.0))
     share = apart / np.where(size > 0.0, size, size.max(initial=0.0))
     return float(np.where(apart > 0.0, np.fmin(share, BEYOND), np.where(apart == 0.0, 0.0, BEYOND)).max(initial=0.0))
 
@@ -369,22 +383,52 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array | MassOperator
         M: (states, nv, nv).
     """
     finite = _finite(runs)
+    answer = answer.reshape(len(runs), -1)
     if not finite.any():
         return 0.0
-    answer, runs, M = answer.reshape(len(runs), -1)[finite], runs[finite], M[finite]
+    if not finite.all():
+        answer, runs, M = answer[finite], runs[finite], M[finite]
     given, moved = runs[..., 0], _moved(M)
-    apart, spread = answer - given, runs - given[..., None]
     if operand.kind == "plain" or (operand.kind == "position" and given.shape[-1] != M.shape[-1]):
-        return _beyond(apart, spread, _on_scale_of(_by_row(np.abs(given).max(axis=0), operand), given))
+        return _in_parts(answer, runs, _scale_of(_by_row(_sizes(given), operand), given))
     if operand.kind in _EFFORTS:
-        square = len(operand.shape) == 2
-        scale = np.einsum("si,sj->sij", moved, moved).reshape(given.shape) if square else _on_scale_of(moved, given)
-        return _beyond(apart, spread, scale)
+        if len(operand.shape) != 2:
+            return _in_parts(answer, runs, _scale_of(moved, given))
+        count = operand.shape[1]
+        entries = np.arange(operand.size)
+        return _in_parts(answer, runs, lambda of: moved[:, entries[of] // count] * moved[:, entries[of] % count])
+    apart, spread = answer - given, runs - given[..., None]
     needed, needed_spread, needed_given = M @ apart[..., None], M @ spread, M @ given[..., None]
     return max(
         _beyond(apart, spread, _on_scale_of(1.0 / np.maximum(moved, 1e-300), given)),
         _beyond(needed[..., 0], needed_spread, _on_scale_of(moved, needed_given[..., 0])),
     )
+
+
+_PART = 1 << 20
+"""Entries of a result that are compared at a time."""
+
+
+def _parts(entries: int) -> list[slice]:
+    return [slice(first, first + _PART) for first in range(0, entries, _PART)]
+
+
+def _sizes(given: Array) -> Array:
+    """Returns the largest size of each entry in all states."""
+    found = np.zeros(given.shape[-1])
+    for state in given:
+        for of in _parts(len(found)):
+            np.maximum(found[of], np.abs(state[of]), out=found[of])
+    return found
+
+
+def _in_parts(answer: Array, runs: Array, scale: Callable[[slice], Array]) -> float:
+    """Returns `_beyond` of all entries. scale: (states, entries of a slice)."""
+    found = [
+        _beyond(answer[:, of] - runs[:, of, 0], runs[:, of] - runs[:, of, :1], scale(of))
+        for of in _parts(answer.shape[-1])
+    ]
+    return max(found, default=0.0)
 
 
 def _by_row(sizes: Array, operand: Operand) -> Array:
@@ -407,9 +451,17 @@ def _beyond(apart: Array, spread: Array, scale: Array) -> float:
 
 def _on_scale_of(own: Array, answer: Array) -> Array:
     """Returns the scale of rounding, (states, entries): each entry's size times the size of the answer."""
+    return _scale_of(own, answer)(slice(None))
+
+
+def _scale_of(own: Array, answer: Array) -> Callable[[slice], Array]:
+    """Returns the function from a slice of the entries to their scale of rounding."""
     own = np.broadcast_to(own, answer.shape)
-    ratios = np.divide(np.abs(answer), own, out=np.zeros_like(answer), where=own > 0.0)
-    return np.asarray(own * ratios.max(axis=-1, keepdims=True, initial=0.0))
+    size = np.zeros((len(answer), 1))
+    for of in _parts(answer.shape[-1]):
+        ratios = np.divide(np.abs(answer[:, of]), own[:, of], out=np.zeros_like(answer[:, of]), where=own[:, of] > 0.0)
+        size = np.maximum(size, ratios.max(axis=-1, keepdims=True, initial=0.0))
+    return lambda of: own[:, of] * size
 
 
 _OPERATIONS: Mapping[int, Callable[..., Any]] = {
@@ -442,15 +494,37 @@ def _runs(given: Graph | Rolled, inputs: Sequence[Array]) -> list[Array]:
 
 
 def rounded_in_code(given: Rolled, inputs: Sequence[Array]) -> list[Array]:
-    """Returns the same as `rounded_at_random` by a kernel as loops, in compiled code."""
+    """Returns the same as `rounded_at_random` by a kernel as loops, in compiled code.
+
+    If all runs do not fit in memory, of each array the result as given, and it plus its largest change in all runs.
+    """
     states, runs = len(inputs[0]), 1 + RUNS
     errors = np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (states, runs, ERRORS))
     errors[:, 0] = 0.0
     factors = 1.0 + np.concatenate([errors, errors], axis=-1)
     kernel = compiled(with_errors(given))[0]
-    answers = kernel(*(x[:, None] for x in inputs), factors)
-    answers = answers if isinstance(answers, tuple) else (answers,)
-    return [answer.reshape(states, runs, -1).swapaxes(1, 2) for answer in answers]
+
+    def computed(of: slice, some: slice) -> list[Array]:
+        answers = kernel(*(x[of, None] for x in inputs), factors[of, some])
+        answers = answers if isinstance(answers, tuple) else (answers,)
+        return [answer.reshape(*answer.shape[:2], -1) for answer in answers]
+
+    outputs = given.signature.outputs
+    if 8 * states * runs * sum(operand.size for operand in outputs) <= MOST_RUN_BYTES:
+        return [answer.swapaxes(1, 2) for answer in computed(slice(None), slice(None))]
+    at_once = (fitting(given, host().lanes) or (1, 1))[0]
+    found = [np.zeros((states, 2, operand.size)) for operand in outputs]
+    for s in range(states):
+        for first in range(0, runs, at_once):
+            for into, answers in zip(found, computed(slice(s, s + 1), slice(first, first + at_once)), strict=True):
+                if first == 0:
+                    into[s, 0] = answers[0, 0]
+                for run in answers[0]:
+                    np.abs(np.subtract(run, into[s, 0], out=run), out=run)
+                    np.maximum(into[s, 1], run, out=into[s, 1])
+    for into in found:
+        into[:, 1] += into[:, 0]
+    return [into.swapaxes(1, 2) for into in found]
 
 
 def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:

@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 
+from dyn_service.kernels.budget import fitting
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.jit import ENTRY, LoadedCode, compile_ir, host, make_gufunc
 from dyn_service.kernels.lower import lower
@@ -19,7 +20,10 @@ cycles and many times as large.
 
 def compiled(graph: Graph | Rolled) -> tuple[np.ufunc, LoadedCode, bytes]:
     """Returns the gufunc of a kernel, its code in memory, and the same code as bytes."""
-    text = lower(graph, host().lanes, ENTRY)
+    lanes = host().lanes
+    if isinstance(graph, Rolled):
+        lanes = (fitting(graph, lanes) or (1, 1))[0]
+    text = lower(graph, lanes, ENTRY)
     if len(text) > _LONG_TEXT:
         gc.collect()
     code = compile_ir(text)

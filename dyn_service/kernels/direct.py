@@ -303,15 +303,16 @@ class RepeatedCall:
         def words(numbers: list[int]) -> ctypes.Array[ctypes.c_int64]:
             return (ctypes.c_int64 * len(numbers))(*numbers)
 
-        self._repeat(
-            self._loop,
-            words([array.ctypes.data for array in operands]),
-            words([states]),
-            words([*(array.strides[1] for array in operands), *core]),
-            words([array.strides[0] for array in operands]),
-            len(operands),
-            calls,
-        )
+        with self._code.checked(self._signature.name):
+            self._repeat(
+                self._loop,
+                words([array.ctypes.data for array in operands]),
+                words([states]),
+                words([*(array.strides[1] for array in operands), *core]),
+                words([array.strides[0] for array in operands]),
+                len(operands),
+                calls,
+            )
 
 
 class _Direct(Writer):

@@ -10,18 +10,23 @@ import importlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
+from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.signature import Signature
 
 ENTRY = "loop"
 """Name of the function in the machine code of a kernel that NumPy calls."""
+
+FAILURES = "failures"
+"""Name of the count of its calls that found no memory for their buffer; small kernels have none."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def _passes() -> tuple[Any, Any]:
 class LoadedCode:
     """Object code in memory, ready to run. Addresses are valid, and the code is loaded, while this object lives.
 
-    size: bytes of object code.
+    size: bytes of object code. allocates: whether calls allocate a buffer, and count those that find no memory.
     """
 
     def __init__(self, code: bytes) -> None:
@@ -104,10 +109,29 @@ class LoadedCode:
         weakref.finalize(self, _drop, self._engine).atexit = False  # freed with the process
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
+        self.allocates = bool(self._engine.get_global_value_address(FAILURES))
 
     def address(self, name: str) -> int:
         """Returns the address of a function."""
         return int(self._engine.get_function_address(name))
+
+    @cached_property
+    def failures(self) -> ctypes.c_int64:
+        """The count of calls that found no memory; stays 0 if none allocates."""
+        place = int(self._engine.get_global_value_address(FAILURES)) if self.allocates else 0
+        return ctypes.c_int64.from_address(place) if place else ctypes.c_int64()
+
+    @contextmanager
+    def checked(self, kernel: str) -> Iterator[None]:
+        """Raises ResourceExhaustedError if a call within the block finds no memory; in other threads too."""
+        before = self.failures.value
+        try:
+            yield
+        except (FloatingPointError, RuntimeWarning):  # as `numpy.errstate` says; such a call sets a status flag
+            if self.failures.value == before:
+                raise
+        if self.failures.value != before:
+            raise ResourceExhaustedError(f"{kernel}: there is not enough memory for the workspace of this kernel")
 
 
 # llvmlite runs one call at a time, and a compilation takes seconds. A thread that drops a kernel during one, such as a
@@ -237,4 +261,11 @@ def make_gufunc(signature: Signature, code: LoadedCode, entry: str) -> np.ufunc:
         shape,
     )
     _own(ufunc, (loops, data, types, name, shape, code))  # NumPy does not copy them
-    return ufunc
+    if not code.allocates:
+        return ufunc
+
+    def checked(*arguments: Any, **options: Any) -> Any:
+        with code.checked(signature.name):
+            return ufunc(*arguments, **options)
+
+    return checked  # type: ignore[return-value]

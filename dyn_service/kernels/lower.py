@@ -28,7 +28,8 @@ from llvmlite import ir
 
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.rolled import Address, Rolled, Step, Walks
+from dyn_service.kernels.jit import FAILURES
+from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
@@ -209,7 +210,10 @@ def _is_clear(value: Any) -> bool:
 
 
 def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.Function:
-    """Adds body(in, out) of a kernel as loops. Its workspace follows `out`: stored values, then sums, then totals."""
+    """Adds body(in, out) of a kernel as loops.
+
+    Its workspace follows `out`: stored values, sums, totals, states of walks, shared sums, the matrix of equations.
+    """
     emitted = _internal(module, "body", 2, 2, inline=False)
     source, target = emitted.args
     b = ir.IRBuilder(emitted.append_basic_block())
@@ -222,6 +226,15 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
         b.store(clear, _vector_address(b, sums, vector, entry), align=size)
 
     states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
+    shared = at(b, states, integer(size * rolled.states))
+
+    def empty(buffer: Any, count: int) -> None:
+        with loop_over(b, integer(count)) as entry:
+            b.store(clear, _vector_address(b, buffer, vector, entry), align=size)
+
+    empty(shared, rolled.velocities * rolled.shared)
+    if rolled.adds:
+        empty(target, sum(operand.size for operand in rolled.signature.outputs))
     nothing = integer(0)
 
     def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
@@ -256,15 +269,10 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
                 b.branch(after)
         b.position_at_end(after)
 
-    for p, each in enumerate(rolled.passes):
-        steps = [step(f"pass{p}_kind{k}", of) for k, of in enumerate(each.steps)]
-        with loop_over(b, integer(bodies)) as n:
-            i = n if each.outward else b.sub(integer(bodies - 1), n)
-            call(steps, tables.entry(b, "kind", i), i, nothing)
-    for w, walks in enumerate(rolled.walks):
-        first = [step(f"walk{w}_from{k}", of, walks) for k, of in enumerate(walks.first)]
+    def visit(name: str, walks: Walks) -> None:
+        first = [step(f"{name}_from{k}", of, walks) for k, of in enumerate(walks.first)]
         others = [
-            step(f"walk{w}_from{k}_at{m}", of, walks) for k, row in enumerate(walks.others) for m, of in enumerate(row)
+            step(f"{name}_from{k}_at{m}", of, walks) for k, row in enumerate(walks.others) for m, of in enumerate(row)
         ]
         kinds = integer(len(walks.first))
         with loop_over(b, integer(bodies)) as a:
@@ -277,6 +285,23 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
             else:
                 with chain_from(b, tables.entry(b, "parent", a), lambda i: tables.entry(b, "parent", i)) as i:
                     call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
+
+    def solve(after: int) -> None:
+        for n, of in enumerate(rolled.equations):
+            if of.after == after:
+                empty(at(b, shared, integer(size * rolled.velocities * rolled.shared)), rolled.matrix)
+                visit(f"matrix{n}", of.matrix)
+                _emit_solution(b, vector, rolled, tables, of, source, shared)
+
+    for p, each in enumerate(rolled.passes):
+        solve(p)
+        steps = [step(f"pass{p}_kind{k}", of) for k, of in enumerate(each.steps)]
+        with loop_over(b, integer(bodies)) as n:
+            i = n if each.outward else b.sub(integer(bodies - 1), n)
+            call(steps, tables.entry(b, "kind", i), i, nothing)
+    solve(len(rolled.passes))
+    for w, walks in enumerate(rolled.walks):
+        visit(f"walk{w}", walks)
     last = step("last", rolled.last)
     if last is not None:
         b.call(last, [source, target, own, sums, states, nothing, nothing])
@@ -284,8 +309,80 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
     return emitted
 
 
+def _emit_solution(
+    b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, of: Equations, source: Any, shared: Any
+) -> None:
+    """Emits the factorisation of the matrix as L^T D L, in place, and the solutions, see `rolled.Elimination`."""
+    size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
+    matrix = at(b, shared, integer(size * count * rolled.shared))
+    errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+
+    def load(place: Any) -> Any:
+        return b.load(place, align=size, typ=vector)
+
+    def store(value: Any, place: Any) -> None:
+        b.store(value, place, align=size)
+
+    def rounded(value: Any, i: Any, j: Any) -> Any:
+        if not rolled.errors:
+            return value
+        index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
+        return b.fmul(value, load(_vector_address(b, errors, vector, index)))
+
+    def less(place: Any, x: Any, y: Any, i: Any, j: Any) -> None:
+        """Subtracts the product x y from what is stored."""
+        product = rounded(b.fmul(x, y, flags=_FLAGS), i, b.add(j, integer(1)))
+        store(rounded(b.fsub(load(place), product, flags=_FLAGS), i, j), place)
+
+    def from_last() -> Any:
+        return loop_over(b, integer(count))
+
+    def before(k: Any) -> Any:
+        return chain_from(b, k, lambda i: tables.entry(b, "before", i))
+
+    def row(k: Any) -> Any:
+        return _vector_address(b, matrix, vector, b.mul(k, integer(width)))
+
+    def cell(row: Any, j: Any) -> Any:
+        return _vector_address(b, row, vector, tables.entry(b, "place", j))
+
+    with from_last() as n:
+        k = tables.entry(b, "order", b.sub(integer(count - 1), n))
+        of_k = row(k)
+        pivot = cell(of_k, k)
+        inverse = rounded(b.fdiv(ir.Constant(vector, [1.0] * vector.count), load(pivot), flags=_FLAGS), k, k)
+        store(inverse, pivot)
+        with before(tables.entry(b, "before", k)) as i:
+            of_i, place = row(i), cell(of_k, i)
+            share = rounded(b.fmul(load(place), inverse, flags=_FLAGS), k, i)
+            with loop_over(b, b.add(tables.entry(b, "place", i), integer(1))) as j:
+                entry = load(_vector_address(b, of_k, vector, j))
+                less(_vector_address(b, of_i, vector, j), share, entry, i, j)
+            store(share, place)
+    for column in range(of.first, of.first + of.count):
+        x = at(b, shared, integer(size * count * column))
+
+        def entry_of(k: Any, x: Any = x) -> Any:
+            return _vector_address(b, x, vector, k)
+
+        with from_last() as n:
+            k = tables.entry(b, "order", b.sub(integer(count - 1), n))
+            of_k, own = row(k), load(entry_of(k))
+            with before(tables.entry(b, "before", k)) as i:
+                less(entry_of(i), load(cell(of_k, i)), own, i, k)
+        with from_last() as n:
+            k = tables.entry(b, "order", n)
+            of_k, place = row(k), entry_of(k)
+            store(rounded(b.fmul(load(place), load(cell(of_k, k)), flags=_FLAGS), k, k), place)
+            with before(tables.entry(b, "before", k)) as i:
+                less(place, load(cell(of_k, i)), load(entry_of(i)), k, i)
+
+
 class _Tables:
-    """Constant tables of a kernel as loops: of each body its kind, parent, rows and starts; and all numbers."""
+    """Constant tables of a kernel as loops: of each body its kind, parent, rows and starts; and all numbers.
+
+    Of each entry of v, if the kernel solves equations: `order`, `before` and `place`, those of `rolled.Elimination`.
+    """
 
     def __init__(self, module: ir.Module, rolled: Rolled) -> None:
         self._module = module
@@ -302,6 +399,9 @@ class _Tables:
             "end": _ends(rolled.parent),
             **rolled.starts,
         }
+        if rolled.equations:
+            of = rolled.elimination
+            columns |= {"order": of.order, "before": of.parent, "place": of.column}
         self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
@@ -357,8 +457,8 @@ class _Access:
     def _locate(self, place: Address, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
         rolled, of = self._rolled, place.of
-        if of in ("input", "output"):
-            buffer = self._source if of == "input" else self._target
+        if of in ("input", "output", "added", "shared", "matrix"):
+            buffer = self._buffer(of)
             if place.family is None:
                 return buffer, place.first
             start = self._entry(place.family)
@@ -384,6 +484,13 @@ class _Access:
         i = self._entry("parent") if of == "parent" else self._i
         return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
+    def _buffer(self, of: str) -> Any:
+        if of in ("shared", "matrix"):
+            rolled = self._rolled
+            before = rolled.states + (rolled.velocities * rolled.shared if of == "matrix" else 0)
+            return self._once((of,), lambda: at(self._b, self._states, integer(8 * self._vector.count * before)))
+        return self._source if of == "input" else self._target
+
     def read(self, place: Address) -> Any:
         """Emits the reading of a scalar."""
         b = self._b
@@ -407,7 +514,7 @@ class _Access:
     def write(self, place: Address, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
         b, cell = self._b, self._locate(place, write=True)
-        if place.of in ("gives", "total"):
+        if place.of in ("gives", "total", "added", "shared", "matrix"):
             value = b.fadd(_load(b, self._vector, *cell), value, flags=_FLAGS)
         _store(b, self._vector, *cell, value)
 
@@ -540,6 +647,10 @@ def _emit_loop(
     source_bytes, target_bytes = (size * sum(operand.size for operand in side) for side in (inputs, outputs))
     workspace_bytes = size * graph.workspace
     scratch, source = _scratch(module, b, source_bytes + target_bytes + workspace_bytes, align=size)
+    if scratch is not None:
+        with b.if_then(b.icmp_unsigned("==", scratch, ir.Constant(POINTER, None)), likely=False):
+            _emit_failure(module, b)
+            b.ret_void()
     target = at(b, source, integer(source_bytes))
     clear = ir.Constant(vector, [0.0] * vector.count)
     with loop_over(b, integer(target_bytes), step=size) as offset:
@@ -608,6 +719,19 @@ def _scratch(module: ir.Module, b: ir.IRBuilder, size: int, align: int) -> tuple
         memory = scratch = b.call(_library_function(module, "malloc", POINTER, [I64]), [integer(size + align)])
     address = b.add(b.ptrtoint(memory, I64), integer(align - 1))
     return scratch, b.inttoptr(b.and_(address, integer(-align)), POINTER)
+
+
+def _emit_failure(module: ir.Module, b: ir.IRBuilder) -> None:
+    """Emits what happens without memory: the count of failures rises, and a status flag of the processor is set, so
+    that direct calls drop the results.
+    """
+    count, nan = (ir.GlobalVariable(module, kind, name) for kind, name in ((I64, FAILURES), (DOUBLE, "nan")))
+    count.initializer, nan.initializer, nan.linkage = integer(0), ir.Constant(DOUBLE, 0.0), "internal"
+    failures = b.add(b.load(count, typ=I64), integer(1))
+    b.store(failures, count)
+    number = b.sitofp(failures, DOUBLE)
+    zero = b.fsub(number, number)
+    b.store(b.fdiv(zero, zero), nan)
 
 
 def _library_function(module: ir.Module, name: str, returns: Any, takes: list[Any]) -> ir.Function:

@@ -9,7 +9,8 @@ later pass needs is stored per body. So
     forward dynamics   outward (velocity), inward (inertia, load), outward (acceleration)
 
 A pass is one graph per kind of body; numbers of a body come from a table. After the passes, walks compute what belongs
-to pairs of bodies: the mass matrix, Jacobians. `lower.py` emits them as machine code.
+to pairs of bodies: the mass matrix, Jacobians. Where accelerations come from the mass matrix, it is computed and
+factored between two passes. `lower.py` emits them as machine code.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 import casadi as ca
 import numpy as np
 
-from dyn_service.dynamics.loops import AnyParent, Loops, NotRolledError, RolledTree, Walk
+from dyn_service.dynamics.loops import AnyParent, Loop, Loops, NotRolledError, RolledTree, Walk
 from dyn_service.dynamics.spatial import constant
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import entered, in_symbols
@@ -33,10 +34,8 @@ from dyn_service.model.joints.axial import Axial
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
 
-FAMILIES = ("nq", "nv", "nr", "nb", "nj")
-"""Dimensions along which each body has its own entries; `nl` and `nm` are `nb`."""
-
 _SAME = {"nl": "nb", "nm": "nb"}
+"""Other names of dimensions along which each body has its own entries."""
 
 
 class Address(NamedTuple):
@@ -45,6 +44,9 @@ class Address(NamedTuple):
     of         entry `first` of
     input      the flat inputs, plus `stride` times the first entry of body i in `family`, if there is one
     output     the flat outputs, likewise; in a walk from body a plus `other_stride` times a's in `other`
+    added      the same; the scalar is added, since several bodies have this entry
+    shared     the sums over bodies that move together, as `output`
+    matrix     the matrix of linear equations, likewise; the scalar is added
     number     the numbers of body i
     own        the stored values of body i
     parent     the stored values of the parent
@@ -54,7 +56,20 @@ class Address(NamedTuple):
     state      the state of a walk
     """
 
-    of: Literal["input", "output", "number", "own", "parent", "children", "gives", "total", "state"]
+    of: Literal[
+        "input",
+        "output",
+        "added",
+        "shared",
+        "matrix",
+        "number",
+        "own",
+        "parent",
+        "children",
+        "gives",
+        "total",
+        "state",
+    ]
     first: int
     family: str | None = None
     stride: int = 0
@@ -99,13 +114,48 @@ class Walks:
 
 
 @dataclass(frozen=True, eq=False)
+class Elimination:
+    """The order in which a symmetric matrix over the velocities is factored as L^T D L.
+
+    order: the entries of v, each after those that it depends on. parent: per entry, the last one before it in that
+    order with a nonzero in its row of L, or -1: nonzeros are in the columns of its parent, the parent's parent, and so
+    on. column: per entry, its column in the rows of the stored matrix: the number of these parents. So two rows have
+    the same columns up to that of the first. width: length of the rows.
+    """
+
+    order: tuple[int, ...]
+    parent: tuple[int, ...]
+    column: tuple[int, ...]
+    width: int
+
+    @property
+    def operations(self) -> tuple[int, int]:
+        """Number of multiplications of the factorisation, and of a solution."""
+        return sum(d * (d + 3) // 2 for d in self.column), 2 * sum(self.column)
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """Linear equations between two passes. after: number of passes before. matrix: the walk that computes the matrix.
+
+    first, count: right-hand sides among the columns of the shared sums, which are replaced by the solutions.
+    """
+
+    after: int
+    matrix: Walks
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
 class Rolled:
     """A kernel as passes over the bodies.
 
     kind, parent: per body. starts: per family, the first entry of each body. numbers: per kind, the numbers of its
     bodies. stored, summed: number of stored values and of sums per body. totals: number of sums over all bodies.
-    walks, last: computed after all passes; `last` is what no body owns. errors: whether the last input has rounding
-    errors, see `lower.with_errors`.
+    walks, last: computed after all passes; `last` is what no body owns. shared: columns of sums over bodies that move
+    together, each with the entries of v. adds: whether outputs are sums of several bodies. errors: whether the last
+    input has rounding errors, see `lower.with_errors`.
     """
 
     signature: Signature
@@ -119,13 +169,29 @@ class Rolled:
     stored: int
     summed: int
     totals: int
+    velocities: int
+    shared: int
+    equations: tuple[Equations, ...]
+    elimination: Elimination
+    adds: bool
     errors: bool = False
+
+    @property
+    def states(self) -> int:
+        """Number of scalars of the states of walks."""
+        walks = (*self.walks, *(of.matrix for of in self.equations))
+        return len(self.kind) * max((each.size for each in walks), default=0)
+
+    @property
+    def matrix(self) -> int:
+        """Number of scalars of the matrix of equations."""
+        return self.velocities * self.elimination.width if self.equations else 0
 
     @property
     def workspace(self) -> int:
         """Number of scalars that the passes store."""
-        states = max((walks.size for walks in self.walks), default=0)
-        return len(self.kind) * (self.stored + states) + self.rows * self.summed + self.totals
+        passed = len(self.kind) * self.stored + self.rows * self.summed + self.totals
+        return passed + self.states + self.velocities * self.shared + self.matrix
 
     @cached_property
     def row(self) -> tuple[int, ...]:
@@ -157,20 +223,26 @@ class Rolled:
     def operations(self) -> int:
         """Number of instructions that a call executes."""
         counts = [[step.function.n_instructions() if step else 0 for step in each.steps] for each in self.passes]
-        return sum(of[k] for of in counts for k in self.kind) + self._visits()
+        factored, solved = self.elimination.operations if self.equations else (0, 0)
+        solutions = sum(factored + of.count * solved for of in self.equations)
+        return sum(of[k] for of in counts for k in self.kind) + self._visits() + 2 * solutions
 
     def _visits(self) -> int:
         """Number of instructions of all walks."""
+        above = np.zeros((len(self.kind), max(self.kind) + 1), dtype=np.int64)  # ancestors of each kind
+        for i, parent in enumerate(self.parent):
+            if parent >= 0:
+                above[i] = above[parent]
+                above[i, self.kind[parent]] += 1
+
+        def cost(step: Step | None) -> int:
+            return step.function.n_instructions() if step else 0
+
         found = 0
-        for walks in self.walks:
-            for a, k in enumerate(self.kind):
-                costs = [step.function.n_instructions() if step else 0 for step in walks.others[k]]
-                first = walks.first[k]
-                found += first.function.n_instructions() if first else 0
-                b = self.parent[a]
-                while b >= 0 and any(costs):  # an outward walk visits the same pairs, from the other end
-                    found += costs[self.kind[b]]
-                    b = self.parent[b]
+        for walks in (*self.walks, *(of.matrix for of in self.equations)):
+            costs = np.array([[cost(step) for step in row] for row in walks.others])
+            found += sum(cost(walks.first[k]) for k in self.kind)
+            found += int((above * costs[list(self.kind)]).sum())  # an outward walk visits the same pairs
         return found
 
 
@@ -195,10 +267,8 @@ def roll(model: KernelTree, signature: Signature, *, shared: bool = True) -> Rol
         shared: Whether to share common subexpressions.
 
     Raises:
-        NotRolledError: The function visits bodies in other ways than by sweeps, or joints follow others.
+        NotRolledError: The function visits bodies in other ways than by sweeps.
     """
-    if model.tree.coupled:
-        raise NotRolledError("the robot has mimic joints")
     if signature.padded:
         raise NotRolledError("the robot has no movable joint")
     kinds, kind = _kinds(model.tree)
@@ -229,7 +299,9 @@ def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
         for i, joint in enumerate(tree.inboard):
             exact = () if isinstance(joint, Axial) else tuple(np.concatenate([np.zeros(0), *joint.numbers]).tolist())
             along = _pattern(joint.axis) if isinstance(joint, Axial) and count else ()
-            key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along)
+            leader = tree.leader[i]
+            leading = (leader != i, type(tree.inboard[leader]))
+            key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along, leading)
             found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
         if len(found) <= MOST_KINDS:
             break
@@ -264,9 +336,8 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
             return given
         numbers = {}
         for part in fields(given):
-            if part.name != "ratio":  # of joints that follow others
-                x = loops.array(k, lambda i, part=part: getattr(tree.inboard[i], part.name))  # type: ignore[misc]
-                numbers[part.name] = x.item() if x.ndim == 0 else x
+            x = loops.array(k, lambda i, part=part: getattr(tree.inboard[i], part.name))  # type: ignore[misc]
+            numbers[part.name] = x.item() if x.ndim == 0 else x
         return replace(given, **numbers)
 
     def inertia(k: int) -> Any:
@@ -304,6 +375,8 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
         mimic=(None,) * sum(tree.inboard[i].nv > 0 for i in first),
         free=free,
         loops=loops,
+        leading=tuple(tree.inboard[tree.leader[i]] for i in first),
+        follows=tuple(tree.leader[i] != i for i in first),
     )
     return KernelTree(rolled, per_kind(lambda i: model.rotation[i]), per_kind(lambda i: model.origin[i]))
 
@@ -320,9 +393,11 @@ class _Passes:
         self, tree: Tree, model: KernelTree, kind: tuple[int, ...], signature: Signature, *, shared: bool
     ) -> None:
         self.tree, self.kind, self.signature, self.shared = tree, kind, signature, shared
+        self.elimination = _elimination(tree)
         rolled = model.tree
         assert isinstance(rolled, RolledTree)
-        self.loops, self.kinds = rolled.loops, range(len(rolled))
+        self.loops, self.kinds, self.follows = rolled.loops, range(len(rolled)), rolled.follows
+        self.velocities = [joint.nv for joint in rolled.inboard]
         self.entries = {  # per family, kind and index of each entry on the tree of kinds
             "nq": _indexed(rolled.in_q),
             "nv": _indexed(rolled.in_v),
@@ -386,7 +461,7 @@ class _Passes:
 
     def _place_loops(self) -> None:
         """Sets pass and entries of each loop, in the order of recording."""
-        summed = totals = 0
+        summed = totals = columns = 0
         for loop in self.loops.recorded:
             own = [(x, k) for k, of in enumerate(loop.own) for x in _scalars(of)] if loop.value else []
             carried = [
@@ -396,6 +471,9 @@ class _Passes:
                 self._know(symbol, Address("own", 0), k, 0)
             expressions = [(x, k) for part in (loop.value, loop.given) for k, x in enumerate(part)]
             ready = max((self._ready(x, k) for x, k in expressions), default=0)
+            if loop.matrix is not None:
+                self._know_states(loop.matrix)
+                ready = max(ready, *(self._ready(x, k) for x, k in _of_walk(loop.matrix)))
             odd = ready % 2  # even passes are outward, odd ones inward
             p = ready + {"outward": odd, "inward": 1 - odd}.get(loop.direction, 0)
             self.at.append(p)
@@ -406,6 +484,13 @@ class _Passes:
                     self._know(symbol, Address("total", totals + entry), None, p + 1)
                 totals += loop.size
                 continue
+            if loop.direction == "shared":
+                self.base.append(columns)
+                for k, own in enumerate(loop.own):
+                    for symbol, place in zip(_scalars(own), self._shared(k, loop, columns), strict=True):
+                        self._know(symbol, place, k, p + 1)
+                columns += loop.size
+                continue
             self.base.append(0)
             for k in self.kinds:
                 for symbol in _scalars(loop.own[k]):
@@ -415,7 +500,12 @@ class _Passes:
                 for symbol, entry in _entries(loop.children[k]):
                     self._know(symbol, Address("children", summed + entry), k, p)
             summed += loop.size if loop.direction == "inward" else 0
-        self.summed, self.totals = summed, totals
+        self.summed, self.totals, self.columns = summed, totals, columns
+
+    def _shared(self, k: int, loop: Loop, first: int) -> list[Address]:
+        """Returns the places of the entries that kind k has in the columns of a shared sum, from the first on."""
+        rows = range(self.velocities[k])
+        return [Address("shared", self.tree.nv * (first + c) + n, "nv", 1) for c in range(loop.size) for n in rows]
 
     def _store(self) -> int:
         """Sets the entries of the values that are stored; returns their number per body."""
@@ -451,7 +541,8 @@ class _Passes:
             if answer.numel() != len(placed):
                 raise NotRolledError("an output does not have one entry per kind")
             for expression, (place, owner) in zip(ca.vertsplit(answer), placed, strict=True):
-                if not ca.SX(expression).is_zero():  # the loop over states has cleared the buffer
+                led = owner is not None and self.follows[owner] and place.family in ("nq", "nv")
+                if not led and not ca.SX(expression).is_zero():  # the loop over states has cleared the buffer
                     yield _Output(self._ready(expression, owner), owner, expression, place)
             start += operand.size
 
@@ -460,6 +551,11 @@ class _Passes:
         tree, last = self.tree, [(one.expression, one.place) for one in self.outputs if one.owner is None]
         count = 1 + max([*self.at, *(one.when for one in self.outputs if one.owner is not None)], default=0)
         passes = [tuple(self._step(p, k) for k in self.kinds) for p in range(count)]
+        before = np.cumsum([any(steps) for steps in passes]).tolist()  # passes without steps are left out
+        elimination = self.elimination
+        depth: list[int] = []
+        for parent in tree.parent:
+            depth.append(0 if parent < 0 else depth[parent] + 1)
         named = np.cumsum([0, *(bool(name) for name in tree.joints)])[:-1]
         starts: dict[str, Sequence[int]] = {
             "nb": range(len(tree)),
@@ -468,7 +564,15 @@ class _Passes:
                 name: [part.start for part in of]
                 for name, of in (("nq", tree.in_q), ("nv", tree.in_v), ("nr", tree.in_rates))
             },
+            "na": (np.cumsum(depth) - depth + np.arange(len(depth))).tolist(),
+            "depth": depth,
+            "column": [elimination.column[part.start] if part.stop > part.start else 0 for part in tree.in_v],
         }
+        equations = [
+            Equations(before[self.at[n]], self._walks(of.matrix, self._matrix, 0), self.base[n], of.size)
+            for n, of in enumerate(self.loops.recorded)
+            if of.matrix is not None
+        ]
         return Rolled(
             self.signature,
             self.kind,
@@ -484,6 +588,11 @@ class _Passes:
             self.stored,
             self.summed,
             self.totals,
+            tree.nv,
+            self.columns,
+            tuple(equations),
+            elimination,
+            tree.coupled,
         )
 
     def _step(self, p: int, k: int) -> Step | None:
@@ -513,6 +622,10 @@ class _Passes:
                     targets += [(x, Address("own", self.base[n] + entry)) for x, entry in _entries(value)]
             if loop.direction == "inward":
                 cleared += range(self.sums[n], self.sums[n] + loop.size)
+            if loop.direction == "shared":
+                places = self._shared(k, loop, self.base[n])
+                targets += [(x, places[entry]) for x, entry in _entries(in_pass(loop.given[k])) if not x.is_zero()]
+                continue
             for x, entry in _entries(in_pass(loop.given[k])) if loop.given else ():
                 of, first = ("total", self.base[n]) if loop.direction == "total" else ("gives", self.sums[n])
                 targets.append((x, Address(of, first + entry)))  # type: ignore[arg-type]
@@ -528,56 +641,74 @@ class _Passes:
 
     def _walked(self, k: int | None = None) -> list[Any]:
         """Returns the expressions of all walks that read values of bodies of kind k; None: of all kinds."""
-        found = [x for walk, *_ in self.walks for a, pair in enumerate(walk.first) if k in (None, a) for x in pair]
-        return found + [
-            x for walk, *_ in self.walks for (_, b), pair in walk.others.items() if k in (None, b) for x in pair
-        ]
+        walks = [walk for walk, *_ in self.walks] + [of.matrix for of in self.loops.recorded if of.matrix is not None]
+        return [x for walk in walks for x, b in _of_walk(walk) if k in (None, b)]
 
     def _walks(self, walk: Walk, operand: Operand, start: int) -> Walks:
         """Returns the code of a walk whose blocks are an output."""
 
-        def targets(block: Any, state: Any, a: int, b: int) -> Step | None:
+        def targets(block: Any, state: Any, b: int, *, same: bool) -> Step | None:
             found = [(x, Address("state", entry)) for x, entry in _entries(ca.densify(state))]
-            for x, places in self._pair_places(operand, start, block, a, b):
+            for x, places in self._pair_places(operand, start, block, same=same):
                 found += [(x, place) for place in places]
             self._ready(ca.vertcat(ca.SX(0, 1), *(x for x, _ in found)), b)
             return self._compiled(found) if found else None
 
-        for (_, b), state in walk.state.items():
-            for entry, symbol in enumerate(_scalars(state)):
-                self._know(symbol, Address("state", entry), b, 0)
+        self._know_states(walk)
         return Walks(
             walk.outward,
             max(int(state.numel()) for _, state in walk.first),
-            tuple(targets(*pair, a, a) for a, pair in enumerate(walk.first)),
+            tuple(targets(*pair, a, same=True) for a, pair in enumerate(walk.first)),
             tuple(
-                tuple(targets(*walk.others[a, b], a, b) if (a, b) in walk.others else None for b in self.kinds)
+                tuple(targets(*walk.others[a, b], b, same=False) if (a, b) in walk.others else None for b in self.kinds)
                 for a in self.kinds
             ),
         )
 
-    def _pair_places(
-        self, operand: Operand, start: int, block: Any, a: int, b: int
-    ) -> Iterator[tuple[Any, list[Address]]]:
-        """Yields each entry of a block (a, b) and its places.
+    def _know_states(self, walk: Walk) -> None:
+        for (_, b), state in walk.state.items():
+            for entry, symbol in enumerate(_scalars(state)):
+                self._know(symbol, Address("state", entry), b, 0)
 
-        Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, 3, nv), a block (3, nv_a).
+    @property
+    def _matrix(self) -> Operand:
+        """The stored matrix of linear equations."""
+        return Operand("matrix", (self.tree.nv, self.tree.nv), dims=("nv", "column"))
+
+    def _pair_places(
+        self, operand: Operand, start: int, block: Any, *, same: bool
+    ) -> Iterator[tuple[Any, list[Address]]]:
+        """Yields each entry of a block (a, b) and its places. same: whether a is b.
+
+        Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, k, nv), a block (k, nv_a).
         """
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         entries = ca.SX(block)
+        of: Any = "added" if self.tree.coupled else "output"
         for row in range(entries.shape[0]):
             for column in range(entries.shape[1]):
                 x = entries[row, column]
                 if x.is_zero():
                     continue
-                if dims == ["nv", "nv"]:
+                if operand.name == "matrix":
+                    width = self.elimination.width
+                    below = Address("matrix", row + width * column, "column", 1, "nv", width)
+                    above = Address("matrix", column + width * row, "nv", width, "column", 1)
+                    if same and row > column:  # the lower triangle of the transposed block
+                        continue
+                    # Of coupled joints either may come first; the other place is beyond its row's last column.
+                    yield x, [below, above] if self.tree.coupled and not same else [below]
+                elif dims == ["nv", "nv"]:
                     width = operand.shape[1]
-                    across = Address("output", start + width * row + column, "nv", width, "nv", 1)
-                    along = Address("output", start + width * column + row, "nv", 1, "nv", width)
-                    yield x, [across, along]
+                    across = Address(of, start + width * row + column, "nv", width, "nv", 1)
+                    along = Address(of, start + width * column + row, "nv", 1, "nv", width)
+                    if not same or row >= column:
+                        yield x, [across, along] if not same or row > column else [across]
+                elif dims[0] == "na":  # the pairs of each body and its ancestors
+                    yield x, [Address(of, start + 6 * row + column, "na", 36, "depth", 36)]
                 else:
-                    width = operand.shape[2]
-                    yield x, [Address("output", start + width * row + column, str(dims[0]), 3 * width, "nv", 1)]
+                    rows, width = operand.shape[1:]
+                    yield x, [Address(of, start + width * row + column, str(dims[0]), rows * width, "nv", 1)]
 
     def _read_later(self, p: int, k: int) -> set[int]:
         """Returns the loops whose own values on a kind of body are read in a later pass."""
@@ -593,6 +724,39 @@ class _Passes:
         symbols = ca.symvar(column)
         function = ca.Function("step", [ca.vertcat(ca.SX(0, 1), *symbols)], [column])
         return Step(function, tuple(self.places[s.name()] for s in symbols), tuple(place for _, place in targets))
+
+
+def _elimination(tree: Tree) -> Elimination:
+    """Returns the order for the mass matrix of a tree. Rows of L are sets of bits, which fill in from the last on."""
+    order = tree.entries_outward
+    at = {entry: k for k, entry in enumerate(order)}
+    rows = [0] * tree.nv
+    ways: list[int] = []
+    for i, parent in enumerate(tree.parent):
+        own = [at[entry] for entry in range(tree.in_v[i].start, tree.in_v[i].stop)]
+        ways.append((0 if parent < 0 else ways[parent]) | sum(1 << k for k in own))
+        for k in own:
+            rows[k] |= ways[i] & ((1 << k) - 1)
+            beyond = ways[i] >> (k + 1)
+            while beyond:  # only where joints follow others
+                rows[k + beyond.bit_length()] |= 1 << k
+                beyond &= (1 << (beyond.bit_length() - 1)) - 1
+    before = [-1] * tree.nv
+    for k in range(tree.nv - 1, -1, -1):
+        last = rows[k].bit_length() - 1
+        if last >= 0:
+            before[order[k]] = order[last]
+            rows[last] |= rows[k] & ((1 << last) - 1)
+    column = [0] * tree.nv
+    for k in order:
+        column[k] = column[before[k]] + 1 if before[k] >= 0 else 0
+    return Elimination(order, tuple(before), tuple(column), 1 + max(column, default=0))
+
+
+def _of_walk(walk: Walk) -> Iterator[tuple[Any, int]]:
+    """Yields the expressions of a walk, each with the kind of body whose values it reads."""
+    yield from ((x, a) for a, pair in enumerate(walk.first) for x in pair)
+    yield from ((x, b) for (_, b), pair in walk.others.items() for x in pair)
 
 
 class _Output(NamedTuple):

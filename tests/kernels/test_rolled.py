@@ -21,7 +21,9 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames
 from dyn_service.kernels.compiling import compiled
-from dyn_service.kernels.graph import trace
+from dyn_service.kernels.direct import Arguments, RepeatedCall, direct_call
+from dyn_service.kernels.graph import Graph, trace
+from dyn_service.kernels.jit import ENTRY
 from dyn_service.kernels.rolled import MOST_KINDS, Rolled, roll
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.parameters import parameters_of
@@ -35,20 +37,6 @@ ROUNDING = 1e-11
 """Relative to the largest entry. The two forms round some thousand operations differently, 1e-16 each; solving for
 accelerations magnifies this by the condition of the mass matrix, some thousands for these robots.
 """
-
-NOT_ROLLED = {
-    ("branch_inertias", ""),
-    ("equation_terms", ""),
-    ("body_recursion", ""),
-    ("mass_matrix_steps", ""),
-    ("momentum_derivative", ""),
-    ("influence_operators", "D"),
-    ("influence_operators", "beta"),
-    ("forward_dynamics", "mass_matrix"),
-    ("velocity_from_momentum", "mass_matrix"),
-    ("hamiltonian_flow", "mass_matrix"),
-}
-"""Rows and methods that form matrices in ways that no sweep has."""
 
 OVERLAY = Variant(wrenches=False, overlay=True)
 
@@ -134,7 +122,6 @@ ROWS = [
     (row.name, method)
     for row in QUERIES.values()
     for method in row.kernels
-    if row.inputs and (row.name, method) not in NOT_ROLLED
     if any(spec.kind in ("position", "velocity") for spec in row.inputs.values())
 ]
 
@@ -142,12 +129,6 @@ ROWS = [
 @pytest.mark.parametrize(("row", "method"), ROWS, ids=lambda x: x)
 def test_every_row_equals_its_straight_line_kernel(mixed: Robot, row: str, method: str) -> None:
     assert_equal(mixed, row, method, WITHOUT_WRENCHES)
-
-
-@pytest.mark.parametrize(("row", "method"), sorted(NOT_ROLLED), ids=lambda x: x)
-def test_rows_that_are_not_sweeps_are_refused(mixed: Robot, row: str, method: str) -> None:
-    with pytest.raises(NotRolledError):
-        kernel_of(mixed, row, method, WITHOUT_WRENCHES)
 
 
 @pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians"])
@@ -170,15 +151,51 @@ def test_passive_forces_and_locked_joints(row: str) -> None:
     assert_equal(robot, row, method, WITHOUT_WRENCHES, locked=robot.joint_names[1:4])
 
 
-def test_joints_that_follow_others_are_refused() -> None:
-    robot = Robot.from_text(
-        chain(3).replace(
-            "<joint name='joint_2' type='revolute'>",
-            "<joint name='joint_2' type='revolute'><mimic joint='joint_0' multiplier='2'/>",
-        )
-    )
-    with pytest.raises(NotRolledError):
-        kernel_of(robot, "inverse_dynamics", "", WITHOUT_WRENCHES)
+FOLLOWING = {"joint_4": ("joint_3", -0.7), "joint_7": ("joint_1", 1.5), "joint_8": ("joint_1", 0.4)}
+"""Joints of three branches: one of the same branch as its leader, two of others."""
+
+
+@pytest.fixture(scope="module")
+def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
+    text = chain(9, branches=3)
+    for joint, (leader, ratio) in FOLLOWING.items():
+        begin = f"<joint name='{joint}' type='revolute'>"
+        text = text.replace(begin, f"{begin}<mimic joint='{leader}' multiplier='{ratio}' offset='0.1'/>")
+    file = tmp_path_factory.mktemp("following") / "robot.urdf"
+    file.write_text(text)
+    return restless(file)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "inverse_dynamics",
+        "mass_matrix",
+        "jacobians",
+        "operational_space",
+        "passive_forces",
+        "hamiltonian",
+        "momentum_rate",
+    ],
+)
+def test_joints_that_follow_others(following: Robot, row: str) -> None:
+    assert following.tree.coupled
+    assert_equal(following, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
+
+
+def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Robot) -> None:
+    for variant in (WITH_WRENCHES, OVERLAY):
+        assert_equal(following, "forward_dynamics", "articulated", variant)
+    assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
+
+
+def test_the_mass_matrix_is_factored_along_the_branches(following: Robot) -> None:
+    """Rows of the factor have a place for each joint that it depends on: those on the way to the ground."""
+    tree = Robot.from_text(chain(60, branches=20))
+    loops, _ = kernel_of(tree, "forward_dynamics", "mass_matrix", WITHOUT_WRENCHES)
+    assert (loops.elimination.width, loops.matrix) == (4, 60 * 4)
+    coupled, _ = kernel_of(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES)
+    assert (coupled.elimination.width, coupled.matrix) == (4, 24)
 
 
 def test_code_does_not_grow_with_the_robot(long_chain: Robot) -> None:
@@ -283,19 +300,71 @@ def test_too_many_kinds_are_straight_line_code() -> None:
 
 
 def test_large_results_are_compared_in_fewer_states(long_chain: Robot) -> None:
-    _, small = kernel_of(long_chain, "inverse_dynamics", "", WITHOUT_WRENCHES)
-    _, large = kernel_of(Robot.from_text(chain(500)), "mass_matrix", "", WITHOUT_WRENCHES)
+    small, _ = kernel_of(long_chain, "inverse_dynamics", "", WITHOUT_WRENCHES)
+    large, _ = kernel_of(Robot.from_text(chain(500)), "mass_matrix", "", WITHOUT_WRENCHES)
     assert len(certify.compared_states(small)) == len(certify.POSITIONS)
     assert 2 <= len(certify.compared_states(large)) < len(certify.POSITIONS)
 
 
-def test_large_robots_with_mimic_joints_have_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their mass matrix in operator form would be a kernel as loops, which joints that follow others have not."""
+def test_large_robots_with_mimic_joints_have_certificates(following: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certify, "MOST_DENSE", 1)
-    text = chain(3).replace(
-        "name='joint_2' type='revolute'>", "name='joint_2' type='revolute'><mimic joint='joint_0'/>"
-    )
-    assert isinstance(certify._placed(Robot.from_text(text).tree)[1], np.ndarray)
+    given, _ = kernel_of(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES)
+    found = certify.difference(compiled(given)[0], given, following.tree)
+    assert found.states == len(certify.POSITIONS)
+    assert 0.0 < found.error <= 1.0
+
+
+def test_runs_that_do_not_fit_in_memory_are_summarised(mixed: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest change of each entry is that of all runs, whichever number of them is computed at a time."""
+    given, _ = kernel_of(mixed, "mass_matrix", "", WITHOUT_WRENCHES)
+    inputs, _ = certify.drawn_states(given.signature, mixed.tree)
+    (runs,) = certify.rounded_in_code(given, inputs)
+    monkeypatch.setattr(certify, "MOST_RUN_BYTES", 1)
+    (found,) = certify.rounded_in_code(given, inputs)
+    assert found.shape == (*runs.shape[:-1], 2)
+    assert np.array_equal(found[..., 0], runs[..., 0])
+    np.testing.assert_allclose(found[..., 1], np.max(np.abs(runs - runs[..., :1]), axis=-1) + runs[..., 0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("form", [Rolled, Graph])
+def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A petabyte of workspace, which the system's allocator refuses."""
+    signature = mixed.signature(QUERIES["inverse_dynamics"], "", WITHOUT_WRENCHES)
+    graph = (roll if form is Rolled else trace)(frames.kernel_tree(mixed.tree, signature.bodies), signature)
+    monkeypatch.setattr(form, "workspace", 1 << 47)
+    kernel, code, _ = compiled(graph)
+    q, v, a, gravity = np.zeros((3, mixed.nv)), np.zeros(mixed.nv), np.zeros(mixed.nv), np.zeros(3)
+    for treatment in ("ignore", "warn", "raise"):
+        with (
+            np.errstate(invalid=treatment),
+            pytest.raises(ResourceExhaustedError, match="inverse_dynamics: there is not enough memory"),
+        ):
+            kernel(q, v, a, gravity)
+    direct = direct_call(signature, code, ENTRY, Arguments({"gravity": gravity}))
+    assert direct is not None
+    assert direct((q[0], v, a), (None,)) is None, "so that the caller calls the kernel above"
+    repeated = RepeatedCall(signature, code, ENTRY)
+    with pytest.raises(ResourceExhaustedError, match="memory"):
+        repeated(
+            {"tau": np.zeros((3, 1, mixed.nv))},
+            {"q": q[:2, None], "v": q[:2, None], "a": q[:2, None], "gravity": np.zeros((2, 1, 3))},
+        )
+
+
+def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, _ = kernel_of(Robot.from_text(chain(60)), "jacobians", "", WITHOUT_WRENCHES)
+    most = budget.fitting(given, 8)
+    assert most == (8, 2)
+    straight = compiled(given)[0]
+    q = np.random.default_rng(0).normal(size=(3, 60))
+    results = 8 * sum(operand.size for operand in given.signature.outputs)
+    found = set()
+    for arrays in (16, 9.5, 7, 5.5, 4):
+        monkeypatch.setattr(budget, "MOST_BYTES", arrays * results)
+        found.add(budget.fitting(given, 8))
+        for a, b in zip(compiled(given)[0](q), straight(q), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
+    assert {None, (1, 1), (1, 2)} < found
 
 
 def test_kinds_of_bodies_are_few(long_chain: Robot) -> None:

@@ -393,8 +393,8 @@ PASSIVE_TERMS: Terms = {
         "half A v^2": ("kinetic_energy", "dot(tree, v, armature(tree) * v) / 2", "dot(tree, v, armature(tree) * v)"),
         "half k x^2": (
             "spring_energy",
-            "dot(tree, stretched, constant(tree.passive.stiffness) * stretched) / 2",
-            "dot(tree, stretched, constant(tree.passive.stiffness) * stretched)",
+            "dot(tree, stretched, constant(tree.passive.stiffness) * stretched, rates=True) / 2",
+            "dot(tree, stretched, constant(tree.passive.stiffness) * stretched, rates=True)",
         ),
     },
     "dynamics.newton_euler": {

@@ -177,6 +177,8 @@ class Screw(Axial):
 
 def _cosine_and_sine(ratio: float, q: Scalar, m: Arithmetic) -> tuple[Scalar, Scalar]:
     """Returns cosine and sine of ratio q. Joints with ratios of opposite sign share both functions."""
+    if not isinstance(ratio, float):  # a symbol
+        return m.cos(ratio * q), m.sin(ratio * q)
     angle = abs(ratio) * q
     sine = m.sin(angle)
     return m.cos(angle), sine if ratio >= 0.0 else -sine
