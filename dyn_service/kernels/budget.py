@@ -35,14 +35,20 @@ to compile, and is little faster (docs/adr/0043).
 """
 
 
-def runs_as_loops(model: KernelTree, signature: Signature) -> bool:
-    """Whether a kernel is compiled as loops over the bodies, not as straight-line code."""
+def as_loops(model: KernelTree, signature: Signature) -> Rolled | None:
+    """Returns a kernel as loops over the bodies; None if it is compiled as straight-line code.
+
+    Raises:
+        ResourceExhaustedError: It is neither possible as loops nor small enough for straight-line code.
+    """
     if len(model.tree) <= _FEW:
-        return False
+        return None  # no query on so few bodies comes near the limit
     try:
-        return roll(model, signature).operations > MOST_UNROLLED
+        rolled = roll(model, signature)
     except NotRolledError:
-        return False
+        refuse_if_large(model, signature)
+        return None
+    return rolled if rolled.operations > MOST_UNROLLED else None
 
 
 def refuse_if_large(model: KernelTree, signature: Signature) -> None:
@@ -56,8 +62,6 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
         ResourceExhaustedError: The kernel is too large.
     """
     whole = len(model.tree)
-    if whole <= _FEW:
-        return  # no query on so few bodies comes near the limit
     counts: list[tuple[int, int]] = []
     bodies = _FEW
     while True:
@@ -65,12 +69,12 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
         if operations > MOST_OPERATIONS:
             raise too_large(model.tree, signature)
         counts.append((bodies, operations))
-        if len(counts) == 1:
-            bodies = min(_MORE, whole)
-            continue
         growth = _growth(counts)
         if bodies == whole or operations * (whole / bodies) ** growth < MOST_OPERATIONS / 2:
             return
+        if len(counts) == 1:
+            bodies = min(_MORE, whole)
+            continue
         # The number of bodies that exceeds the limit if the growth continues.
         enough = math.ceil(bodies * (1.1 * MOST_OPERATIONS / operations) ** (1.0 / growth))
         bodies = min(max(enough, bodies + 1), whole)
@@ -133,6 +137,8 @@ def _operations(model: KernelTree, signature: Signature, bodies: int) -> int:
 
 def _growth(counts: list[tuple[int, int]]) -> float:
     """Returns the power of the number of bodies with which the operations grow, from the last two counts."""
+    if len(counts) == 1:
+        return _STEEPEST
     (fewer, before), (bodies, now) = counts[-2:]
     power = math.log(max(now, 1) / max(before, 1)) / math.log(bodies / fewer)
     return min(max(power, 1.0), _STEEPEST)

@@ -447,7 +447,7 @@ def rounded_in_code(given: Rolled, inputs: Sequence[Array]) -> list[Array]:
     errors = np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (states, runs, ERRORS))
     errors[:, 0] = 0.0
     factors = 1.0 + np.concatenate([errors, errors], axis=-1)
-    kernel = compiled(with_errors(given))[0]
+    kernel = compiled(with_errors(given), optimised=False)[0]
     answers = kernel(*(x[:, None] for x in inputs), factors)
     answers = answers if isinstance(answers, tuple) else (answers,)
     return [answer.reshape(states, runs, -1).swapaxes(1, 2) for answer in answers]

@@ -17,11 +17,14 @@ cycles and many times as large.
 """
 
 
-def compiled(graph: Graph | Rolled) -> tuple[np.ufunc, LoadedCode, bytes]:
-    """Returns the gufunc of a kernel, its code in memory, and the same code as bytes."""
+def compiled(graph: Graph | Rolled, *, optimised: bool = True) -> tuple[np.ufunc, LoadedCode, bytes]:
+    """Returns the gufunc of a kernel, its code in memory, and the same code as bytes.
+
+    A kernel that runs only once, to certify another, need not be optimised.
+    """
     text = lower(graph, host().lanes, ENTRY)
     if len(text) > _LONG_TEXT:
         gc.collect()
-    code = compile_ir(text)
+    code = compile_ir(text, optimised=optimised)
     loaded = LoadedCode(code)
     return make_gufunc(graph.signature, loaded, ENTRY), loaded, code

@@ -142,10 +142,10 @@ class KernelLibrary:
 
     def _make(self, signature: Signature) -> Made:
         # Imported here, so that a start from the store does not import the tracer.
-        from dyn_service.kernels.budget import refuse_if_large, refuse_large, refuse_memory, runs_as_loops
+        from dyn_service.kernels.budget import as_loops, refuse_large, refuse_memory
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.compiling import compiled
-        from dyn_service.kernels.frames import kernel_tree
+        from dyn_service.kernels.frames import KernelTree, kernel_tree
         from dyn_service.kernels.graph import Graph, trace
         from dyn_service.kernels.rolled import Rolled, roll
 
@@ -161,11 +161,12 @@ class KernelLibrary:
             built.append((code, loaded))
             return kernel
 
-        as_loops = runs_as_loops(model, signature)
+        def rolled(of: KernelTree, signature: Signature, *, shared: bool = True) -> Rolled:
+            return loops if of is model and shared and loops else roll(of, signature, shared=shared)
+
         try:
-            if not as_loops:
-                refuse_if_large(model, signature)
-            kernel, certificate, _ = certified(self.links, signature, build, roll if as_loops else trace)
+            loops = as_loops(model, signature)
+            kernel, certificate, _ = certified(self.links, signature, build, rolled if loops else trace)
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")

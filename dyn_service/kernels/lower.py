@@ -20,13 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import casadi as ca
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, copied, integer, line, loop_over, splat
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.rolled import Address, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
@@ -38,7 +39,7 @@ BLOCK_INSTRUCTIONS = 2000
 MOST_STACK_BYTES = 64 << 10
 """Larger buffers of a kernel are allocated on the heap."""
 
-_FLAGS = ("nsz", "contract", "arcp")
+_FLAGS = "nsz contract arcp"
 
 EXACT = frozenset(
     (ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO)
@@ -130,24 +131,25 @@ def emit_arithmetic(
     """
     module = b.module
     work: dict[int, Any] = {}
-    angles: dict[Any, tuple[Any, Any]] = {}
+    angles: dict[Any, tuple[Any, ...]] = {}
 
-    def turned(x: Any) -> tuple[Any, Any]:
+    def turned(x: Any) -> tuple[Any, ...]:
         if x not in angles:
-            angles[x] = sincos(b, x)
+            angles[x] = copied(b, sincos, x)
         return angles[x]
 
     def with_error(operation: int, value: Any) -> Any:
         return value if rounded is None else rounded(operation, value)
 
-    def flagged(operation: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *values: operation(*values, flags=_FLAGS)
+    def flagged(name: str) -> Callable[..., Any]:
+        return lambda *values: _arithmetic(b, name, *values)
 
+    @cache
     def number(value: float) -> Any:
         return ir.Constant(vector, [value] * vector.count)
 
     zero = number(0.0)
-    add, sub, mul, div, neg = (flagged(f) for f in (b.fadd, b.fsub, b.fmul, b.fdiv, b.fneg))
+    add, sub, mul, div, neg = map(flagged, ("fadd", "fsub", "fmul", "fdiv", "fneg"))
     sqrt = vector_intrinsic(module, "sqrt", vector, 1)
     emit: dict[int, Callable[..., Any]] = {
         ca.OP_ADD: add,
@@ -164,7 +166,7 @@ def emit_arithmetic(
         ca.OP_ASSIGN: lambda x: x,
         ca.OP_FABS: lambda x: b.call(vector_intrinsic(module, "fabs", vector, 1), [x]),
         ca.OP_COPYSIGN: lambda x, y: b.call(vector_intrinsic(module, "copysign", vector, 2), [x, y]),
-        ca.OP_TANH: lambda x: tanh(b, x),
+        ca.OP_TANH: lambda x: copied(b, tanh, x)[0],
         ca.OP_ATAN2: lambda x, y: _lane_by_lane(b, "atan2", x, y),
         ca.OP_LT: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
         ca.OP_NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
@@ -193,14 +195,22 @@ def emit_arithmetic(
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
 
 
+def _arithmetic(b: ir.IRBuilder, name: str, first: Any, *others: Any) -> Any:
+    operands = ", ".join(value.get_reference() for value in (first, *others))
+    return line(b, first.type, f"{name} {_FLAGS} {first.type} {operands}")
+
+
+def _entry_of(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int) -> Any:
+    return line(b, POINTER, f"getelementptr i8, ptr {buffer.get_reference()}, i64 {8 * vector.count * entry}")
+
+
 def _load(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int) -> Any:
-    size = 8 * vector.count
-    return b.load(at(b, buffer, integer(size * entry)), align=size, typ=vector)
+    cell = _entry_of(b, vector, buffer, entry)
+    return line(b, vector, f"load {vector}, ptr {cell.reference}, align {8 * vector.count}")
 
 
 def _store(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int, value: Any) -> None:
-    size = 8 * vector.count
-    b.store(value, at(b, buffer, integer(size * entry)), align=size)
+    b.store(value, _entry_of(b, vector, buffer, entry), align=8 * vector.count)
 
 
 def _is_clear(value: Any) -> bool:
@@ -402,13 +412,14 @@ class _Access:
             body = b.and_(b.mul(self._i, integer(97)), integer(ERRORS - 1))
             return self._row(self._source, 1, b.add(body, integer(first)))
 
-        return b.fmul(value, _load(b, self._vector, self._once(("errors",), row), operation % ERRORS))
+        error = _load(b, self._vector, self._once(("errors",), row), operation % ERRORS)
+        return line(b, value.type, f"fmul {value.type} {value.get_reference()}, {error.reference}")
 
     def write(self, place: Address, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
         b, cell = self._b, self._locate(place, write=True)
         if place.of in ("gives", "total"):
-            value = b.fadd(_load(b, self._vector, *cell), value, flags=_FLAGS)
+            value = _arithmetic(b, "fadd", _load(b, self._vector, *cell), value)
         _store(b, self._vector, *cell, value)
 
 

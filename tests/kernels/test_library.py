@@ -33,7 +33,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(text: str) -> bytes:
+    def compiled(text: str, **_: bool) -> bytes:
         raise AssertionError("the compiler was asked")
 
     monkeypatch.setattr(compiling, "compile_ir", compiled)
@@ -113,10 +113,10 @@ def test_loading_does_not_wait_for_a_compiler(own_store: Path, monkeypatch: pyte
     compiles, done = threading.Event(), threading.Event()
     compiled = compiling.compile_ir
 
-    def slowly(text: str) -> bytes:
+    def slowly(text: str, **options: bool) -> bytes:
         compiles.set()
         assert done.wait(240)
-        return compiled(text)
+        return compiled(text, **options)
 
     monkeypatch.setattr(compiling, "compile_ir", slowly)
     thread = threading.Thread(target=robot.prepare, args=(["mass_matrix"],))
