@@ -17,6 +17,7 @@ from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.rolled import Rolled, roll
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.staged import Staged
 from dyn_service.model.tree import Tree
 
 MOST_OPERATIONS = 200_000
@@ -80,7 +81,7 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
         bodies = min(max(enough, bodies + 1), whole)
 
 
-def refuse_large(graph: Graph, tree: Tree) -> None:
+def refuse_large(graph: Graph | Rolled | Staged, tree: Tree) -> None:
     """Refuses a kernel by the number of operations of its graph.
 
     For kernels of the tree as given, whose size is not predicted.
@@ -99,7 +100,7 @@ _CERTIFYING = 2 * 16 * 8 * 5
 """Bytes for each entry of a result while a kernel is certified: five arrays of sixteen runs in two states."""
 
 
-def refuse_memory(rolled: Rolled, tree: Tree, lanes: int) -> None:
+def refuse_memory(rolled: Graph | Rolled | Staged, tree: Tree, lanes: int) -> None:
     """Refuses a kernel as loops by the memory that it needs.
 
     Raises:

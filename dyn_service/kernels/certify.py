@@ -38,6 +38,7 @@ from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.lower import ERRORS, with_errors
 from dyn_service.kernels.rolled import Rolled, roll
 from dyn_service.kernels.signature import Operand, Signature, signature_of
+from dyn_service.kernels.staged import Staged
 from dyn_service.model import composite
 from dyn_service.model.composite import massless_joint
 from dyn_service.model.inertia import BodyInertia
@@ -296,7 +297,7 @@ class Difference(NamedTuple):
 
 def difference(
     kernel: Callable[..., Any],
-    given: Graph | Rolled,
+    given: Graph | Rolled | Staged,
     tree: Tree,
     rounded: Callable[[Sequence[Array]], list[Array]] | None = None,
 ) -> Difference:
@@ -437,11 +438,11 @@ _EXACT: Mapping[int, Callable[..., Any]] = {
 }
 
 
-def _runs(given: Graph | Rolled, inputs: Sequence[Array]) -> list[Array]:
-    return rounded_in_code(given, inputs) if isinstance(given, Rolled) else rounded_at_random(given.function, inputs)
+def _runs(given: Any, inputs: Sequence[Array]) -> list[Array]:
+    return rounded_in_code(given, inputs) if given.as_loops else rounded_at_random(given.function, inputs)
 
 
-def rounded_in_code(given: Rolled, inputs: Sequence[Array]) -> list[Array]:
+def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Array]:
     """Returns the same as `rounded_at_random` by a kernel as loops, in compiled code."""
     states, runs = len(inputs[0]), 1 + RUNS
     errors = np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (states, runs, ERRORS))

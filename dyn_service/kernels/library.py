@@ -148,12 +148,13 @@ class KernelLibrary:
         from dyn_service.kernels.frames import KernelTree, kernel_tree
         from dyn_service.kernels.graph import Graph, trace
         from dyn_service.kernels.rolled import Rolled, roll
+        from dyn_service.kernels.staged import Staged, inner_of, staged
 
         model = kernel_tree(self.links, signature.bodies)
         built: list[tuple[bytes, LoadedCode]] = []
 
-        def build(graph: Graph | Rolled) -> np.ufunc:
-            if isinstance(graph, Rolled):
+        def build(graph: Graph | Rolled | Staged) -> np.ufunc:
+            if graph.as_loops:
                 refuse_memory(graph, model.tree, host().lanes)
             else:
                 refuse_large(graph, model.tree)
@@ -161,12 +162,19 @@ class KernelLibrary:
             built.append((code, loaded))
             return kernel
 
-        def rolled(of: KernelTree, signature: Signature, *, shared: bool = True) -> Rolled:
-            return loops if of is model and shared and loops else roll(of, signature, shared=shared)
+        def traced(of: KernelTree, signature: Signature, *, shared: bool = True) -> Graph | Rolled | Staged:
+            def part(signature: Signature) -> Graph | Rolled:
+                if loops is None:
+                    return trace(of, signature, shared=shared)
+                kept = of is model and shared and signature == loops.signature
+                return loops if kept else roll(of, signature, shared=shared)
 
+            return part(signature) if inner is None else staged(signature, part)
+
+        inner = inner_of(signature)
         try:
-            loops = as_loops(model, signature)
-            kernel, certificate, _ = certified(self.links, signature, build, rolled if loops else trace)
+            loops = as_loops(model, inner or signature)
+            kernel, certificate, _ = certified(self.links, signature, build, traced)
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")

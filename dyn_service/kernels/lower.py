@@ -2,7 +2,7 @@
 
 A module has four functions.
 
-    body(in, out)             the arithmetic of one block of W states, each number a <W x double>
+    body(in, out, workspace)  the arithmetic of one block of W states, each number a <W x double>
     gather(...)               copies the states of a block, with NumPy's strides, to `in`
     scatter(...)              copies the results of a block from `out`, with NumPy's strides
     loop(args, dims, steps)   NumPy's inner loop of a generalised ufunc: each block through the same body
@@ -17,6 +17,7 @@ differences of large terms lose up to three digits (docs/adr/0009).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, c
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.rolled import Address, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
+from dyn_service.kernels.staged import Staged
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
 BLOCK_INSTRUCTIONS = 2000
@@ -51,18 +53,20 @@ ERRORS = 256
 """Number of random factors of a state with which a kernel `with_errors` multiplies its rounded results."""
 
 
-def with_errors(rolled: Rolled) -> Rolled:
+def with_errors(rolled: Any) -> Any:
     """Returns the kernel with one more input, `errors`: factors with which the rounded results are multiplied.
 
     Body and operation select the factor. The input holds the `ERRORS` factors twice, so that the sum of both indices is
     in range.
     """
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
-    inputs = (*rolled.signature.inputs, operand)
-    return replace(rolled, signature=replace(rolled.signature, inputs=inputs), errors=True)
+    signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
+    if isinstance(rolled, Staged):
+        return Staged(signature, with_errors(rolled.inner), tuple(map(with_errors, rolled.states)))
+    return replace(rolled, signature=signature, errors=True)
 
 
-def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
+def lower(graph: Graph | Rolled | Staged, lanes: int, entry: str) -> str:
     """Returns the LLVM module of one kernel, as text.
 
     Args:
@@ -72,9 +76,7 @@ def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
     """
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
-    body = (
-        _emit_passes(module, graph, vector) if isinstance(graph, Rolled) else _emit_body(module, graph.function, vector)
-    )
+    body = _emit(module, graph, vector, "body")
     gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
     return str(module)
@@ -90,9 +92,58 @@ def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, in
     return function
 
 
-def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Function:
-    emitted = _internal(module, "body", 2, 2, inline=False)
-    source, target = emitted.args
+def _emit(module: ir.Module, graph: Graph | Rolled | Staged, vector: ir.VectorType, name: str) -> ir.Function:
+    """Adds a function (in, out, workspace) with the arithmetic of one block."""
+    if isinstance(graph, Staged):
+        return _emit_stages(module, graph, vector, name)
+    if isinstance(graph, Rolled):
+        return _emit_passes(module, graph, vector, name)
+    return _emit_body(module, graph.function, vector, name)
+
+
+def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> ir.Function:
+    """Adds the body of a kernel in stages.
+
+    Its workspace: the inputs of `states`, those of `inner`, which the loop has cleared, and their workspace.
+    """
+    inner = _emit(module, graph.inner, vector, f"{name}.inner")
+    states = [_emit(module, part, vector, f"{name}.states{k}") for k, part in enumerate(graph.states)]
+    emitted = _internal(module, name, 3, 3, inline=False)
+    source, target, known = emitted.args
+    b = ir.IRBuilder(emitted.append_basic_block())
+    size = 8 * vector.count
+
+    def place(operands: Sequence[Operand], name: str) -> int:
+        """Returns the place of an operand in a buffer."""
+        names = [operand.name for operand in operands]
+        return sum(operand.size for operand in operands[: names.index(name)])
+
+    def copy(operand: Operand, to: Any, operands: Sequence[Operand]) -> None:
+        first = integer(size * place(graph.signature.inputs, operand.name))
+        cell, start = at(b, source, first), at(b, to, integer(size * place(operands, operand.name)))
+        with loop_over(b, integer(size * operand.size), step=size) as offset:
+            b.store(b.load(at(b, cell, offset), align=size, typ=vector), at(b, start, offset), align=size)
+
+    of_states, of_inner = graph.states[0].signature.inputs, graph.inner.signature.inputs
+    entered = at(b, known, integer(size * sum(operand.size for operand in of_states)))
+    rest = at(b, entered, integer(size * sum(operand.size for operand in of_inner)))
+    given = {operand.name for operand in graph.signature.inputs}
+    for to, operands in ((known, of_states), (entered, of_inner)):
+        for operand in operands:
+            if operand.name in given:
+                copy(operand, to, operands)
+    results = [operand.name for operand in of_states if operand.name not in given]
+    for part, result in zip(states, results, strict=False):  # the states are the first inputs of `inner`
+        b.call(part, [known, entered, rest])
+        b.call(inner, [entered, at(b, known, integer(size * place(of_states, result))), rest])
+    b.call(states[-1], [known, target, rest])
+    b.ret_void()
+    return emitted
+
+
+def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType, name: str) -> ir.Function:
+    emitted = _internal(module, name, 3, 3, inline=False)
+    source, target, _ = emitted.args
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
     b = ir.IRBuilder(emitted.append_basic_block())
@@ -218,14 +269,13 @@ def _is_clear(value: Any) -> bool:
     return isinstance(value, ir.Constant) and not any(value.constant)
 
 
-def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.Function:
-    """Adds body(in, out) of a kernel as loops. Its workspace follows `out`: stored values, then sums, then totals."""
-    emitted = _internal(module, "body", 2, 2, inline=False)
-    source, target = emitted.args
+def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, of: str) -> ir.Function:
+    """Adds the body of a kernel as loops. Its workspace: stored values, then sums, then totals."""
+    emitted = _internal(module, of, 3, 3, inline=False)
+    source, target, own = emitted.args
     b = ir.IRBuilder(emitted.append_basic_block())
     size, bodies = 8 * vector.count, len(rolled.kind)
     tables = _Tables(module, rolled)
-    own = at(b, target, integer(size * sum(operand.size for operand in rolled.signature.outputs)))
     sums = at(b, own, integer(size * bodies * rolled.stored))
     clear = ir.Constant(vector, [0.0] * vector.count)
     with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
@@ -234,21 +284,21 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
     states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
     nothing = integer(0)
 
-    def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
-        if of is None:
+    def emit(name: str, step: Step | None, walks: Walks | None = None) -> ir.Function | None:
+        if step is None:
             return None
-        function = _internal(module, name, 7, 5, inline=False)
+        function = _internal(module, f"{of}.{name}", 7, 5, inline=False)
         inner = ir.IRBuilder(function.append_basic_block())
         access = _Access(inner, vector, rolled, tables, walks, *function.args)
         emit_arithmetic(
             inner,
-            of.function,
+            step.function,
             vector,
-            lambda _, entry: access.read(of.sources[entry]),
-            lambda _, entry, value: access.write(of.targets[entry], value),
+            lambda _, entry: access.read(step.sources[entry]),
+            lambda _, entry, value: access.write(step.targets[entry], value),
             access.rounded if rolled.errors else None,
         )
-        for entry in of.cleared:  # at the end, after they are read
+        for entry in step.cleared:  # at the end, after they are read
             access.write(Address("children", entry), clear)
         inner.ret_void()
         return function
@@ -267,14 +317,16 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
         b.position_at_end(after)
 
     for p, each in enumerate(rolled.passes):
-        steps = [step(f"pass{p}_kind{k}", of) for k, of in enumerate(each.steps)]
+        steps = [emit(f"pass{p}_kind{k}", step) for k, step in enumerate(each.steps)]
         with loop_over(b, integer(bodies)) as n:
             i = n if each.outward else b.sub(integer(bodies - 1), n)
             call(steps, tables.entry(b, "kind", i), i, nothing)
     for w, walks in enumerate(rolled.walks):
-        first = [step(f"walk{w}_from{k}", of, walks) for k, of in enumerate(walks.first)]
+        first = [emit(f"walk{w}_from{k}", step, walks) for k, step in enumerate(walks.first)]
         others = [
-            step(f"walk{w}_from{k}_at{m}", of, walks) for k, row in enumerate(walks.others) for m, of in enumerate(row)
+            emit(f"walk{w}_from{k}_at{m}", step, walks)
+            for k, row in enumerate(walks.others)
+            for m, step in enumerate(row)
         ]
         kinds = integer(len(walks.first))
         with loop_over(b, integer(bodies)) as a:
@@ -287,7 +339,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
             else:
                 with chain_from(b, tables.entry(b, "parent", a), lambda i: tables.entry(b, "parent", i)) as i:
                     call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
-    last = step("last", rolled.last)
+    last = emit("last", rolled.last)
     if last is not None:
         b.call(last, [source, target, own, sums, states, nothing, nothing])
     b.ret_void()
@@ -312,13 +364,17 @@ class _Tables:
             "end": _ends(rolled.parent),
             **rolled.starts,
         }
-        self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
-        self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
+        self._tables = {name: self._add(np.array(column, dtype="<i8")) for name, column in columns.items()}
+        self.numbers = self._add(np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
-    def _add(self, name: str, values: Any) -> Any:
+    def _add(self, values: Any) -> Any:
+        """Adds a table; equal tables are one, since the parts of a kernel in stages have the same bodies."""
         data = bytearray(values.tobytes())
+        name = f"table.{hashlib.sha256(data).hexdigest()}"
+        if name in self._module.globals:
+            return self._module.globals[name]
         kind = ir.ArrayType(ir.IntType(8), len(data))
-        table = ir.GlobalVariable(self._module, kind, f"table.{name}")
+        table = ir.GlobalVariable(self._module, kind, name)
         table.linkage, table.global_constant, table.align = "internal", True, 64
         table.initializer = ir.Constant(kind, data)
         return table
@@ -530,7 +586,7 @@ def _vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: 
 def _emit_loop(
     module: ir.Module,
     entry: str,
-    graph: Graph | Rolled,
+    graph: Graph | Rolled | Staged,
     vector: ir.VectorType,
     body: ir.Function,
     gather: ir.Function,
@@ -552,8 +608,10 @@ def _emit_loop(
     workspace_bytes = size * graph.workspace
     scratch, source = _scratch(module, b, source_bytes + target_bytes + workspace_bytes, align=size)
     target = at(b, source, integer(source_bytes))
+    workspace = at(b, target, integer(target_bytes))
     clear = ir.Constant(vector, [0.0] * vector.count)
-    with loop_over(b, integer(target_bytes), step=size) as offset:
+    cleared_bytes = target_bytes + (size * graph.entered if isinstance(graph, Staged) else 0)
+    with loop_over(b, integer(cleared_bytes), step=size) as offset:
         b.store(clear, at(b, target, offset), align=size)
     count = entry_of(dims, I64, 0)
     bases = [entry_of(args, POINTER, k) for k in range(len(operands))]
@@ -599,7 +657,7 @@ def _emit_loop(
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
             move(gather, source, first, k, operand)
-        b.call(body, [source, target])
+        b.call(body, [source, target, workspace])
         for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
             move(scatter, target, first, len(inputs) + k, operand)
     if scratch is not None:

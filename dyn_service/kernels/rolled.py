@@ -18,7 +18,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -120,6 +120,8 @@ class Rolled:
     summed: int
     totals: int
     errors: bool = False
+
+    as_loops: ClassVar[bool] = True
 
     @property
     def workspace(self) -> int:

@@ -22,8 +22,10 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.graph import trace
+from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.rolled import MOST_KINDS, Rolled, roll
 from dyn_service.kernels.signature import Signature
+from dyn_service.kernels.staged import staged
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.tree import Tree
 from tests.conftest import URDF
@@ -168,6 +170,32 @@ def test_passive_forces_and_locked_joints(row: str) -> None:
     method = next(iter(QUERIES[row].kernels))
     assert_equal(robot, row, method, WITHOUT_WRENCHES)
     assert_equal(robot, row, method, WITHOUT_WRENCHES, locked=robot.joint_names[1:4])
+
+
+@pytest.mark.parametrize("form", [trace, roll])
+@pytest.mark.parametrize(
+    ("robot", "variant"),
+    [("mixed", WITHOUT_WRENCHES), ("mixed", WITH_WRENCHES), ("mixed", OVERLAY), ("manifold", WITHOUT_WRENCHES)],
+)
+def test_a_kernel_in_stages_equals_one_that_repeats(
+    form: Any, robot: str, variant: Variant, request: pytest.FixtureRequest
+) -> None:
+    robot = request.getfixturevalue(robot)
+    signature = robot.signature(QUERIES["step"], "rk4", variant)
+    model = frames.kernel_tree(robot.tree, signature.bodies)
+    inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
+    once, again = compiled(staged(signature, lambda of: form(model, of)))[0], compiled(trace(model, signature))[0]
+    for a, b in zip(once(*inputs), again(*inputs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING * np.abs(b).max())
+
+
+def test_a_step_has_the_code_of_one_forward_dynamics(mixed: Robot) -> None:
+    library = KernelLibrary(mixed.tree)
+    acceleration, step = (
+        library.code_size(mixed.signature(QUERIES[row], method, WITHOUT_WRENCHES))
+        for row, method in (("forward_dynamics", "articulated"), ("step", "rk4"))
+    )
+    assert step < 1.5 * acceleration
 
 
 def test_joints_that_follow_others_are_refused() -> None:
