@@ -41,7 +41,7 @@ BLOCK_INSTRUCTIONS = 2000
 MOST_STACK_BYTES = 64 << 10
 """Larger buffers of a kernel are allocated on the heap."""
 
-_FLAGS = "nsz contract arcp"
+_FLAGS = ("nsz", "contract", "arcp")
 
 EXACT = frozenset(
     (ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO)
@@ -248,7 +248,7 @@ def emit_arithmetic(
 
 def _arithmetic(b: ir.IRBuilder, name: str, first: Any, *others: Any) -> Any:
     operands = ", ".join(value.get_reference() for value in (first, *others))
-    return line(b, first.type, f"{name} {_FLAGS} {first.type} {operands}")
+    return line(b, first.type, f"{name} {' '.join(_FLAGS)} {first.type} {operands}")
 
 
 def _entry_of(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int) -> Any:
@@ -269,9 +269,9 @@ def _is_clear(value: Any) -> bool:
     return isinstance(value, ir.Constant) and not any(value.constant)
 
 
-def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, of: str) -> ir.Function:
+def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body: str) -> ir.Function:
     """Adds the body of a kernel as loops. Its workspace: stored values, then sums, then totals."""
-    emitted = _internal(module, of, 3, 3, inline=False)
+    emitted = _internal(module, body, 3, 3, inline=False)
     source, target, own = emitted.args
     b = ir.IRBuilder(emitted.append_basic_block())
     size, bodies = 8 * vector.count, len(rolled.kind)
@@ -284,21 +284,21 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, of: s
     states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
     nothing = integer(0)
 
-    def emit(name: str, step: Step | None, walks: Walks | None = None) -> ir.Function | None:
-        if step is None:
+    def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
+        if of is None:
             return None
-        function = _internal(module, f"{of}.{name}", 7, 5, inline=False)
+        function = _internal(module, f"{body}.{name}", 7, 5, inline=False)
         inner = ir.IRBuilder(function.append_basic_block())
         access = _Access(inner, vector, rolled, tables, walks, *function.args)
         emit_arithmetic(
             inner,
-            step.function,
+            of.function,
             vector,
-            lambda _, entry: access.read(step.sources[entry]),
-            lambda _, entry, value: access.write(step.targets[entry], value),
+            lambda _, entry: access.read(of.sources[entry]),
+            lambda _, entry, value: access.write(of.targets[entry], value),
             access.rounded if rolled.errors else None,
         )
-        for entry in step.cleared:  # at the end, after they are read
+        for entry in of.cleared:  # at the end, after they are read
             access.write(Address("children", entry), clear)
         inner.ret_void()
         return function
@@ -317,16 +317,14 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, of: s
         b.position_at_end(after)
 
     for p, each in enumerate(rolled.passes):
-        steps = [emit(f"pass{p}_kind{k}", step) for k, step in enumerate(each.steps)]
+        steps = [step(f"pass{p}_kind{k}", of) for k, of in enumerate(each.steps)]
         with loop_over(b, integer(bodies)) as n:
             i = n if each.outward else b.sub(integer(bodies - 1), n)
             call(steps, tables.entry(b, "kind", i), i, nothing)
     for w, walks in enumerate(rolled.walks):
-        first = [emit(f"walk{w}_from{k}", step, walks) for k, step in enumerate(walks.first)]
+        first = [step(f"walk{w}_from{k}", of, walks) for k, of in enumerate(walks.first)]
         others = [
-            emit(f"walk{w}_from{k}_at{m}", step, walks)
-            for k, row in enumerate(walks.others)
-            for m, step in enumerate(row)
+            step(f"walk{w}_from{k}_at{m}", of, walks) for k, row in enumerate(walks.others) for m, of in enumerate(row)
         ]
         kinds = integer(len(walks.first))
         with loop_over(b, integer(bodies)) as a:
@@ -339,7 +337,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, of: s
             else:
                 with chain_from(b, tables.entry(b, "parent", a), lambda i: tables.entry(b, "parent", i)) as i:
                     call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
-    last = emit("last", rolled.last)
+    last = step("last", rolled.last)
     if last is not None:
         b.call(last, [source, target, own, sums, states, nothing, nothing])
     b.ret_void()
@@ -364,13 +362,13 @@ class _Tables:
             "end": _ends(rolled.parent),
             **rolled.starts,
         }
-        self._tables = {name: self._add(np.array(column, dtype="<i8")) for name, column in columns.items()}
-        self.numbers = self._add(np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
+        self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
+        self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
-    def _add(self, values: Any) -> Any:
-        """Adds a table; equal tables are one, since the parts of a kernel in stages have the same bodies."""
+    def _add(self, name: str, values: Any) -> Any:
+        """Adds a table, once for all parts of a kernel in stages."""
         data = bytearray(values.tobytes())
-        name = f"table.{hashlib.sha256(data).hexdigest()}"
+        name = f"table.{name}.{hashlib.sha256(data).hexdigest()}"
         if name in self._module.globals:
             return self._module.globals[name]
         kind = ir.ArrayType(ir.IntType(8), len(data))

@@ -247,6 +247,9 @@ def _pattern(array: Any) -> tuple[float, ...]:
     return tuple(x if x in (0.0, 1.0, -1.0) else 2.0 for x in np.asarray(array, dtype=float).ravel().tolist())
 
 
+_UPPER = np.triu_indices(3)
+
+
 def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> KernelTree:
     tree = model.tree
     loops = Loops(kinds, tree.inboard)
@@ -255,9 +258,9 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
         return tuple(loops.array(k, of) for k in range(len(kinds)))
 
     def symmetric(k: int, of: Any) -> Any:
-        upper = loops.array(k, lambda i: of(i)[np.triu_indices(3)])
+        upper = loops.array(k, lambda i: of(i)[_UPPER])
         found = np.zeros((3, 3), dtype=upper.dtype)
-        found[np.triu_indices(3)] = found.T[np.triu_indices(3)] = upper
+        found[_UPPER] = found.T[_UPPER] = upper
         return constant(found)
 
     def joint(k: int) -> Any:
