@@ -36,7 +36,7 @@ class Made:
 
 @dataclass(eq=False)
 class KernelLibrary:
-    """The kernels of one robot. Safe to use from several threads.
+    """The kernels of one robot. Safe to use from several threads, which can make different kernels at the same time.
 
     links: the tree with one body per link. A kernel's code lives as long as this library, the kernel or its
     direct call.
@@ -45,7 +45,7 @@ class KernelLibrary:
     links: Tree
     _made: dict[str, Made] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _locks: dict[str, threading.Lock] = field(default_factory=dict)
 
     def __contains__(self, signature: Signature) -> bool:
         return signature.name in self._made
@@ -120,7 +120,8 @@ class KernelLibrary:
     def _get(self, signature: Signature) -> Made:
         made = self._made.get(signature.name)
         if made is None:
-            with making(f"{signature.name} of robot '{self.links.name}'"), self._lock:
+            lock = self._locks.setdefault(signature.name, threading.Lock())
+            with making(f"{signature.name} of robot '{self.links.name}'"), lock:
                 made = self._made.get(signature.name) or self._load(signature) or self._make(signature)
                 made = self._made.setdefault(signature.name, made)
         return made
