@@ -38,6 +38,31 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: P
     return _stepped(rk4_step, tree, q, v, tau, dt, gravity, wrenches)
 
 
+def rk4_states(
+    tree: Tree,
+    q: Mat,
+    v: Mat,
+    tau: Mat,
+    dt: Mat,
+    gravity: Mat,
+    wrenches: PerBody | None = None,
+    **accelerations: Mat,
+) -> dict[str, Mat]:
+    """The states q1, v1 .. q4, v4 of the stages of `rk4`, and the state after dt, from the accelerations a1 .. a4.
+
+    Each state depends on the accelerations of earlier stages only.
+    """
+    found: dict[str, Mat] = {}
+
+    def at(q: Mat, v: Mat) -> Mat:
+        k = 1 + len(found) // 2
+        found[f"q{k}"], found[f"v{k}"] = q, v
+        return accelerations[f"a{k}"]
+
+    found["q"], found["v"] = rk4_step(at, q, v, dt, on=_On(tree))
+    return found
+
+
 @dataclass(frozen=True)
 class _On:
     """The positions of a tree's joints, in symbols."""

@@ -4,6 +4,7 @@ signature    inputs and outputs of a kernel
 frames       link frames of least cost without loss of accuracy
 graph        traces a query on a tree into an expression graph
 rolled       traces a query once per kind of body, as passes over the bodies
+staged       kernels that call another several times: RK4
 budget       chooses between the two, predicts and limits the size of a kernel
 lower        expression graph or passes -> LLVM IR, one state per SIMD lane
 trig, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API

@@ -17,6 +17,7 @@ from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.rolled import Rolled, roll
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.staged import Staged
 from dyn_service.model.tree import Tree
 
 MOST_OPERATIONS = 200_000
@@ -41,15 +42,20 @@ long as straight-line code, which leaves out all zeros.
 """
 
 
-def runs_as_loops(model: KernelTree, signature: Signature) -> bool:
-    """Whether a kernel is compiled as loops over the bodies, not as straight-line code."""
+def as_loops(model: KernelTree, signature: Signature) -> Rolled | None:
+    """Returns a kernel as loops over the bodies; None if it is compiled as straight-line code.
+
+    Raises:
+        ResourceExhaustedError: It is neither possible as loops nor small enough for straight-line code.
+    """
     if len(model.tree) <= _FEW:
-        return False
+        return None  # no query on so few bodies comes near the limit
     try:
         rolled = roll(model, signature)
-        return rolled.operations > MOST_UNROLLED * (SOLVING if rolled.equations else 1)
     except NotRolledError:
-        return False
+        refuse_if_large(model, signature)
+        return None
+    return rolled if rolled.operations > MOST_UNROLLED * (SOLVING if rolled.equations else 1) else None
 
 
 def refuse_if_large(model: KernelTree, signature: Signature) -> None:
@@ -63,8 +69,6 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
         ResourceExhaustedError: The kernel is too large.
     """
     whole = len(model.tree)
-    if whole <= _FEW:
-        return  # no query on so few bodies comes near the limit
     counts: list[tuple[int, int]] = []
     bodies = _FEW
     while True:
@@ -72,18 +76,18 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
         if operations > MOST_OPERATIONS:
             raise too_large(model.tree, signature)
         counts.append((bodies, operations))
-        if len(counts) == 1:
-            bodies = min(_MORE, whole)
-            continue
         growth = _growth(counts)
         if bodies == whole or operations * (whole / bodies) ** growth < MOST_OPERATIONS / 2:
             return
+        if len(counts) == 1:
+            bodies = min(_MORE, whole)
+            continue
         # The number of bodies that exceeds the limit if the growth continues.
         enough = math.ceil(bodies * (1.1 * MOST_OPERATIONS / operations) ** (1.0 / growth))
         bodies = min(max(enough, bodies + 1), whole)
 
 
-def refuse_large(graph: Graph, tree: Tree) -> None:
+def refuse_large(graph: Graph | Rolled | Staged, tree: Tree) -> None:
     """Refuses a kernel by the number of operations of its graph.
 
     For kernels of the tree as given, whose size is not predicted.
@@ -99,7 +103,7 @@ MOST_BYTES = 4 << 30
 """Memory of a kernel during a call, and while it is certified."""
 
 
-def fitting(rolled: Rolled, lanes: int) -> tuple[int, int] | None:
+def fitting(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | None:
     """Returns the number of states that a kernel as loops computes at a time, and of those in which it is compared.
 
     Both as large as its memory allows: at most `lanes`, and two. None if it needs more than `MOST_BYTES` for one state.
@@ -121,7 +125,7 @@ def fitting(rolled: Rolled, lanes: int) -> tuple[int, int] | None:
     return None
 
 
-def refuse_memory(rolled: Rolled, tree: Tree, lanes: int) -> None:
+def refuse_memory(rolled: Graph | Rolled | Staged, tree: Tree, lanes: int) -> None:
     """Refuses a kernel as loops by the memory that it needs.
 
     Raises:
@@ -158,6 +162,8 @@ def _operations(model: KernelTree, signature: Signature, bodies: int) -> int:
 
 def _growth(counts: list[tuple[int, int]]) -> float:
     """Returns the power of the number of bodies with which the operations grow, from the last two counts."""
+    if len(counts) == 1:
+        return _STEEPEST
     (fewer, before), (bodies, now) = counts[-2:]
     power = math.log(max(now, 1) / max(before, 1)) / math.log(bodies / fewer)
     return min(max(power, 1.0), _STEEPEST)

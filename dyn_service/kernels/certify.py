@@ -40,6 +40,7 @@ from dyn_service.kernels.jit import host
 from dyn_service.kernels.lower import ERRORS, with_errors
 from dyn_service.kernels.rolled import Rolled, roll
 from dyn_service.kernels.signature import Operand, Signature, signature_of
+from dyn_service.kernels.staged import Staged
 from dyn_service.model import composite
 from dyn_service.model.composite import massless_joint
 from dyn_service.model.inertia import BodyInertia
@@ -298,7 +299,7 @@ class Difference(NamedTuple):
 
 def difference(
     kernel: Callable[..., Any],
-    given: Graph | Rolled,
+    given: Graph | Rolled | Staged,
     tree: Tree,
     rounded: Callable[[Sequence[Array]], list[Array]] | None = None,
 ) -> Difference:
@@ -336,13 +337,13 @@ MOST_RUN_OPERATIONS = 1 << 31
 """Operations in all states, computed once each, above which fewer states are compared."""
 
 
-def compared_states(given: Graph | Rolled) -> NDArray[np.intp]:
+def compared_states(given: Graph | Rolled | Staged) -> NDArray[np.intp]:
     """Returns the test states in which a kernel is compared: all, or for very large ones as few as two; one, if the
     results of two do not fit in memory.
     """
     count = MOST_RUN_BYTES // max(1, 8 * (1 + RUNS) * sum(operand.size for operand in given.signature.outputs))
     least = 2
-    if isinstance(given, Rolled):
+    if given.as_loops:
         count = min(count, MOST_RUN_OPERATIONS // max(1, given.operations))
         least = (fitting(given, host().lanes) or (1, 2))[1]
     return np.linspace(0, len(POSITIONS) - 1, min(max(count, least), len(POSITIONS))).astype(np.intp)
@@ -489,11 +490,11 @@ _EXACT: Mapping[int, Callable[..., Any]] = {
 }
 
 
-def _runs(given: Graph | Rolled, inputs: Sequence[Array]) -> list[Array]:
-    return rounded_in_code(given, inputs) if isinstance(given, Rolled) else rounded_at_random(given.function, inputs)
+def _runs(given: Any, inputs: Sequence[Array]) -> list[Array]:
+    return rounded_in_code(given, inputs) if given.as_loops else rounded_at_random(given.function, inputs)
 
 
-def rounded_in_code(given: Rolled, inputs: Sequence[Array]) -> list[Array]:
+def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Array]:
     """Returns the same as `rounded_at_random` by a kernel as loops, in compiled code.
 
     If all runs do not fit in memory, of each array the result as given, and it plus its largest change in all runs.
@@ -502,7 +503,7 @@ def rounded_in_code(given: Rolled, inputs: Sequence[Array]) -> list[Array]:
     errors = np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (states, runs, ERRORS))
     errors[:, 0] = 0.0
     factors = 1.0 + np.concatenate([errors, errors], axis=-1)
-    kernel = compiled(with_errors(given))[0]
+    kernel = compiled(with_errors(given), optimised=False)[0]
 
     def computed(of: slice, some: slice) -> list[Array]:
         answers = kernel(*(x[of, None] for x in inputs), factors[of, some])

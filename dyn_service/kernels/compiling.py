@@ -11,6 +11,7 @@ from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.jit import ENTRY, LoadedCode, compile_ir, host, make_gufunc
 from dyn_service.kernels.lower import lower
 from dyn_service.kernels.rolled import Rolled
+from dyn_service.kernels.staged import Staged
 
 _LONG_TEXT = 4 << 20
 """Bytes of a kernel's IR above which garbage is collected before compiling: llvmlite's module of it is in reference
@@ -18,14 +19,17 @@ cycles and many times as large.
 """
 
 
-def compiled(graph: Graph | Rolled) -> tuple[np.ufunc, LoadedCode, bytes]:
-    """Returns the gufunc of a kernel, its code in memory, and the same code as bytes."""
+def compiled(graph: Graph | Rolled | Staged, *, optimised: bool = True) -> tuple[np.ufunc, LoadedCode, bytes]:
+    """Returns the gufunc of a kernel, its code in memory, and the same code as bytes.
+
+    A kernel that runs only once, to certify another, need not be optimised.
+    """
     lanes = host().lanes
-    if isinstance(graph, Rolled):
+    if graph.as_loops:
         lanes = (fitting(graph, lanes) or (1, 1))[0]
     text = lower(graph, lanes, ENTRY)
     if len(text) > _LONG_TEXT:
         gc.collect()
-    code = compile_ir(text)
+    code = compile_ir(text, optimised=optimised)
     loaded = LoadedCode(code)
     return make_gufunc(graph.signature, loaded, ENTRY), loaded, code

@@ -24,7 +24,7 @@ Joint loads depend on both choices, so kernels with these outputs use the tree a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache
@@ -118,7 +118,7 @@ def kernel_tree(links: Tree, bodies: Bodies) -> KernelTree:
 def welded(links: Tree) -> KernelTree:
     """Returns the tree of the moving bodies in their link frames, each with the inertia of all links welded to it."""
     with localcontext(Context(_DIGITS)):
-        tree = weld(_exact(links)).tree
+        tree = _moving(links)
         return as_given(_rounded(tree, tree.inertia, map(_length, tree.origin)))
 
 
@@ -126,7 +126,13 @@ def welded(links: Tree) -> KernelTree:
 def simplest(links: Tree) -> KernelTree:
     """Returns the tree of the moving bodies in the frames and with the inertia transfers of the module's docstring."""
     with localcontext(Context(_DIGITS)):
-        return _along_axes(weld(_exact(links)).tree)
+        return _along_axes(_moving(links))
+
+
+@lru_cache(maxsize=1)
+def _moving(links: Tree) -> Tree:
+    """Returns the tree of the moving bodies in decimals."""
+    return weld(_exact(links)).tree
 
 
 def _exact(tree: Tree) -> Tree:
@@ -164,11 +170,13 @@ def _orthonormal(R: Exact) -> Exact:
 
 
 def _along_axes(tree: Tree) -> KernelTree:
+    lines = [joint.line for joint in tree.inboard]
     slides: list[Decimal] = []
     for i in range(len(tree)):
-        slides.append(_slide(tree, i, slides))
-    slid = [_unslid() if line is None else line * slide for line, slide in zip(_lines(tree), slides, strict=True)]
-    frames = [(np.column_stack(_axes(tree, i, slid)), slid[i]) for i in range(len(tree))]  # R_LN, p_LN
+        slides.append(_slide(tree, i, lines, slides))
+    slid = [_unslid() if line is None else line * slide for line, slide in zip(lines, slides, strict=True)]
+    sizes = _sizes(tree)
+    frames = [(np.column_stack(_axes(tree, i, lines, slid, sizes)), slid[i]) for i in range(len(tree))]  # R_LN, p_LN
 
     rotation, origin, inboard, inertia, lengths = [], [], [], [], []
     for i, parent in enumerate(tree.parent):
@@ -197,13 +205,27 @@ def _along_axes(tree: Tree) -> KernelTree:
     )
 
 
-def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
+def _sizes(tree: Tree) -> list[int]:
+    """Returns per body the number of bodies of its branch."""
+    sizes = [1] * len(tree)
+    for i in range(len(tree) - 1, -1, -1):
+        if tree.parent[i] >= 0:
+            sizes[tree.parent[i]] += sizes[i]
+    return sizes
+
+
+def _slide(tree: Tree, i: int, lines: Sequence[Exact | None], slides: list[Decimal]) -> Decimal:
     """Returns the offset of body i's frame along its axis.
 
     The first of these that is within reach: nearest to the parent's axis, level with the parent's origin, or 0.
+
+    Args:
+        tree: In decimals.
+        i: The body.
+        lines: Per body, the axis along which its frame may be moved and about which it may be rotated, or None.
+        slides: The offsets of the bodies before it.
     """
-    parent, lines = tree.parent[i], _lines(tree)
-    axis = lines[i]
+    parent, axis = tree.parent[i], lines[i]
     if parent < 0 or axis is None:
         return Decimal(0)  # the world does not rotate, so the offset of a root joint saves nothing
     R: Exact = tree.rotation[i]
@@ -224,15 +246,16 @@ def _slide(tree: Tree, i: int, slides: list[Decimal]) -> Decimal:
     return Decimal(level) if abs(level) <= _SLIDE * max(reach) else Decimal(0)
 
 
-def _axes(tree: Tree, i: int, slid: list[Exact]) -> tuple[Exact, Exact, Exact]:
+def _axes(
+    tree: Tree, i: int, lines: Sequence[Exact | None], slid: list[Exact], sizes: list[int]
+) -> tuple[Exact, Exact, Exact]:
     """Returns x, y, z of the chosen frame of body i, in link axes; the link axes if its joint has no free axis."""
-    lines = _lines(tree)
     z = lines[i]
     if z is None:
         x, y, z = np.eye(3, dtype=object)
         return x, y, z
     if tree.children[i]:
-        child = max(tree.children[i], key=lambda k: (len(tree.branch(k)), -k))
+        child = max(tree.children[i], key=lambda k: (sizes[k], -k))
         other = lines[child]
         x = 0 * z if other is None else np.cross(z, tree.rotation[child] @ other)
         if _length(x) <= _PARALLEL:
@@ -243,11 +266,6 @@ def _axes(tree: Tree, i: int, slid: list[Exact]) -> tuple[Exact, Exact, Exact]:
         x = _across(np.eye(3, dtype=object)[min(range(3), key=lambda k: abs(z[k]))], z)
     x = x / _length(x)
     return x, np.cross(z, x), z
-
-
-def _lines(tree: Tree) -> list[Exact | None]:
-    """Returns per body the axis along which its frame may be moved and about which it may be rotated, or None."""
-    return [joint.line for joint in tree.inboard]
 
 
 def _unslid() -> Exact:

@@ -33,6 +33,8 @@ class Graph:
     function: Any
     signature: Signature
 
+    as_loops = False
+
     workspace = 0
     """Number of scalars that it stores besides its outputs."""
 

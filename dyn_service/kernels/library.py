@@ -36,7 +36,7 @@ class Made:
 
 @dataclass(eq=False)
 class KernelLibrary:
-    """The kernels of one robot. Safe to use from several threads.
+    """The kernels of one robot. Safe to use from several threads, which can make different kernels at the same time.
 
     links: the tree with one body per link. A kernel's code lives as long as this library, the kernel or its
     direct call.
@@ -45,7 +45,7 @@ class KernelLibrary:
     links: Tree
     _made: dict[str, Made] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _locks: dict[str, threading.Lock] = field(default_factory=dict)
 
     def __contains__(self, signature: Signature) -> bool:
         return signature.name in self._made
@@ -120,7 +120,8 @@ class KernelLibrary:
     def _get(self, signature: Signature) -> Made:
         made = self._made.get(signature.name)
         if made is None:
-            with making(f"{signature.name} of robot '{self.links.name}'"), self._lock:
+            lock = self._locks.setdefault(signature.name, threading.Lock())
+            with making(f"{signature.name} of robot '{self.links.name}'"), lock:
                 made = self._made.get(signature.name) or self._load(signature) or self._make(signature)
                 made = self._made.setdefault(signature.name, made)
         return made
@@ -142,18 +143,19 @@ class KernelLibrary:
 
     def _make(self, signature: Signature) -> Made:
         # Imported here, so that a start from the store does not import the tracer.
-        from dyn_service.kernels.budget import refuse_if_large, refuse_large, refuse_memory, runs_as_loops
+        from dyn_service.kernels.budget import as_loops, refuse_large, refuse_memory
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.compiling import compiled
-        from dyn_service.kernels.frames import kernel_tree
+        from dyn_service.kernels.frames import KernelTree, kernel_tree
         from dyn_service.kernels.graph import Graph, trace
         from dyn_service.kernels.rolled import Rolled, roll
+        from dyn_service.kernels.staged import Staged, inner_of, staged
 
         model = kernel_tree(self.links, signature.bodies)
         built: list[tuple[bytes, LoadedCode]] = []
 
-        def build(graph: Graph | Rolled) -> np.ufunc:
-            if isinstance(graph, Rolled):
+        def build(graph: Graph | Rolled | Staged) -> np.ufunc:
+            if graph.as_loops:
                 refuse_memory(graph, model.tree, host().lanes)
             else:
                 refuse_large(graph, model.tree)
@@ -161,11 +163,19 @@ class KernelLibrary:
             built.append((code, loaded))
             return kernel
 
-        as_loops = runs_as_loops(model, signature)
+        def traced(of: KernelTree, signature: Signature, *, shared: bool = True) -> Graph | Rolled | Staged:
+            def part(signature: Signature) -> Graph | Rolled:
+                if loops is None:
+                    return trace(of, signature, shared=shared)
+                kept = of is model and shared and signature == loops.signature
+                return loops if kept else roll(of, signature, shared=shared)
+
+            return part(signature) if inner is None else staged(signature, part)
+
+        inner = inner_of(signature)
         try:
-            if not as_loops:
-                refuse_if_large(model, signature)
-            kernel, certificate, _ = certified(self.links, signature, build, roll if as_loops else trace)
+            loops = as_loops(model, inner or signature)
+            kernel, certificate, _ = certified(self.links, signature, build, traced)
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")

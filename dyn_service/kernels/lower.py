@@ -2,7 +2,7 @@
 
 A module has four functions.
 
-    body(in, out)             the arithmetic of one block of W states, each number a <W x double>
+    body(in, out, workspace)  the arithmetic of one block of W states, each number a <W x double>
     gather(...)               copies the states of a block, with NumPy's strides, to `in`
     scatter(...)              copies the results of a block from `out`, with NumPy's strides
     loop(args, dims, steps)   NumPy's inner loop of a generalised ufunc: each block through the same body
@@ -17,20 +17,23 @@ differences of large terms lose up to three digits (docs/adr/0009).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import casadi as ca
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, copied, integer, line, loop_over, splat
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.jit import FAILURES
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
+from dyn_service.kernels.staged import Staged
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
 BLOCK_INSTRUCTIONS = 2000
@@ -51,18 +54,20 @@ ERRORS = 256
 """Number of random factors of a state with which a kernel `with_errors` multiplies its rounded results."""
 
 
-def with_errors(rolled: Rolled) -> Rolled:
+def with_errors(rolled: Any) -> Any:
     """Returns the kernel with one more input, `errors`: factors with which the rounded results are multiplied.
 
     Body and operation select the factor. The input holds the `ERRORS` factors twice, so that the sum of both indices is
     in range.
     """
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
-    inputs = (*rolled.signature.inputs, operand)
-    return replace(rolled, signature=replace(rolled.signature, inputs=inputs), errors=True)
+    signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
+    if isinstance(rolled, Staged):
+        return Staged(signature, with_errors(rolled.inner), tuple(map(with_errors, rolled.states)))
+    return replace(rolled, signature=signature, errors=True)
 
 
-def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
+def lower(graph: Graph | Rolled | Staged, lanes: int, entry: str) -> str:
     """Returns the LLVM module of one kernel, as text.
 
     Args:
@@ -72,9 +77,7 @@ def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
     """
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
-    body = (
-        _emit_passes(module, graph, vector) if isinstance(graph, Rolled) else _emit_body(module, graph.function, vector)
-    )
+    body = _emit(module, graph, vector, "body")
     gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
     return str(module)
@@ -90,9 +93,58 @@ def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, in
     return function
 
 
-def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Function:
-    emitted = _internal(module, "body", 2, 2, inline=False)
-    source, target = emitted.args
+def _emit(module: ir.Module, graph: Graph | Rolled | Staged, vector: ir.VectorType, name: str) -> ir.Function:
+    """Adds a function (in, out, workspace) with the arithmetic of one block."""
+    if isinstance(graph, Staged):
+        return _emit_stages(module, graph, vector, name)
+    if isinstance(graph, Rolled):
+        return _emit_passes(module, graph, vector, name)
+    return _emit_body(module, graph.function, vector, name)
+
+
+def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> ir.Function:
+    """Adds the body of a kernel in stages.
+
+    Its workspace: the inputs of `states`, those of `inner`, which the loop has cleared, and their workspace.
+    """
+    inner = _emit(module, graph.inner, vector, f"{name}.inner")
+    states = [_emit(module, part, vector, f"{name}.states{k}") for k, part in enumerate(graph.states)]
+    emitted = _internal(module, name, 3, 3, inline=False)
+    source, target, known = emitted.args
+    b = ir.IRBuilder(emitted.append_basic_block())
+    size = 8 * vector.count
+
+    def place(operands: Sequence[Operand], name: str) -> int:
+        """Returns the place of an operand in a buffer."""
+        names = [operand.name for operand in operands]
+        return sum(operand.size for operand in operands[: names.index(name)])
+
+    def copy(operand: Operand, to: Any, operands: Sequence[Operand]) -> None:
+        first = integer(size * place(graph.signature.inputs, operand.name))
+        cell, start = at(b, source, first), at(b, to, integer(size * place(operands, operand.name)))
+        with loop_over(b, integer(size * operand.size), step=size) as offset:
+            b.store(b.load(at(b, cell, offset), align=size, typ=vector), at(b, start, offset), align=size)
+
+    of_states, of_inner = graph.states[0].signature.inputs, graph.inner.signature.inputs
+    entered = at(b, known, integer(size * sum(operand.size for operand in of_states)))
+    rest = at(b, entered, integer(size * sum(operand.size for operand in of_inner)))
+    given = {operand.name for operand in graph.signature.inputs}
+    for to, operands in ((known, of_states), (entered, of_inner)):
+        for operand in operands:
+            if operand.name in given:
+                copy(operand, to, operands)
+    results = [operand.name for operand in of_states if operand.name not in given]
+    for part, result in zip(states, results, strict=False):  # the states are the first inputs of `inner`
+        b.call(part, [known, entered, rest])
+        b.call(inner, [entered, at(b, known, integer(size * place(of_states, result))), rest])
+    b.call(states[-1], [known, target, rest])
+    b.ret_void()
+    return emitted
+
+
+def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType, name: str) -> ir.Function:
+    emitted = _internal(module, name, 3, 3, inline=False)
+    source, target, _ = emitted.args
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
     b = ir.IRBuilder(emitted.append_basic_block())
@@ -131,24 +183,25 @@ def emit_arithmetic(
     """
     module = b.module
     work: dict[int, Any] = {}
-    angles: dict[Any, tuple[Any, Any]] = {}
+    angles: dict[Any, tuple[Any, ...]] = {}
 
-    def turned(x: Any) -> tuple[Any, Any]:
+    def turned(x: Any) -> tuple[Any, ...]:
         if x not in angles:
-            angles[x] = sincos(b, x)
+            angles[x] = copied(b, sincos, x)
         return angles[x]
 
     def with_error(operation: int, value: Any) -> Any:
         return value if rounded is None else rounded(operation, value)
 
-    def flagged(operation: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *values: operation(*values, flags=_FLAGS)
+    def flagged(name: str) -> Callable[..., Any]:
+        return lambda *values: _arithmetic(b, name, *values)
 
+    @cache
     def number(value: float) -> Any:
         return ir.Constant(vector, [value] * vector.count)
 
     zero = number(0.0)
-    add, sub, mul, div, neg = (flagged(f) for f in (b.fadd, b.fsub, b.fmul, b.fdiv, b.fneg))
+    add, sub, mul, div, neg = map(flagged, ("fadd", "fsub", "fmul", "fdiv", "fneg"))
     sqrt = vector_intrinsic(module, "sqrt", vector, 1)
     emit: dict[int, Callable[..., Any]] = {
         ca.OP_ADD: add,
@@ -165,7 +218,7 @@ def emit_arithmetic(
         ca.OP_ASSIGN: lambda x: x,
         ca.OP_FABS: lambda x: b.call(vector_intrinsic(module, "fabs", vector, 1), [x]),
         ca.OP_COPYSIGN: lambda x, y: b.call(vector_intrinsic(module, "copysign", vector, 2), [x, y]),
-        ca.OP_TANH: lambda x: tanh(b, x),
+        ca.OP_TANH: lambda x: copied(b, tanh, x)[0],
         ca.OP_ATAN2: lambda x, y: _lane_by_lane(b, "atan2", x, y),
         ca.OP_LT: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
         ca.OP_NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
@@ -194,14 +247,22 @@ def emit_arithmetic(
             raise NotImplementedError(f"CasADi operation {operation} has no lowering")
 
 
+def _arithmetic(b: ir.IRBuilder, name: str, first: Any, *others: Any) -> Any:
+    operands = ", ".join(value.get_reference() for value in (first, *others))
+    return line(b, first.type, f"{name} {' '.join(_FLAGS)} {first.type} {operands}")
+
+
+def _entry_of(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int) -> Any:
+    return line(b, POINTER, f"getelementptr i8, ptr {buffer.get_reference()}, i64 {8 * vector.count * entry}")
+
+
 def _load(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int) -> Any:
-    size = 8 * vector.count
-    return b.load(at(b, buffer, integer(size * entry)), align=size, typ=vector)
+    cell = _entry_of(b, vector, buffer, entry)
+    return line(b, vector, f"load {vector}, ptr {cell.reference}, align {8 * vector.count}")
 
 
 def _store(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int, value: Any) -> None:
-    size = 8 * vector.count
-    b.store(value, at(b, buffer, integer(size * entry)), align=size)
+    b.store(value, _entry_of(b, vector, buffer, entry), align=8 * vector.count)
 
 
 def _is_clear(value: Any) -> bool:
@@ -209,17 +270,16 @@ def _is_clear(value: Any) -> bool:
     return isinstance(value, ir.Constant) and not any(value.constant)
 
 
-def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir.Function:
-    """Adds body(in, out) of a kernel as loops.
+def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body: str) -> ir.Function:
+    """Adds the body of a kernel as loops.
 
-    Its workspace follows `out`: stored values, sums, totals, states of walks, shared sums, the matrix of equations.
+    Its workspace: stored values, sums, totals, states of walks, shared sums, the matrix of equations.
     """
-    emitted = _internal(module, "body", 2, 2, inline=False)
-    source, target = emitted.args
+    emitted = _internal(module, body, 3, 3, inline=False)
+    source, target, own = emitted.args
     b = ir.IRBuilder(emitted.append_basic_block())
     size, bodies = 8 * vector.count, len(rolled.kind)
     tables = _Tables(module, rolled)
-    own = at(b, target, integer(size * sum(operand.size for operand in rolled.signature.outputs)))
     sums = at(b, own, integer(size * bodies * rolled.stored))
     clear = ir.Constant(vector, [0.0] * vector.count)
     with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
@@ -240,7 +300,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType) -> ir
     def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
         if of is None:
             return None
-        function = _internal(module, name, 7, 5, inline=False)
+        function = _internal(module, f"{body}.{name}", 7, 5, inline=False)
         inner = ir.IRBuilder(function.append_basic_block())
         access = _Access(inner, vector, rolled, tables, walks, *function.args)
         emit_arithmetic(
@@ -406,9 +466,13 @@ class _Tables:
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
     def _add(self, name: str, values: Any) -> Any:
+        """Adds a table, once for all parts of a kernel in stages."""
         data = bytearray(values.tobytes())
+        name = f"table.{name}.{hashlib.sha256(data).hexdigest()}"
+        if name in self._module.globals:
+            return self._module.globals[name]
         kind = ir.ArrayType(ir.IntType(8), len(data))
-        table = ir.GlobalVariable(self._module, kind, f"table.{name}")
+        table = ir.GlobalVariable(self._module, kind, name)
         table.linkage, table.global_constant, table.align = "internal", True, 64
         table.initializer = ir.Constant(kind, data)
         return table
@@ -509,13 +573,14 @@ class _Access:
             body = b.and_(b.mul(self._i, integer(97)), integer(ERRORS - 1))
             return self._row(self._source, 1, b.add(body, integer(first)))
 
-        return b.fmul(value, _load(b, self._vector, self._once(("errors",), row), operation % ERRORS))
+        error = _load(b, self._vector, self._once(("errors",), row), operation % ERRORS)
+        return line(b, value.type, f"fmul {value.type} {value.get_reference()}, {error.reference}")
 
     def write(self, place: Address, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
         b, cell = self._b, self._locate(place, write=True)
         if place.of in ("gives", "total", "added", "shared", "matrix"):
-            value = b.fadd(_load(b, self._vector, *cell), value, flags=_FLAGS)
+            value = _arithmetic(b, "fadd", _load(b, self._vector, *cell), value)
         _store(b, self._vector, *cell, value)
 
 
@@ -626,7 +691,7 @@ def _vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: 
 def _emit_loop(
     module: ir.Module,
     entry: str,
-    graph: Graph | Rolled,
+    graph: Graph | Rolled | Staged,
     vector: ir.VectorType,
     body: ir.Function,
     gather: ir.Function,
@@ -652,8 +717,10 @@ def _emit_loop(
             _emit_failure(module, b)
             b.ret_void()
     target = at(b, source, integer(source_bytes))
+    workspace = at(b, target, integer(target_bytes))
     clear = ir.Constant(vector, [0.0] * vector.count)
-    with loop_over(b, integer(target_bytes), step=size) as offset:
+    cleared_bytes = target_bytes + (size * graph.entered if isinstance(graph, Staged) else 0)
+    with loop_over(b, integer(cleared_bytes), step=size) as offset:
         b.store(clear, at(b, target, offset), align=size)
     count = entry_of(dims, I64, 0)
     bases = [entry_of(args, POINTER, k) for k in range(len(operands))]
@@ -699,7 +766,7 @@ def _emit_loop(
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
             move(gather, source, first, k, operand)
-        b.call(body, [source, target])
+        b.call(body, [source, target, workspace])
         for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
             move(scatter, target, first, len(inputs) + k, operand)
     if scratch is not None:

@@ -19,7 +19,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -176,6 +176,8 @@ class Rolled:
     adds: bool
     errors: bool = False
 
+    as_loops: ClassVar[bool] = True
+
     @property
     def states(self) -> int:
         """Number of scalars of the states of walks."""
@@ -317,6 +319,9 @@ def _pattern(array: Any) -> tuple[float, ...]:
     return tuple(x if x in (0.0, 1.0, -1.0) else 2.0 for x in np.asarray(array, dtype=float).ravel().tolist())
 
 
+_UPPER = np.triu_indices(3)
+
+
 def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> KernelTree:
     tree = model.tree
     loops = Loops(kinds, tree.inboard)
@@ -325,9 +330,9 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
         return tuple(loops.array(k, of) for k in range(len(kinds)))
 
     def symmetric(k: int, of: Any) -> Any:
-        upper = loops.array(k, lambda i: of(i)[np.triu_indices(3)])
+        upper = loops.array(k, lambda i: of(i)[_UPPER])
         found = np.zeros((3, 3), dtype=upper.dtype)
-        found[np.triu_indices(3)] = found.T[np.triu_indices(3)] = upper
+        found[_UPPER] = found.T[_UPPER] = upper
         return constant(found)
 
     def joint(k: int) -> Any:
@@ -405,6 +410,7 @@ class _Passes:
             "nb": [(k, 0) for k in self.kinds],
             "nj": [(k, 0) for k in self.kinds if rolled.joints[k]],
         }
+        self._found: dict[int, _Symbols] = {}
         self.places: dict[str, Address] = {}
         self.owner: dict[str, int | None] = {}
         self.when: dict[str, int] = {}
@@ -428,7 +434,7 @@ class _Passes:
         for operand in self.signature.inputs:
             places = self._placed(operand, "input", start)
             symbol = ca.SX.sym(f"input.{operand.name}", len(places))
-            for scalar, (place, owner) in zip(ca.vertsplit(symbol), places, strict=True):
+            for scalar, (place, owner) in zip(symbol.elements(), places, strict=True):
                 self._know(scalar, place, owner, 0)
             given[operand.name] = entered(model, operand, symbol)
             start += operand.size
@@ -523,7 +529,7 @@ class _Passes:
     def _ready(self, expression: Any, owner: int | None) -> int:
         """Returns the first pass in which all symbols of an expression of one kind of body are known."""
         ready = 0
-        for name in _names(expression):
+        for name in self._symbols_of(expression).names:
             if name not in self.places or self.owner[name] not in (None, owner):
                 raise NotRolledError("an expression mixes the values of several bodies")
             ready = max(ready, self.when[name])
@@ -537,12 +543,12 @@ class _Passes:
                 self.walks.append((answers[operand.name], operand, start))
                 start += operand.size
                 continue
-            answer, placed = ca.vec(ca.SX(answers[operand.name]).T), self._placed(operand, "output", start)
+            answer, placed = ca.vec(_symbolic(answers[operand.name]).T), self._placed(operand, "output", start)
             if answer.numel() != len(placed):
                 raise NotRolledError("an output does not have one entry per kind")
-            for expression, (place, owner) in zip(ca.vertsplit(answer), placed, strict=True):
+            for expression, (place, owner) in zip(answer.elements(), placed, strict=True):
                 led = owner is not None and self.follows[owner] and place.family in ("nq", "nv")
-                if not led and not ca.SX(expression).is_zero():  # the loop over states has cleared the buffer
+                if not led and not expression.is_zero():  # the loop over states has cleared the buffer
                     yield _Output(self._ready(expression, owner), owner, expression, place)
             start += operand.size
 
@@ -637,7 +643,7 @@ class _Passes:
         """The loops whose values are read as those of the parent."""
         expressions = [x for loop in self.loops.recorded for x in (*loop.value, *loop.given)]
         expressions += [one.expression for one in self.outputs] + self._walked()
-        return {int(name.split(".")[1]) for x in expressions for name in _names(x) if name.startswith("parent.")}
+        return {n for x in expressions for n in self._symbols_of(x).parents}
 
     def _walked(self, k: int | None = None) -> list[Any]:
         """Returns the expressions of all walks that read values of bodies of kind k; None: of all kinds."""
@@ -716,7 +722,17 @@ class _Passes:
         for n, loop in enumerate(self.loops.recorded):
             if self.at[n] > p:
                 expressions += [part[k] for part in (loop.value, loop.given) if part]
-        return {int(name.split(".")[1]) for x in expressions for name in _names(x) if name.startswith("own.")}
+        return {n for x in expressions for n in self._symbols_of(x).own}
+
+    def _symbols_of(self, expression: Any) -> _Symbols:
+        """Returns the symbols of an expression; each expression is searched once."""
+        if id(expression) not in self._found:
+            names = [symbol.name() for symbol in ca.symvar(_symbolic(expression))]
+            own, parents = (
+                {int(name.split(".")[1]) for name in names if name.startswith(of)} for of in ("own.", "parent.")
+            )
+            self._found[id(expression)] = _Symbols(expression, names, own, parents)
+        return self._found[id(expression)]
 
     def _compiled(self, targets: list[tuple[Any, Address]]) -> Step:
         column = ca.densify(ca.vertcat(ca.SX(0, 1), *(x for x, _ in targets)))
@@ -768,8 +784,13 @@ class _Output(NamedTuple):
     place: Address
 
 
-def _names(expression: Any) -> list[str]:
-    return [symbol.name() for symbol in ca.symvar(ca.SX(expression))]
+class _Symbols(NamedTuple):
+    """The names of an expression's symbols; the loops of which it reads the value of the body and of its parent."""
+
+    expression: Any
+    names: list[str]
+    own: set[int]
+    parents: set[int]
 
 
 def _entries(column: Any) -> list[tuple[Any, int]]:
@@ -784,4 +805,10 @@ def _indexed(parts: Sequence[slice]) -> list[tuple[int, int]]:
 
 def _scalars(column: Any) -> list[Any]:
     """Returns the nonzero entries of a column."""
-    return [column.nz[n] for n in range(column.nnz())]
+    found: list[Any] = _symbolic(column).nonzeros()
+    return found
+
+
+def _symbolic(x: Any) -> Any:
+    """Returns x as symbols; converting symbols to symbols takes long."""
+    return x if isinstance(x, ca.SX) else ca.SX(x)

@@ -8,7 +8,7 @@ on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Note
-from dyn_service.model.inertia import BodyInertia, combine
+from dyn_service.model.inertia import BodyInertia, combine, skew
 from dyn_service.model.joints import NUMBERS, summed
 from dyn_service.model.tree import Tree
 
@@ -84,7 +84,7 @@ def _influence(tree: Tree, i: int, q: Vector) -> Matrix:
     R, p = pose(tree, i, q)
     D = np.zeros((*q.shape[:-1], 6, 6))
     D[..., :3, :3] = D[..., 3:, 3:] = R.mT
-    D[..., 3:, :3] = R.mT @ np.cross(np.eye(3), p[..., None, :]).mT  # -R p~
+    D[..., 3:, :3] = -R.mT @ skew(p)
     return D
 
 
@@ -175,8 +175,9 @@ class Weld:
     def carrying(self, full: Tree, changed: Collection[int]) -> Weld:
         """The same with the numbers of another tree of these links; `changed`: those with another inertia."""
         bodies = frozenset(self.body[i] for i in changed)
+        links = _links(self.body, len(self.tree))
         inertia = tuple(
-            _welded_inertia(full, b, self.body, self.rotation, self.origin) if b in bodies else own
+            _welded_inertia(full, links[b], self.rotation, self.origin) if b in bodies else own
             for b, own in enumerate(self.tree.inertia)
         )
         tree = replace(self.tree, name=full.name, inertia=inertia, passive=full.passive, free=full.free)
@@ -184,11 +185,19 @@ class Weld:
 
 
 def _welded_inertia(
-    full: Tree, body: int, bodies: Sequence[int], rotation: Sequence[Matrix], origin: Sequence[Vector]
+    full: Tree, links: Iterable[int], rotation: Sequence[Matrix], origin: Sequence[Vector]
 ) -> BodyInertia:
-    """Of the links that move with a body, in its frame: bodies, rotation and origin are those of `Weld`."""
-    links = [i for i, of in enumerate(bodies) if of == body]
+    """Of the links that move with a body, in its frame: rotation and origin are those of `Weld`."""
     return combine(full.inertia[i].placed(rotation[i], origin[i]) for i in links)
+
+
+def _links(bodies: Sequence[int], count: int) -> list[list[int]]:
+    """Returns per body the links that move with it."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for i, body in enumerate(bodies):
+        if body >= 0:
+            found[body].append(i)
+    return found
 
 
 def weld(full: Tree) -> Weld:
@@ -221,7 +230,7 @@ def weld(full: Tree) -> Weld:
         inboard=tuple(full.inboard[i] for i in moving),
         rotation=tuple(R for _, R, _ in placement),
         origin=tuple(p for _, _, p in placement),
-        inertia=tuple(_welded_inertia(full, b, body, rotation, origin) for b in range(len(moving))),
+        inertia=tuple(_welded_inertia(full, links, rotation, origin) for links in _links(body, len(moving))),
         limits=full.limits,
         passive=full.passive,
         mimic=full.mimic,

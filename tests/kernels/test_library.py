@@ -33,7 +33,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(text: str) -> bytes:
+    def compiled(text: str, **_: bool) -> bytes:
         raise AssertionError("the compiler was asked")
 
     monkeypatch.setattr(compiling, "compile_ir", compiled)
@@ -113,10 +113,10 @@ def test_loading_does_not_wait_for_a_compiler(own_store: Path, monkeypatch: pyte
     compiles, done = threading.Event(), threading.Event()
     compiled = compiling.compile_ir
 
-    def slowly(text: str) -> bytes:
+    def slowly(text: str, **options: bool) -> bytes:
         compiles.set()
         assert done.wait(240)
-        return compiled(text)
+        return compiled(text, **options)
 
     monkeypatch.setattr(compiling, "compile_ir", slowly)
     thread = threading.Thread(target=robot.prepare, args=(["mass_matrix"],))
@@ -159,6 +159,29 @@ def test_loading_needs_no_tracer(own_store: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
+
+
+@pytest.mark.usefixtures("own_store")
+def test_a_kernel_does_not_wait_for_another_of_the_robot(monkeypatch: pytest.MonkeyPatch) -> None:
+    robot, caller = pendulum(), threading.current_thread()
+    compiles, done = threading.Event(), threading.Event()
+    compiled = compiling.compile_ir
+
+    def slowly(text: str, **options: bool) -> bytes:
+        if threading.current_thread() is not caller:
+            compiles.set()
+            assert done.wait(240)
+        return compiled(text, **options)
+
+    monkeypatch.setattr(compiling, "compile_ir", slowly)
+    thread = threading.Thread(target=robot.prepare, args=(["mass_matrix"],))
+    thread.start()
+    assert compiles.wait(240)
+    assert np.isfinite(robot.gravity_forces([0.1])).all()
+    assert list(robot.certificates) == ["gravity_forces"]
+    done.set()
+    thread.join()
+    assert set(robot.certificates) == {"gravity_forces", "mass_matrix"}
 
 
 # Refusing.

@@ -24,8 +24,10 @@ from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.direct import Arguments, RepeatedCall, direct_call
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.jit import ENTRY
+from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.rolled import MOST_KINDS, Rolled, roll
 from dyn_service.kernels.signature import Signature
+from dyn_service.kernels.staged import staged
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.tree import Tree
 from tests.conftest import URDF
@@ -112,7 +114,7 @@ def assert_equal(robot: Robot, row: str, method: str, variant: Variant, locked: 
     signature = robot.signature(QUERIES[row], method, variant)
     model = frames.kernel_tree(robot.tree.locked(locked), signature.bodies)
     inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
-    loops, straight = (compiled(form(model, signature))[0](*inputs) for form in (roll, trace))
+    loops, straight = (compiled(form(model, signature), optimised=False)[0](*inputs) for form in (roll, trace))
     for operand, a, b in zip(signature.outputs, *map(_outputs, (loops, straight)), strict=True):
         scale = np.nanmax(np.abs(b), initial=0.0)  # an inertia is NaN where its direction is blocked
         np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING * scale, err_msg=f"{row}: {operand.name}")
@@ -198,6 +200,32 @@ def test_the_mass_matrix_is_factored_along_the_branches(following: Robot) -> Non
     assert (coupled.elimination.width, coupled.matrix) == (4, 24)
 
 
+@pytest.mark.parametrize("form", [trace, roll])
+@pytest.mark.parametrize(
+    ("robot", "variant"),
+    [("mixed", WITHOUT_WRENCHES), ("mixed", WITH_WRENCHES), ("mixed", OVERLAY), ("manifold", WITHOUT_WRENCHES)],
+)
+def test_a_kernel_in_stages_equals_one_that_repeats(
+    form: Any, robot: str, variant: Variant, request: pytest.FixtureRequest
+) -> None:
+    robot = request.getfixturevalue(robot)
+    signature = robot.signature(QUERIES["step"], "rk4", variant)
+    model = frames.kernel_tree(robot.tree, signature.bodies)
+    inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
+    once, again = compiled(staged(signature, lambda of: form(model, of)))[0], compiled(trace(model, signature))[0]
+    for a, b in zip(once(*inputs), again(*inputs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING * np.abs(b).max())
+
+
+def test_a_step_has_the_code_of_one_forward_dynamics(mixed: Robot) -> None:
+    library = KernelLibrary(mixed.tree)
+    acceleration, step = (
+        library.code_size(mixed.signature(QUERIES[row], method, WITHOUT_WRENCHES))
+        for row, method in (("forward_dynamics", "articulated"), ("step", "rk4"))
+    )
+    assert step < 1.5 * acceleration
+
+
 def test_code_does_not_grow_with_the_robot(long_chain: Robot) -> None:
     def count(robot: Robot) -> int:
         loops, _ = kernel_of(robot, "forward_dynamics", "articulated", WITHOUT_WRENCHES)
@@ -225,7 +253,7 @@ def test_a_state_has_the_same_bits_anywhere_in_a_batch(long_chain: Robot) -> Non
 def test_the_choice_depends_on_robot_and_query(long_chain: Robot, panda: Robot) -> None:
     def as_loops(robot: Robot, row: str) -> bool:
         signature = robot.signature(QUERIES[row], next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
-        return budget.runs_as_loops(frames.kernel_tree(robot.tree, signature.bodies), signature)
+        return budget.as_loops(frames.kernel_tree(robot.tree, signature.bodies), signature) is not None
 
     assert not any(as_loops(panda, row) for row in ("inverse_dynamics", "forward_dynamics", "jacobians", "step"))
     assert all(as_loops(long_chain, row) for row in ("inverse_dynamics", "forward_dynamics", "mass_matrix"))

@@ -66,9 +66,9 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate, compiled = Gate(), compiling.compile_ir
 
-    def slow(text: str) -> bytes:
+    def slow(text: str, **options: bool) -> bytes:
         gate.wait()
-        return compiled(text)
+        return compiled(text, **options)
 
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     monkeypatch.setattr(compiling, "compile_ir", slow)
