@@ -37,7 +37,7 @@ to compile, and is little faster (docs/adr/0043).
 
 
 SOLVING = 3
-"""Factor of `MOST_UNROLLED` for kernels that factor the mass matrix: of some 30 joints their loops take 2.5 times as
+"""Factor of `MOST_UNROLLED` for kernels that factor the mass matrix: of some 30 joints their loops take twice as
 long as straight-line code, which leaves out all zeros.
 """
 
