@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,6 +30,7 @@ from dyn_service.api.arrays import broadcast, found, spread
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
 from dyn_service.api.named import marks, names_of
+from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import (
     COMPUTATIONS,
     QUERIES,
@@ -77,10 +77,6 @@ class Shared(NamedTuple):
     defaults: dict[tuple[float, ...], Array]
 
 
-MOST_WORKERS = 256
-"""Largest number of threads of a robot."""
-
-
 class Robot(RobotQueries):
     """The dynamics of one robot.
 
@@ -105,7 +101,7 @@ class Robot(RobotQueries):
         self._description, self._rows, self._library, self._link_index, self._defaults = shared
         self._signatures: dict[tuple[str, str, Variant], Signature] = {}
         self.bound_calls: dict[str, Call] = {}
-        self._row_calls: dict[str, RowCalls] = {}
+        self.row_calls: dict[str, RowCalls] = {}
         self._views = Views()
         self._workers = 1
 
@@ -113,19 +109,15 @@ class Robot(RobotQueries):
     def workers(self) -> int:
         """The number of threads that compute a large batch, 1 by default. The results are the same to the last bit.
 
-        Batches have one leading axis; smaller ones, and calls with wrenches or an overlay, take one thread. The threads
-        are kept for later calls. Set it to the number of cores that no other work needs.
+        The argument `workers` of a call replaces it. Batches have one leading axis; smaller ones take one thread. The
+        threads are kept for later calls. Set it to the number of cores that no other work needs.
         """
         return self._workers
 
     @workers.setter
     def workers(self, count: int) -> None:
-        if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MOST_WORKERS:
-            raise InvalidArgumentError(
-                f"workers must be a whole number from 1 to {MOST_WORKERS}, found {count!r}", path="workers"
-            )
-        self._workers = int(count)
-        for name, calls in self._row_calls.items():
+        self._workers = checked_workers(count)
+        for name, calls in self.row_calls.items():
             self.bound_calls[name] = calls.with_threads(self._workers)
 
     @property
@@ -475,6 +467,18 @@ class Robot(RobotQueries):
         answer = None if call is None else call(given, others)
         return self._answer(QUERIES[row], given, others) if answer is None else answer
 
+    def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
+        entry, calls = QUERIES[row], self.row_calls.get(row)
+        arrays = () if out is None else output_arrays(entry, out)
+        count = self._workers if workers is None else checked_workers(workers)
+        # Arrays of subclasses, whose operators may differ, are set by assignment.
+        if calls is not None and all(array is None or type(array) is np.ndarray for array in arrays):
+            answer = calls.into(given, others, arrays, count)
+            if answer is not None:
+                return answer
+        answer = self._answer(entry, given, others)
+        return fill(entry, answer, arrays) if arrays else answer
+
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
         """Answers calls that are not bound: accepts all arguments and reports errors. Binds their options."""
         inputs, options = row.arguments(given, others)
@@ -505,19 +509,28 @@ class Robot(RobotQueries):
         before = calls.bound(others)
         if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
             return
-        calls.bind(others, *robot._bound_call(row, method, loaded, others, self._finish(row, chosen)))
+        in_place = not (row.axes is not None and chosen[row.axes] == "world") and (
+            row.rows is None or chosen[row.rows] is None
+        )
+        calls.bind(others, *robot._bound_call(row, method, loaded, others, self._finish(row, chosen), in_place))
         self.bound_calls[row.name] = calls.with_threads(self._workers)
 
     def _calls_of(self, row: Query) -> RowCalls:
-        calls = self._row_calls.get(row.name)
+        calls = self.row_calls.get(row.name)
         if calls is None:
             named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
-            calls = self._row_calls[row.name] = RowCalls(row, named, self._views)
+            calls = self.row_calls[row.name] = RowCalls(row, named, self._views)
             self.bound_calls[row.name] = calls.with_threads(self._workers)
         return calls
 
     def _bound_call(
-        self, row: Query, method: str, loaded: Sequence[Variant], others: tuple[Any, ...], finish: Finish | None
+        self,
+        row: Query,
+        method: str,
+        loaded: Sequence[Variant],
+        others: tuple[Any, ...],
+        finish: Finish | None,
+        in_place: bool,
     ) -> tuple[BoundCall, DirectCall | None, DirectCall | None]:
         """Returns the call of a row with chosen options, and the arguments of `RowCalls.bind` that follow it.
 
@@ -527,6 +540,7 @@ class Robot(RobotQueries):
             loaded: The variants of the kernel that are loaded.
             others: The optional arguments of the row with these options.
             finish: See `BoundCall`.
+            in_place: See `BoundCall`.
         """
         plain, library, left_out = self.signature(row, method), self._library, self._left_out_of(row)
         given = dict(zip(row.others, others, strict=True))
@@ -559,7 +573,9 @@ class Robot(RobotQueries):
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
         size = library.code_size(plain) if kernel is not None else 0
-        bound = BoundCall(kernel, direct, with_wrenches, operands, vectors, still, locked, finish, loaded, plain, size)
+        bound = BoundCall(
+            kernel, direct, with_wrenches, operands, vectors, still, locked, finish, in_place, loaded, plain, size
+        )
         return bound, first, first_with_wrenches
 
     def _still(self, row: Query) -> tuple[list[int], list[int]]:
