@@ -38,6 +38,8 @@ BLOCK_INSTRUCTIONS = 2000
 MOST_STACK_BYTES = 64 << 10
 """Larger buffers of a kernel are allocated on the heap."""
 
+I32 = ir.IntType(32)
+
 _FLAGS = ("nsz", "contract", "arcp")
 
 EXACT = frozenset(
@@ -71,10 +73,13 @@ def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
     """
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
+    places: list[int] = []
     body = (
-        _emit_passes(module, graph, vector) if isinstance(graph, Rolled) else _emit_body(module, graph.function, vector)
+        _emit_passes(module, graph, vector)
+        if isinstance(graph, Rolled)
+        else _emit_body(module, graph.function, vector, places)
     )
-    gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
+    gather, scatter = _emit_gather(module, vector), _Scatter(module, vector, places)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
     return str(module)
 
@@ -89,7 +94,11 @@ def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, in
     return function
 
 
-def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Function:
+def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType, places: list[int]) -> ir.Function:
+    """Adds body(in, out). Sets `places`: for each entry of the outputs, the first one in `out` of the same value.
+
+    Only these are stored, so a symmetric matrix is computed and stored once. Entries that are 0 have the place -1.
+    """
     emitted = _internal(module, "body", 2, 2, inline=False)
     source, target = emitted.args
     for pointer in emitted.args:
@@ -101,9 +110,16 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType) -> ir.Fu
     def read(operand: int, entry: int) -> Any:
         return _load(b, vector, source, first_in[operand] + entry)
 
+    places += [-1] * sum(function.size1_out(k) for k in range(function.n_out()))
+    stored: dict[Any, int] = {}
+
     def write(operand: int, entry: int, value: Any) -> None:
-        if not _is_clear(value):  # the loop has cleared the buffer
-            _store(b, vector, target, first_out[operand] + entry, value)
+        if _is_clear(value):
+            return
+        place = first_out[operand] + entry
+        places[place] = stored.setdefault(value, place)
+        if places[place] == place:
+            _store(b, vector, target, place, value)
 
     emit_arithmetic(b, function, vector, read, write)
     b.ret_void()
@@ -449,8 +465,8 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
         rows.append(at(b, base, b.mul(state, state_stride)))
     transposed = _whole_tiles(b, vector, states, entries, entry_stride)
     with loop_over(b, transposed, step=vector.count) as entry:
-        tile = [b.load(at(b, row, b.mul(entry, integer(8))), align=1, typ=vector) for row in rows]
-        for k, column in enumerate(_transposed(b, tile)):
+        tile = [at(b, row, b.mul(entry, integer(8))) for row in rows]
+        for k, column in enumerate(_transposed(b, vector, tile, align=1)):
             b.store(column, _vector_address(b, target, vector, b.add(entry, integer(k))), align=8 * vector.count)
     with loop_over(b, entries, start=transposed) as entry:
         value = ir.Constant(vector, ir.Undefined)
@@ -462,26 +478,87 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     return function
 
 
-def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """Adds scatter(out, base, states, state_stride, entries, entry_stride): writes the first `states` lanes."""
-    function = _internal(module, "scatter", 6, 2, inline=False)
-    source, base, states, state_stride, entries, entry_stride = function.args
-    b = ir.IRBuilder(function.append_basic_block())
-    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
-    with loop_over(b, transposed, step=vector.count) as entry:
-        cells = [_vector_address(b, source, vector, b.add(entry, integer(k))) for k in range(vector.count)]
-        tile = [b.load(cell, align=8 * vector.count, typ=vector) for cell in cells]
-        for lane, row in enumerate(_transposed(b, tile)):
-            place = at(b, base, b.add(b.mul(integer(lane), state_stride), b.mul(entry, integer(8))))
-            b.store(row, place, align=1)
-    with loop_over(b, states) as state:
-        row = at(b, base, b.mul(state, state_stride))
-        lane = at(b, source, b.mul(state, integer(8)))
-        with loop_over(b, entries, start=transposed) as entry:
-            number = b.load(_vector_address(b, lane, vector, entry), align=8, typ=DOUBLE)
-            b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
-    b.ret_void()
-    return function
+class _Scatter:
+    """Copies results from a block's buffer to the outputs.
+
+    Args:
+        module: The module.
+        vector: The type of each scalar.
+        places: By entry of the outputs its place in the buffer, -1 for a 0; empty: each entry has its own.
+    """
+
+    def __init__(self, module: ir.Module, vector: ir.VectorType, places: Sequence[int]) -> None:
+        self._vector = vector
+        self._table: Any = None
+        if list(places) != list(range(len(places))):
+            kind = ir.ArrayType(I32, len(places))
+            self._table = ir.GlobalVariable(module, kind, "places")
+            self._table.linkage, self._table.global_constant = "internal", True
+            self._table.initializer = ir.Constant(kind, list(places))
+        self._function = self._emit(module)
+
+    def call(
+        self, b: ir.IRBuilder, buffer: Any, first: Any, base: Any, states: Any, stride: Any, entries: Any, each: Any
+    ) -> None:
+        """Emits the copying of consecutive entries of some states.
+
+        Args:
+            b: Where to emit.
+            buffer: The buffer of the block.
+            first: The index of the first entry in it.
+            base: Where to write this entry of the first state.
+            states: The number of states.
+            stride: Bytes from state to state.
+            entries: The number of entries.
+            each: Bytes from entry to entry.
+        """
+        if self._table is None:
+            buffer, table = _vector_address(b, buffer, self._vector, first), ir.Constant(POINTER, None)
+        else:
+            table = at(b, self._table, b.mul(first, integer(4)))
+        b.call(self._function, [buffer, base, table, states, stride, entries, each])
+
+    def _emit(self, module: ir.Module) -> ir.Function:
+        """Adds scatter(out, base, places, states, state_stride, entries, entry_stride): writes `states` lanes."""
+        vector, lanes = self._vector, self._vector.count
+        function = _internal(module, "scatter", 7, 3, inline=False)
+        source, base, table, states, state_stride, entries, entry_stride = function.args
+        b = ir.IRBuilder(function.append_basic_block())
+        transposed = _whole_tiles(b, vector, states, entries, entry_stride)
+        clear = ir.Constant(vector, [0.0] * lanes)
+
+        def place(entry: Any) -> Any:
+            return b.sext(b.load(at(b, table, b.mul(entry, integer(4))), align=4, typ=I32), I64)
+
+        def write(rows: Sequence[Any], entry: Any) -> None:
+            for lane, row in enumerate(rows):
+                start = at(b, base, b.add(b.mul(integer(lane), state_stride), b.mul(entry, integer(8))))
+                b.store(row, start, align=1)
+
+        with loop_over(b, transposed, step=lanes) as entry:
+            if self._table is None:
+                cells = [_vector_address(b, source, vector, b.add(entry, integer(k))) for k in range(lanes)]
+                write(_transposed(b, vector, cells, align=8 * lanes), entry)
+            else:
+                found = [place(b.add(entry, integer(k))) for k in range(lanes)]
+                every = found[0]
+                for each in found[1:]:
+                    every = b.and_(every, each)
+                with b.if_else(b.icmp_signed("==", every, integer(-1))) as (zeros, others):
+                    with zeros:
+                        write([clear] * lanes, entry)
+                    with others:
+                        cells = [_vector_address(b, source, vector, each) for each in found]
+                        write(_transposed(b, vector, cells, align=8 * lanes), entry)
+        with loop_over(b, states) as state:
+            row = at(b, base, b.mul(state, state_stride))
+            lane = at(b, source, b.mul(state, integer(8)))
+            with loop_over(b, entries, start=transposed) as entry:
+                cell = entry if self._table is None else place(entry)
+                number = b.load(_vector_address(b, lane, vector, cell), align=8, typ=DOUBLE)
+                b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
+        b.ret_void()
+        return function
 
 
 def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:
@@ -491,24 +568,42 @@ def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: A
     return b.select(b.and_(packed, full), b.and_(entries, integer(-vector.count)), integer(0))
 
 
-def _transposed(b: ir.IRBuilder, tile: list[Any]) -> list[Any]:
-    """Returns the columns of a square tile of vectors, by swapping off-diagonal blocks at every power of two."""
-    tile = list(tile)
+def _transposed(b: ir.IRBuilder, vector: ir.VectorType, tile: Sequence[Any], align: int) -> list[Any]:
+    """Returns the columns of a square tile of vectors, by swapping off-diagonal blocks at every power of two.
+
+    Args:
+        b: Where to emit.
+        vector: The type of a row.
+        tile: The address of each row.
+        align: Bytes by which the addresses are aligned.
+    """
     count = len(tile)
+    half = count // 2
+    half_vector = ir.VectorType(DOUBLE, half)
+
+    def mask(lanes: Sequence[int]) -> Any:
+        return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+
+    # The largest blocks are swapped by loading halves: a load and an insertion take no shuffle of registers.
+    rows: list[Any] = [None] * count
+    for i in range(half):
+        for side in range(2):
+            halves = (
+                b.load(at(b, tile[k], integer(8 * half * side)), align=min(align, 8 * half), typ=half_vector)
+                for k in (i, i + half)
+            )
+            rows[i + half * side] = b.shuffle_vector(*halves, mask(range(count)))
     step = 1
-    while step < count:
+    while step < half:
         # Lanes 0 .. count - 1 are of the first vector, from count on of the second.
         first = [lane if not lane & step else count + lane - step for lane in range(count)]
         second = [lane + step if not lane & step else count + lane for lane in range(count)]
         for i in range(count):
             if not i & step:
-                pair = tile[i], tile[i + step]
-                tile[i], tile[i + step] = (
-                    b.shuffle_vector(*pair, ir.Constant(ir.VectorType(ir.IntType(32), count), mask))
-                    for mask in (first, second)
-                )
+                pair = rows[i], rows[i + step]
+                rows[i], rows[i + step] = (b.shuffle_vector(*pair, mask(lanes)) for lanes in (first, second))
         step *= 2
-    return tile
+    return rows
 
 
 def _vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
@@ -523,7 +618,7 @@ def _emit_loop(
     vector: ir.VectorType,
     body: ir.Function,
     gather: ir.Function,
-    scatter: ir.Function,
+    scatter: _Scatter,
 ) -> None:
     """Adds loop(args, dims, steps, data): dims[0] states; steps: state strides of the operands, then core strides."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), entry)
@@ -539,10 +634,11 @@ def _emit_loop(
 
     source_bytes, target_bytes = (size * sum(operand.size for operand in side) for side in (inputs, outputs))
     workspace_bytes = size * graph.workspace
-    scratch, source = _scratch(module, b, source_bytes + target_bytes + workspace_bytes, align=size)
-    target = at(b, source, integer(source_bytes))
+    # A vector of zeros precedes the results: the place -1.
+    scratch, source = _scratch(module, b, source_bytes + size + target_bytes + workspace_bytes, align=size)
+    target = at(b, source, integer(source_bytes + size))
     clear = ir.Constant(vector, [0.0] * vector.count)
-    with loop_over(b, integer(target_bytes), step=size) as offset:
+    with loop_over(b, integer(target_bytes), start=integer(-size), step=size) as offset:
         b.store(clear, at(b, target, offset), align=size)
     count = entry_of(dims, I64, 0)
     bases = [entry_of(args, POINTER, k) for k in range(len(operands))]
@@ -558,13 +654,18 @@ def _emit_loop(
         full = integer(vector.count)
         states = b.select(b.icmp_signed("<", left, full), left, full)
 
-        def move(mover: ir.Function, buffer: Any, first: int, k: int, operand: Operand) -> None:
+        def read(first: Any, base: Any, stride: Any, entries: int, each: Any) -> None:
+            cell = _vector_address(b, source, vector, first)
+            b.call(gather, [cell, base, states, stride, integer(entries), each])
+
+        def write(first: Any, base: Any, stride: Any, entries: int, each: Any) -> None:
+            scatter.call(b, target, first, base, states, stride, integer(entries), each)
+
+        def move(mover: Callable[..., None], first: int, k: int, operand: Operand) -> None:
             base = at(b, bases[k], b.mul(start, strides[k]))
-            cell = at(b, buffer, integer(size * first))
             *outer, width = operand.shape or (1,)
             if not outer:
-                stride = core[k][0] if core[k] else integer(8)
-                b.call(mover, [cell, base, states, strides[k], integer(width), stride])
+                mover(integer(first), base, strides[k], width, core[k][0] if core[k] else integer(8))
                 return
             packed = ir.Constant(ir.IntType(1), 1)
             for axis, stride in enumerate(core[k]):
@@ -572,13 +673,13 @@ def _emit_loop(
                 packed = b.and_(packed, b.icmp_signed("==", stride, integer(expected)))
             with b.if_else(packed) as (at_once, row_by_row):
                 with at_once:
-                    b.call(mover, [cell, base, states, strides[k], integer(operand.size), integer(8)])
+                    mover(integer(first), base, strides[k], operand.size, integer(8))
                 with row_by_row:
 
                     def rows(axis: int, start_of_row: Any, row: Any) -> None:
                         if axis == len(outer):
-                            cell = _vector_address(b, buffer, vector, b.add(integer(first), b.mul(row, integer(width))))
-                            b.call(mover, [cell, start_of_row, states, strides[k], integer(width), core[k][-1]])
+                            entry = b.add(integer(first), b.mul(row, integer(width)))
+                            mover(entry, start_of_row, strides[k], width, core[k][-1])
                             return
                         with loop_over(b, integer(outer[axis])) as position:
                             place = at(b, start_of_row, b.mul(position, core[k][axis]))
@@ -587,10 +688,10 @@ def _emit_loop(
                     rows(0, base, integer(0))
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
-            move(gather, source, first, k, operand)
+            move(read, first, k, operand)
         b.call(body, [source, target])
         for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
-            move(scatter, target, first, len(inputs) + k, operand)
+            move(write, first, len(inputs) + k, operand)
     if scratch is not None:
         b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [scratch])
     b.ret_void()
