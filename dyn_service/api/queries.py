@@ -803,9 +803,18 @@ class RobotQueries(Described, ABC):
 
     @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", bodies="links", control=False)
     def jacobians(
-        self, q: Position, *, overlay: Altered = None, out: Outs[Jacobians] = None, workers: Workers = None
+        self,
+        q: Position,
+        *,
+        links: LinkRows = None,
+        overlay: Altered = None,
+        out: Outs[Jacobians] = None,
+        workers: Workers = None,
     ) -> Jacobians:
-        """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
+        """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes.
+
+        `links` selects rows by name, in that order.
+        """
 
     @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", bodies="links", control=False)
     def bias_accelerations(

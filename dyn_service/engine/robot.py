@@ -45,7 +45,7 @@ from dyn_service.api.queries import (
 from dyn_service.api.spec import BY_NAME, WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
-from dyn_service.engine.rows import Rows, described, import_receipt, operand, operands
+from dyn_service.engine.rows import Rows, Selection, described, import_receipt, operand, operands
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from dyn_service.kernels.certificate import Certificate
@@ -509,10 +509,13 @@ class Robot(RobotQueries):
         before = calls.bound(others)
         if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
             return
-        in_place = not (row.axes is not None and chosen[row.axes] == "world") and (
-            row.rows is None or chosen[row.rows] is None
-        )
-        calls.bind(others, *robot._bound_call(row, method, loaded, others, self._finish(row, chosen), in_place))
+        selection = self._rows.selection(row, chosen, self.name)
+        world = row.axes is not None and chosen[row.axes] == "world"
+        rows = None if selection is None or world else selection.rows
+        bound, *first = robot._bound_call(row, method, loaded, others, rows)
+        in_place = not world and (selection is None or bound.in_place)
+        finish = self._finish(row, selection, world=world, selected=in_place)
+        calls.bind(others, replace(bound, finish=finish, in_place=in_place), *first)
         self.bound_calls[row.name] = calls.with_threads(self._workers)
 
     def _calls_of(self, row: Query) -> RowCalls:
@@ -529,8 +532,7 @@ class Robot(RobotQueries):
         method: str,
         loaded: Sequence[Variant],
         others: tuple[Any, ...],
-        finish: Finish | None,
-        in_place: bool,
+        rows: Sequence[int] | None,
     ) -> tuple[BoundCall, DirectCall | None, DirectCall | None]:
         """Returns the call of a row with chosen options, and the arguments of `RowCalls.bind` that follow it.
 
@@ -539,10 +541,14 @@ class Robot(RobotQueries):
             method: The choice of the option that selects the kernel.
             loaded: The variants of the kernel that are loaded.
             others: The optional arguments of the row with these options.
-            finish: See `BoundCall`.
-            in_place: See `BoundCall`.
+            rows: The indices of the selected rows. If the kernel computes these only, `in_place` is true.
         """
         plain, library, left_out = self.signature(row, method), self._library, self._left_out_of(row)
+        some = None if rows is None or WITHOUT_WRENCHES not in loaded else library.selected(plain, rows)
+        some_pushed = None
+        if some is not None and WITH_WRENCHES in loaded:
+            some_pushed = library.selected(self._signatures_of(row, method, WITH_WRENCHES)[0], rows or ())
+            some = None if some_pushed is None else some
         given = dict(zip(row.others, others, strict=True))
         for name in row.by_name:
             left_out[name] = self._argument(row, name, given[name])
@@ -558,23 +564,36 @@ class Robot(RobotQueries):
         kernel, (still, locked) = None, self._still(row)
         direct = with_wrenches = first = first_with_wrenches = None
         if WITHOUT_WRENCHES in loaded:
-            kernel, direct = library.kernel(plain), library.direct_call(plain, unread)
-            first = None if still else library.direct_call(plain, checked)
+            chosen, kernel = (None, library.kernel(plain)) if some is None else some
+            direct = library.direct_call(plain, unread, None, chosen)
+            first = None if still else library.direct_call(plain, checked, None, chosen)
         if WITH_WRENCHES in loaded:
             signature, poses = self._signatures_of(row, method, WITH_WRENCHES)
             wrenches = library.wrench_conversion(
                 poses, self._link_index, places(self._tree, self._weld, links=row.links)
             )
             if wrenches is not None:
-                with_wrenches = library.direct_call(signature, unread, wrenches)
-                first_with_wrenches = None if still else library.direct_call(signature, checked, wrenches)
+                chosen = None if some is None or some_pushed is None else some_pushed[0]
+                with_wrenches = library.direct_call(signature, unread, wrenches, chosen)
+                first_with_wrenches = None if still else library.direct_call(signature, checked, wrenches, chosen)
         place = {name: k for k, name in enumerate(row.others) if name not in row.by_name}
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
         size = library.code_size(plain) if kernel is not None else 0
         bound = BoundCall(
-            kernel, direct, with_wrenches, operands, vectors, still, locked, finish, in_place, loaded, plain, size
+            kernel,
+            direct,
+            with_wrenches,
+            operands,
+            vectors,
+            still,
+            locked,
+            None,
+            some is not None,
+            loaded,
+            plain if some is None else some[0].signature,
+            size,
         )
         return bound, first, first_with_wrenches
 
@@ -582,10 +601,15 @@ class Robot(RobotQueries):
         """Returns the indices of the required inputs that must be 0 for locked joints, and the entries of these."""
         return [], []
 
-    def _finish(self, row: Query, chosen: Mapping[str, Any]) -> Finish | None:
-        """Returns the conversion of a kernel's outputs to the result with chosen options; None if there is none."""
-        world = row.axes is not None and chosen[row.axes] == "world"
-        selection = self._rows.selection(row, chosen, self.name)
+    def _finish(self, row: Query, selection: Selection | None, *, world: bool, selected: bool) -> Finish | None:
+        """Returns the conversion of a kernel's outputs to the result with chosen options; None if there is none.
+
+        Args:
+            row: The row of the table.
+            selection: The selected rows.
+            world: Whether vectors are in world axes.
+            selected: Whether the outputs consist of the selected rows already.
+        """
         if row.result_type is None and not world and selection is None:
             return None
         labels, pose = self._rows.labels(row), row.required.index(row.pose) if row.pose else -1
@@ -596,7 +620,7 @@ class Robot(RobotQueries):
                 self._rows.turn_to_world(outputs, row, self._rotations(given[pose]))
             outputs.update(labels)
             if selection is not None:
-                selection.apply(outputs)
+                selection.apply(outputs, selected=selected)
             return row.result(outputs)
 
         return finish

@@ -123,8 +123,9 @@ class Arguments:
     _OTHERS,
     _FIXED,
     _LARGE_FROM,
+    _GIVEN,
     _OPERANDS,
-) = range(13)
+) = range(14)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
@@ -143,16 +144,22 @@ class _Plan(bytes):
 
 
 def _plan(
-    signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, conversion: WrenchConversion | None
+    signature: Signature,
+    code: LoadedCode,
+    entry: str,
+    arguments: Arguments,
+    conversion: WrenchConversion | None,
+    given: Any,
 ) -> _Plan:
     """Returns the plan of a kernel for the compiled function.
 
     The address of the kernel's loop, the numbers of inputs and outputs, and the number of states from which the GIL is
     released. With wrenches: the address of their plan, the number of states to convert at a time, and the indices of
     the wrenches and of the configuration among the inputs. The numbers of required, optional and fixed arguments, and
-    the number of states from which the result is large. Then for each operand: the number of its axes, whether it may
-    be one number, the index of its core strides in the loop's `steps`, its shape. Last, for each optional and each
-    fixed argument: the index of its input, or `_ACCEPTED` or `_IGNORED`, and the address of its default.
+    the number of states from which the result is large. The loop's data. Then for each operand: the number of its axes,
+    whether it may be one number, the index of its core strides in the loop's `steps`, its shape. Last, for each
+    optional and each fixed argument: the index of its input, or `_ACCEPTED` or `_IGNORED`, and the address of its
+    default.
     """
     operands = (*signature.inputs, *signature.outputs)
     plan_of_wrenches = ctypes.create_string_buffer(b"" if conversion is None else conversion.plan)
@@ -168,6 +175,7 @@ def _plan(
     named = {*arguments.others, *arguments.fixed}
     words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
     words += [-(-LARGE_BYTES // (8 * sum(operand.size for operand in signature.outputs)))]
+    words += [0 if given is None else ctypes.addressof(given)]
     first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
@@ -177,12 +185,17 @@ def _plan(
         unread = _IGNORED if default is ANY else _ACCEPTED
         words += [names.index(name) if name in names else unread, id(default)]
     plan = _Plan(struct.pack(f"={len(words)}q", *words))
-    plan.owned = (code, arguments, conversion, plan_of_wrenches)
+    plan.owned = (code, arguments, conversion, plan_of_wrenches, given)
     return plan
 
 
 def direct_call(
-    signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, conversion: WrenchConversion | None = None
+    signature: Signature,
+    code: LoadedCode,
+    entry: str,
+    arguments: Arguments,
+    conversion: WrenchConversion | None = None,
+    given: Any = None,
 ) -> DirectCall | None:
     """Returns the direct call of a kernel, or None if it has none; see the module's docstring.
 
@@ -192,6 +205,7 @@ def direct_call(
         entry: Name of the inner loop in it.
         arguments: The arguments of the call.
         conversion: The conversion of wrenches, for a kernel with wrenches that takes them as objects.
+        given: A ctypes object, the loop's data.
     """
     operands: tuple[Operand, ...] = (*signature.inputs, *signature.outputs)
     fits = len(operands) <= MOST_OPERANDS and all(len(operand.shape) <= MOST_AXES for operand in operands)
@@ -201,7 +215,7 @@ def direct_call(
         method, made = _method()
     if conversion is not None and (len(conversion.places) > MOST_LINKS or conversion.poses.size >= HELD_BYTES):
         return None  # the slow path releases the GIL
-    plan = _plan(signature, code, entry, arguments, conversion)
+    plan = _plan(signature, code, entry, arguments, conversion, given)
     plan.owned += (method, made)
     call: DirectCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
@@ -586,7 +600,7 @@ class _Direct(Writer):
     def call_loop(self) -> None:
         # The loop reads only the first dimension, the number of states.
         loop = self.word(self.plan, _LOOP, LOOP.as_pointer())
-        self.b.call(loop, [self.bases, self.at_a_time, self.steps, ir.Constant(POINTER, None)])
+        self.b.call(loop, [self.bases, self.at_a_time, self.steps, self.word(self.plan, _GIVEN, POINTER)])
 
     def convert_wrenches(self, given: Any, bodies: Any, k: Any, count: Any, first: Any) -> None:
         """Converts wrenches to the bodies, on the stack, for `count` states from `first` on."""

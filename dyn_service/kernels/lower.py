@@ -29,6 +29,7 @@ from llvmlite import ir
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.rolled import Address, Rolled, Step, Walks
+from dyn_service.kernels.selecting import PLACES, is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
@@ -79,7 +80,8 @@ def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
         if isinstance(graph, Rolled)
         else _emit_body(module, graph.function, vector, places)
     )
-    gather, scatter = _emit_gather(module, vector), _Scatter(module, vector, places)
+    selects = bool(places) and is_selectable(graph.signature)
+    gather, scatter = _emit_gather(module, vector), _Scatter(module, vector, places, selects=selects)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
     return str(module)
 
@@ -318,7 +320,7 @@ class _Tables:
             "end": _ends(rolled.parent),
             **rolled.starts,
         }
-        self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
+        self.tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
     def _add(self, name: str, values: Any) -> Any:
@@ -331,7 +333,7 @@ class _Tables:
 
     def entry(self, b: ir.IRBuilder, name: str, i: Any) -> Any:
         """Emits the reading of a body's entry of a table."""
-        return b.load(at(b, self._tables[name], b.mul(i, integer(8))), typ=I64)
+        return b.load(at(b, self.tables[name], b.mul(i, integer(8))), typ=I64)
 
 
 def _ends(parent: Sequence[int]) -> list[int]:
@@ -355,7 +357,7 @@ class _Access:
         walks: Walks | None,
         *arguments: Any,
     ) -> None:
-        self._b, self._vector, self._rolled, self._tables, self._walks = b, vector, rolled, tables, walks
+        self._b, self._vector, self._rolled, self.tables, self._walks = b, vector, rolled, tables, walks
         self._source, self._target, self._own, self._sums, self._states, self._i, self._first = arguments
         self._known: dict[Any, Any] = {}
 
@@ -368,7 +370,7 @@ class _Access:
         return at(self._b, buffer, self._b.mul(i, integer(8 * self._vector.count * width)))
 
     def _entry(self, table: str) -> Any:
-        return self._once(table, lambda: self._tables.entry(self._b, table, self._i))
+        return self._once(table, lambda: self.tables.entry(self._b, table, self._i))
 
     def _locate(self, place: Address, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
@@ -382,7 +384,7 @@ class _Access:
             if place.other is None:
                 return at_body, place.first
             other = str(place.other)
-            row = self._once(("first", other), lambda: self._tables.entry(self._b, other, self._first))
+            row = self._once(("first", other), lambda: self.tables.entry(self._b, other, self._first))
             at_pair = self._once(place._replace(first=0), lambda: self._row(at_body, place.other_stride, row))
             return at_pair, place.first
         if of == "total":
@@ -405,7 +407,7 @@ class _Access:
         b = self._b
         if place.of != "number":
             return _load(b, self._vector, *self._locate(place))
-        row = self._once(("numbers",), lambda: at(b, self._tables.numbers, b.mul(self._entry("numbers"), integer(8))))
+        row = self._once(("numbers",), lambda: at(b, self.tables.numbers, b.mul(self._entry("numbers"), integer(8))))
         number = splat(b, b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE), self._vector)
         return self.rounded(31 * place.first, number) if self._rolled.errors else number
 
@@ -485,20 +487,33 @@ class _Scatter:
         module: The module.
         vector: The type of each scalar.
         places: By entry of the outputs its place in the buffer, -1 for a 0; empty: each entry has its own.
+        selects: Whether a call may choose rows, with a table of places of its own; see `kernels.selecting`.
     """
 
-    def __init__(self, module: ir.Module, vector: ir.VectorType, places: Sequence[int]) -> None:
-        self._vector = vector
-        self._table: Any = None
-        if list(places) != list(range(len(places))):
+    def __init__(self, module: ir.Module, vector: ir.VectorType, places: Sequence[int], *, selects: bool) -> None:
+        self._vector, self.selects = vector, selects
+        self.table: Any = None
+        if selects or list(places) != list(range(len(places))):
             kind = ir.ArrayType(I32, len(places))
-            self._table = ir.GlobalVariable(module, kind, "places")
-            self._table.linkage, self._table.global_constant = "internal", True
-            self._table.initializer = ir.Constant(kind, list(places))
+            self.table = ir.GlobalVariable(module, kind, "table.places")
+            self.table.linkage, self.table.global_constant = "internal", True
+            self.table.initializer = ir.Constant(kind, list(places))
+        if selects:
+            where = ir.Function(module, ir.FunctionType(POINTER, []), PLACES)
+            ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(self.table, POINTER))
         self._function = self._emit(module)
 
     def call(
-        self, b: ir.IRBuilder, buffer: Any, first: Any, base: Any, states: Any, stride: Any, entries: Any, each: Any
+        self,
+        b: ir.IRBuilder,
+        buffer: Any,
+        first: Any,
+        base: Any,
+        states: Any,
+        stride: Any,
+        entries: Any,
+        each: Any,
+        chosen: Any,
     ) -> None:
         """Emits the copying of consecutive entries of some states.
 
@@ -511,11 +526,12 @@ class _Scatter:
             stride: Bytes from state to state.
             entries: The number of entries.
             each: Bytes from entry to entry.
+            chosen: The table of the places of all entries, for chosen rows.
         """
-        if self._table is None:
+        if self.table is None:
             buffer, table = _vector_address(b, buffer, self._vector, first), ir.Constant(POINTER, None)
         else:
-            table = at(b, self._table, b.mul(first, integer(4)))
+            table = at(b, self.table if chosen is None else chosen, b.mul(first, integer(4)))
         b.call(self._function, [buffer, base, table, states, stride, entries, each])
 
     def _emit(self, module: ir.Module) -> ir.Function:
@@ -536,7 +552,7 @@ class _Scatter:
                 b.store(row, start, align=1)
 
         with loop_over(b, transposed, step=lanes) as entry:
-            if self._table is None:
+            if self.table is None:
                 cells = [_vector_address(b, source, vector, b.add(entry, integer(k))) for k in range(lanes)]
                 write(_transposed(b, vector, cells, align=8 * lanes), entry)
             else:
@@ -554,7 +570,7 @@ class _Scatter:
             row = at(b, base, b.mul(state, state_stride))
             lane = at(b, source, b.mul(state, integer(8)))
             with loop_over(b, entries, start=transposed) as entry:
-                cell = entry if self._table is None else place(entry)
+                cell = entry if self.table is None else place(entry)
                 number = b.load(_vector_address(b, lane, vector, cell), align=8, typ=DOUBLE)
                 b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
         b.ret_void()
@@ -623,7 +639,7 @@ def _emit_loop(
     """Adds loop(args, dims, steps, data): dims[0] states; steps: state strides of the operands, then core strides."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), entry)
     function.attributes.add("nounwind")
-    args, dims, steps, _ = function.args
+    args, dims, steps, data = function.args
     b = ir.IRBuilder(function.append_basic_block())
     inputs, outputs = graph.signature.inputs, graph.signature.outputs
     operands = (*inputs, *outputs)
@@ -649,23 +665,33 @@ def _emit_loop(
         core.append([entry_of(steps, I64, index + axis) for axis in range(len(operand.shape))])
         index += len(operand.shape)
 
+    table = rows_of_outputs = None
+    if scatter.selects:
+        # The data are null, or the number of chosen rows and the address of a table: the places of their entries.
+        chosen, selection = b.icmp_unsigned("!=", data, ir.Constant(POINTER, None)), b.alloca(I64, size=integer(2))
+        b.store(integer(outputs[0].shape[0]), selection)
+        b.store(b.ptrtoint(scatter.table, I64), at(b, selection, integer(8)))
+        given = b.select(chosen, data, selection)
+        rows_of_outputs, table = entry_of(given, I64, 0), entry_of(given, POINTER, 1)
+
     with loop_over(b, count, step=vector.count) as start:
         left = b.sub(count, start)
         full = integer(vector.count)
         states = b.select(b.icmp_signed("<", left, full), left, full)
 
-        def read(first: Any, base: Any, stride: Any, entries: int, each: Any) -> None:
+        def read(first: Any, base: Any, stride: Any, entries: Any, each: Any) -> None:
             cell = _vector_address(b, source, vector, first)
-            b.call(gather, [cell, base, states, stride, integer(entries), each])
+            b.call(gather, [cell, base, states, stride, entries, each])
 
-        def write(first: Any, base: Any, stride: Any, entries: int, each: Any) -> None:
-            scatter.call(b, target, first, base, states, stride, integer(entries), each)
+        def write(first: Any, base: Any, stride: Any, entries: Any, each: Any) -> None:
+            scatter.call(b, target, first, base, states, stride, entries, each, table)
 
-        def move(mover: Callable[..., None], first: int, k: int, operand: Operand) -> None:
+        def move(mover: Callable[..., None], first: Any, k: int, operand: Operand, count: Any) -> None:
+            """Emits the copying of an operand. first: its first entry in the buffer. count: size of its first axis."""
             base = at(b, bases[k], b.mul(start, strides[k]))
             *outer, width = operand.shape or (1,)
             if not outer:
-                mover(integer(first), base, strides[k], width, core[k][0] if core[k] else integer(8))
+                mover(first, base, strides[k], count, core[k][0] if core[k] else integer(8))
                 return
             packed = ir.Constant(ir.IntType(1), 1)
             for axis, stride in enumerate(core[k]):
@@ -673,25 +699,31 @@ def _emit_loop(
                 packed = b.and_(packed, b.icmp_signed("==", stride, integer(expected)))
             with b.if_else(packed) as (at_once, row_by_row):
                 with at_once:
-                    mover(integer(first), base, strides[k], operand.size, integer(8))
+                    rest = operand.size // operand.shape[0] if operand.shape[0] else 0
+                    mover(first, base, strides[k], b.mul(count, integer(rest)), integer(8))
                 with row_by_row:
 
                     def rows(axis: int, start_of_row: Any, row: Any) -> None:
                         if axis == len(outer):
-                            entry = b.add(integer(first), b.mul(row, integer(width)))
-                            mover(entry, start_of_row, strides[k], width, core[k][-1])
+                            entry = b.add(first, b.mul(row, integer(width)))
+                            mover(entry, start_of_row, strides[k], integer(width), core[k][-1])
                             return
-                        with loop_over(b, integer(outer[axis])) as position:
+                        with loop_over(b, integer(outer[axis]) if axis else count) as position:
                             place = at(b, start_of_row, b.mul(position, core[k][axis]))
                             rows(axis + 1, place, b.add(b.mul(row, integer(outer[axis])), position))
 
                     rows(0, base, integer(0))
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
-            move(read, first, k, operand)
+            move(read, integer(first), k, operand, integer(next(iter(operand.shape), 1)))
         b.call(body, [source, target])
         for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
-            move(write, first, len(inputs) + k, operand)
+            size_of_first = integer(next(iter(operand.shape), 1)) if rows_of_outputs is None else rows_of_outputs
+            if rows_of_outputs is None:
+                place = integer(first)
+            else:
+                place = b.mul(rows_of_outputs, integer(first // outputs[0].shape[0]))
+            move(write, place, len(inputs) + k, operand, size_of_first)
     if scratch is not None:
         b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [scratch])
     b.ret_void()

@@ -110,6 +110,44 @@ def test_results_with_several_outputs(arm: Robot) -> None:
         assert chosen.wrench.tobytes() == arm.constraint_forces(-q, v, a).wrench[:, 1:2].tobytes()
 
 
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3)], ids=str)
+def test_selected_rows(arm: Robot, lead: tuple[int, ...]) -> None:
+    """The bits of a call for all rows; with wrenches, in any order, repeated, none; into given arrays."""
+    q, v, a = states(arm, *lead)
+    push = [Wrench(LINK, force=(1.0, 2.0, 3.0))]
+    whole, pushed = arm.jacobians(q), arm.constraint_forces(q, v, a, wrenches=push)
+    names = arm.link_names
+    for links in ([LINK], [names[2], names[0], names[2]], list(names), []):
+        rows = [names.index(link) for link in links]
+        for _ in range(3):
+            some = arm.jacobians(q, links=links)
+            assert some.links == tuple(links)
+            assert some.translation.shape == (*lead, len(rows), 3, arm.nv)
+            assert some.translation.tobytes() == whole.translation[..., rows, :, :].tobytes()
+            assert some.rotation.tobytes() == whole.rotation[..., rows, :, :].tobytes()
+            strided = np.zeros((2, *some.rotation.shape[::-1])).T[..., 0]
+            assert arm.jacobians(q, links=links, out=(some.translation, strided)).rotation is strided
+            assert strided.tobytes() == some.rotation.tobytes()
+    for _ in range(3):
+        joint = arm.constraint_forces(q, v, a, joints=[arm.joint_names[1]], wrenches=push)
+        row = pushed.joints.index(arm.joint_names[1])
+        assert joint.actuation.tobytes() == pushed.actuation[..., [row]].tobytes()
+        assert joint.wrench.tobytes() == pushed.wrench[..., [row], :].tobytes()
+
+
+def test_only_selected_rows_are_written(arm: Robot) -> None:
+    q, _, _ = states(arm, 3000)
+    for _ in range(2):
+        arm.jacobians(q, links=[LINK])
+    tracemalloc.start()
+    try:
+        found = arm.jacobians(q, links=[LINK])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1.1 * (found.translation.nbytes + found.rotation.nbytes)
+
+
 def test_numbers_and_constants(arm: Robot) -> None:
     q, v, _ = states(arm)
     expected = arm.energy(q, v)
