@@ -79,7 +79,7 @@ HELD_BYTES = 1 << 20
 Panda's largest kernel has a tenth.
 """
 
-LARGE_BYTES = 1 << 18
+LARGE_BYTES = 1 << 19
 """Bytes of a result from which the call does not create its arrays: page faults would cost more than the kernel. The
 caller gives it arrays of `engine.buffers`.
 """

@@ -21,8 +21,8 @@ from tests.conftest import URDF
 from tests.phrases import naming
 
 LINK = "lower_bar"
-MANY = 8192
-"""States whose mass matrices are a large result, 256 kB."""
+MANY = 16384
+"""States whose mass matrices are a large result, 512 kB."""
 
 
 @pytest.fixture(scope="module")
@@ -243,8 +243,8 @@ def empty_pool() -> None:
 @pytest.mark.usefixtures("empty_pool")
 def test_memory_of_large_results_is_reused(arm: Robot) -> None:
     """Only the first results fault their pages in; the memory of an array in use is not reused."""
-    q, _, _ = states(arm, 4 * MANY)
-    size = 8 * 4 * 4 * MANY
+    q, _, _ = states(arm, 2 * MANY)
+    size = 8 * 4 * 2 * MANY
     for _ in range(3):
         kept = arm.mass_matrix(q)
         before, other = kept.tobytes(), arm.mass_matrix(2.0 * q)
