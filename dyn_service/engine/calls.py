@@ -106,7 +106,7 @@ class BoundCall:
         Args:
             given: The required arguments.
             others: The optional arguments, without an overlay.
-            wrenches: The index of external wrenches among them; -1: there are none.
+            wrenches: The index of external wrenches among them; -1: without wrenches.
             out: The array of each output, or None for a new one; () if all are new.
             workers: The largest number of threads.
         """
@@ -232,14 +232,15 @@ class RowCalls:
     call: Call
 
     def __init__(self, row: Query, names: Mapping[int, Mapping[str, Array]], views: Views) -> None:
-        self._row, self._names, self._views = row, names, views
+        self._row, self._names = row, names
         self._key = _key_of(row)
         self._bound: dict[Hashable, BoundCall] = {}
         self._defaults = self._key(row.defaults)
         self._threads_from = _THREADS_FROM
         place = {name: k for k, name in enumerate(row.others)}
         special = (row.overlay, row.wrenches, row.first("gravity"), row.leaves_out)
-        self._overlay, self._wrenches, self._gravity, self._passive = (place.get(name or "", -1) for name in special)
+        self._overlay, self._wrenches, gravity, passive = (place.get(name or "", -1) for name in special)
+        self._view = _view_with(views, row.name, self._overlay, gravity, passive)
         self._prefer(None, None, None)
 
     def bound(self, others: tuple[Any, ...]) -> BoundCall | None:
@@ -296,7 +297,8 @@ class RowCalls:
                 calls = None if view is None else view.row_calls.get(self._row.name)
                 others = (*others[: self._overlay], None, *others[self._overlay + 1 :])
                 return None if calls is None else calls.into(given, others, out, workers)
-            given = self._named(given) if self._names else given
+            if self._names:
+                given = tuple(self._names[k][x] if k in self._names else x for k, x in enumerate(given))
             chosen = self._bound.get(self._key(others))
             if chosen is None or (chosen.still and chosen.moves(given)):
                 return None
@@ -315,32 +317,16 @@ class RowCalls:
             return None
         return answer if chosen.finish is None else chosen.finish(answer, given)
 
-    def _named(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns the required arguments with the input for each name."""
-        return tuple(self._names[k][x] if k in self._names else x for k, x in enumerate(given))
-
-    def _view(self, others: tuple[Any, ...]) -> Any:
-        """Returns the robot with the overlay among the optional arguments; None if it is not kept or has no calls."""
-        changed, gravity, passive = others[self._overlay], self._gravity, self._passive
-        _, view = self._views.by_id.get(id(changed), _UNKNOWN)
-        if (
-            view is None
-            or self._row.name not in view.bound_calls
-            or (gravity >= 0 and others[gravity] is not None and changed.gravity is not None)
-            or (passive >= 0 and others[passive] is not True and changed.joints)
-        ):
-            return None
-        return view
-
     def _prefer(self, direct: Call | None, with_wrenches: Call | None, finish: Finish | None) -> None:
         """Sets `call`, which tries these direct calls with default options first."""
-        names, bound, key, row = self._names, self._bound, self._key, self._row.name
+        # Without a reference to `self`, so that the collector of cycles is not needed to free the kernels.
+        names, bound, key, row, view_of = self._names, self._bound, self._key, self._row.name, self._view
         overlay, wrenches = self._overlay, self._wrenches
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
             try:
                 if names:
-                    given = self._named(given)
+                    given = tuple(names[k][x] if k in names else x for k, x in enumerate(given))
                 has_wrenches = wrenches >= 0 and others[wrenches] is not None
                 first = with_wrenches if has_wrenches else direct
                 if first is not None:
@@ -348,7 +334,7 @@ class RowCalls:
                     if answer is not None:
                         return answer if finish is None else finish(answer, given)
                 if overlay >= 0 and others[overlay] is not None:
-                    view = self._view(others)
+                    view = view_of(others)
                     if view is None:
                         return None
                     return view.bound_calls[row](given, (*others[:overlay], None, *others[overlay + 1 :]))
@@ -366,6 +352,35 @@ class RowCalls:
             return answer if chosen.finish is None else chosen.finish(answer, given)
 
         self.call = call
+
+
+def _view_with(views: Views, row: str, overlay: int, gravity: int, passive: int) -> Callable[[tuple[Any, ...]], Any]:
+    """Returns a function from the optional arguments of a row to the robot with the overlay among them.
+
+    It returns None if that robot is not kept or has no calls of the row, or if the overlay contradicts an argument.
+
+    Args:
+        views: The robots with overlays.
+        row: The name of the row.
+        overlay: The index of the overlay among the optional arguments; likewise `gravity` and `passive`, or -1.
+        gravity: That of gravity.
+        passive: That of the option for passive forces.
+    """
+    known = views.by_id
+
+    def view_of(others: tuple[Any, ...]) -> Any:
+        changed = others[overlay]
+        _, view = known.get(id(changed), _UNKNOWN)
+        if (
+            view is None
+            or row not in view.bound_calls
+            or (gravity >= 0 and others[gravity] is not None and changed.gravity is not None)
+            or (passive >= 0 and others[passive] is not True and changed.joints)
+        ):
+            return None
+        return view
+
+    return view_of
 
 
 def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
