@@ -4,7 +4,10 @@ One state in process, a batch of 64 states in process, and one state over a sock
 alternate in blocks, so that all see the same machine. Figures are medians over the blocks; the ratio is that to the
 plain call.
 
-    python benchmarks/options.py [ROBOT.urdf] [--blocks 100] [--wire]
+`--outputs`: the time of a state in large batches, beside a fill of the same bytes: in new arrays, in arrays of the
+caller (`out=`), of selected rows, and in two threads.
+
+    python benchmarks/options.py [ROBOT.urdf] [--blocks 100] [--wire] [--outputs]
 """
 
 from __future__ import annotations
@@ -38,8 +41,13 @@ def main() -> None:
     parser.add_argument("robot", nargs="?", type=Path, default=URDF / "panda.urdf")
     parser.add_argument("--blocks", type=int, default=100, help=f"of {BLOCK} calls of each kind")
     parser.add_argument("--wire", action="store_true", help="over a socket too")
+    parser.add_argument("--outputs", action="store_true", help="large results only")
     arguments = parser.parse_args()
     robot = Robot.from_urdf(arguments.robot)
+    if arguments.outputs:
+        for states in (64, 512, 4096):
+            table(f"{states} states, {robot.name}, per call", outputs(robot, states), arguments.blocks, 1)
+        return
     for lead, title in (((), "one state"), ((64,), "64 states")):
         for query, calls in (
             ("inverse_dynamics", dynamics(robot, "inverse_dynamics", lead)),
@@ -113,7 +121,26 @@ def views(robot: Robot, lead: tuple[int, ...]) -> Calls:
     }
 
 
-def table(title: str, calls: Calls, blocks: int) -> None:
+def outputs(robot: Robot, states: int) -> Calls:
+    """Returns calls with large results; the first one is of another kind: a fill of the mass matrices' memory."""
+    q, v, a = state(robot, (states,))
+    M, J, link = robot.mass_matrix(q), robot.jacobians(q), robot.link_names[-1]
+    tau = robot.forward_dynamics(q, v, a)
+    return {
+        "fill of mass matrices": lambda: M.fill(1.0),
+        "mass matrix": lambda: robot.mass_matrix(q),
+        "mass matrix, out": lambda: robot.mass_matrix(q, out=M),
+        "mass matrix, 2 threads": lambda: robot.mass_matrix(q, out=M, workers=2),
+        "fill of Jacobians": lambda: (J.translation.fill(1.0), J.rotation.fill(1.0)),
+        "Jacobians": lambda: robot.jacobians(q),
+        "Jacobians, out": lambda: robot.jacobians(q, out=J),
+        "Jacobians of a link": lambda: robot.jacobians(q, links=[link]),
+        "forward dynamics, out": lambda: robot.forward_dynamics(q, v, a, out=tau),
+        "forward dynamics, 2 threads": lambda: robot.forward_dynamics(q, v, a, out=tau, workers=2),
+    }
+
+
+def table(title: str, calls: Calls, blocks: int, block: int = BLOCK) -> None:
     """Prints medians of each call, and their ratio to the first."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -122,13 +149,13 @@ def table(title: str, calls: Calls, blocks: int) -> None:
     for _ in range(blocks):
         for name, call in calls.items():
             begun = perf_counter_ns()
-            for _ in range(BLOCK):
+            for _ in range(block):
                 call()
-            taken[name].append((perf_counter_ns() - begun) / BLOCK / 1e3)
+            taken[name].append((perf_counter_ns() - begun) / block / 1e3)
     print(f"\n{title}")
     for name, times in taken.items():
-        ratio = median(t / plain for t, plain in zip(times, taken["plain"], strict=True))
-        print(f"  {name:26}{median(times):10.2f} us{ratio:9.2f}")
+        ratio = median(t / plain for t, plain in zip(times, taken[next(iter(taken))], strict=True))
+        print(f"  {name:28}{median(times):10.2f} us{ratio:9.2f}")
 
 
 @contextmanager

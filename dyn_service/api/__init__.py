@@ -6,6 +6,7 @@ results       results of queries with several outputs
 spec          the types of rows, inputs, outputs and options
 description   the description of a robot that servers send
 inputs        checks of arguments against the table
+outputs       the arguments `out` and `workers`
 arrays        conversion of numbers to arrays
 named         inputs given by names
 cost          predicted cost of an answer

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -419,6 +419,14 @@ FirstStep = Annotated[int, Means("number of the first step, if this is part of a
 FirstTime = Annotated[float, Means("time of step 0, s")]
 Progress = Annotated[Callable[[float], None] | None, Local()]
 """Called repeatedly with the completed fraction; its exceptions end the computation, local or remote."""
+
+_Result = TypeVar("_Result")
+Out = Annotated[Array | Sequence[Array | None] | None, Local()]
+Outs = Annotated[_Result | Sequence[Array | None] | None, Local()]
+"""Where a result is written; see `api.outputs`. `Outs` is that of a result with several outputs."""
+
+Workers = Annotated[int | None, Local()]
+"""The largest number of threads that compute a large batch, 1 to 256. None: `Robot.workers`."""
 
 
 SegmentMass = Annotated[ArrayLike, Spec(("n",), "kg", "of each segment, from the ground up")]

@@ -70,6 +70,8 @@ from dyn_service.api.arguments import (
     MomentumResult,
     Motions,
     Offset,
+    Out,
+    Outs,
     Overlay,
     Passive,
     Payload,
@@ -102,11 +104,13 @@ from dyn_service.api.arguments import (
     VelocityGain,
     VelocityLimits,
     VelocityResult,
+    Workers,
     Wrench,
     Wrenches,
     WrenchFunction,
 )
 from dyn_service.api.description import Described
+from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.results import (
     Array,
     BiasAccelerations,
@@ -184,7 +188,10 @@ __all__ = [
 
 
 class RobotQueries(Described, ABC):
-    """The queries of a robot, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods."""
+    """The queries of a robot, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods.
+
+    Queries write their result into `out`, and compute large batches in up to `workers` threads; see `api.outputs`.
+    """
 
     def __enter__(self) -> Self:
         return self
@@ -212,6 +219,12 @@ class RobotQueries(Described, ABC):
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         """Answers a row of `QUERIES`; `given` are the required inputs, `others` the optional inputs and options."""
 
+    def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
+        """Answers a row of `QUERIES` as `_ask`, with the arguments `out` and `workers`; see `api.outputs`."""
+        arrays = output_arrays(QUERIES[row], out)
+        checked_workers(1 if workers is None else workers)
+        return fill(QUERIES[row], self._ask(row, given, others), arrays)
+
     @abstractmethod
     def _compute(self, row: str, **arguments: Any) -> Any:
         """Answers a row of `COMPUTATIONS`."""
@@ -231,6 +244,8 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
         passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> EffortResult:
         """Joint efforts that produce the acceleration `a` at the state `q`, `v`.
 
@@ -259,6 +274,8 @@ class RobotQueries(Described, ABC):
         method: Method = "articulated",
         overlay: Altered = None,
         passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> AccelerationResult:
         """Joint accelerations that the efforts `tau` produce at the state `q`, `v`.
 
@@ -269,7 +286,9 @@ class RobotQueries(Described, ABC):
         """
 
     @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix", passive=("armature",))
-    def mass_matrix(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> MassMatrixResult:
+    def mass_matrix(
+        self, q: Position, *, overlay: Altered = None, passive: Passive = True, out: Out = None, workers: Workers = None
+    ) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
 
     @query(
@@ -278,7 +297,15 @@ class RobotQueries(Described, ABC):
         passive=("damping", "friction", "springs"),
     )
     def bias_forces(
-        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> ForcesResult:
         """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q) + p(q, v)."""
 
@@ -288,7 +315,14 @@ class RobotQueries(Described, ABC):
         passive=("springs",),
     )
     def gravity_forces(
-        self, q: Position, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+        self,
+        q: Position,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> ForcesResult:
         """Joint efforts that hold the robot at rest at `q`: g(q) and the forces of the joints' springs."""
 
@@ -311,6 +345,8 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
         passive: Passive = True,
+        out: Outs[ConstraintForces] = None,
+        workers: Workers = None,
     ) -> ConstraintForces:
         """Wrench that the parent exerts on the child at each joint's origin, while the efforts `tau` act.
 
@@ -338,6 +374,8 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         overlay: Altered = None,
+        out: Outs[ForceTorque] = None,
+        workers: Workers = None,
     ) -> ForceTorque:
         """Reading of an ideal force/torque sensor in each joint, including fixed ones, at the acceleration `a`.
 
@@ -361,6 +399,8 @@ class RobotQueries(Described, ABC):
         xyz: Offset = None,
         rpy: Turn = None,
         gravity: Gravity = None,
+        out: Outs[ImuReading] = None,
+        workers: Workers = None,
     ) -> ImuReading:
         """Reading of an ideal inertial measurement unit on each link at the acceleration `a`.
 
@@ -368,7 +408,7 @@ class RobotQueries(Described, ABC):
         """
 
     @query(equation="Newton-Euler (20)", kernel="constraint.bases", control=False)
-    def constraint_bases(self, *, joints: JointRows = None) -> ConstraintBases:
+    def constraint_bases(self, *, joints: JointRows = None, out: Outs[ConstraintBases] = None) -> ConstraintBases:
         """Directions in which each joint carries load: torques, then forces, in joint axes.
 
         `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones.
@@ -393,6 +433,8 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
         passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> EffortResult:
         """Joint efforts that make the tracking error e = q_ref - q obey e-ddot + kd e-dot + kp e = 0.
 
@@ -404,7 +446,7 @@ class RobotQueries(Described, ABC):
         kernel="kinematics.link_poses",
         bodies="links",
     )
-    def link_poses(self, q: Position) -> LinkPoses:
+    def link_poses(self, q: Position, *, out: Outs[LinkPoses] = None, workers: Workers = None) -> LinkPoses:
         """Orientation and position of every link in the world."""
 
     @query(
@@ -426,6 +468,8 @@ class RobotQueries(Described, ABC):
         point: Point = None,
         frame: PointAxes = "world_aligned",
         overlay: Altered = None,
+        out: Outs[PointMotion] = None,
+        workers: Workers = None,
     ) -> PointMotion:
         """Pose, velocity, Jacobian and acceleration bias of a link, or of a point fixed on it.
 
@@ -454,6 +498,8 @@ class RobotQueries(Described, ABC):
         frame: PointAxes = "world_aligned",
         overlay: Altered = None,
         passive: Passive = True,
+        out: Outs[OperationalSpace] = None,
+        workers: Workers = None,
     ) -> OperationalSpace:
         """Operational-space inertia of a link at a point fixed on it, and its inverse, in O(N).
 
@@ -474,6 +520,8 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         overlay: Altered = None,
+        out: Outs[LinkMotion] = None,
+        workers: Workers = None,
     ) -> LinkMotion:
         """Velocity, acceleration and inboard load of every link.
 
@@ -489,7 +537,15 @@ class RobotQueries(Described, ABC):
         alone=True,
         passive=("armature",),
     )
-    def branch_inertias(self, q: Position, *, overlay: Altered = None, passive: Passive = True) -> BranchInertias:
+    def branch_inertias(
+        self,
+        q: Position,
+        *,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Outs[BranchInertias] = None,
+        workers: Workers = None,
+    ) -> BranchInertias:
         """The factors of the O(N) solution (19b): J_i, R_i, K_i, beta_i at every movable joint.
 
         A body is a joint's link with all links fixed to it, as in `topology`, `newton_euler_blocks` and
@@ -497,7 +553,7 @@ class RobotQueries(Described, ABC):
         """
 
     @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="topology.topology", control=False)
-    def topology(self, *, bodies: Literal["moving", "links"] = "moving") -> Topology:
+    def topology(self, *, bodies: Literal["moving", "links"] = "moving", out: Outs[Topology] = None) -> Topology:
         """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
 
         `bodies`: "moving" is one body per movable joint, with all links fixed to it, as in the document; "links" is one
@@ -521,6 +577,8 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         overlay: Altered = None,
         passive: Passive = True,
+        out: Outs[InfluenceOperators] = None,
+        workers: Workers = None,
     ) -> InfluenceOperators:
         """Phi_A and Psi_A = (e - Phi_A)^-1 as 6x6 blocks with their places.
 
@@ -544,6 +602,8 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         overlay: Altered = None,
+        out: Outs[NewtonEulerBlocks] = None,
+        workers: Workers = None,
     ) -> NewtonEulerBlocks:
         """The blocks of the equations of motion, one per moving body.
 
@@ -558,7 +618,14 @@ class RobotQueries(Described, ABC):
         passive=("armature",),
     )
     def mass_matrix_steps(
-        self, q: Position, *, frame: Axes = "body", overlay: Altered = None, passive: Passive = True
+        self,
+        q: Position,
+        *,
+        frame: Axes = "body",
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Outs[MassMatrixSteps] = None,
+        workers: Workers = None,
     ) -> MassMatrixSteps:
         """The mass matrix with its intermediate results: J = Psi_D G, Q = M J, then J^T Q."""
 
@@ -567,13 +634,30 @@ class RobotQueries(Described, ABC):
         kernel="passive.passive_forces",
         control=False,
     )
-    def passive_forces(self, q: Position, v: Velocity, *, overlay: Altered = None) -> PassiveForces:
+    def passive_forces(
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        overlay: Altered = None,
+        out: Outs[PassiveForces] = None,
+        workers: Workers = None,
+    ) -> PassiveForces:
         """Passive joint forces part by part, as efforts that actuators must add, with their energy and power."""
 
     @query(
         equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False, passive=("armature",)
     )
-    def momentum(self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True) -> MomentumResult:
+    def momentum(
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
+    ) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
 
     @query(
@@ -595,6 +679,8 @@ class RobotQueries(Described, ABC):
         method: Method = "articulated",
         overlay: Altered = None,
         passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> VelocityResult:
         """Joint velocities v = M(q)^-1 p. `method`: "articulated" is O(N), (P.5b); "mass_matrix" factors M, (P.5a).
 
@@ -618,12 +704,21 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
         passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
 
     @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
     def system_momentum(
-        self, q: Position, v: Velocity, *, frame: Axes = "body", overlay: Altered = None
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        frame: Axes = "body",
+        overlay: Altered = None,
+        out: Outs[SystemMomentum] = None,
+        workers: Workers = None,
     ) -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all links outward of it."""
 
@@ -638,6 +733,8 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         overlay: Altered = None,
+        out: Outs[SystemMomentumRate] = None,
+        workers: Workers = None,
     ) -> SystemMomentumRate:
         """Rates of every branch's momentum and centre of mass, and the loads that cause them."""
 
@@ -649,7 +746,15 @@ class RobotQueries(Described, ABC):
         passive=("armature", "springs"),
     )
     def energy(
-        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Outs[Energy] = None,
+        workers: Workers = None,
     ) -> Energy:
         """Kinetic and potential energy, their sum, and the Lagrangian."""
 
@@ -662,7 +767,15 @@ class RobotQueries(Described, ABC):
         passive=("armature", "springs"),
     )
     def hamiltonian(
-        self, q: Position, p: Momentum, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+        self,
+        q: Position,
+        p: Momentum,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Outs[Hamiltonian] = None,
+        workers: Workers = None,
     ) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
 
@@ -683,15 +796,36 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
         passive: Passive = True,
+        out: Outs[EquationTerms] = None,
+        workers: Workers = None,
     ) -> EquationTerms:
         """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
 
     @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", bodies="links", control=False)
-    def jacobians(self, q: Position, *, overlay: Altered = None) -> Jacobians:
-        """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes."""
+    def jacobians(
+        self,
+        q: Position,
+        *,
+        links: LinkRows = None,
+        overlay: Altered = None,
+        out: Outs[Jacobians] = None,
+        workers: Workers = None,
+    ) -> Jacobians:
+        """Jacobians of every link: of its centre of mass, J_S, and of its rotation, J_R, in link axes.
+
+        `links` selects rows by name, in that order.
+        """
 
     @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", bodies="links", control=False)
-    def bias_accelerations(self, q: Position, v: Velocity, *, overlay: Altered = None) -> BiasAccelerations:
+    def bias_accelerations(
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        overlay: Altered = None,
+        out: Outs[BiasAccelerations] = None,
+        workers: Workers = None,
+    ) -> BiasAccelerations:
         """Accelerations of every link at zero joint accelerations, in link axes."""
 
     @query(
@@ -711,6 +845,8 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
         passive: Passive = True,
+        out: Outs[BodyRecursion] = None,
+        workers: Workers = None,
     ) -> BodyRecursion:
         """Inverse dynamics in body frames with its intermediate results, link by link."""
 
@@ -733,6 +869,8 @@ class RobotQueries(Described, ABC):
         method: Method = "articulated",
         overlay: Altered = None,
         passive: Passive = True,
+        out: Outs[HamiltonianFlow] = None,
+        workers: Workers = None,
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` is that of `velocity_from_momentum`."""
 
@@ -743,7 +881,15 @@ class RobotQueries(Described, ABC):
         passive=("armature",),
     )
     def momentum_derivative(
-        self, q: Position, v: Velocity, a: Acceleration, *, overlay: Altered = None, passive: Passive = True
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> MomentumRateResult:
         """d/dt (M(q) v) along the motion: M a + M-dot v."""
 
@@ -752,11 +898,13 @@ class RobotQueries(Described, ABC):
         kernel="kinematics.integrate",
         control=False,
     )
-    def integrate(self, q: Position, v: Velocity, dt: Step) -> PositionResult:
+    def integrate(
+        self, q: Position, v: Velocity, dt: Step, *, out: Out = None, workers: Workers = None
+    ) -> PositionResult:
         """The position after moving for `dt` with constant joint velocities: q + dt v for joints with nq = nv."""
 
     @query(equation="the inverse of `integrate`", kernel="kinematics.difference", control=False)
-    def difference(self, q: Position, q_to: Position) -> VelocityResult:
+    def difference(self, q: Position, q_to: Position, *, out: Out = None, workers: Workers = None) -> VelocityResult:
         """The constant joint velocities that move `q` to `q_to` in 1 s.
 
         Angles of joints with one degree of freedom are subtracted, including whole turns; joints with several rotate
@@ -764,13 +912,13 @@ class RobotQueries(Described, ABC):
         """
 
     @query(equation="each body in its joint's frame", kernel="configurations.neutral", control=False)
-    def neutral(self) -> PositionResult:
+    def neutral(self, *, out: Out = None) -> PositionResult:
         """The position at which every body frame coincides with its joint frame: zeros, and quaternions (0, 0, 0,
         1).
         """
 
     @query(equation="uniform over the range of each joint", kernel="configurations.random_configuration", control=False)
-    def random_configuration(self, *, seed: int = 0) -> PositionResult:
+    def random_configuration(self, *, seed: int = 0, out: Out = None) -> PositionResult:
         """A random position within the limits of each joint; the same for the same seed.
 
         Joints without limits: angles within pi rad, lengths within 1 m of zero, any rotation.
@@ -799,6 +947,8 @@ class RobotQueries(Described, ABC):
         integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
         overlay: Altered = None,
         passive: Passive = True,
+        out: Outs[State] = None,
+        workers: Workers = None,
     ) -> State:
         """The state one step later. Efforts are held through the step, wrenches in the axes of their links."""
 

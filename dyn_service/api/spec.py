@@ -9,8 +9,10 @@ choices, or an integer, number, flag or list of names; `Means` contains its text
 sent. The return annotation is the output, or a class with a field for each output; a field without a `Spec` labels the
 rows of the others, see `Names`.
 
-`query` declares rows computed by kernels, state by state. `computation` declares long computations, whose answers come
-over a socket in parts. Both write the method's body: a call of `_ask` or `_compute` with the row's name and arguments.
+`query` declares rows computed by kernels, state by state; their methods have `out` and, unless the result is the same
+at every state, `workers`, see `api.outputs`. `computation` declares long computations, whose answers come
+over a socket in parts. Both write the method's body: a call of `_ask`,
+`_ask_into` or `_compute` with the row's name and arguments.
 """
 
 from __future__ import annotations
@@ -180,7 +182,7 @@ class Means:
 
 @dataclass(frozen=True)
 class Local:
-    """Marks a parameter that is not sent to a server, such as a progress callback."""
+    """Marks a parameter that is not sent to a server, such as a progress callback or `out`."""
 
 
 @dataclass(frozen=True)
@@ -369,7 +371,7 @@ class Query(Row):
     @cached_property
     def others(self) -> tuple[str, ...]:
         """The optional inputs and the options, in the order in which the method passes them on."""
-        return tuple(name for name in self.parameters if name not in self.required)
+        return tuple(name for name, sent in self.parameters.items() if sent and name not in self.required)
 
     def arguments(self, given: Sequence[Any], others: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns inputs and options by name.
@@ -485,7 +487,10 @@ def query(
         _check(made)
         _QUERIES[made.name] = made
         given, others = (f"({''.join(f'{name}, ' for name in names)})" for names in (made.required, made.others))
-        return _with_body(method, f"self._ask({made.name!r}, {given}, {others})")
+        local = {name: name if name in made.parameters else None for name in ("out", "workers")}
+        asked, into = f"{made.name!r}, {given}, {others}", f"{local['out']}, {local['workers']}"
+        plain = " and ".join(f"{name} is None" for name in local.values() if name) or "True"
+        return _with_body(method, f"self._ask({asked}) if {plain} else self._ask_into({asked}, {into})")
 
     return declare
 
@@ -513,7 +518,8 @@ def _check(row: Query) -> None:
     chosen = None if row.selector is None else row.options[row.selector].default
     require((len(row.kernels) == 1) == (row.selector is None), "several kernels need one option with their names")
     require(chosen is None or chosen == next(iter(row.kernels)), "the first kernel is the option's default")
-    require(all(p == name for p, name in row.parameters.items()), "inputs of kernels have the names of the parameters")
+    named = all(name in (p, None) for p, name in row.parameters.items())
+    require(named, "inputs of kernels have the names of the parameters")
     required = [name for name in row.inputs if name not in row.optional]
     require(list(row.inputs)[: len(required)] == required, "required inputs precede optional ones")
     undefined = {row.inputs[name].kind for name in row.optional if row.inputs[name].default is None}

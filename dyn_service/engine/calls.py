@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -19,14 +19,21 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from dyn_service.api.arrays import kernel_input
-from dyn_service.api.queries import Array, Overlay, Query
+from dyn_service.api.outputs import MOST_WORKERS
+from dyn_service.api.queries import Array, Overlay, Query, Wrench
+from dyn_service.engine import buffers
+from dyn_service.kernels.direct import LARGE_BYTES, DirectCall
 from dyn_service.kernels.jit import host
 from dyn_service.kernels.signature import Signature
 
 Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 """The required and the optional arguments of a row -> its result, or None."""
+
+Out = tuple[Array | None, ...]
+"""The array of each output, or None for a new one."""
 
 Finish = Callable[[Any, tuple[Any, ...]], Any]
 """The outputs of a kernel and the required arguments of a row -> its result."""
@@ -42,10 +49,16 @@ PART_BYTES = 1 << 23
 """Bytes of machine code that a thread runs at least, once for each vector of states: some 0.1 ms."""
 
 
-@lru_cache(maxsize=4)
-def _threads(process: int, workers: int) -> ThreadPoolExecutor:
-    """Returns the threads of this process; a forked one has its own."""
-    return ThreadPoolExecutor(workers, thread_name_prefix="dyn_service")
+_UNKNOWN = None, None
+
+_THREADS_FROM = 1 << 12
+"""States of a batch from which threads are considered if no kernel of the row is bound."""
+
+
+@lru_cache(maxsize=1)
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Returns the threads of this process, which are started when they are needed; a forked one has its own."""
+    return ThreadPoolExecutor(MOST_WORKERS, thread_name_prefix="dyn_service")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +70,19 @@ class BoundCall:
     index among the optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by index
     of a required argument that may be one number, the shape of its vector. still: indices of the required arguments
     that must be 0 for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the
-    output is the result. loaded: the kernels that were loaded when the row was bound. signature: that of `kernel`.
-    size: bytes of its machine code.
+    output is the result. in_place: whether the result consists of these arrays as they are. loaded: the kernels that
+    were loaded when the row was bound. signature: that of `kernel`. size: bytes of its machine code.
     """
 
     kernel: np.ufunc | None
-    direct: Call | None
-    with_wrenches: Call | None
+    direct: DirectCall | None
+    with_wrenches: DirectCall | None
     operands: Sequence[tuple[int, Array]]
     vectors: Mapping[int, tuple[int, ...]]
     still: Sequence[int]
     locked: Sequence[int]
     finish: Finish | None
+    in_place: bool
     loaded: object
     signature: Signature
     size: int
@@ -84,21 +98,67 @@ class BoundCall:
                 return True
         return False
 
-    def convert(self, given: tuple[Any, ...], others: tuple[Any, ...], *, has_wrenches: bool) -> Any:
-        """Returns the outputs of the kernel for arguments that the direct call does not accept; None if it cannot.
+    def answer(
+        self, given: tuple[Any, ...], others: tuple[Any, ...], wrenches: int, out: Out = (), workers: int = 1
+    ) -> Any:
+        """Returns the outputs of the kernel, also for arguments that the direct call refuses; None if it cannot.
 
         Args:
             given: The required arguments.
-            others: The optional arguments.
-            has_wrenches: Whether these contain external wrenches.
+            others: The optional arguments, without an overlay.
+            wrenches: The index of external wrenches among them; -1: without wrenches.
+            out: The array of each output, or None for a new one; () if all are new.
+            workers: The largest number of threads.
         """
         inputs, added = self._converted(given, others)
-        direct = self.with_wrenches if has_wrenches else self.direct
-        answer = None if direct is None else direct(inputs, added)
-        if answer is not None or has_wrenches or self.kernel is None:
-            return answer
+        direct = self.direct if wrenches < 0 else self.with_wrenches
+        if direct is not None and workers == 1 and not out:
+            answer = direct(inputs, added)
+            if answer is not None:
+                return answer
         rest = [default if k < 0 or added[k] is None else added[k] for k, default in self.operands]
-        return self.kernel(*inputs, *rest)
+        arrays, operands = (*inputs, *rest), self.signature.inputs
+        leads = [x.shape[: x.ndim - len(each.shape)] for x, each in zip(arrays, operands, strict=True)]
+        lead = max(leads, key=len)
+        states = lead[0] if len(lead) == 1 else 0
+        if any(each not in (lead, ()) for each in leads):
+            lead, states = np.broadcast_shapes(*leads), 0
+        shapes = [(*lead, *operand.shape) for operand in self.signature.outputs]
+        parts = min(workers, states // host().lanes * self.size // PART_BYTES) if workers > 1 else 1
+        if out:
+            found = tuple(buffers.empty(s) if x is None else x for s, x in zip(shapes, out, strict=True))
+            read = [*arrays, *(_arrays_of(others[wrenches]) if wrenches >= 0 else ())]
+            apart = not any(np.may_share_memory(x, y) for k, x in enumerate(found) for y in (*read, *found[:k]))
+            if any(array.shape != shape for array, shape in zip(found, shapes, strict=True)):
+                return None
+        elif parts < 2 and 8 * sum(map(math.prod, shapes)) < LARGE_BYTES:
+            return None if wrenches >= 0 or self.kernel is None else self.kernel(*arrays)
+        else:
+            found, apart = tuple(map(buffers.empty, shapes)), True
+        if direct is not None and parts < 2 and apart and direct(inputs, added, found) is not None:
+            return found if len(found) > 1 else found[0]
+        if wrenches < 0 and self.kernel is not None:
+
+            def run(part: Any) -> bool:
+                some = (x[part] if own else x for x, own in zip(arrays, leads, strict=True))
+                self.kernel(*some, out=tuple(x[part] for x in found))  # type: ignore[misc]
+                return True
+
+        elif direct is not None and apart:
+
+            def run(part: Any) -> bool:
+                some = [x[part] if own else x for x, own in zip(arrays, leads, strict=True)]
+                chosen = list(added if wrenches < 0 else _part(added, wrenches, part, states))
+                for x, (k, _) in zip(some[len(inputs) :], self.operands, strict=True):
+                    if k >= 0 and chosen[k] is not None:
+                        chosen[k] = x
+                return direct(tuple(some[: len(inputs)]), tuple(chosen), tuple(x[part] for x in found)) is not None
+
+        else:
+            return None
+        if not (in_threads(run, states, parts) if parts > 1 and apart else run(...)):
+            return None
+        return found if len(found) > 1 else found[0]
 
     def _converted(self, given: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
         inputs, added = [*map(kernel_input, given)], list(others)
@@ -110,40 +170,52 @@ class BoundCall:
                 added[k] = kernel_input(others[k])
         return tuple(inputs), tuple(added)
 
-    def in_threads(self, given: tuple[Any, ...], others: tuple[Any, ...], workers: int) -> Any:
-        """Returns the outputs of the kernel, computed in several threads; None if it cannot.
 
-        Args:
-            given: The required arguments.
-            others: The optional arguments, without wrenches and overlays.
-            workers: The largest number of threads.
-        """
-        inputs, added = self._converted(given, others)
-        rest = [default if k < 0 or added[k] is None else added[k] for k, default in self.operands]
-        arrays, operands, lanes = (*inputs, *rest), self.signature.inputs, host().lanes
-        many = [array.ndim > len(operand.shape) for array, operand in zip(arrays, operands, strict=True)]
-        leads = {
-            array.shape[: array.ndim - len(operand.shape)] for array, operand in zip(arrays, operands, strict=True)
-        }
-        if self.kernel is None or len(leads - {()}) != 1 or len(lead := max(leads)) != 1:
-            return None
-        states = lead[0]
-        parts = max(1, min(workers, states // lanes * self.size // PART_BYTES))
-        found = tuple(np.empty((states, *operand.shape)) for operand in self.signature.outputs)
-        step = -(-states // (parts * lanes)) * lanes
+def in_threads(compute: Callable[[slice], bool], states: int, parts: int) -> bool:
+    """Computes parts of a batch, each in a thread with the caller's `numpy.errstate`; returns whether all could.
 
-        def compute(first: int) -> None:
-            part = slice(first, first + step)
-            chosen = (array[part] if each else array for array, each in zip(arrays, many, strict=True))
-            self.kernel(*chosen, out=tuple(array[part] for array in found))  # type: ignore[misc]
+    Args:
+        compute: Computes some states; returns whether it could.
+        states: The number of states.
+        parts: The number of parts. The caller's thread computes the last one.
+    """
+    lanes = host().lanes
+    step = -(-states // (parts * lanes)) * lanes
+    *others, own = (slice(first, min(first + step, states)) for first in range(0, states, step))
+    running = [_threads(os.getpid()).submit(copy_context().run, compute, part) for part in others]
+    try:
+        done = compute(own)
+    finally:
+        wait(running)  # no thread writes into an array of the caller after its call
+    found = [each.result() for each in running]
+    return done and all(found)
 
-        # Each with the caller's `numpy.errstate`.
-        running = [
-            _threads(os.getpid(), workers).submit(copy_context().run, compute, k) for k in range(0, states, step)
-        ]
-        for each in running:
-            each.result()
-        return found if len(found) > 1 else found[0]
+
+def _listed(wrenches: Any) -> Sequence[Wrench]:
+    return (wrenches,) if isinstance(wrenches, Wrench) else wrenches
+
+
+def _arrays_of(wrenches: Any) -> Iterator[Array]:
+    """Returns the arrays in external wrenches."""
+    for wrench in _listed(wrenches):
+        if not isinstance(wrench, Wrench):
+            raise TypeError
+        yield from (x for x in (wrench.torque, wrench.force, wrench.point) if isinstance(x, np.ndarray))
+
+
+def _part(others: tuple[Any, ...], wrenches: int, part: Any, states: int) -> tuple[Any, ...]:
+    """Returns the optional arguments with the wrenches on some states."""
+    if part is ...:
+        return others
+
+    def some(x: Any) -> Any:
+        return x[part] if isinstance(x, np.ndarray) and x.ndim == 2 and len(x) == states else x
+
+    chosen = [
+        replace(wrench, torque=some(wrench.torque), force=some(wrench.force), point=some(wrench.point))
+        for wrench in _listed(others[wrenches])
+    ]
+    return (*others[:wrenches], chosen, *others[wrenches + 1 :])
 
 
 class RowCalls:
@@ -160,10 +232,15 @@ class RowCalls:
     call: Call
 
     def __init__(self, row: Query, names: Mapping[int, Mapping[str, Array]], views: Views) -> None:
-        self._row, self._names, self._views = row, names, views
+        self._row, self._names = row, names
         self._key = _key_of(row)
         self._bound: dict[Hashable, BoundCall] = {}
         self._defaults = self._key(row.defaults)
+        self._threads_from = _THREADS_FROM
+        place = {name: k for k, name in enumerate(row.others)}
+        special = (row.overlay, row.wrenches, row.first("gravity"), row.leaves_out)
+        self._overlay, self._wrenches, gravity, passive = (place.get(name or "", -1) for name in special)
+        self._view = _view_with(views, row.name, self._overlay, gravity, passive)
         self._prefer(None, None, None)
 
     def bound(self, others: tuple[Any, ...]) -> BoundCall | None:
@@ -186,6 +263,7 @@ class RowCalls:
             self._bound.clear()
         key = self._key(others)
         self._bound[key] = bound
+        self._threads_from = min(self._threads_from, -(-2 * PART_BYTES // max(bound.size, 1)) * host().lanes)
         if key == self._defaults:
             self._prefer(direct, with_wrenches, bound.finish)
 
@@ -195,36 +273,55 @@ class RowCalls:
             return self.call
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-            answer = self._in_threads(given, others, workers)
-            return self.call(given, others) if answer is None else answer
+            first = given[0]
+            if first.__class__ is np.ndarray and first.ndim == 2 and len(first) >= self._threads_from:
+                answer = self.into(given, others, (), workers)
+                if answer is not None:
+                    return answer
+            return self.call(given, others)
 
         return call
 
-    def _in_threads(self, given: tuple[Any, ...], others: tuple[Any, ...], workers: int) -> Any:
-        """Returns the result of a large batch; None for all other arguments."""
-        if given[0].__class__ is not np.ndarray or given[0].ndim != 2:
-            return None
+    def into(self, given: tuple[Any, ...], others: tuple[Any, ...], out: Out, workers: int) -> Any:
+        """Returns the result, written into arrays and computed in several threads; None if it is not bound.
+
+        Args:
+            given: The required arguments.
+            others: The optional arguments.
+            out: The array of each output, or None for a new one; () if all are new.
+            workers: The largest number of threads.
+        """
         try:
-            bound = self._bound.get(self._key(others))
-            if bound is None or len(given[0]) // host().lanes * bound.size < 2 * PART_BYTES:
+            if self._overlay >= 0 and others[self._overlay] is not None:
+                view = self._view(others)
+                calls = None if view is None else view.row_calls.get(self._row.name)
+                others = (*others[: self._overlay], None, *others[self._overlay + 1 :])
+                return None if calls is None else calls.into(given, others, out, workers)
+            if self._names:
+                given = tuple(self._names[k][x] if k in self._names else x for k, x in enumerate(given))
+            chosen = self._bound.get(self._key(others))
+            if chosen is None or (chosen.still and chosen.moves(given)):
                 return None
-            apart = (
-                others[k] for k, name in enumerate(self._row.others) if name in (self._row.wrenches, self._row.overlay)
-            )
-            given = tuple(self._names[k][x] if k in self._names else x for k, x in enumerate(given))
-            if any(value is not None for value in apart) or (bound.still and bound.moves(given)):
+            wrenches = self._wrenches if self._wrenches >= 0 and others[self._wrenches] is not None else -1
+            if chosen.finish is not None and not chosen.in_place and any(array is not None for array in out):
                 return None
-            answer = bound.in_threads(given, others, workers)
+            answer = None
+            direct = chosen.direct if wrenches < 0 else chosen.with_wrenches
+            if out and workers == 1 and direct is not None and (wrenches < 0 or not any(_arrays_of(others[wrenches]))):
+                answer = direct(given, others, out)
+            if answer is None:
+                answer = chosen.answer(given, others, wrenches, out, workers)
+                if answer is None:
+                    return None
         except (LookupError, TypeError, ValueError):
             return None
-        return answer if answer is None or bound.finish is None else bound.finish(answer, given)
+        return answer if chosen.finish is None else chosen.finish(answer, given)
 
     def _prefer(self, direct: Call | None, with_wrenches: Call | None, finish: Finish | None) -> None:
         """Sets `call`, which tries these direct calls with default options first."""
-        names, bound, key, view_with = self._names, self._bound, self._key, self._views.known
-        row, place = self._row.name, {name: k for k, name in enumerate(self._row.others)}
-        special = (self._row.overlay, self._row.wrenches, self._row.first("gravity"), self._row.leaves_out)
-        overlay, wrenches, gravity, passive = (place.get(name or "", -1) for name in special)
+        # Without a reference to `self`, so that the collector of cycles is not needed to free the kernels.
+        names, bound, key, row, view_of = self._names, self._bound, self._key, self._row.name, self._view
+        overlay, wrenches = self._overlay, self._wrenches
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
             try:
@@ -237,14 +334,8 @@ class RowCalls:
                     if answer is not None:
                         return answer if finish is None else finish(answer, given)
                 if overlay >= 0 and others[overlay] is not None:
-                    changed = others[overlay]
-                    view = view_with(changed)
-                    if (
-                        view is None
-                        or row not in view.bound_calls
-                        or (gravity >= 0 and others[gravity] is not None and changed.gravity is not None)
-                        or (passive >= 0 and others[passive] is not True and changed.joints)
-                    ):
+                    view = view_of(others)
+                    if view is None:
                         return None
                     return view.bound_calls[row](given, (*others[:overlay], None, *others[overlay + 1 :]))
                 chosen = bound.get(key(others))
@@ -253,7 +344,7 @@ class RowCalls:
                 first = chosen.with_wrenches if has_wrenches else chosen.direct
                 answer = None if first is None else first(given, others)
                 if answer is None:
-                    answer = chosen.convert(given, others, has_wrenches=has_wrenches)
+                    answer = chosen.answer(given, others, wrenches if has_wrenches else -1)
                     if answer is None:
                         return None
             except (LookupError, TypeError, ValueError):
@@ -261,6 +352,35 @@ class RowCalls:
             return answer if chosen.finish is None else chosen.finish(answer, given)
 
         self.call = call
+
+
+def _view_with(views: Views, row: str, overlay: int, gravity: int, passive: int) -> Callable[[tuple[Any, ...]], Any]:
+    """Returns a function from the optional arguments of a row to the robot with the overlay among them.
+
+    It returns None if that robot is not kept or has no calls of the row, or if the overlay contradicts an argument.
+
+    Args:
+        views: The robots with overlays.
+        row: The name of the row.
+        overlay: The index of the overlay among the optional arguments; likewise `gravity` and `passive`, or -1.
+        gravity: That of gravity.
+        passive: That of the option for passive forces.
+    """
+    known = views.by_id
+
+    def view_of(others: tuple[Any, ...]) -> Any:
+        changed = others[overlay]
+        _, view = known.get(id(changed), _UNKNOWN)
+        if (
+            view is None
+            or row not in view.bound_calls
+            or (gravity >= 0 and others[gravity] is not None and changed.gravity is not None)
+            or (passive >= 0 and others[passive] is not True and changed.joints)
+        ):
+            return None
+        return view
+
+    return view_of
 
 
 def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
@@ -296,7 +416,7 @@ class Views:
 
     def __init__(self) -> None:
         self._by_content: dict[Hashable, Any] = {}
-        self._by_id: dict[int, tuple[Overlay, Any]] = {}  # with the overlay, so that no other one has its number
+        self.by_id: dict[int, tuple[Overlay, Any]] = {}  # with the overlay, so that no other one has its number
 
     def find(self, overlay: Overlay) -> Any:
         """Returns the robot with an overlay of this content; None if there is none."""
@@ -320,14 +440,14 @@ class Views:
 
     def _keep(self, overlay: Overlay, view: Any) -> None:
         if math.prod(view.lead) <= MOST_ROBOTS:
-            for kept in (self._by_content, self._by_id):
+            for kept in (self._by_content, self.by_id):
                 if len(kept) >= MOST_VIEWS:
                     kept.clear()
             with suppress(TypeError):  # it may change
                 self._by_content[overlay.content] = view
-                self._by_id[id(overlay)] = overlay, view
+                self.by_id[id(overlay)] = overlay, view
 
     def known(self, overlay: Overlay) -> Any:
         """Returns the robot with this overlay; None if it is not kept."""
-        known = self._by_id.get(id(overlay))
+        known = self.by_id.get(id(overlay))
         return None if known is None else known[1]

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,6 +30,7 @@ from dyn_service.api.arrays import broadcast, found, spread
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
 from dyn_service.api.named import marks, names_of
+from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import (
     COMPUTATIONS,
     QUERIES,
@@ -45,7 +45,7 @@ from dyn_service.api.queries import (
 from dyn_service.api.spec import BY_NAME, WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
-from dyn_service.engine.rows import Rows, described, import_receipt, operand, operands
+from dyn_service.engine.rows import Rows, Selection, described, import_receipt, operand, operands
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from dyn_service.kernels.certificate import Certificate
@@ -77,10 +77,6 @@ class Shared(NamedTuple):
     defaults: dict[tuple[float, ...], Array]
 
 
-MOST_WORKERS = 256
-"""Largest number of threads of a robot."""
-
-
 class Robot(RobotQueries):
     """The dynamics of one robot.
 
@@ -105,7 +101,7 @@ class Robot(RobotQueries):
         self._description, self._rows, self._library, self._link_index, self._defaults = shared
         self._signatures: dict[tuple[str, str, Variant], Signature] = {}
         self.bound_calls: dict[str, Call] = {}
-        self._row_calls: dict[str, RowCalls] = {}
+        self.row_calls: dict[str, RowCalls] = {}
         self._views = Views()
         self._workers = 1
 
@@ -113,19 +109,15 @@ class Robot(RobotQueries):
     def workers(self) -> int:
         """The number of threads that compute a large batch, 1 by default. The results are the same to the last bit.
 
-        Batches have one leading axis; smaller ones, and calls with wrenches or an overlay, take one thread. The threads
-        are kept for later calls. Set it to the number of cores that no other work needs.
+        The argument `workers` of a call replaces it. Batches have one leading axis; smaller ones take one thread. The
+        threads are kept for later calls. Set it to the number of cores that no other work needs.
         """
         return self._workers
 
     @workers.setter
     def workers(self, count: int) -> None:
-        if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MOST_WORKERS:
-            raise InvalidArgumentError(
-                f"workers must be a whole number from 1 to {MOST_WORKERS}, found {count!r}", path="workers"
-            )
-        self._workers = int(count)
-        for name, calls in self._row_calls.items():
+        self._workers = checked_workers(count)
+        for name, calls in self.row_calls.items():
             self.bound_calls[name] = calls.with_threads(self._workers)
 
     @property
@@ -475,6 +467,18 @@ class Robot(RobotQueries):
         answer = None if call is None else call(given, others)
         return self._answer(QUERIES[row], given, others) if answer is None else answer
 
+    def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
+        entry, calls = QUERIES[row], self.row_calls.get(row)
+        arrays = () if out is None else output_arrays(entry, out)
+        count = self._workers if workers is None else checked_workers(workers)
+        # Arrays of subclasses, whose operators may differ, are set by assignment.
+        if calls is not None and all(array is None or type(array) is np.ndarray for array in arrays):
+            answer = calls.into(given, others, arrays, count)
+            if answer is not None:
+                return answer
+        answer = self._answer(entry, given, others)
+        return fill(entry, answer, arrays) if arrays else answer
+
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
         """Answers calls that are not bound: accepts all arguments and reports errors. Binds their options."""
         inputs, options = row.arguments(given, others)
@@ -505,19 +509,30 @@ class Robot(RobotQueries):
         before = calls.bound(others)
         if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
             return
-        calls.bind(others, *robot._bound_call(row, method, loaded, others, self._finish(row, chosen)))
+        selection = self._rows.selection(row, chosen, self.name)
+        world = row.axes is not None and chosen[row.axes] == "world"
+        rows = None if selection is None or world else selection.rows
+        bound, *first = robot._bound_call(row, method, loaded, others, rows)
+        in_place = not world and (selection is None or bound.in_place)
+        finish = self._finish(row, selection, world=world, selected=in_place)
+        calls.bind(others, replace(bound, finish=finish, in_place=in_place), *first)
         self.bound_calls[row.name] = calls.with_threads(self._workers)
 
     def _calls_of(self, row: Query) -> RowCalls:
-        calls = self._row_calls.get(row.name)
+        calls = self.row_calls.get(row.name)
         if calls is None:
             named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
-            calls = self._row_calls[row.name] = RowCalls(row, named, self._views)
+            calls = self.row_calls[row.name] = RowCalls(row, named, self._views)
             self.bound_calls[row.name] = calls.with_threads(self._workers)
         return calls
 
     def _bound_call(
-        self, row: Query, method: str, loaded: Sequence[Variant], others: tuple[Any, ...], finish: Finish | None
+        self,
+        row: Query,
+        method: str,
+        loaded: Sequence[Variant],
+        others: tuple[Any, ...],
+        rows: Sequence[int] | None,
     ) -> tuple[BoundCall, DirectCall | None, DirectCall | None]:
         """Returns the call of a row with chosen options, and the arguments of `RowCalls.bind` that follow it.
 
@@ -526,9 +541,14 @@ class Robot(RobotQueries):
             method: The choice of the option that selects the kernel.
             loaded: The variants of the kernel that are loaded.
             others: The optional arguments of the row with these options.
-            finish: See `BoundCall`.
+            rows: The indices of the selected rows. If the kernel computes these only, `in_place` is true.
         """
         plain, library, left_out = self.signature(row, method), self._library, self._left_out_of(row)
+        some = None if rows is None or WITHOUT_WRENCHES not in loaded else library.selected(plain, rows)
+        some_pushed = None
+        if some is not None and WITH_WRENCHES in loaded:
+            some_pushed = library.selected(self._signatures_of(row, method, WITH_WRENCHES)[0], rows or ())
+            some = None if some_pushed is None else some
         given = dict(zip(row.others, others, strict=True))
         for name in row.by_name:
             left_out[name] = self._argument(row, name, given[name])
@@ -544,32 +564,52 @@ class Robot(RobotQueries):
         kernel, (still, locked) = None, self._still(row)
         direct = with_wrenches = first = first_with_wrenches = None
         if WITHOUT_WRENCHES in loaded:
-            kernel, direct = library.kernel(plain), library.direct_call(plain, unread)
-            first = None if still else library.direct_call(plain, checked)
+            chosen, kernel = (None, library.kernel(plain)) if some is None else some
+            direct = library.direct_call(plain, unread, None, chosen)
+            first = None if still else library.direct_call(plain, checked, None, chosen)
         if WITH_WRENCHES in loaded:
             signature, poses = self._signatures_of(row, method, WITH_WRENCHES)
             wrenches = library.wrench_conversion(
                 poses, self._link_index, places(self._tree, self._weld, links=row.links)
             )
             if wrenches is not None:
-                with_wrenches = library.direct_call(signature, unread, wrenches)
-                first_with_wrenches = None if still else library.direct_call(signature, checked, wrenches)
+                chosen = None if some is None or some_pushed is None else some_pushed[0]
+                with_wrenches = library.direct_call(signature, unread, wrenches, chosen)
+                first_with_wrenches = None if still else library.direct_call(signature, checked, wrenches, chosen)
         place = {name: k for k, name in enumerate(row.others) if name not in row.by_name}
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
         size = library.code_size(plain) if kernel is not None else 0
-        bound = BoundCall(kernel, direct, with_wrenches, operands, vectors, still, locked, finish, loaded, plain, size)
+        bound = BoundCall(
+            kernel,
+            direct,
+            with_wrenches,
+            operands,
+            vectors,
+            still,
+            locked,
+            None,
+            some is not None,
+            loaded,
+            plain if some is None else some[0].signature,
+            size,
+        )
         return bound, first, first_with_wrenches
 
     def _still(self, row: Query) -> tuple[list[int], list[int]]:
         """Returns the indices of the required inputs that must be 0 for locked joints, and the entries of these."""
         return [], []
 
-    def _finish(self, row: Query, chosen: Mapping[str, Any]) -> Finish | None:
-        """Returns the conversion of a kernel's outputs to the result with chosen options; None if there is none."""
-        world = row.axes is not None and chosen[row.axes] == "world"
-        selection = self._rows.selection(row, chosen, self.name)
+    def _finish(self, row: Query, selection: Selection | None, *, world: bool, selected: bool) -> Finish | None:
+        """Returns the conversion of a kernel's outputs to the result with chosen options; None if there is none.
+
+        Args:
+            row: The row of the table.
+            selection: The selected rows.
+            world: Whether vectors are in world axes.
+            selected: Whether the outputs consist of the selected rows already.
+        """
         if row.result_type is None and not world and selection is None:
             return None
         labels, pose = self._rows.labels(row), row.required.index(row.pose) if row.pose else -1
@@ -580,7 +620,7 @@ class Robot(RobotQueries):
                 self._rows.turn_to_world(outputs, row, self._rotations(given[pose]))
             outputs.update(labels)
             if selection is not None:
-                selection.apply(outputs)
+                selection.apply(outputs, selected=selected)
             return row.result(outputs)
 
         return finish

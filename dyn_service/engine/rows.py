@@ -147,10 +147,11 @@ class Selection(NamedTuple):
     axes: Mapping[str, int]
     labels: Mapping[str, tuple[str, ...]]
 
-    def apply(self, outputs: dict[str, Any]) -> None:
-        """Selects the rows of outputs and labels, in place."""
+    def apply(self, outputs: dict[str, Any], *, selected: bool = False) -> None:
+        """Selects the rows of outputs and labels, in place. selected: the outputs contain these rows only."""
         for name, axis in self.axes.items():
-            outputs[name] = outputs[name].take(self.rows, axis)
+            if not selected:
+                outputs[name] = outputs[name].take(self.rows, axis)
         outputs.update(self.labels)
 
 

@@ -13,5 +13,6 @@ direct, wrenches   calls of kernels without NumPy's machinery, and their externa
 certify, certificate   comparison of a kernel with its equations, and the result
 store   the key of a kernel, and compiled kernels on disk
 library      the kernels of one robot: compiled on first use, certified, kept in memory and on disk
+selecting   selected rows of a kernel's outputs
 making       notifications of compilations
 """

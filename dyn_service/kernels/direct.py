@@ -10,12 +10,13 @@ none of it, and returns `None` for all others, so that the caller then calls the
         tau = ufunc(q, v, a, standard if gravity is None else gravity)
 
 It takes two tuples, the required and the optional arguments of the method as the caller gave them; `Arguments` maps
-them to the inputs of the kernel. An input is a `numpy.ndarray` itself, of native aligned doubles, with any strides, of
-the operand's core shape; one axis of states may precede it. All inputs with this axis have the same number of states;
-those without it are the same in all states. An operand that accepts one number for a vector of equal numbers
-(`Operand.scalar`) may also be a `float`. External wrenches are converted as `kernels.wrenches` describes. The result is
-the gufunc's to the last bit: a new array, or a NumPy number if the output has no axes, or a tuple of these. The call
-raises only genuine errors, such as a lack of memory.
+them to the inputs of the kernel. A third tuple may contain the arrays of the result: contiguous, writable, of exactly
+its shape, and without overlap with each other or with an input. An input is a `numpy.ndarray` itself, of native aligned
+doubles, with any strides, of the operand's core shape; one axis of states may precede it. All inputs with this axis
+have the same number of states; those without it are the same in all states. An operand that accepts one number for a
+vector of equal numbers (`Operand.scalar`) may also be a `float`. External wrenches are converted as `kernels.wrenches`
+describes. The result is the gufunc's to the last bit: a new array, or a NumPy number if the output has no axes, or a
+tuple of these. The call raises only genuine errors, such as a lack of memory.
 
 **Floating-point errors.** `numpy.errstate` determines whether the gufunc raises, warns or ignores. So if the status
 flags show overflow, underflow, division by zero or an invalid operation, this call drops its result and returns `None`;
@@ -55,6 +56,7 @@ from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.outside import (
     DATA,
+    FLAGS,
     I32,
     LOOP,
     STRIDES,
@@ -77,11 +79,19 @@ HELD_BYTES = 1 << 20
 Panda's largest kernel has a tenth.
 """
 
+LARGE_BYTES = 1 << 19
+"""Bytes of a result from which the call does not create its arrays: page faults would cost more than the kernel. The
+caller gives it arrays of `engine.buffers`.
+"""
+
 MOST_OPERANDS = 32
 MOST_AXES = 4
 """Bounds of the stack's arrays. The table of queries has at most 11 operands of 3 axes."""
 
 _ENTRY, _TABLE, _REPEAT = "direct", "table", "repeat"
+
+_WRITABLE, _CONTIGUOUS = 0x0400, 0x0001
+"""NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS."""
 
 ANY = object()
 """An entry of `Arguments.others`: the call does not read this argument."""
@@ -112,8 +122,10 @@ class Arguments:
     _REQUIRED,
     _OTHERS,
     _FIXED,
+    _LARGE_FROM,
+    _GIVEN,
     _OPERANDS,
-) = range(12)
+) = range(14)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
@@ -132,16 +144,22 @@ class _Plan(bytes):
 
 
 def _plan(
-    signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, conversion: WrenchConversion | None
+    signature: Signature,
+    code: LoadedCode,
+    entry: str,
+    arguments: Arguments,
+    conversion: WrenchConversion | None,
+    given: Any,
 ) -> _Plan:
     """Returns the plan of a kernel for the compiled function.
 
     The address of the kernel's loop, the numbers of inputs and outputs, and the number of states from which the GIL is
     released. With wrenches: the address of their plan, the number of states to convert at a time, and the indices of
-    the wrenches and of the configuration among the inputs. The numbers of
-    required, optional and fixed arguments. Then for each operand: the number of its axes, whether it may be one number,
-    the index of its core strides in the loop's `steps`, its shape. Last, for each optional and each fixed argument: the
-    index of its input, or `_ACCEPTED` or `_IGNORED`, and the address of its default.
+    the wrenches and of the configuration among the inputs. The numbers of required, optional and fixed arguments, and
+    the number of states from which the result is large. The loop's data. Then for each operand: the number of its axes,
+    whether it may be one number, the index of its core strides in the loop's `steps`, its shape. Last, for each
+    optional and each fixed argument: the index of its input, or `_ACCEPTED` or `_IGNORED`, and the address of its
+    default.
     """
     operands = (*signature.inputs, *signature.outputs)
     plan_of_wrenches = ctypes.create_string_buffer(b"" if conversion is None else conversion.plan)
@@ -156,6 +174,8 @@ def _plan(
         words += [kinds.index("wrenches"), kinds.index("position")]
     named = {*arguments.others, *arguments.fixed}
     words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
+    words += [-(-LARGE_BYTES // (8 * sum(operand.size for operand in signature.outputs)))]
+    words += [0 if given is None else ctypes.addressof(given)]
     first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
@@ -165,12 +185,17 @@ def _plan(
         unread = _IGNORED if default is ANY else _ACCEPTED
         words += [names.index(name) if name in names else unread, id(default)]
     plan = _Plan(struct.pack(f"={len(words)}q", *words))
-    plan.owned = (code, arguments, conversion, plan_of_wrenches)
+    plan.owned = (code, arguments, conversion, plan_of_wrenches, given)
     return plan
 
 
 def direct_call(
-    signature: Signature, code: LoadedCode, entry: str, arguments: Arguments, conversion: WrenchConversion | None = None
+    signature: Signature,
+    code: LoadedCode,
+    entry: str,
+    arguments: Arguments,
+    conversion: WrenchConversion | None = None,
+    given: Any = None,
 ) -> DirectCall | None:
     """Returns the direct call of a kernel, or None if it has none; see the module's docstring.
 
@@ -180,6 +205,7 @@ def direct_call(
         entry: Name of the inner loop in it.
         arguments: The arguments of the call.
         conversion: The conversion of wrenches, for a kernel with wrenches that takes them as objects.
+        given: A ctypes object, the loop's data.
     """
     operands: tuple[Operand, ...] = (*signature.inputs, *signature.outputs)
     fits = len(operands) <= MOST_OPERANDS and all(len(operand.shape) <= MOST_AXES for operand in operands)
@@ -189,7 +215,7 @@ def direct_call(
         method, made = _method()
     if conversion is not None and (len(conversion.places) > MOST_LINKS or conversion.poses.size >= HELD_BYTES):
         return None  # the slow path releases the GIL
-    plan = _plan(signature, code, entry, arguments, conversion)
+    plan = _plan(signature, code, entry, arguments, conversion, given)
     plan.owned += (method, made)
     call: DirectCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
@@ -328,6 +354,7 @@ class _Direct(Writer):
             for words in (MOST_OPERANDS, MOST_OPERANDS * (1 + MOST_AXES), MOST_OPERANDS, MOST_OPERANDS)
         )
         self.shape = self.b.alloca(I64, size=integer(1 + MOST_AXES))  # of an output, first the axis of the states
+        self.ends = self.b.alloca(I64, size=integer(2))
         self.states = self.b.alloca(I64)  # their number; -1 for one state without an axis
         self.b.store(integer(-1), self.states)
         self.at_a_time = self.b.alloca(I64)  # the number of states of a call of the loop
@@ -339,7 +366,7 @@ class _Direct(Writer):
         self.plan = self.call("PyBytes_AsString", self.itself)
         self.inputs, self.outputs = self.word(self.plan, _INPUTS), self.word(self.plan, _OUTPUTS)
         self.take_inputs()
-        self.make_outputs()
+        self.prepare_outputs()
         self.run()
         self.give_outputs()
         b.position_at_end(self.dropped)
@@ -354,7 +381,8 @@ class _Direct(Writer):
 
     def take_inputs(self) -> None:
         b = self.b
-        self.go_on_if(b.icmp_signed("==", self.count, integer(2)), otherwise=self.refused)
+        self.into = b.icmp_signed("==", self.count, integer(3))
+        self.go_on_if(b.or_(self.into, b.icmp_signed("==", self.count, integer(2))), otherwise=self.refused)
         given_objects = self.unpack()
         with loop_over(b, self.inputs) as k:
             given = self.word(given_objects, k, POINTER)
@@ -405,10 +433,12 @@ class _Direct(Writer):
             self.put(objects, place, default)
         return objects
 
-    def take_array(self, given: Any, k: Any, operand: Any) -> None:
+    def take_array(self, given: Any, k: Any, operand: Any) -> Any:
+        """Sets an array as operand k of the loop. Returns 1 if it has the axis of states, else 0."""
         shape, axes = self.word_at(operand, _SHAPE), self.word(operand, _AXES)
         lead = self.check_array(given, axes, lambda axis: self.word(shape, axis), self.states, otherwise=self.refused)
         self.place_array(given, k, operand, lead)
+        return lead
 
     def place_array(self, array: Any, k: Any, operand: Any, lead: Any) -> None:
         """Sets an array as operand k of the loop. lead: 1 if it has the axis of states, else 0."""
@@ -433,15 +463,68 @@ class _Direct(Writer):
         with loop_over(b, self.word(operand, _AXES)) as axis:
             self.put(self.steps, b.add(first, axis), stride(axis))
 
-    def make_outputs(self) -> None:
-        """Creates the outputs. From here to the loop no Python code runs, which could change the inputs."""
+    def prepare_outputs(self) -> None:
+        """Takes or creates the outputs. From here to the loop no Python code runs, which could change the inputs."""
         b = self.b
-        nothing = ir.Constant(POINTER, None)
         with loop_over(b, self.outputs) as k:
-            self.put(self.made, k, nothing)
+            self.put(self.made, k, ir.Constant(POINTER, None))
         number = self.word(self.states, 0)
         self.go_on_if(b.icmp_signed("!=", number, integer(0)), otherwise=self.refused)
         lead = b.zext(b.icmp_signed("!=", number, integer(-1)), I64)
+        with b.if_else(self.into) as (given, new):
+            with given:
+                self.take_outputs(lead)
+            with new:
+                states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)
+                small = b.icmp_signed("<", states, self.word(self.plan, _LARGE_FROM))
+                self.go_on_if(small, otherwise=self.refused)
+                self.make_outputs(number, lead)
+
+    def take_outputs(self, lead: Any) -> None:
+        """Sets the arrays of the third tuple as outputs. lead: 1 if the inputs have the axis of states, else 0."""
+        b = self.b
+        outputs = self.word(self.given, 2, POINTER)
+        self.go_on_if(self.is_a(outputs, "tuple"), otherwise=self.refused)
+        as_many = b.icmp_signed("==", self.call("PyTuple_Size", outputs), self.outputs)
+        self.go_on_if(as_many, otherwise=self.refused)
+        usable = short(_WRITABLE | _CONTIGUOUS)
+        with loop_over(b, self.outputs) as k:
+            array, place = self.call("PyTuple_GetItem", outputs, k), b.add(self.inputs, k)
+            self.go_on_if(self.is_a(array, "ndarray"), otherwise=self.refused)
+            flags = b.and_(self.field(array, FLAGS, I32), usable)
+            self.go_on_if(b.icmp_signed("==", flags, usable), otherwise=self.refused)
+            own = self.take_array(array, place, self.operand(place))
+            self.go_on_if(b.icmp_signed("==", own, lead), otherwise=self.refused)
+            start, end = self.extent(place)
+            with loop_over(b, place) as other:
+                known = b.icmp_signed("!=", other, self.word(self.plan, _WRENCHES))
+                with b.if_then(known):  # the arrays of wrenches are the caller's to check
+                    first, last = self.extent(other)
+                    apart = b.or_(b.icmp_unsigned("<=", end, first), b.icmp_unsigned("<=", last, start))
+                    self.go_on_if(apart, otherwise=self.refused)
+
+    def extent(self, k: Any) -> tuple[Any, Any]:
+        """Returns the address of the first byte of operand k, and that after its last."""
+        b, ends = self.b, self.ends
+        base = b.ptrtoint(self.word(self.bases, k, POINTER), I64)
+        for side in range(2):
+            self.put(ends, side, base)
+
+        def reach(length: Any, stride: Any) -> None:
+            by = b.mul(b.sub(length, integer(1)), stride)
+            side = b.zext(b.icmp_signed(">", by, integer(0)), I64)
+            self.put(ends, side, b.add(self.word(ends, side), by))
+
+        number, operand = self.word(self.states, 0), self.operand(k)
+        reach(b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number), self.word(self.steps, k))
+        first = self.word(operand, _FIRST_STEP)
+        with loop_over(b, self.word(operand, _AXES)) as axis:
+            reach(self.word(self.word_at(operand, _SHAPE), axis), self.word(self.steps, b.add(first, axis)))
+        return self.word(ends, 0), b.add(self.word(ends, 1), integer(8))
+
+    def make_outputs(self, number: Any, lead: Any) -> None:
+        b = self.b
+        nothing = ir.Constant(POINTER, None)
         self.put(self.shape, 0, number)
         with loop_over(b, self.outputs) as k:
             place = b.add(self.inputs, k)
@@ -518,7 +601,7 @@ class _Direct(Writer):
     def call_loop(self) -> None:
         # The loop reads only the first dimension, the number of states.
         loop = self.word(self.plan, _LOOP, LOOP.as_pointer())
-        self.b.call(loop, [self.bases, self.at_a_time, self.steps, ir.Constant(POINTER, None)])
+        self.b.call(loop, [self.bases, self.at_a_time, self.steps, self.word(self.plan, _GIVEN, POINTER)])
 
     def convert_wrenches(self, given: Any, bodies: Any, k: Any, count: Any, first: Any) -> None:
         """Converts wrenches to the bodies, on the stack, for `count` states from `first` on."""
@@ -535,6 +618,13 @@ class _Direct(Writer):
     def give_outputs(self) -> None:
         b = self.b
         nothing = ir.Constant(POINTER, None)
+        with b.if_then(self.into):
+            taken = self.word(self.given, 2, POINTER)
+            alone = b.icmp_signed("==", self.outputs, integer(1))
+            first = self.call("PyTuple_GetItem", taken, integer(0))
+            taken = b.select(alone, first, taken)
+            self.call("Py_IncRef", taken)
+            b.ret(taken)
         with loop_over(b, self.outputs) as k:
             answer = self.call("PyArray_Return", self.word(self.made, k, POINTER))  # a number if it has no axes
             self.put(self.made, k, answer)

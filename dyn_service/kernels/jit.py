@@ -113,7 +113,7 @@ class LoadedCode:
         self.allocates = bool(self._engine.get_global_value_address(FAILURES))
 
     def address(self, name: str) -> int:
-        """Returns the address of a function."""
+        """Returns the address of a function; 0 if there is none of that name."""
         return int(self._engine.get_function_address(name))
 
     @cached_property
@@ -238,13 +238,13 @@ _KEPT: list[object] = []
 """Objects of ufuncs whose slot is not at the expected offset, kept to the end of the process."""
 
 
-def make_gufunc(signature: Signature, code: LoadedCode, entry: str) -> np.ufunc:
-    """Returns the generalised ufunc whose inner loop is `entry` in `code`.
+def make_gufunc(signature: Signature, code: LoadedCode, entry: str, given: Any = None) -> np.ufunc:
+    """Returns the generalised ufunc whose inner loop is `entry` in `code`. given: a ctypes object, the loop's data.
 
     It owns the code, and a caller holds a reference to it, so running code is never freed.
     """
     loops = (ctypes.c_void_p * 1)(code.address(entry))
-    data = (ctypes.c_void_p * 1)(None)
+    data = (ctypes.c_void_p * 1)(None if given is None else ctypes.addressof(given))
     operands = len(signature.inputs) + len(signature.outputs)
     types = bytes([np.dtype(np.float64).num]) * operands
     name, shape = signature.name.encode(), signature.gufunc.encode()
@@ -261,7 +261,7 @@ def make_gufunc(signature: Signature, code: LoadedCode, entry: str) -> np.ufunc:
         0,
         shape,
     )
-    _own(ufunc, (loops, data, types, name, shape, code))  # NumPy does not copy them
+    _own(ufunc, (loops, data, types, name, shape, code, given))  # NumPy does not copy them
     if not code.allocates:
         return ufunc
 

@@ -15,6 +15,7 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.direct import Arguments, DirectCall, RepeatedCall, direct_call
 from dyn_service.kernels.jit import ENTRY, LoadedCode, host, make_gufunc
 from dyn_service.kernels.making import making
+from dyn_service.kernels.selecting import Selected, selected
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
@@ -79,7 +80,11 @@ class KernelLibrary:
         return True
 
     def direct_call(
-        self, signature: Signature, arguments: Arguments, conversion: WrenchConversion | None = None
+        self,
+        signature: Signature,
+        arguments: Arguments,
+        conversion: WrenchConversion | None = None,
+        selection: Selected | None = None,
     ) -> DirectCall | None:
         """Returns the direct call of a kernel, or None if it has none; see `kernels.direct`.
 
@@ -90,9 +95,22 @@ class KernelLibrary:
             signature: The signature of the kernel.
             arguments: The arguments of the call.
             conversion: For a kernel with wrenches, their conversion.
+            selection: The selected rows; None: all.
         """
         code = None if signature.empty else self._get(signature).code
-        return None if code is None else direct_call(signature, code, ENTRY, arguments, conversion)
+        if code is None:
+            return None
+        if selection is None:
+            return direct_call(signature, code, ENTRY, arguments, conversion)
+        return direct_call(selection.signature, code, ENTRY, arguments, conversion, selection.data)
+
+    def selected(self, signature: Signature, rows: Sequence[int]) -> tuple[Selected, np.ufunc] | None:
+        """Returns the selection of rows of a kernel, and its gufunc; None if the kernel computes all rows only."""
+        code = self._get(signature).code
+        selection = None if code is None else selected(signature, code, rows)
+        if code is None or selection is None:
+            return None
+        return selection, make_gufunc(selection.signature, code, ENTRY, selection.data)
 
     def code_size(self, signature: Signature) -> int:
         """Returns the bytes of machine code of a kernel."""

@@ -32,6 +32,7 @@ from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, c
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.jit import FAILURES
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
+from dyn_service.kernels.selecting import PLACES, is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
@@ -41,6 +42,8 @@ BLOCK_INSTRUCTIONS = 2000
 
 MOST_STACK_BYTES = 64 << 10
 """Larger buffers of a kernel are allocated on the heap."""
+
+I32 = ir.IntType(32)
 
 _FLAGS = ("nsz", "contract", "arcp")
 
@@ -77,8 +80,10 @@ def lower(graph: Graph | Rolled | Staged, lanes: int, entry: str) -> str:
     """
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
-    body = _emit(module, graph, vector, "body")
-    gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
+    places: list[int] = []
+    body = _emit(module, graph, vector, "body", places)
+    selects = bool(places) and is_selectable(graph.signature)
+    gather, scatter = _emit_gather(module, vector), _Scatter(module, vector, places, selects=selects)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
     return str(module)
 
@@ -93,13 +98,15 @@ def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, in
     return function
 
 
-def _emit(module: ir.Module, graph: Graph | Rolled | Staged, vector: ir.VectorType, name: str) -> ir.Function:
-    """Adds a function (in, out, workspace) with the arithmetic of one block."""
+def _emit(
+    module: ir.Module, graph: Graph | Rolled | Staged, vector: ir.VectorType, name: str, places: list[int] | None = None
+) -> ir.Function:
+    """Adds a function (in, out, workspace) with the arithmetic of one block. places: see `_emit_body`."""
     if isinstance(graph, Staged):
         return _emit_stages(module, graph, vector, name)
     if isinstance(graph, Rolled):
         return _emit_passes(module, graph, vector, name)
-    return _emit_body(module, graph.function, vector, name)
+    return _emit_body(module, graph.function, vector, name, places)
 
 
 def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> ir.Function:
@@ -142,7 +149,14 @@ def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: 
     return emitted
 
 
-def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType, name: str) -> ir.Function:
+def _emit_body(
+    module: ir.Module, function: Any, vector: ir.VectorType, name: str, places: list[int] | None
+) -> ir.Function:
+    """Adds a function with straight-line arithmetic.
+
+    Sets `places`: for each entry of the outputs, the first one in `out` of the same value. Only these are stored, so a
+    symmetric matrix is computed and stored once. Entries that are 0 have the place -1. None: all are stored.
+    """
     emitted = _internal(module, name, 3, 3, inline=False)
     source, target, _ = emitted.args
     for pointer in emitted.args:
@@ -154,9 +168,19 @@ def _emit_body(module: ir.Module, function: Any, vector: ir.VectorType, name: st
     def read(operand: int, entry: int) -> Any:
         return _load(b, vector, source, first_in[operand] + entry)
 
+    if places is not None:
+        places += [-1] * sum(function.size1_out(k) for k in range(function.n_out()))
+    stored: dict[Any, int] = {}
+
     def write(operand: int, entry: int, value: Any) -> None:
-        if not _is_clear(value):  # the loop has cleared the buffer
-            _store(b, vector, target, first_out[operand] + entry, value)
+        if _is_clear(value):  # the loop has cleared the buffer
+            return
+        place = first_out[operand] + entry
+        first = place if places is None else stored.setdefault(value, place)
+        if places is not None:
+            places[place] = first
+        if first == place:
+            _store(b, vector, target, place, value)
 
     emit_arithmetic(b, function, vector, read, write)
     b.ret_void()
@@ -462,7 +486,7 @@ class _Tables:
         if rolled.equations:
             of = rolled.elimination
             columns |= {"order": of.order, "before": of.parent, "place": of.column}
-        self._tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
+        self.tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
     def _add(self, name: str, values: Any) -> Any:
@@ -479,7 +503,7 @@ class _Tables:
 
     def entry(self, b: ir.IRBuilder, name: str, i: Any) -> Any:
         """Emits the reading of a body's entry of a table."""
-        return b.load(at(b, self._tables[name], b.mul(i, integer(8))), typ=I64)
+        return b.load(at(b, self.tables[name], b.mul(i, integer(8))), typ=I64)
 
 
 def _ends(parent: Sequence[int]) -> list[int]:
@@ -503,7 +527,7 @@ class _Access:
         walks: Walks | None,
         *arguments: Any,
     ) -> None:
-        self._b, self._vector, self._rolled, self._tables, self._walks = b, vector, rolled, tables, walks
+        self._b, self._vector, self._rolled, self.tables, self._walks = b, vector, rolled, tables, walks
         self._source, self._target, self._own, self._sums, self._states, self._i, self._first = arguments
         self._known: dict[Any, Any] = {}
 
@@ -516,7 +540,7 @@ class _Access:
         return at(self._b, buffer, self._b.mul(i, integer(8 * self._vector.count * width)))
 
     def _entry(self, table: str) -> Any:
-        return self._once(table, lambda: self._tables.entry(self._b, table, self._i))
+        return self._once(table, lambda: self.tables.entry(self._b, table, self._i))
 
     def _locate(self, place: Address, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
@@ -530,7 +554,7 @@ class _Access:
             if place.other is None:
                 return at_body, place.first
             other = str(place.other)
-            row = self._once(("first", other), lambda: self._tables.entry(self._b, other, self._first))
+            row = self._once(("first", other), lambda: self.tables.entry(self._b, other, self._first))
             at_pair = self._once(place._replace(first=0), lambda: self._row(at_body, place.other_stride, row))
             return at_pair, place.first
         if of == "total":
@@ -560,7 +584,7 @@ class _Access:
         b = self._b
         if place.of != "number":
             return _load(b, self._vector, *self._locate(place))
-        row = self._once(("numbers",), lambda: at(b, self._tables.numbers, b.mul(self._entry("numbers"), integer(8))))
+        row = self._once(("numbers",), lambda: at(b, self.tables.numbers, b.mul(self._entry("numbers"), integer(8))))
         number = splat(b, b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE), self._vector)
         return self.rounded(31 * place.first, number) if self._rolled.errors else number
 
@@ -621,8 +645,8 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
         rows.append(at(b, base, b.mul(state, state_stride)))
     transposed = _whole_tiles(b, vector, states, entries, entry_stride)
     with loop_over(b, transposed, step=vector.count) as entry:
-        tile = [b.load(at(b, row, b.mul(entry, integer(8))), align=1, typ=vector) for row in rows]
-        for k, column in enumerate(_transposed(b, tile)):
+        tile = [at(b, row, b.mul(entry, integer(8))) for row in rows]
+        for k, column in enumerate(_transposed(b, vector, tile, align=1)):
             b.store(column, _vector_address(b, target, vector, b.add(entry, integer(k))), align=8 * vector.count)
     with loop_over(b, entries, start=transposed) as entry:
         value = ir.Constant(vector, ir.Undefined)
@@ -634,26 +658,101 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     return function
 
 
-def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """Adds scatter(out, base, states, state_stride, entries, entry_stride): writes the first `states` lanes."""
-    function = _internal(module, "scatter", 6, 2, inline=False)
-    source, base, states, state_stride, entries, entry_stride = function.args
-    b = ir.IRBuilder(function.append_basic_block())
-    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
-    with loop_over(b, transposed, step=vector.count) as entry:
-        cells = [_vector_address(b, source, vector, b.add(entry, integer(k))) for k in range(vector.count)]
-        tile = [b.load(cell, align=8 * vector.count, typ=vector) for cell in cells]
-        for lane, row in enumerate(_transposed(b, tile)):
-            place = at(b, base, b.add(b.mul(integer(lane), state_stride), b.mul(entry, integer(8))))
-            b.store(row, place, align=1)
-    with loop_over(b, states) as state:
-        row = at(b, base, b.mul(state, state_stride))
-        lane = at(b, source, b.mul(state, integer(8)))
-        with loop_over(b, entries, start=transposed) as entry:
-            number = b.load(_vector_address(b, lane, vector, entry), align=8, typ=DOUBLE)
-            b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
-    b.ret_void()
-    return function
+class _Scatter:
+    """Copies results from a block's buffer to the outputs.
+
+    Args:
+        module: The module.
+        vector: The type of each scalar.
+        places: By entry of the outputs its place in the buffer, -1 for a 0; empty: each entry has its own.
+        selects: Whether a call may choose rows, with a table of places of its own; see `kernels.selecting`.
+    """
+
+    def __init__(self, module: ir.Module, vector: ir.VectorType, places: Sequence[int], *, selects: bool) -> None:
+        self._vector, self.selects = vector, selects
+        self.table: Any = None
+        if selects or list(places) != list(range(len(places))):
+            kind = ir.ArrayType(I32, len(places))
+            self.table = ir.GlobalVariable(module, kind, "table.places")
+            self.table.linkage, self.table.global_constant = "internal", True
+            self.table.initializer = ir.Constant(kind, list(places))
+        if selects:
+            where = ir.Function(module, ir.FunctionType(POINTER, []), PLACES)
+            ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(self.table, POINTER))
+        self._function = self._emit(module)
+
+    def call(
+        self,
+        b: ir.IRBuilder,
+        buffer: Any,
+        first: Any,
+        base: Any,
+        states: Any,
+        stride: Any,
+        entries: Any,
+        each: Any,
+        chosen: Any,
+    ) -> None:
+        """Emits the copying of consecutive entries of some states.
+
+        Args:
+            b: Where to emit.
+            buffer: The buffer of the block.
+            first: The index of the first entry in it.
+            base: Where to write this entry of the first state.
+            states: The number of states.
+            stride: Bytes from state to state.
+            entries: The number of entries.
+            each: Bytes from entry to entry.
+            chosen: The table of the places of all entries, for chosen rows.
+        """
+        if self.table is None:
+            buffer, table = _vector_address(b, buffer, self._vector, first), ir.Constant(POINTER, None)
+        else:
+            table = at(b, self.table if chosen is None else chosen, b.mul(first, integer(4)))
+        b.call(self._function, [buffer, base, table, states, stride, entries, each])
+
+    def _emit(self, module: ir.Module) -> ir.Function:
+        """Adds scatter(out, base, places, states, state_stride, entries, entry_stride): writes `states` lanes."""
+        vector, lanes = self._vector, self._vector.count
+        function = _internal(module, "scatter", 7, 3, inline=False)
+        source, base, table, states, state_stride, entries, entry_stride = function.args
+        b = ir.IRBuilder(function.append_basic_block())
+        transposed = _whole_tiles(b, vector, states, entries, entry_stride)
+        clear = ir.Constant(vector, [0.0] * lanes)
+
+        def place(entry: Any) -> Any:
+            return b.sext(b.load(at(b, table, b.mul(entry, integer(4))), align=4, typ=I32), I64)
+
+        def write(rows: Sequence[Any], entry: Any) -> None:
+            for lane, row in enumerate(rows):
+                start = at(b, base, b.add(b.mul(integer(lane), state_stride), b.mul(entry, integer(8))))
+                b.store(row, start, align=1)
+
+        with loop_over(b, transposed, step=lanes) as entry:
+            if self.table is None:
+                cells = [_vector_address(b, source, vector, b.add(entry, integer(k))) for k in range(lanes)]
+                write(_transposed(b, vector, cells, align=8 * lanes), entry)
+            else:
+                found = [place(b.add(entry, integer(k))) for k in range(lanes)]
+                every = found[0]
+                for each in found[1:]:
+                    every = b.and_(every, each)
+                with b.if_else(b.icmp_signed("==", every, integer(-1))) as (zeros, others):
+                    with zeros:
+                        write([clear] * lanes, entry)
+                    with others:
+                        cells = [_vector_address(b, source, vector, each) for each in found]
+                        write(_transposed(b, vector, cells, align=8 * lanes), entry)
+        with loop_over(b, states) as state:
+            row = at(b, base, b.mul(state, state_stride))
+            lane = at(b, source, b.mul(state, integer(8)))
+            with loop_over(b, entries, start=transposed) as entry:
+                cell = entry if self.table is None else place(entry)
+                number = b.load(_vector_address(b, lane, vector, cell), align=8, typ=DOUBLE)
+                b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
+        b.ret_void()
+        return function
 
 
 def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:
@@ -663,24 +762,42 @@ def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: A
     return b.select(b.and_(packed, full), b.and_(entries, integer(-vector.count)), integer(0))
 
 
-def _transposed(b: ir.IRBuilder, tile: list[Any]) -> list[Any]:
-    """Returns the columns of a square tile of vectors, by swapping off-diagonal blocks at every power of two."""
-    tile = list(tile)
+def _transposed(b: ir.IRBuilder, vector: ir.VectorType, tile: Sequence[Any], align: int) -> list[Any]:
+    """Returns the columns of a square tile of vectors, by swapping off-diagonal blocks at every power of two.
+
+    Args:
+        b: Where to emit.
+        vector: The type of a row.
+        tile: The address of each row.
+        align: Bytes by which the addresses are aligned.
+    """
     count = len(tile)
+    half = count // 2
+    half_vector = ir.VectorType(DOUBLE, half)
+
+    def mask(lanes: Sequence[int]) -> Any:
+        return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+
+    # The largest blocks are swapped by loading halves: a load and an insertion take no shuffle of registers.
+    rows: list[Any] = [None] * count
+    for i in range(half):
+        for side in range(2):
+            halves = (
+                b.load(at(b, tile[k], integer(8 * half * side)), align=min(align, 8 * half), typ=half_vector)
+                for k in (i, i + half)
+            )
+            rows[i + half * side] = b.shuffle_vector(*halves, mask(range(count)))
     step = 1
-    while step < count:
+    while step < half:
         # Lanes 0 .. count - 1 are of the first vector, from count on of the second.
         first = [lane if not lane & step else count + lane - step for lane in range(count)]
         second = [lane + step if not lane & step else count + lane for lane in range(count)]
         for i in range(count):
             if not i & step:
-                pair = tile[i], tile[i + step]
-                tile[i], tile[i + step] = (
-                    b.shuffle_vector(*pair, ir.Constant(ir.VectorType(ir.IntType(32), count), mask))
-                    for mask in (first, second)
-                )
+                pair = rows[i], rows[i + step]
+                rows[i], rows[i + step] = (b.shuffle_vector(*pair, mask(lanes)) for lanes in (first, second))
         step *= 2
-    return tile
+    return rows
 
 
 def _vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
@@ -695,12 +812,12 @@ def _emit_loop(
     vector: ir.VectorType,
     body: ir.Function,
     gather: ir.Function,
-    scatter: ir.Function,
+    scatter: _Scatter,
 ) -> None:
     """Adds loop(args, dims, steps, data): dims[0] states; steps: state strides of the operands, then core strides."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), entry)
     function.attributes.add("nounwind")
-    args, dims, steps, _ = function.args
+    args, dims, steps, data = function.args
     b = ir.IRBuilder(function.append_basic_block())
     inputs, outputs = graph.signature.inputs, graph.signature.outputs
     operands = (*inputs, *outputs)
@@ -711,16 +828,17 @@ def _emit_loop(
 
     source_bytes, target_bytes = (size * sum(operand.size for operand in side) for side in (inputs, outputs))
     workspace_bytes = size * graph.workspace
-    scratch, source = _scratch(module, b, source_bytes + target_bytes + workspace_bytes, align=size)
+    # A vector of zeros precedes the results: the place -1.
+    scratch, source = _scratch(module, b, source_bytes + size + target_bytes + workspace_bytes, align=size)
     if scratch is not None:
         with b.if_then(b.icmp_unsigned("==", scratch, ir.Constant(POINTER, None)), likely=False):
             _emit_failure(module, b)
             b.ret_void()
-    target = at(b, source, integer(source_bytes))
+    target = at(b, source, integer(source_bytes + size))
     workspace = at(b, target, integer(target_bytes))
     clear = ir.Constant(vector, [0.0] * vector.count)
     cleared_bytes = target_bytes + (size * graph.entered if isinstance(graph, Staged) else 0)
-    with loop_over(b, integer(cleared_bytes), step=size) as offset:
+    with loop_over(b, integer(cleared_bytes), start=integer(-size), step=size) as offset:
         b.store(clear, at(b, target, offset), align=size)
     count = entry_of(dims, I64, 0)
     bases = [entry_of(args, POINTER, k) for k in range(len(operands))]
@@ -731,18 +849,33 @@ def _emit_loop(
         core.append([entry_of(steps, I64, index + axis) for axis in range(len(operand.shape))])
         index += len(operand.shape)
 
+    table = rows_of_outputs = None
+    if scatter.selects:
+        # The data are null, or the number of chosen rows and the address of a table: the places of their entries.
+        chosen, selection = b.icmp_unsigned("!=", data, ir.Constant(POINTER, None)), b.alloca(I64, size=integer(2))
+        b.store(integer(outputs[0].shape[0]), selection)
+        b.store(b.ptrtoint(scatter.table, I64), at(b, selection, integer(8)))
+        given = b.select(chosen, data, selection)
+        rows_of_outputs, table = entry_of(given, I64, 0), entry_of(given, POINTER, 1)
+
     with loop_over(b, count, step=vector.count) as start:
         left = b.sub(count, start)
         full = integer(vector.count)
         states = b.select(b.icmp_signed("<", left, full), left, full)
 
-        def move(mover: ir.Function, buffer: Any, first: int, k: int, operand: Operand) -> None:
+        def read(first: Any, base: Any, stride: Any, entries: Any, each: Any) -> None:
+            cell = _vector_address(b, source, vector, first)
+            b.call(gather, [cell, base, states, stride, entries, each])
+
+        def write(first: Any, base: Any, stride: Any, entries: Any, each: Any) -> None:
+            scatter.call(b, target, first, base, states, stride, entries, each, table)
+
+        def move(mover: Callable[..., None], first: Any, k: int, operand: Operand, count: Any) -> None:
+            """Emits the copying of an operand. first: its first entry in the buffer. count: size of its first axis."""
             base = at(b, bases[k], b.mul(start, strides[k]))
-            cell = at(b, buffer, integer(size * first))
             *outer, width = operand.shape or (1,)
             if not outer:
-                stride = core[k][0] if core[k] else integer(8)
-                b.call(mover, [cell, base, states, strides[k], integer(width), stride])
+                mover(first, base, strides[k], count, core[k][0] if core[k] else integer(8))
                 return
             packed = ir.Constant(ir.IntType(1), 1)
             for axis, stride in enumerate(core[k]):
@@ -750,25 +883,31 @@ def _emit_loop(
                 packed = b.and_(packed, b.icmp_signed("==", stride, integer(expected)))
             with b.if_else(packed) as (at_once, row_by_row):
                 with at_once:
-                    b.call(mover, [cell, base, states, strides[k], integer(operand.size), integer(8)])
+                    rest = operand.size // operand.shape[0] if operand.shape[0] else 0
+                    mover(first, base, strides[k], b.mul(count, integer(rest)), integer(8))
                 with row_by_row:
 
                     def rows(axis: int, start_of_row: Any, row: Any) -> None:
                         if axis == len(outer):
-                            cell = _vector_address(b, buffer, vector, b.add(integer(first), b.mul(row, integer(width))))
-                            b.call(mover, [cell, start_of_row, states, strides[k], integer(width), core[k][-1]])
+                            entry = b.add(first, b.mul(row, integer(width)))
+                            mover(entry, start_of_row, strides[k], integer(width), core[k][-1])
                             return
-                        with loop_over(b, integer(outer[axis])) as position:
+                        with loop_over(b, integer(outer[axis]) if axis else count) as position:
                             place = at(b, start_of_row, b.mul(position, core[k][axis]))
                             rows(axis + 1, place, b.add(b.mul(row, integer(outer[axis])), position))
 
                     rows(0, base, integer(0))
 
         for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
-            move(gather, source, first, k, operand)
+            move(read, integer(first), k, operand, integer(next(iter(operand.shape), 1)))
         b.call(body, [source, target, workspace])
         for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
-            move(scatter, target, first, len(inputs) + k, operand)
+            size_of_first = integer(next(iter(operand.shape), 1)) if rows_of_outputs is None else rows_of_outputs
+            if rows_of_outputs is None:
+                place = integer(first)
+            else:
+                place = b.mul(rows_of_outputs, integer(first // outputs[0].shape[0]))
+            move(write, place, len(inputs) + k, operand, size_of_first)
     if scratch is not None:
         b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [scratch])
     b.ret_void()

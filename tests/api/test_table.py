@@ -32,6 +32,13 @@ def recording(base: type) -> Any:
     def compute(self: Any, row: str, **arguments: Any) -> Recorded:
         return Recorded(row, arguments)
 
+    def ask_into(self: Any, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
+        asked = ask(self, row, given, others)
+        return Recorded(row, asked.arguments | ({"workers": workers} if workers else {}) | {"out": out})
+
+    async def ask_into_awaited(self: Any, *arguments: Any) -> Any:
+        return ask_into(self, *arguments)
+
     async def ask_awaited(self: Any, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Recorded:
         return ask(self, row, given, others)
 
@@ -39,8 +46,8 @@ def recording(base: type) -> Any:
         return compute(self, row, **arguments)
 
     plain = base in (RobotQueries, GaitQueries)
-    asking = (ask, compute) if plain else (ask_awaited, compute_awaited)
-    found: Any = type("Recording", (base,), dict(zip(("_ask", "_compute"), asking, strict=True)))
+    asking = (ask, compute, ask_into) if plain else (ask_awaited, compute_awaited, ask_into_awaited)
+    found: Any = type("Recording", (base,), dict(zip(("_ask", "_compute", "_ask_into"), asking, strict=True)))
     found.__abstractmethods__ = frozenset()
     return found.__new__(found)
 
@@ -62,7 +69,8 @@ def test_each_method_asks_its_own_row(row: Query | Computation, is_async: bool) 
     required = {n: values[n] for n, p in inspect.signature(method).parameters.items() if p.default is p.empty}
     asked = asyncio.run(method(**required)) if is_async else method(**required)
     if isinstance(row, Query):
-        assert tuple(asked.arguments.get(n) for n in row.parameters if n not in required) == row.defaults
+        sent = [name for name, on_wire in row.parameters.items() if on_wire and name not in required]
+        assert tuple(asked.arguments.get(n) for n in sent) == row.defaults
 
 
 @pytest.mark.parametrize("row", COMPUTATIONS.values(), ids=lambda row: row.name)

@@ -262,7 +262,7 @@ def test_new_selections_do_not_fill_the_memory(arm: Robot) -> None:
         found = arm.constraint_forces(q, q, q, joints=names)
         assert found.joints == tuple(names)
         assert (found.wrench[-1] == whole.wrench[1]).all()
-    assert len(arm._row_calls["constraint_forces"]._bound) <= MOST_COMBINATIONS
+    assert len(arm.row_calls["constraint_forces"]._bound) <= MOST_COMBINATIONS
 
 
 FORMS_OF_VECTORS: list[Any] = [
@@ -422,7 +422,7 @@ def test_robots_of_overlays_are_bounded(arm: Robot) -> None:
         arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", 1.0 + k)))
     many = Overlay(Payload("hand", np.arange(1.0, 5000.0)))
     arm.inverse_dynamics(q, q, q, overlay=many)
-    assert 0 < len(arm._views._by_id) <= MOST_VIEWS
+    assert 0 < len(arm._views.by_id) <= MOST_VIEWS
     assert arm._views.find(many) is None
 
 

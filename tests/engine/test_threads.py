@@ -48,15 +48,15 @@ def bits(answer: Any, row: Query) -> bytes:
 
 
 def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list that grows by the number of threads of each call that takes several."""
+    """Returns a list that grows by the number of parts of each call that takes several threads."""
     counts: list[int] = []
-    threads = calls._threads
+    in_threads = calls.in_threads
 
-    def noted(process: int, workers: int) -> Any:
-        counts.append(workers)
-        return threads(process, workers)
+    def noted(compute: Any, states: int, parts: int) -> bool:
+        counts.append(parts)
+        return in_threads(compute, states, parts)
 
-    monkeypatch.setattr(calls, "_threads", noted)
+    monkeypatch.setattr(calls, "in_threads", noted)
     return counts
 
 
@@ -68,46 +68,59 @@ def test_the_bits_of_one_thread(panda: Robot, row: Query, monkeypatch: pytest.Mo
     expected = bits(ask(**given), row)
     panda.workers = 3
     counts = used(monkeypatch)
-    assert bits(ask(**given), row) == expected
+    found = ask(**given)
+    assert bits(found, row) == expected
     assert counts == [3] * len(counts)
     assert counts
+    out = found if row.output else tuple(np.full_like(getattr(found, name), np.nan) for name in row.outputs)
+    assert bits(ask(**given, out=out), row) == expected
+    assert bits(ask(**given, out=out, workers=1), row) == expected
 
 
 def test_inputs_without_the_axis_and_options(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     q, v, a = given_to(panda, QUERIES["inverse_dynamics"])
-    gravity = np.random.default_rng(1).normal(size=(STATES, 3))
+    gravity, forces = np.random.default_rng(1).normal(size=(2, STATES, 3))
+    push, pushes = (Wrench("panda_hand", force=force, point=(0.0, 0.1, 0.0)) for force in ((1.0, 2.0, 3.0), forces))
+    heavier = Overlay(Payload("panda_hand", 1.0))
     for arguments, options in (
         ((q, v[0], a[0]), {}),
         ((q, v, a), {"gravity": gravity}),
         ((q, v, a), {"gravity": gravity[0], "passive": False}),
         ((q.astype(np.float32), v.tolist(), a), {}),
+        ((q, v, a), {"wrenches": push}),
+        ((q, v, a), {"wrenches": [push, pushes], "gravity": gravity}),
+        ((q, v, a), {"overlay": heavier}),
+        ((q, v, a), {"overlay": heavier, "wrenches": (pushes,), "passive": False}),
     ):
         panda.workers = 1
         expected = panda.inverse_dynamics(*arguments, **options)
-        panda.workers = 2
         counts = used(monkeypatch)
+        assert panda.inverse_dynamics(*arguments, **options, workers=2).tobytes() == expected.tobytes()
+        assert counts == [2]
+        panda.workers = 3
         assert panda.inverse_dynamics(*arguments, **options).tobytes() == expected.tobytes()
-        assert counts
+        assert counts == [2, 3]
+        assert panda.inverse_dynamics(*arguments, **options, workers=1).tobytes() == expected.tobytes()
+        assert counts == [2, 3]
+        monkeypatch.undo()
+        monkeypatch.setattr(calls, "PART_BYTES", 1)
 
 
 def test_other_calls_take_one_thread(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Single states, several leading axes, wrenches, overlays, other numbers of states."""
+    """Single states, several leading axes, other numbers of states."""
     q, v, a = given_to(panda, QUERIES["inverse_dynamics"], 6)
-    push, heavier = Wrench("panda_hand", force=(1.0, 2.0, 3.0)), Overlay(Payload("panda_hand", 1.0))
     counts = used(monkeypatch)
-    for arguments, options in (
-        ((q[0], v[0], a[0]), {}),
-        ((q.reshape(2, 3, -1), v.reshape(2, 3, -1), a.reshape(2, 3, -1)), {}),
-        ((q, v, a), {"wrenches": push}),
-        ((q, v, a), {"overlay": heavier}),
-        ((q, v[:1], a), {}),
-        ((q[:0], v[:0], a[:0]), {}),
+    for arguments in (
+        (q[0], v[0], a[0]),
+        (q.reshape(2, 3, -1), v.reshape(2, 3, -1), a.reshape(2, 3, -1)),
+        (q, v[:1], a),
+        (q[:0], v[:0], a[:0]),
     ):
         panda.workers = 1
-        expected = panda.inverse_dynamics(*arguments, **options)
+        expected = panda.inverse_dynamics(*arguments)
         panda.workers = 2
         for _ in range(2):
-            assert panda.inverse_dynamics(*arguments, **options).tobytes() == expected.tobytes()
+            assert panda.inverse_dynamics(*arguments).tobytes() == expected.tobytes()
     assert not counts
     with pytest.raises(InvalidArgumentError, match=r"q .*v|leading"):
         panda.inverse_dynamics(q, v[:4], a)
@@ -152,6 +165,9 @@ def test_invalid_numbers_of_threads(shared: Robot, count: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=naming("workers", "1", "256")) as caught:
         shared.workers = count
     assert caught.value.path == "workers"
+    if count is not None:
+        with pytest.raises(InvalidArgumentError, match=naming("workers", "1", "256")):
+            shared.gravity_forces(shared.neutral(), workers=count)
     assert shared.workers == 1
 
 

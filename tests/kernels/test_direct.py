@@ -402,7 +402,55 @@ def test_earlier_floating_point_flags_are_ignored(panda: Pair) -> None:
 def test_a_batch_equals_its_gufunc_to_the_last_bit(row: Query, states: int) -> None:
     of, rng = pair("panda", row), np.random.default_rng(0)
     state = [rng.normal(size=(states, *operand.shape)) for operand in of.signature.inputs]
-    assert_same(of.call(*state), of.ufunc(*state))
+    expected = of.ufunc(*state)
+    arrays = expected if isinstance(expected, tuple) else (expected,)
+    if sum(array.nbytes for array in arrays) < direct.LARGE_BYTES:
+        assert_same(of.call(*state), expected)
+    else:
+        assert of.call(*state) is None
+    into = tuple(np.full_like(array, np.nan) for array in arrays)
+    found = of.direct(tuple(state), (), into)
+    assert found is (into if len(into) > 1 else into[0])
+    assert_same(found, expected)
+
+
+def test_given_arrays_that_are_refused(several: Pair) -> None:
+    """Nothing is written into them, and no reference is lost."""
+    state = several.state()
+    expected = several.call(*state)
+
+    def into(k: int, array: Any) -> tuple[Any, ...]:
+        return tuple(array if place == k else np.zeros_like(x) for place, x in enumerate(expected))
+
+    fixed = np.zeros_like(expected[1])
+    fixed.flags.writeable = False
+    memory = np.zeros(expected[0].size + expected[1].size - 1)
+    shared = memory[: expected[0].size].reshape(expected[0].shape), memory[expected[0].size - 1 :]
+    for out in (
+        into(1, fixed),
+        into(1, np.zeros((1, *expected[1].shape))),
+        into(0, np.zeros(expected[0].shape[::-1])),
+        into(0, np.zeros(expected[0].shape, order="F")),
+        into(0, np.zeros(expected[0].shape, np.float32)),
+        into(0, np.ma.zeros(expected[0].shape)),
+        into(2, None),
+        into(0, expected[0])[:2],
+        [*into(0, expected[0])],
+        (*shared, np.zeros_like(expected[2])),
+    ):
+        before = [sys.getrefcount(array) for array in out]
+        assert several.direct(tuple(state), (), out) is None
+        assert [sys.getrefcount(array) for array in out] == before
+        assert not any(np.any(array) for array in out if array is not None and array is not expected[0])
+    for k in range(len(state)):  # the last entry of an input is the first one of an output, or is next to it
+        for overlap in (0, 1):
+            memory = np.zeros(state[k].size + expected[1].size - overlap)
+            memory[: state[k].size] = state[k]
+            given = (*state[:k], memory[: state[k].size], *state[k + 1 :])
+            found = several.direct(given, (), into(1, memory[state[k].size - overlap :]))
+            assert (found is None) == bool(overlap)
+            if found is not None:
+                assert_same(found, expected)
 
 
 def test_inputs_without_the_axis_are_the_same_in_all_states(panda: Pair) -> None:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from dyn_service.api.description import RobotDescription
+from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Overlay
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
 from dyn_service.model.description import RootType
@@ -332,6 +333,11 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
         entry = QUERIES[row]
         request = flows.query_request(self, entry, given, others)
         return flows.read_answer(await self._client.ask(request, self._timeout_s), entry, request, self)
+
+    async def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
+        arrays = output_arrays(QUERIES[row], out)
+        checked_workers(1 if workers is None else workers)
+        return fill(QUERIES[row], await self._ask(row, given, others), arrays)
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
         return await self._client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

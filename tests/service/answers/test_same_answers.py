@@ -94,6 +94,25 @@ def test_answers_can_be_written_to(remote: Any) -> None:
         remote.mass_matrix(np.zeros((2, 9)))[0, 0, 0] = 1.0
 
 
+def test_answers_are_copied_into_given_arrays(remote: Any, panda: Robot) -> None:
+    q, v, tau = np.random.default_rng(0).normal(size=(3, 4, panda.nv))
+    for robot in (panda, remote):
+        out = np.empty((4, panda.nv))
+        assert robot.forward_dynamics(q, v, tau, out=out, workers=2) is out
+        assert out.tobytes() == panda.forward_dynamics(q, v, tau).tobytes()
+        place = np.empty((4, len(panda.link_names), 3))
+        poses = robot.link_poses(q, out=(None, place))
+        assert poses.position is place
+        assert_same(poses, panda.link_poses(q))
+        links = [panda.link_names[3]]
+        assert_same(robot.jacobians(q, links=links), panda.jacobians(q, links=links))
+        with pytest.raises(DynError, match=naming("(4, 3)", f"(4, {panda.nv})")) as caught:
+            robot.forward_dynamics(q, v, tau, out=np.empty((4, 3)))
+        assert caught.value.path == "out"
+        with pytest.raises(DynError, match=naming("workers", "0")):
+            robot.forward_dynamics(q, v, tau, workers=0)
+
+
 def test_properties_are_those_of_the_robot(remote: Any, panda: Robot) -> None:
     for name in ("name", "nq", "nv", "joint_names", "all_joint_names", "link_names", "fingerprint"):
         assert getattr(remote, name) == getattr(panda, name), name

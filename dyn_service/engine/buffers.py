@@ -1,0 +1,102 @@
+"""Arrays for large results, whose memory is reused.
+
+The system maps and clears a page of new memory when it is first written. For a large result this takes longer than
+the kernel. So the memory of a large array returns to a pool when the array and all its views are freed, in any thread,
+and the next result of about the same size takes it. Like any array of `numpy.empty`, a taken one has arbitrary content.
+
+The pool keeps at most `MOST_BYTES`, and no buffer that the last `MOST_UNUSED` large arrays did not need. A forked
+process has a pool of its own. The arrays do not own their memory (`flags.owndata` is False).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections import deque
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyn_service.api.results import Array
+from dyn_service.kernels.direct import LARGE_BYTES
+
+Bytes = NDArray[np.uint8]
+
+
+def _memory() -> int:
+    """Returns the bytes of main memory; 0 if unknown."""
+    with suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+MOST_BYTES = min(512 << 20, _memory() // 16)
+"""Largest total size of the buffers in the pool."""
+
+MOST_UNUSED = 64
+"""Number of large arrays after which a buffer that none of them needed is freed."""
+
+_ALIGNMENT = 64
+"""Bytes of a cache line, which a store of a whole vector then does not cross."""
+
+_FREE: deque[tuple[int, int, Bytes]] = deque()
+"""Size, age and memory of each buffer in the pool, the last one used last. All access is by single atomic operations,
+without a lock: a buffer may return at any time, also while this thread takes one.
+"""
+
+_AGES = count()
+
+
+@cache
+def _of_size(size: int) -> type[Any]:
+    """Returns the class of the owners of a buffer, which are ctypes arrays, because NumPy accepts these as a base."""
+
+    def give_back(self: Any) -> None:
+        _FREE.append((size, next(_AGES), self.memory))
+        with suppress(IndexError, RuntimeError):  # another thread changed it
+            while sum(entry[0] for entry in _FREE.copy()) > MOST_BYTES:
+                _FREE.popleft()
+
+    kind: Any = ctypes.c_char * size
+    owner: type[Any] = type(kind)("Buffer", (kind,), {"__del__": give_back} if size <= MOST_BYTES else {})
+    return owner
+
+
+def _taken(size: int) -> Bytes:
+    """Returns aligned memory of a size from the pool, else new memory."""
+    oldest = next(_AGES) - 2 * MOST_UNUSED  # each array counts twice: when it is created and when it is freed
+    found: Bytes | None = None
+    others = []
+    with suppress(IndexError):  # the pool is empty
+        while _FREE[0][1] < oldest:
+            _FREE.popleft()
+        while found is None:
+            entry = _FREE.pop()
+            if entry[0] == size:
+                found = entry[2]
+            else:
+                others.append(entry)
+    _FREE.extend(reversed(others))
+    if found is None:
+        memory = np.empty(size + _ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % _ALIGNMENT
+        found = memory[start : start + size]
+    return found
+
+
+def empty(shape: tuple[int, ...]) -> Array:
+    """Returns a new array of doubles with arbitrary content; a large one uses a buffer of the pool."""
+    size = 8 * math.prod(shape)
+    if size < LARGE_BYTES // 2:  # a small output of a large result
+        return np.empty(shape)
+    step = 1 << (size.bit_length() - 4)  # at most an eighth is unused
+    size = -(-size // step) * step
+    memory = _taken(size)
+    owner = _of_size(size).from_buffer(memory)
+    owner.memory = memory
+    return np.ndarray(shape, np.float64, owner)

@@ -1,0 +1,340 @@
+"""`out`: results in the caller's arrays, to the same bits; and the memory of large results, which is reused."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import threading
+import tracemalloc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import InvalidArgumentError, Robot, Wrench
+from dyn_service.api.queries import QUERIES, Overlay, Payload
+from dyn_service.api.results import LinkPoses
+from dyn_service.engine import buffers
+from tests.conftest import URDF
+from tests.phrases import naming
+
+LINK = "lower_bar"
+MANY = 16384
+"""States whose mass matrices are a large result, 512 kB."""
+
+
+@pytest.fixture(scope="module")
+def arm() -> Robot:
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    assert LINK in robot.link_names
+    return robot
+
+
+def states(arm: Robot, *lead: int) -> tuple[Any, Any, Any]:
+    q, v, a = np.random.default_rng(0).normal(size=(3, *lead, arm.nv))
+    return q, v, a
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gravity": {"gravity": (0.0, 0.0, -1.0)},
+    "wrenches": {"wrenches": [Wrench(LINK, force=(1.0, 2.0, 3.0))]},
+    "overlay": {"overlay": Overlay(Payload(LINK, 1.0))},
+    "overlay and wrenches": {"overlay": Overlay(Payload(LINK, 2.0)), "wrenches": Wrench(LINK, torque=(1.0, 2.0, 3.0))},
+}
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3)], ids=str)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_bits_without(arm: Robot, lead: tuple[int, ...], options: dict[str, Any]) -> None:
+    """Contiguous, strided, reversed, and an array that is an input too; at the first call and later ones."""
+    q, v, a = states(arm, *lead)
+    expected = Robot.from_urdf(URDF / "double_pendulum.urdf").inverse_dynamics(q, v, a, **options).tobytes()
+    for _ in range(2):
+        whole = np.full((*lead, 2 * arm.nv), np.nan)
+        for out in (np.empty(q.shape), whole[..., ::2], np.empty(q.shape[::-1]).T, whole[..., ::-2]):
+            out = out if out.shape == q.shape else np.empty(q.shape)
+            assert arm.inverse_dynamics(q, v, a, **options, out=out) is out
+            assert out.tobytes() == expected
+        for overlapping in range(3):
+            given = [q.copy(), v.copy(), a.copy()]
+            out = given[overlapping]
+            assert arm.inverse_dynamics(*given, **options, out=out) is out
+            assert out.tobytes() == expected
+
+
+def test_overlap_that_is_shifted(arm: Robot) -> None:
+    """Some states of an input are the places of others' results; also in the force of a wrench."""
+    q, v, a = states(arm, 40)
+    forces = np.random.default_rng(1).normal(size=(40, 3))
+    expected = arm.inverse_dynamics(q, v, a, wrenches=Wrench(LINK, force=forces))
+    for _ in range(2):
+        memory = np.zeros((48, arm.nv))
+        memory[8:] = a
+        assert arm.inverse_dynamics(q, v, memory[8:], out=memory[:40]).tobytes() == (
+            arm.inverse_dynamics(q, v, a).tobytes()
+        )
+        memory = np.zeros(40 * 3 + 8)
+        pushed = memory[8:].reshape(40, 3)
+        pushed[...] = forces
+        out = memory[: 40 * arm.nv].reshape(40, arm.nv)
+        assert arm.inverse_dynamics(q, v, a, wrenches=Wrench(LINK, force=pushed), out=out) is out
+        assert out.tobytes() == expected.tobytes()
+
+
+def test_results_with_several_outputs(arm: Robot) -> None:
+    """A tuple of arrays, some of them None, or a result of an earlier call."""
+    q, v, a = states(arm, 5)
+    expected = arm.link_poses(q)
+    place, rotation = np.empty((5, *expected.position.shape[1:])), np.empty(expected.rotation.shape)
+    for _ in range(2):
+        found = arm.link_poses(q, out=(None, place))
+        assert found.position is place
+        assert (found.rotation.tobytes(), place.tobytes()) == (expected.rotation.tobytes(), expected.position.tobytes())
+        found = arm.link_poses(-q, out=[rotation, place])
+        assert (found.rotation, found.position, found.links) == (rotation, place, expected.links)
+        again = arm.link_poses(q, out=found)
+        assert again.rotation is rotation
+        assert rotation.tobytes() == expected.rotation.tobytes()
+        # Rows and axes are chosen after the kernel.
+        motion = arm.link_motion(q, v, a, frame="world")
+        empty = tuple(np.empty_like(getattr(motion, name)) for name in QUERIES["link_motion"].outputs)
+        moved = arm.link_motion(q, v, a, frame="world", out=empty)
+        assert moved.load is empty[2]
+        assert moved.load.tobytes() == motion.load.tobytes()
+        joint = arm.constraint_forces(q, v, a, joints=[arm.joint_names[1]])
+        chosen = arm.constraint_forces(-q, v, a, joints=[arm.joint_names[1]], out=joint)
+        assert chosen.wrench is joint.wrench
+        assert chosen.wrench.tobytes() == arm.constraint_forces(-q, v, a).wrench[:, 1:2].tobytes()
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3)], ids=str)
+def test_selected_rows(arm: Robot, lead: tuple[int, ...]) -> None:
+    """The bits of a call for all rows; with wrenches, in any order, repeated, none; into given arrays."""
+    q, v, a = states(arm, *lead)
+    push = [Wrench(LINK, force=(1.0, 2.0, 3.0))]
+    whole, pushed = arm.jacobians(q), arm.constraint_forces(q, v, a, wrenches=push)
+    names = arm.link_names
+    for links in ([LINK], [names[2], names[0], names[2]], list(names), []):
+        rows = [names.index(link) for link in links]
+        for _ in range(3):
+            some = arm.jacobians(q, links=links)
+            assert some.links == tuple(links)
+            assert some.translation.shape == (*lead, len(rows), 3, arm.nv)
+            assert some.translation.tobytes() == whole.translation[..., rows, :, :].tobytes()
+            assert some.rotation.tobytes() == whole.rotation[..., rows, :, :].tobytes()
+            strided = np.zeros((2, *some.rotation.shape[::-1])).T[..., 0]
+            assert arm.jacobians(q, links=links, out=(some.translation, strided)).rotation is strided
+            assert strided.tobytes() == some.rotation.tobytes()
+    for _ in range(3):
+        joint = arm.constraint_forces(q, v, a, joints=[arm.joint_names[1]], wrenches=push)
+        row = pushed.joints.index(arm.joint_names[1])
+        assert joint.actuation.tobytes() == pushed.actuation[..., [row]].tobytes()
+        assert joint.wrench.tobytes() == pushed.wrench[..., [row], :].tobytes()
+
+
+def test_only_selected_rows_are_written(arm: Robot) -> None:
+    q, _, _ = states(arm, 3000)
+    for _ in range(2):
+        arm.jacobians(q, links=[LINK])
+    tracemalloc.start()
+    try:
+        found = arm.jacobians(q, links=[LINK])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1.1 * (found.translation.nbytes + found.rotation.nbytes)
+
+
+def test_numbers_and_constants(arm: Robot) -> None:
+    q, v, _ = states(arm)
+    expected = arm.energy(q, v)
+    out = tuple(np.zeros(()) for _ in range(4))
+    for _ in range(2):
+        assert arm.energy(q, v, out=out).total is out[2]
+        assert out[2] == expected.total
+    at = np.ones(arm.nq)
+    assert arm.neutral(out=at) is at
+    assert not at.any()
+
+
+class Marked(np.ndarray):
+    """A subclass."""
+
+
+def test_arrays_of_subclasses(arm: Robot) -> None:
+    q, v, a = states(arm, 4)
+    expected = arm.inverse_dynamics(q, v, a)
+    for out in (np.empty((4, 2)).view(Marked), np.ma.masked_all((4, 2))):
+        for _ in range(2):
+            assert arm.inverse_dynamics(q, v, a, out=out) is out
+            assert np.asarray(out).tobytes() == expected.tobytes()
+
+
+def test_invalid_arrays(arm: Robot) -> None:
+    q, v, a = states(arm, 4)
+    fixed = np.empty((4, 2))
+    fixed.flags.writeable = False
+    for _ in range(2):
+        for out, path, words in (
+            (np.empty((4, 3)), "out", ("(4, 3)", "(4, 2)")),
+            (np.empty((1, 4, 2)), "out", ("(1, 4, 2)", "(4, 2)")),
+            (np.empty((4, 2), np.float32), "out", ("writable", "float64", "float32")),
+            (np.empty((4, 2), ">f8"), "out", ("float64", ">f8")),
+            (fixed, "out", ("writable", "read-only")),
+            ([[0.0, 0.0]] * 4, "out", ("inverse_dynamics", "array")),
+            ((np.empty((4, 2)),) * 2, "out", ("an array", "tau")),
+            (3.0, "out", ("an array", "3.0")),
+        ):
+            with pytest.raises(InvalidArgumentError, match=naming(*words)) as caught:
+                arm.inverse_dynamics(q, v, a, out=out)
+            assert caught.value.path == path
+        poses = arm.link_poses(q)
+        before = poses.rotation.copy()
+        with pytest.raises(InvalidArgumentError, match=naming("shape", "position")) as caught:
+            arm.link_poses(-q, out=(poses.rotation, np.empty((4, 1))))
+        assert caught.value.path == "out[1]"
+        assert poses.rotation.tobytes() == before.tobytes()
+        with pytest.raises(InvalidArgumentError, match=naming("LinkPoses", "rotation, position")):
+            arm.link_poses(q, out=np.empty((4, 3, 3)))
+        with pytest.raises(InvalidArgumentError, match=naming("out[0]", "float64", "int 1")):
+            arm.link_poses(q, out=LinkPoses((), 1, None))  # type: ignore[arg-type]
+
+
+def test_floating_point_errors_are_those_of_numpy(arm: Robot) -> None:
+    q, v, a = states(arm, 4)
+    out = np.empty((4, 2))
+    arm.inverse_dynamics(q, v, a, out=out)
+    v[2] = 1e200
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        arm.inverse_dynamics(q, v, a, out=out)
+    with np.errstate(all="ignore"):
+        arm.inverse_dynamics(q, v, a, out=out)
+    assert np.isfinite(out[0]).all()
+    assert not np.isfinite(out[2]).all()
+
+
+def test_no_array_is_allocated(arm: Robot) -> None:
+    q, v, a = states(arm, 2000)
+    out, places = np.empty((2000, 2)), arm.link_poses(q)
+    for lead in (slice(None), 0):
+        given, into = (q[lead], v[lead], a[lead]), out[lead]
+        poses = tuple(np.ascontiguousarray(x[lead]) for x in (places.rotation, places.position))
+        for _ in range(3):
+            arm.inverse_dynamics(*given, out=into), arm.link_poses(q[lead], out=poses)
+        tracemalloc.start()
+        try:
+            arm.inverse_dynamics(*given, out=into)
+            arm.link_poses(q[lead], out=poses)
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert most < 4000
+
+
+@pytest.fixture
+def empty_pool() -> None:
+    gc.collect()
+    buffers._FREE.clear()
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_memory_of_large_results_is_reused(arm: Robot) -> None:
+    """Only the first results fault their pages in; the memory of an array in use is not reused."""
+    q, _, _ = states(arm, 2 * MANY)
+    size = 8 * 4 * 2 * MANY
+    for _ in range(3):
+        kept = arm.mass_matrix(q)
+        before, other = kept.tobytes(), arm.mass_matrix(2.0 * q)
+    del other
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        arm.mass_matrix(2.0 * q)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults < size // 4096
+    assert kept.tobytes() == before
+    assert kept.ctypes.data % 64 == 0
+    assert kept.flags.writeable
+    assert not kept.flags.owndata
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_memory_returns_with_the_last_view(arm: Robot) -> None:
+    """Also in another thread, and if an exception holds the array."""
+    q, _, _ = states(arm, MANY)
+    M = arm.mass_matrix(q)
+    row, place = M[7, 1:], M.ctypes.data
+    del M
+    assert not buffers._FREE
+    other = threading.Thread(target=lambda held: held.clear(), args=([row],))
+    del row
+    other.start()
+    other.join()
+    del other
+    assert len(buffers._FREE) == 1
+
+    def fail() -> None:
+        M = arm.mass_matrix(q)
+        assert (M.ctypes.data, len(buffers._FREE)) == (place, 0)
+        raise KeyError
+
+    with pytest.raises(KeyError) as caught:
+        fail()
+    assert not buffers._FREE
+    del caught
+    gc.collect()
+    assert len(buffers._FREE) == 1
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_the_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (64, 1024)
+    size = 8 * 64 * 1024
+    monkeypatch.setattr(buffers, "MOST_BYTES", 3 * size)
+    arrays = [buffers.empty(shape) for _ in range(5)]
+    assert len({array.ctypes.data for array in arrays}) == 5
+    arrays.clear()
+    assert len(buffers._FREE) == 3
+    # A buffer that no array needs is freed.
+    memory = weakref.ref(buffers._FREE[0][2])
+    for _ in range(buffers.MOST_UNUSED + 2):
+        buffers.empty((128, 1024 - 200))
+    assert memory() is None
+    assert len(buffers._FREE) == 1
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_a_forked_process_has_a_pool_of_its_own(arm: Robot) -> None:
+    q, _, _ = states(arm, MANY)
+    M, again = arm.mass_matrix(q), arm.mass_matrix(q)
+    before = M.tobytes()
+    del again
+    child = os.fork()
+    if child == 0:
+        wrong = arm.mass_matrix(2.0 * q).tobytes() == before or M.tobytes() != before
+        os._exit(int(wrong))
+    assert arm.mass_matrix(q).tobytes() == before
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_threads_share_the_pool(arm: Robot) -> None:
+    q, _, _ = states(arm, MANY)
+    expected = [arm.mass_matrix(k * q).tobytes() for k in range(4)]
+    wrong: list[int] = []
+
+    def ask(k: int) -> None:
+        for _ in range(30):
+            M, more = arm.mass_matrix(k * q), arm.mass_matrix(-2.0 * k * q)
+            if M.tobytes() != expected[k]:
+                wrong.append(k)
+            del M, more
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert 1 <= len(buffers._FREE) <= 8
