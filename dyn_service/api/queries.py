@@ -118,11 +118,13 @@ from dyn_service.api.results import (
     Energy,
     EquationTerms,
     ForceTorque,
+    ForwardDynamicsDerivatives,
     GroundReactions,
     Hamiltonian,
     HamiltonianFlow,
     ImuReading,
     InfluenceOperators,
+    InverseDynamicsDerivatives,
     Jacobians,
     LinkMotion,
     LinkPoses,
@@ -135,6 +137,7 @@ from dyn_service.api.results import (
     SegmentLoads,
     SegmentMatrices,
     State,
+    StepDerivatives,
     SystemMomentum,
     SystemMomentumRate,
     Topology,
@@ -801,6 +804,82 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
     ) -> State:
         """The state one step later. Efforts are held through the step, wrenches in the axes of their links."""
+
+    @query(
+        equation="derivatives of Newton-Euler (18a) by sweeps; see docs/derivatives.md",
+        kernel="derivatives.inverse_dynamics_derivatives",
+        control=False,
+        passive=EVERY_PART,
+    )
+    def inverse_dynamics_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+    ) -> InverseDynamicsDerivatives:
+        """Derivatives of `inverse_dynamics` with respect to q, v and a, and its value.
+
+        Wrenches are constant in the axes of their links.
+        """
+
+    @query(
+        equation="derivatives of Newton-Euler (19a) by sweeps; see docs/derivatives.md",
+        kernel="derivatives.forward_dynamics_derivatives",
+        control=False,
+        inverts=True,
+        grows=3,
+        passive=EVERY_PART,
+    )
+    def forward_dynamics_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+    ) -> ForwardDynamicsDerivatives:
+        """Derivatives of `forward_dynamics` with respect to q, v and tau, and its value.
+
+        Wrenches are constant in the axes of their links.
+        """
+
+    @query(
+        equation="derivatives of Newton-Euler, O(N) solution of EOM, Steps 1 and 2; see docs/derivatives.md",
+        kernel={
+            "rk4": "derivatives.rk4",
+            "semi_implicit_euler": "derivatives.semi_implicit_euler",
+            "explicit_euler": "derivatives.explicit_euler",
+        },
+        control=False,
+        inverts=True,
+        grows=3,
+        passive=EVERY_PART,
+    )
+    def step_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        dt: Step,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+        overlay: Altered = None,
+        passive: Passive = True,
+    ) -> StepDerivatives:
+        """Derivatives of `step` with respect to q, v and tau, and its value.
+
+        A and B of the result linearise the step: x' + A dx + B dtau, with x = (q, v).
+        """
 
     @computation(
         equation="fourteen formulations of the documents, see `dyn_service.formulations.verification`",

@@ -420,6 +420,64 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
+class InverseDynamicsDerivatives:
+    """Joint efforts and their derivatives: row i, column k is the derivative of tau_i with respect to entry k.
+
+    Derivatives with respect to q are with respect to e in integrate(q, e, 1), e (nv,): q itself if nq = nv.
+    """
+
+    tau: Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", kind="effort")]
+    dtau_dq: Annotated[Array, Spec(("nv", "nv"), "N m/rad | N/rad | N | N/m", "with respect to q")]
+    dtau_dv: Annotated[Array, Spec(("nv", "nv"), "N m s/rad | N s/rad | N s | N s/m", "with respect to v")]
+    dtau_da: Annotated[
+        Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "with respect to a: the mass matrix", kind="effort")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardDynamicsDerivatives:
+    """Joint accelerations and their derivatives: row i, column k is the derivative of a_i with respect to entry k.
+
+    Derivatives with respect to q are with respect to e in integrate(q, e, 1), e (nv,): q itself if nq = nv.
+    """
+
+    a: Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", kind="acceleration")]
+    da_dq: Annotated[Array, Spec(("nv", "nv"), "1/s^2 | m/(rad s^2) | rad/(m s^2)", "with respect to q")]
+    da_dv: Annotated[Array, Spec(("nv", "nv"), "1/s | m/(rad s) | rad/(m s)", "with respect to v")]
+    da_dtau: Annotated[
+        Array, Spec(("nv", "nv"), "1/(kg m^2) | 1/(kg m) | 1/kg", "with respect to tau: the inverse mass matrix")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class StepDerivatives:
+    """The state one step later, and its derivatives with respect to the state x = (q, v) before, and tau.
+
+    Changes of q, before and after, are e in integrate(q, e, 1), e (nv,): those of q itself if nq = nv.
+    """
+
+    q: Annotated[Array, Spec(("nq",), "rad | m", "joint positions", kind="position")]
+    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="velocity")]
+    dx_dx: Annotated[
+        Array,
+        Spec((2, "nv", 2, "nv"), "1 | s | 1/s", "[0, :, 0, :]: q by q; [0, :, 1, :]: q by v; [1, :, 0, :]: v by q"),
+    ]
+    dx_dtau: Annotated[Array, Spec((2, "nv", "nv"), "s^2/(kg m^2) | s/(kg m^2), ..", "[0]: of q; [1]: of v")]
+
+    @property
+    def A(self) -> Array:
+        """`dx_dx` as a matrix, (..., 2 nv, 2 nv)."""
+        size = 2 * self.v.shape[-1]
+        return self.dx_dx.reshape(*self.v.shape[:-1], size, size)
+
+    @property
+    def B(self) -> Array:
+        """`dx_dtau` as a matrix, (..., 2 nv, nv)."""
+        size = self.v.shape[-1]
+        return self.dx_dtau.reshape(*self.v.shape[:-1], 2 * size, size)
+
+
+@dataclass(frozen=True, eq=False)
 class EquationTerms:
     """M a = C + G + Q + E + P, each term with its sign on the right-hand side."""
 

@@ -29,7 +29,11 @@ Entries = dict[tuple[int, int], Mat]
 
 def entries(tree: Tree, q: Mat) -> Entries:
     """The entries of the mass matrix that do not vanish by structure."""
-    blocks = _blocks(tree, q)
+    return entries_of(tree, _blocks(tree, q))
+
+
+def entries_of(tree: Tree, blocks: dict[tuple[int, int], Mat] | Walk) -> Entries:
+    """The same from the blocks (nv_j, nv_i) of each body i and its ancestors j."""
     if isinstance(blocks, Walk):
         raise NotRolledError("the algorithm uses single entries of the mass matrix")
     found: Entries = {}
@@ -94,7 +98,8 @@ def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenche
 
 
 def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
-    """M^-1 x by M = L^T D L, leaves before roots, where L has the pattern of the tree and ones on its diagonal.
+    """M^-1 x, x (nv, k), by M = L^T D L, leaves before roots, where L has the pattern of the tree and ones on its
+    diagonal.
 
     D is the R of (19b), so the two solutions exist for the same robots, impossible inertias included.
     """
@@ -117,7 +122,7 @@ def mobility(tree: Tree, M: Entries, J: Mat) -> Mat:
 
 def _halfway(tree: Tree, L: Entries, columns: list[list[int]], x: Mat) -> list[Mat]:
     """L^-T x, in the order of the factors."""
-    y = [x[k] for k in tree.entries_outward]
+    y = [x[k, :] for k in tree.entries_outward]
     for k in range(tree.nv - 1, -1, -1):
         for i in columns[k]:
             y[i] = y[i] - L[k, i] * y[k]
