@@ -14,17 +14,21 @@ the origin of body j in its axes, and G = [g; u], columns per degree of freedom:
                                                                velocity is then g)
 
 Constant velocity of the ground has no effect; an angular velocity w gives each particle of the branch the Coriolis
-acceleration 2 w x v. With the sums over the particles of branch i, r from the origin of body i,
+acceleration 2 w x v. With the sums over the particles of branch i about the origin of body i,
 
-    E = sum m r r^T,    h = sum m r,    N = sum m v r^T,    P = sum m v
-    C_i = [tr E - E, h~; -h~, m]                               composite inertia, as in `mass_matrix.py`
-    B_i = 2 [tr N - N; -P~]                                    load per angular velocity of the ground, (6, 3)
+    C_i = [I, h~; -h~, m],   K_i = [H; P]                      composite inertia (18c), momentum Hamilton (P.1), (P.2)
+    B_i w = [I-dot w + w x H; 2 w x P]                         load per angular velocity of the ground, B is (6, 3)
+
+and I-dot = sum m (2 r . v - r v^T - v r^T) the rate of I, all seen about a point that stands still:
+
+    I_ip    += R I R^T + [d, h] + m (d . d - d d^T)            [a, b] = 2 a . b - a b^T - b a^T
+    I-dot_ip += R I-dot R^T + [d, P]
 
 Then, with F_i the load at joint i, (13), and j a body that carries i, all seen from body j:
 
-    dtau_i/dq_j = G_i^T (B_i psi_j + C_i Omega_j)              dtau_j/dq_i = G_j^T (B_i psi_i + C_i Omega_i + G_i x* F_i)
-    dtau_i/dv_j = G_i^T (B_i g_j + C_i Gamma_j)                dtau_j/dv_i = G_j^T (B_i g_i + C_i Gamma_i)
-    dtau_i/da_j = G_i^T C_i G_j                                dtau_i/dq_i = G_i^T (B_i psi_i + C_i Omega_i)
+    dtau_i/dq_j = G_i^T (B_i psi_j + C_i Omega_j)         dtau_j/dq_i = G_j^T (B_i psi_i + C_i Omega_i + G_i x* F_i)
+    dtau_i/dv_j = G_i^T (B_i g_j + C_i Gamma_j)           dtau_j/dv_i = G_j^T (B_i g_i + C_i Gamma_i)
+    dtau_i/da_j = G_i^T C_i G_j                           dtau_i/dq_i = G_i^T (B_i psi_i + C_i Omega_i)
 
 and the passive efforts, `passive.py`. External wrenches are constant in body axes. Where joints follow others, entries
 of all pairs of bodies that share two velocities add up. The velocities v are relative to the origin of each tree's
@@ -104,61 +108,70 @@ class Branch:
 
     m: Mat
     h: Mat
-    E: Mat
-    P: Mat
-    N: Mat
+    I: Mat
+    rate: Mat
+    K: Mat
     F: Mat
 
     @property
     def column(self) -> Mat:
-        """All numbers; of E the upper triangle."""
-        E = ca.vertcat(*(self.E[i, j] for i, j in _UPPER))
-        return ca.vertcat(self.m, self.h, E, self.P, ca.vec(self.N), self.F)
+        """All numbers; of symmetric matrices the upper triangle."""
+        upper = (S[i, j] for S in (self.I, self.rate) for i, j in _UPPER)
+        return ca.vertcat(self.m, self.h, *upper, self.K, self.F)
 
     @classmethod
     def of(cls, x: Mat) -> Branch:
         """The inverse of `column`."""
-        a, b, c, d, e, f = ca.vertsplit(x[4:10])
-        E = ca.blockcat([[a, b, c], [b, d, e], [c, e, f]])
-        return cls(x[0], x[1:4], E, x[10:13], ca.reshape(x[13:22], 3, 3), x[22:])
+        return cls(x[0], x[1:4], _symmetric(x[4:10]), _symmetric(x[10:16]), x[16:22], x[22:])
 
     def carried(self, D: Mat) -> Branch:
         """As the parent sees it."""
-        R, d = D.rotation, D.offset
-        h, P = R.T @ self.h, R.T @ self.P
-        E = R.T @ (self.E @ R) + d @ h.T + h @ d.T + (self.m * d) @ d.T
-        return Branch(self.m, h + self.m * d, E, P, R.T @ (self.N @ R) + P @ d.T, D.T @ self.F)
+        R, d, K = D.rotation, D.offset, self.K
+        h, P = R.T @ self.h, R.T @ linear(K)
+        I = R.T @ (self.I @ R) + _twice(d, h + (self.m / 2) * d)
+        rate = R.T @ (self.rate @ R) + _twice(d, P)
+        return Branch(self.m, h + self.m * d, I, rate, join(R.T @ angular(K) + cross(d, P), P), D.T @ self.F)
 
     def inertia(self, X: Mat) -> Mat:
         """C X, (6, k)."""
-        turns, shifts = X[:3, :], X[3:, :]
-        torque = ca.trace(self.E) * turns - self.E @ turns + skew(self.h) @ shifts
-        return ca.vertcat(torque, self.m * shifts - skew(self.h) @ turns)
+        turns, shifts, h = X[:3, :], X[3:, :], skew(self.h)
+        return ca.vertcat(self.I @ turns + h @ shifts, self.m * shifts - h @ turns)
 
     def coriolis(self, w: Mat) -> Mat:
         """B w, (6, k)."""
-        return 2 * ca.vertcat(ca.trace(self.N) * w - self.N @ w, -skew(self.P) @ w)
+        return ca.vertcat(self.rate @ w - skew(angular(self.K)) @ w, -2 * (skew(linear(self.K)) @ w))
 
     def coriolis_transposed(self, X: Mat) -> Mat:
         """B^T X, (3, k)."""
         turns, shifts = X[:3, :], X[3:, :]
-        return 2 * (ca.trace(self.N) * turns - self.N.T @ turns + skew(self.P) @ shifts)
+        return self.rate @ turns + skew(angular(self.K)) @ turns + 2 * (skew(linear(self.K)) @ shifts)
 
 
 _UPPER = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+
+
+def _symmetric(upper: Mat) -> Mat:
+    a, b, c, d, e, f = ca.vertsplit(upper)
+    return ca.blockcat([[a, b, c], [b, d, e], [c, e, f]])
+
+
+def _twice(a: Mat, b: Mat) -> Mat:
+    """2 (a . b) - a b^T - b a^T, the rate of the moment of inertia at a as it moves with b."""
+    x, y, z = (a[k] * b[k] for k in range(3))
+    xy, xz, yz = (-(a[i] * b[j] + a[j] * b[i]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    return ca.blockcat([[2 * (y + z), xy, xz], [xy, 2 * (x + z), yz], [xz, yz, 2 * (x + y)]])
 
 
 def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) -> list[Branch]:
     """The inward sweep."""
     own = []
     for i, (M, V, A) in enumerate(zip(inertias(tree), moved.V, moved.A, strict=True)):
-        m, h = M.m[0, 0], ca.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
-        E = ca.trace(M.I) / 2 * ca.DM.eye(3) - M.I
-        omega, v = angular(V), linear(V)
+        omega, K, h = angular(V), M @ V, ca.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
         F = M @ A + join(cross(omega, M.I @ omega), cross(omega, cross(omega, h)))
         if wrenches is not None:
             F = F - wrenches[i]
-        own.append(Branch(m, h, E, m * v + cross(omega, h), v @ h.T + skew(omega) @ E, F).column)
+        turned = skew(omega) @ M.I
+        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + _twice(linear(V), h), K, F).column)
     carried = inward_recursion(tree, own, lambda i, x: Branch.of(x).carried(D[i]).column)
     return [Branch.of(x) for x in carried]
 
@@ -229,7 +242,7 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
     found = walk(tree, start, step, outward=False)
     if isinstance(found, Walk):
         raise NotRolledError("the algorithm has several results for each pair of bodies")
-    dq, dv, da = (ca.SX(tree.nv, tree.nv) for _ in range(3))
+    dq, dv, da = (_square(tree) for _ in range(3))
     for (i, j), block in found.items():
         if not block.numel():
             continue
@@ -248,6 +261,11 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
         _rows(free, dv) + ca.diag(passive.resistance(tree, v)),
         _rows(free, da),
     )
+
+
+def _square(tree: Tree) -> Mat:
+    """Zeros, (nv, nv)."""
+    return ca.SX(tree.nv, tree.nv)
 
 
 def _rows(factors: Mat, X: Mat) -> Mat:
@@ -283,10 +301,11 @@ def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wren
     a = mass_matrix.solve(tree, M, moving(tree, tau) - bias - passive.efforts(tree, q, v))
     of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
     found = mass_matrix.solve(tree, M, ca.horzcat(-of_tau.q, -of_tau.v, ways(tree)))
-    da_dq, da_dv, inverse = ca.horzsplit(found, tree.nv) if tree.nv else (found,) * 3
+    parts: list[Mat] = ca.horzsplit(found, tree.nv) if tree.nv else [found] * 3
+    da_dq, da_dv, inverse = parts
     # Of the symmetric inverse, the half that the back substitution finds first.
     at = {entry: k for k, entry in enumerate(tree.entries_outward)}
-    da_dtau = ca.SX(tree.nv, tree.nv)
+    da_dtau = _square(tree)
     for i in range(tree.nv):
         for j in range(tree.nv):
             da_dtau[i, j] = inverse[i, j] if at[i] <= at[j] else inverse[j, i]
@@ -314,8 +333,7 @@ def explicit_euler(
     of = of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
     v_next, changed = _accelerated(tree, v, dt, of)
     carried, moved = _moved(tree, dt * v)
-    none = ca.SX(tree.nv, tree.nv)
-    return _state(integrate(tree, q, v, dt), v_next, ca.horzcat(carried, dt * moved, none), changed)
+    return _state(integrate(tree, q, v, dt), v_next, ca.horzcat(carried, dt * moved, _square(tree)), changed)
 
 
 def semi_implicit_euler(
@@ -325,7 +343,7 @@ def semi_implicit_euler(
     of = of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
     v_next, changed = _accelerated(tree, v, dt, of)
     carried, moved = _moved(tree, dt * v_next)
-    none = ca.SX(tree.nv, tree.nv)
+    none = _square(tree)
     of_q = ca.horzcat(carried, none, none) + dt * (moved @ changed)
     return _state(integrate(tree, q, v_next, dt), v_next, of_q, changed)
 
@@ -345,7 +363,8 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: P
 
     def stage(q: Mat, v: Mat, dq: Mat, dv: Mat) -> tuple[Mat, Mat, Mat, Mat]:
         """a, q-dot and their changes."""
-        a, a_q, a_v, a_tau, rate, N, turned, _ = ca.substitute(written, [at_q, at_v], [q, v])
+        at = [ca.densify(q), ca.densify(v)]
+        a, a_q, a_v, a_tau, rate, N, turned, _ = ca.substitute(written, [at_q, at_v], at)
         return a, rate, a_q @ dq + a_v @ dv + ca.horzcat(ca.SX(n, 2 * n), a_tau), turned @ dq + N @ dv
 
     start = ca.substitute([N], [at_q], [q])[0]
@@ -357,7 +376,7 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: P
         a, rate, da, drate = stage(*(x + part * by for x, by in zip(given, (rate, a, drate, da), strict=True)))
         sums = [x + weight * by for x, by in zip(sums, (rate, a, drate, da), strict=True)]
     q_next, v_next, dq, dv = (x + dt / 6 * by for x, by in zip(given, sums, strict=True))
-    of_q = ca.substitute([back], [at_q], [q_next])[0] @ dq
+    of_q = ca.substitute([back], [at_q], [ca.densify(q_next)])[0] @ dq
     return _state(normalised(tree, q_next), v_next, of_q, dv)
 
 
@@ -368,7 +387,8 @@ def _accelerated(tree: Tree, v: Mat, dt: Mat, of: Derivatives) -> tuple[Mat, Mat
 
 def _state(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:
     """Outputs of a step. of_q, of_v: changes with q, v and tau, (nv, 3 nv)."""
-    both, n = ca.vertcat(of_q, of_v), v.shape[0]
+    both: Mat = ca.vertcat(of_q, of_v)
+    n = v.shape[0]
     return {"q": q, "v": v, "dx_dx": row_by_row(both[:, : 2 * n]), "dx_dtau": row_by_row(both[:, 2 * n :])}
 
 
