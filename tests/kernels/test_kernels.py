@@ -140,6 +140,11 @@ OPERATIONS = {
     "step-rk4": 7302,
     "step-semi_implicit_euler": 1810,
     "step-explicit_euler": 1810,
+    "inverse_dynamics_derivatives": 4173,
+    "forward_dynamics_derivatives": 7827,
+    "step_derivatives-rk4": 56837,
+    "step_derivatives-semi_implicit_euler": 8348,
+    "step_derivatives-explicit_euler": 8075,
 }
 """Operations per state on the Panda, the same on all machines. A change that adds operations must change these."""
 

@@ -68,10 +68,9 @@ def test_walking_robots(name: str) -> None:
     assert_agrees(interpreting(path_of(name), root="floating", mimic=False).without_passive)
 
 
+MOVING_IN_MANY_WAYS = random_urdf(7, types=("floating", "planar", "screw"), movable=4)
 TREES: dict[str, Callable[[], Tree]] = {
-    "every joint type, passive forces": lambda: (
-        restless(random_urdf(7, types=("floating", "planar", "screw"), movable=4)).tree
-    ),
+    "many ways to move, passive forces": lambda: restless(MOVING_IN_MANY_WAYS).tree,
     "mimic joints, passive forces": lambda: restless(drawn(read(random_urdf(4, movable=5)), 1)).tree,
     "locked joints": lambda: restless(random_urdf(9, movable=4)).tree.locked(["joint_2"]),
 }
