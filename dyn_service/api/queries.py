@@ -112,10 +112,12 @@ from dyn_service.api.results import (
     BiasAccelerations,
     BodyRecursion,
     BranchInertias,
+    CentroidalDerivatives,
     ConstraintBases,
     ConstraintForces,
     ContactDynamics,
     Energy,
+    EnergyDerivatives,
     EquationTerms,
     ForceTorque,
     ForwardDynamicsDerivatives,
@@ -129,10 +131,12 @@ from dyn_service.api.results import (
     LinkMotion,
     LinkPoses,
     MassMatrixSteps,
+    MomentumDerivatives,
     NewtonEulerBlocks,
     OperationalSpace,
     PassiveForces,
     PointMotion,
+    PointMotionDerivatives,
     RheonomicTrajectory,
     SegmentLoads,
     SegmentMatrices,
@@ -854,9 +858,9 @@ class RobotQueries(Described, ABC):
     @query(
         equation="derivatives of Newton-Euler, O(N) solution of EOM, Steps 1 and 2; see docs/derivatives.md",
         kernel={
-            "rk4": "derivatives.rk4",
             "semi_implicit_euler": "derivatives.semi_implicit_euler",
             "explicit_euler": "derivatives.explicit_euler",
+            "rk4": "derivatives.rk4",
         },
         control=False,
         inverts=True,
@@ -872,13 +876,74 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+        integrator: Literal["semi_implicit_euler", "explicit_euler", "rk4"] = "semi_implicit_euler",
         overlay: Altered = None,
         passive: Passive = True,
     ) -> StepDerivatives:
         """Derivatives of `step` with respect to q, v and tau, and its value.
 
-        A and B of the result linearise the step: x' + A dx + B dtau, with x = (q, v).
+        The default integrator is not that of `step`: of "rk4" the kernel is seven times as large. A and B of the result
+        linearise the step: x' + A dx + B dtau, with x = (q, v).
+        """
+
+    @query(
+        equation="derivatives of Hamilton (P.3a) by sweeps; see docs/derivatives.md",
+        kernel="motion_derivatives.momentum_derivatives",
+        control=False,
+        passive=("armature",),
+    )
+    def momentum_derivatives(
+        self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True
+    ) -> MomentumDerivatives:
+        """Derivatives of `momentum` with respect to q and v, and its value; `momentum_derivative` is d/dt."""
+
+    @query(
+        equation="derivatives of Hamilton (6), (7) by sweeps; see docs/derivatives.md",
+        kernel="motion_derivatives.energy_derivatives",
+        bodies="links",
+        control=False,
+        passive=("armature", "springs"),
+    )
+    def energy_derivatives(
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+    ) -> EnergyDerivatives:
+        """Derivatives of kinetic and potential `energy` with respect to q and v, and their values."""
+
+    @query(
+        equation="derivatives of Hamilton (P.1a)-(P.1e), of the whole robot, by sweeps; see docs/derivatives.md",
+        kernel="motion_derivatives.centroidal_derivatives",
+        bodies="links",
+        control=False,
+    )
+    def centroidal_derivatives(
+        self, q: Position, v: Velocity, a: Acceleration, *, overlay: Altered = None
+    ) -> CentroidalDerivatives:
+        """Centre of mass, momentum about it and its rate, of all links, with derivatives with respect to q, v and a."""
+
+    @query(
+        equation="derivatives of Newton-Euler (4)-(8) of one link, at a point, by sweeps; see docs/derivatives.md",
+        kernel={
+            "world_aligned": "motion_derivatives.point_motion",
+            "local": "motion_derivatives.point_motion_local",
+            "world": "motion_derivatives.point_motion_world",
+        },
+        bodies="links",
+        control=False,
+    )
+    def point_motion_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        link: PointLink,
+        *,
+        point: Point = None,
+        frame: PointAxes = "world_aligned",
+        overlay: Altered = None,
+    ) -> PointMotionDerivatives:
+        """Derivatives of the velocity and acceleration of a link, or of a point fixed on it.
+
+        With respect to q, v and a. Link and point are inputs, as in `point_motion`.
         """
 
     @computation(

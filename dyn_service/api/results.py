@@ -478,6 +478,70 @@ class StepDerivatives:
 
 
 @dataclass(frozen=True, eq=False)
+class MomentumDerivatives:
+    """Generalised momenta and their derivatives, as in `InverseDynamicsDerivatives`."""
+
+    p: Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", kind="momentum")]
+    dp_dq: Annotated[Array, Spec(("nv", "nv"), "N m s/rad | N s/rad | N s | N s/m", "with respect to q")]
+    dp_dv: Annotated[
+        Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "with respect to v: the mass matrix", kind="effort")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyDerivatives:
+    """Kinetic and potential energy, as in `Energy`, and their derivatives, as in `InverseDynamicsDerivatives`."""
+
+    kinetic: Annotated[Array, Spec((), "J", "T")]
+    potential: Annotated[Array, Spec((), "J", "V")]
+    dkinetic_dq: Annotated[Array, Spec(("nv",), "N m | N", "of T with respect to q", kind="effort")]
+    dkinetic_dv: Annotated[Array, Spec(("nv",), "N m s | N s", "of T with respect to v: the momenta", kind="momentum")]
+    dpotential_dq: Annotated[
+        Array, Spec(("nv",), "N m | N", "of V with respect to q: the forces that hold the robot", kind="effort")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class CentroidalDerivatives:
+    """Centre of mass, momentum and its rate, and their derivatives, as in `InverseDynamicsDerivatives`; world axes.
+
+    Momentum and rate are about the centre of mass, angular part first.
+    """
+
+    centre: Annotated[Array, Spec((3,), "m", "centre of mass")]
+    momentum: Annotated[Array, Spec((6,), "N m s, N s", "[angular; linear]")]
+    rate: Annotated[Array, Spec((6,), "N m, N", "[angular; linear], at the accelerations `a`")]
+    jacobian: Annotated[Array, Spec((3, "nv"), "m | 1", "of the centre of mass: v to its velocity")]
+    dmomentum_dq: Annotated[Array, Spec((6, "nv"), "N m s/rad, N s/rad | N s, N s/m", "with respect to q")]
+    dmomentum_dv: Annotated[
+        Array, Spec((6, "nv"), "kg m^2, kg m | kg m, kg", "with respect to v; also of the rate with respect to a")
+    ]
+    drate_dq: Annotated[Array, Spec((6, "nv"), "N m/rad, N/rad | N, N/m", "of the rate with respect to q")]
+    drate_dv: Annotated[Array, Spec((6, "nv"), "N m s/rad, N s/rad | N s, N s/m", "of the rate with respect to v")]
+
+
+@dataclass(frozen=True, eq=False)
+class PointMotionDerivatives:
+    """Velocity and acceleration of a point of a link, and their derivatives, as in `InverseDynamicsDerivatives`.
+
+    Axes, point and meaning are those of `PointMotion`: `acceleration` is its `d/dt velocity`. In "world_aligned" the
+    last rows of `jacobian` are the derivative of the point's position.
+    """
+
+    velocity: Annotated[Array, Spec((6,), "rad/s, m/s", "[angular; linear]")]
+    acceleration: Annotated[Array, Spec((6,), "rad/s^2, m/s^2", "[angular; linear]")]
+    jacobian: Annotated[
+        Array,
+        Spec((6, "nv"), "1 | m | 1/m", "of the velocity by v; of the acceleration by a"),
+    ]
+    dvelocity_dq: Annotated[Array, Spec((6, "nv"), "1/s | m/s | 1/(m s)", "of the velocity with respect to q")]
+    dacceleration_dq: Annotated[
+        Array, Spec((6, "nv"), "1/s^2 | m/s^2 | 1/(m s^2)", "of the acceleration with respect to q")
+    ]
+    dacceleration_dv: Annotated[Array, Spec((6, "nv"), "1/s | m/s | 1/(m s)", "of the acceleration with respect to v")]
+
+
+@dataclass(frozen=True, eq=False)
 class EquationTerms:
     """M a = C + G + Q + E + P, each term with its sign on the right-hand side."""
 

@@ -51,6 +51,7 @@ import casadi as ca
 
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import (
+    held,
     influences,
     integrate,
     joint_values,
@@ -81,15 +82,17 @@ class Motion:
     A_p: PerBody
 
 
-def motion(tree: Tree, D: PerBody, G: PerBody, v: Mat, a: Mat, gravity: Mat) -> Motion:
-    """The outward sweep. Linear velocities are relative to the origin of the tree's first body."""
+def motion(
+    tree: Tree, D: PerBody, G: PerBody, v: Mat, a: Mat, gravity: Mat | None = None, *, relative: bool = False
+) -> Motion:
+    """The outward sweep. relative: linear velocities are those relative to the origin of the tree's first body."""
     rates, driven = G @ joint_values(tree, v), G @ joint_values(tree, a)
-    ground = world_acceleration(gravity)
+    ground = ca.DM(6, 1) if gravity is None else world_acceleration(gravity)
 
     def step(i: int, of_parent: Mat | None) -> Mat:
         w, u = angular(rates[i]), linear(rates[i])
         if of_parent is None:
-            V_p, A_p = join(_NONE, -u), D[i] @ ground
+            V_p, A_p = join(_NONE, -u if relative else _NONE), D[i] @ ground
         else:
             V_p, A_p = D[i] @ of_parent[:6], D[i] @ of_parent[6:12]
             omega = angular(of_parent)
@@ -178,15 +181,18 @@ def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) ->
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """What a change of a joint's position and velocity does to the ground of its branch; see the module."""
+    """What a change of a joint's position and velocity does to the ground of its branch; see the module. Psi is its
+    velocity: psi and the linear part.
+    """
 
     psi: Mat
     Omega: Mat
     Gamma: Mat
+    Psi: Mat
 
 
 def ground_of(G: Mat, V: Mat, V_p: Mat, A_p: Mat) -> Ground:
-    """psi (3, k), Omega and Gamma (6, k)."""
+    """psi (3, k), Omega, Gamma and Psi (6, k)."""
     g, u = G[:3, :], G[3:, :]
     omega, v, turned, lifted = skew(angular(V_p)), linear(V_p), skew(angular(A_p)), skew(linear(A_p))
     psi = omega @ g
@@ -197,10 +203,11 @@ def ground_of(G: Mat, V: Mat, V_p: Mat, A_p: Mat) -> Ground:
         psi,
         ca.vertcat(turned @ g + omega @ psi, shifted),
         ca.vertcat(w @ g, w @ u + skew(linear(both)) @ g),
+        ca.vertcat(psi, omega @ u + skew(v) @ g),
     )
 
 
-def _loaded(G: Mat, F: Mat) -> Mat:
+def loaded(G: Mat, F: Mat) -> Mat:
     """G x* F, (6, k)."""
     torque, force = skew(angular(F)), skew(linear(F))
     return -ca.vertcat(torque @ G[:3, :] + force @ G[3:, :], force @ G[:3, :])
@@ -219,7 +226,7 @@ class Derivatives:
 def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """tau, (18a), and its derivatives with respect to q, v and a."""
     D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
-    moved = motion(tree, D, G, v, a, gravity)
+    moved = motion(tree, D, G, v, a, gravity, relative=True)
     branch = branches(tree, D, moved, wrenches)
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
 
@@ -231,7 +238,7 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
         block = ca.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + A[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
-        return block, _carried(D[i], ca.vertcat(Q + _loaded(G[i], of.F), W, K, r))
+        return block, _carried(D[i], ca.vertcat(Q + loaded(G[i], of.F), W, K, r))
 
     def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
         K, r = state[12:18, :], state[18:, :]
@@ -239,27 +246,13 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
         rows = (ground[j].psi.T @ r + ground[j].Omega.T @ K, G[j][:3, :].T @ r + ground[j].Gamma.T @ K)
         return ca.vertcat(*columns, *rows), None if tree.parent[j] < 0 else _carried(D[j], state)
 
-    found = walk(tree, start, step, outward=False)
-    if isinstance(found, Walk):
-        raise NotRolledError("the algorithm has several results for each pair of bodies")
-    dq, dv, da = (_square(tree) for _ in range(3))
-    for (i, j), block in found.items():
-        if not block.numel():
-            continue
-        of_i, of_j = tree.in_v[i], tree.in_v[j]
-        parts = ca.vertsplit(block, tree.inboard[j].nv)
-        for to, part in zip((dq, dv, da), parts, strict=False):
-            to[of_j, of_i] += part
-        if i != j:
-            for to, part in zip((dq, dv, da), (*parts[3:], parts[2]), strict=True):
-                to[of_i, of_j] += part.T
-    free = ca.DM.ones(tree.nv) if tree.free is None else constant(tree.free)
+    dq, dv, da = assembled(tree, walk(tree, start, step, outward=False), 3)
     tau = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, branch, strict=True)))
     return Derivatives(
         tau + passive.armature(tree) * a + passive.efforts(tree, q, v),
-        _rows(free, dq) + ca.diag(passive.stiffness(tree)),
-        _rows(free, dv) + ca.diag(passive.resistance(tree, v)),
-        _rows(free, da),
+        dq + ca.diag(passive.stiffness(tree)),
+        dv + ca.diag(passive.resistance(tree, v)),
+        da,
     )
 
 
@@ -268,9 +261,26 @@ def _square(tree: Tree) -> Mat:
     return ca.SX(tree.nv, tree.nv)
 
 
-def _rows(factors: Mat, X: Mat) -> Mat:
-    """The rows of X, each times its factor."""
-    return ca.diag(factors) @ X
+def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) -> list[Mat]:
+    """`count` matrices (nv, nv) of blocks for each body i and its ancestors j; rows of locked joints are 0.
+
+    Blocks: above each other, of each matrix (j, i), (nv_j, nv_i); then, if j is not i, of each but the last, which is
+    symmetric, the transposed (i, j).
+    """
+    if isinstance(found, Walk):
+        raise NotRolledError("the algorithm has several results for each pair of bodies")
+    matrices = [_square(tree) for _ in range(count)]
+    for (i, j), block in found.items():
+        if not block.numel():
+            continue
+        of_i, of_j = tree.in_v[i], tree.in_v[j]
+        parts = ca.vertsplit(block, tree.inboard[j].nv)
+        for to, part in zip(matrices, parts[:count], strict=True):
+            to[of_j, of_i] += part
+        if i != j:
+            for to, part in zip(matrices, (*parts[count:], parts[count - 1]), strict=True):
+                to[of_i, of_j] += part.T
+    return matrices if tree.free is None else [ca.diag(constant(tree.free)) @ X for X in matrices]
 
 
 def _carried(D: Mat, state: Mat) -> Mat:
@@ -289,13 +299,16 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
     def step(j: int, K: Mat) -> tuple[Mat, Mat | None]:
         return G[j].T @ K, None if tree.parent[j] < 0 else D[j].T @ K
 
-    return mass_matrix.entries_of(tree, walk(tree, start, step, outward=False))
+    (M,) = assembled(tree, walk(tree, start, step, outward=False), 1)
+    M = M if tree.free is None else M @ ways(tree) + held(tree)
+    places = zip(*M.sparsity().get_triplet(), strict=True)
+    return {(i, j): M[i, j] for i, j in places if j <= i}
 
 
 def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """a, (19a), and its derivatives with respect to q, v and tau."""
     D, G = influences(tree, q), motion_subspaces(tree)
-    still = branches(tree, D, motion(tree, D, G, v, ca.DM(tree.nv, 1), gravity), wrenches)
+    still = branches(tree, D, motion(tree, D, G, v, ca.DM(tree.nv, 1), gravity, relative=True), wrenches)
     bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
     M = mass_entries(tree, D, G, still)
     a = mass_matrix.solve(tree, M, moving(tree, tau) - bias - passive.efforts(tree, q, v))

@@ -29,11 +29,7 @@ Entries = dict[tuple[int, int], Mat]
 
 def entries(tree: Tree, q: Mat) -> Entries:
     """The entries of the mass matrix that do not vanish by structure."""
-    return entries_of(tree, _blocks(tree, q))
-
-
-def entries_of(tree: Tree, blocks: dict[tuple[int, int], Mat] | Walk) -> Entries:
-    """The same from the blocks (nv_j, nv_i) of each body i and its ancestors j."""
+    blocks = _blocks(tree, q)
     if isinstance(blocks, Walk):
         raise NotRolledError("the algorithm uses single entries of the mass matrix")
     found: Entries = {}
@@ -98,8 +94,7 @@ def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenche
 
 
 def solve(tree: Tree, M: Entries, x: Mat) -> Mat:
-    """M^-1 x, x (nv, k), by M = L^T D L, leaves before roots, where L has the pattern of the tree and ones on its
-    diagonal.
+    """M^-1 x by M = L^T D L, leaves before roots, where L has the pattern of the tree and ones on its diagonal.
 
     D is the R of (19b), so the two solutions exist for the same robots, impossible inertias included.
     """

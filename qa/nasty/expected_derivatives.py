@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from flint import arb, arb_mat
 
-from qa.nasty.expected_points import ExpectedPoints
-from qa.nasty.reference import State, double, vector
+from qa.nasty.expected_points import ExpectedPoints, Point
+from qa.nasty.reference import State, double, rows, skew, stack, vector
 
 _MOVED = arb(2) ** -300
 
@@ -35,21 +35,101 @@ class ExpectedDerivatives(ExpectedPoints):
 
     def _slopes(self, q: list[Any], v: list[Any], a: list[Any]) -> list[arb_mat]:
         """Derivatives of the efforts with respect to q and v, (nv, nv) each; wrenches held in the links' axes."""
-        n, here = self.robot.nv, State(self.robot, q, v)
+        return self._changes(lambda at: at.inverse_dynamics(a, **self._world), State(self.robot, q, v))
+
+    def _changes(self, of: Callable[[State], Any], here: State) -> list[arb_mat]:
+        """Derivatives of a column, (k, 1), with respect to q and v, (k, nv) each."""
+        n = self.robot.nv
 
         def at(q: list[Any], v: list[Any]) -> Any:
             state = copy(here) if q is here.q else State(self.robot, q, v)  # a copy keeps the poses
             state.v = v
-            return state.inverse_dynamics(a, **self._world)
+            return of(state)
 
         def moved(x: list[Any], k: int, by: arb) -> list[Any]:
             return [*x[:k], x[k] + by, *x[k + 1 :]]
 
-        def slope(tau: Callable[[list[Any]], Any], x: list[Any]) -> arb_mat:
-            columns = [(tau(moved(x, k, _MOVED)) - tau(moved(x, k, -_MOVED))) * (1 / (2 * _MOVED)) for k in range(n)]
-            return arb_mat(n, n, [columns[k][i, 0] for i in range(n) for k in range(n)])
+        def slope(f: Callable[[list[Any]], Any], x: list[Any]) -> arb_mat:
+            columns = [(f(moved(x, k, _MOVED)) - f(moved(x, k, -_MOVED))) * (1 / (2 * _MOVED)) for k in range(n)]
+            height = columns[0].nrows() if n else 0
+            return arb_mat(height, n, [columns[k][i, 0] for i in range(height) for k in range(n)])
 
         return [slope(lambda q: at(q, here.v), here.q), slope(lambda v: at(here.q, v), here.v)]
+
+    @property
+    def _here(self) -> State:
+        return self.robot.at(self.given["q"], self.given["v"])
+
+    def momentum_derivatives(self) -> dict[str, Any]:
+        dq, _ = self._changes(lambda at: at.along(at.momentum), self._here)
+        return {
+            "p": self._effort(self.state.along(self.state.momentum)),
+            "dp_dq": self._like("efforts", dq),
+            "dp_dv": ("matrix", self.M, 1.0),
+        }
+
+    def energy_derivatives(self) -> dict[str, Any]:
+        gravity, energy = list(self.given["gravity"]), self.energy()
+        dq, dv = self._changes(lambda at: vector([at.kinetic]), self._here)
+        held, _ = self._changes(lambda at: vector([at.potential(gravity)]), self._here)
+        return {
+            "kinetic": energy["kinetic"],
+            "potential": energy["potential"],
+            "dkinetic_dq": self._effort(dq.transpose(), self._swung),
+            "dkinetic_dv": self._effort(dv.transpose()),
+            "dpotential_dq": self._effort(held.transpose()),
+        }
+
+    def centroidal_derivatives(self) -> dict[str, Any]:
+        """The first link is the world: what all add up to about its origin is about the world's."""
+        a, nothing = list(self.given["a"]), [0.0] * 3
+        mass = sum(self.robot.mass, arb(0))
+
+        def centre(at: State) -> Any:
+            places = zip(self.robot.mass, at.poses, self.robot.com, strict=True)
+            return sum(((p + R * com) * m for m, (R, p), com in places), vector(nothing)) * (1 / mass)
+
+        def about_centre(at: State, of: Any) -> Any:
+            return stack(rows(of, 0, 3) - skew(centre(at)) * rows(of, 3, 6), rows(of, 3, 6))
+
+        def momentum(at: State) -> Any:
+            return about_centre(at, at.momentum[0])
+
+        def rate(at: State) -> Any:
+            return about_centre(at, at.forces(a, nothing)[0])
+
+        here = self._here
+        jacobian, _ = self._changes(centre, here)
+        of_momentum, of_rate = self._changes(momentum, here), self._changes(rate, here)
+        names = ("jacobian", "dmomentum_dq", "dmomentum_dv", "drate_dq", "drate_dv")
+        columns = zip(names, (jacobian, *of_momentum, *of_rate), strict=True)
+        return {
+            "centre": self._rows([centre(here)]),
+            "momentum": self._rows([momentum(here)]),
+            "rate": self._rows([rate(here)]),
+            **{name: self._columns_of_one(double(X)) for name, X in columns},
+        }
+
+    def point_motion_derivatives(self, frame: str) -> dict[str, Any]:
+        a, place = list(self.given["a"]), (self.given["link"], self.given["point"], frame)
+
+        def moved(at: State) -> tuple[Any, Any]:
+            point = Point(self.robot, at, *place)
+            V = point.X * at.velocity[point.link]
+            A = point.X * at.acceleration(a, vector([0] * 6))[point.link]
+            lost = skew(rows(V, 0, 3)) * rows(V, 3, 6) if frame == "world_aligned" else vector([0] * 3)
+            return V, A + stack(vector([0] * 3), lost)
+
+        here = self._here
+        dV, J = self._changes(lambda at: moved(at)[0], here)
+        dA_dq, dA_dv = self._changes(lambda at: moved(at)[1], here)
+        columns = {"jacobian": J, "dvelocity_dq": dV, "dacceleration_dq": dA_dq, "dacceleration_dv": dA_dv}
+        V, A = moved(here)
+        return {
+            "velocity": self._rows([V]),
+            "acceleration": self._rows([A]),
+            **{name: self._columns_of_one(double(X)) for name, X in columns.items()},
+        }
 
     @cached_property
     def _first(self) -> Rate:

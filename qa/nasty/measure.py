@@ -87,6 +87,7 @@ class Expected(ExpectedDerivatives):
         "influence_operators",
         "force_torque",
         "point_motion",
+        "point_motion_derivatives",
         "operational_space",
     )
 

@@ -52,6 +52,7 @@ NOT_ROLLED = {
     ("step_derivatives", "rk4"),
     ("step_derivatives", "semi_implicit_euler"),
     ("step_derivatives", "explicit_euler"),
+    ("momentum_derivatives", ""),
 }
 """Rows and methods that form matrices in ways that no sweep has."""
 
