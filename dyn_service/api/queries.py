@@ -810,7 +810,7 @@ class RobotQueries(Described, ABC):
         """The state one step later. Efforts are held through the step, wrenches in the axes of their links."""
 
     @query(
-        equation="derivatives of Newton-Euler (18a) by sweeps; see docs/derivatives.md",
+        equation="derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
         kernel="derivatives.inverse_dynamics_derivatives",
         control=False,
         passive=EVERY_PART,
@@ -832,7 +832,7 @@ class RobotQueries(Described, ABC):
         """
 
     @query(
-        equation="derivatives of Newton-Euler (19a) by sweeps; see docs/derivatives.md",
+        equation="derivatives of Newton-Euler (19a) by sweeps; see docs/theory/derivatives.md",
         kernel="derivatives.forward_dynamics_derivatives",
         control=False,
         inverts=True,
@@ -856,7 +856,7 @@ class RobotQueries(Described, ABC):
         """
 
     @query(
-        equation="derivatives of Newton-Euler, O(N) solution of EOM, Steps 1 and 2; see docs/derivatives.md",
+        equation="derivatives of Newton-Euler, O(N) solution of EOM, Steps 1 and 2; see docs/theory/derivatives.md",
         kernel={
             "semi_implicit_euler": "derivatives.semi_implicit_euler",
             "explicit_euler": "derivatives.explicit_euler",
@@ -887,7 +887,7 @@ class RobotQueries(Described, ABC):
         """
 
     @query(
-        equation="derivatives of Hamilton (P.3a) by sweeps; see docs/derivatives.md",
+        equation="derivatives of Hamilton (P.3a) by sweeps; see docs/theory/derivatives.md",
         kernel="motion_derivatives.momentum_derivatives",
         control=False,
         passive=("armature",),
@@ -898,7 +898,7 @@ class RobotQueries(Described, ABC):
         """Derivatives of `momentum` with respect to q and v, and its value; `momentum_derivative` is d/dt."""
 
     @query(
-        equation="derivatives of Hamilton (6), (7) by sweeps; see docs/derivatives.md",
+        equation="derivatives of Hamilton (6), (7) by sweeps; see docs/theory/derivatives.md",
         kernel="motion_derivatives.energy_derivatives",
         bodies="links",
         control=False,
@@ -910,7 +910,7 @@ class RobotQueries(Described, ABC):
         """Derivatives of kinetic and potential `energy` with respect to q and v, and their values."""
 
     @query(
-        equation="derivatives of Hamilton (P.1a)-(P.1e), of the whole robot, by sweeps; see docs/derivatives.md",
+        equation="derivatives of Hamilton (P.1a)-(P.1e), of the whole robot, by sweeps; see docs/theory/derivatives.md",
         kernel="motion_derivatives.centroidal_derivatives",
         bodies="links",
         control=False,
@@ -921,7 +921,7 @@ class RobotQueries(Described, ABC):
         """Centre of mass, momentum about it and its rate, of all links, with derivatives with respect to q, v and a."""
 
     @query(
-        equation="derivatives of Newton-Euler (4)-(8) of one link, at a point, by sweeps; see docs/derivatives.md",
+        equation="derivatives of Newton-Euler (4)-(8) at a point by sweeps; see docs/theory/derivatives.md",
         kernel={
             "world_aligned": "motion_derivatives.point_motion",
             "local": "motion_derivatives.point_motion_local",

@@ -14,7 +14,15 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from dyn_service.dynamics import articulated, derivatives, integration, newton_euler
+from dyn_service.dynamics import (
+    articulated,
+    derivatives,
+    hamilton,
+    integration,
+    motion_derivatives,
+    newton_euler,
+    task_space,
+)
 from dyn_service.dynamics.kinematics import integrate, position_rates
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.engine.robot import Robot
@@ -103,11 +111,68 @@ def test_automatic_differentiation(name: str) -> None:
         state, *theirs = jacobians(ca.vertcat(reached["q"], reached["v"]), e, v, x)
         pairs[step] = [ca.vertcat(found["q"], found["v"]), both], [state, ca.horzcat(*theirs)]
     at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(2, tree.nv)), [0.01]]
+    assert_equal(pairs, symbols[:4], at)
+
+
+def assert_equal(pairs: dict[str, tuple[list[Any], list[Any]]], symbols: list[Any], at: list[Any]) -> None:
     for made, sides in pairs.items():
-        ours, theirs = (ca.Function("side", symbols[:4], side)(*at) for side in sides)
+        ours, theirs = (ca.Function("side", symbols, side)(*at) for side in sides)
         for one, other in zip(ours, theirs, strict=True):
-            error = float(ca.norm_inf(ca.vec(one - other)) / ca.norm_inf(ca.vec(other)))
+            error = float(ca.norm_inf(ca.vec(one - other)) / (1 + ca.norm_inf(ca.vec(other))))
             assert error < 1e-10, (made, error)
+
+
+def differentiated(outputs: dict[str, ca.SX], e: ca.SX, v: ca.SX) -> list[ca.SX]:
+    """Values, then derivatives with respect to e and v."""
+    return jacobians(ca.vertcat(*outputs.values()), e, v)
+
+
+@pytest.mark.parametrize("name", list(TREES)[:2])
+def test_motions_by_automatic_differentiation(name: str) -> None:
+    """Points in all axes, momenta, energies, and the momentum about the centre of mass and its rate."""
+    tree, rng = TREES[name](), np.random.default_rng(0)
+    n, nl = tree.nv, len(tree)
+    symbols = q, v, a, e = [ca.SX.sym("x", k) for k in (tree.nq, n, n, n)]
+    near = integrate(tree, q, e, ca.DM(1))
+    pairs: dict[str, tuple[list[Any], list[Any]]] = {}
+
+    def shaped(x: ca.SX) -> ca.SX:
+        return ca.reshape(x, n, -1).T
+
+    of = motion_derivatives.momentum_derivatives(tree, q, v)
+    pairs["momentum"] = (
+        [of["p"], *map(shaped, (of["dp_dq"], of["dp_dv"]))],
+        differentiated({"p": hamilton.momentum(tree, near, v)}, e, v),
+    )
+    of = motion_derivatives.energy_derivatives(tree, q, v, GRAVITY)
+    rows = ca.horzcat(of["dkinetic_dq"], of["dpotential_dq"]).T, ca.horzcat(of["dkinetic_dv"], ca.SX(n, 1)).T
+    both = {part: hamilton.energy(tree, near, v, GRAVITY)[part] for part in ("kinetic", "potential")}
+    pairs["energy"] = [ca.vertcat(of["kinetic"], of["potential"]), *rows], differentiated(both, e, v)
+    # Of the whole robot: body 0 of these trees is the world.
+    at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", n)
+    whole = hamilton.system_momentum(tree, at_q, at_v)
+    H, P, centre = whole["momentum"][:3], whole["momentum"][3:6], whole["centre"][:3]
+    about = ca.vertcat(H - ca.cross(centre, P), P)
+    rate = ca.jtimes(about, ca.vertcat(at_q, at_v), ca.vertcat(position_rates(tree, at_q, at_v), a))
+    seen = ca.substitute([centre, about, rate], [at_q, at_v], [near, v])
+    of = motion_derivatives.centroidal_derivatives(tree, q, v, a)
+    values = ca.vertcat(of["centre"], of["momentum"], of["rate"])
+    by_q = ca.vertcat(*(shaped(of[part]) for part in ("jacobian", "dmomentum_dq", "drate_dq")))
+    by_v = ca.vertcat(ca.SX(3, n), *(shaped(of[part]) for part in ("dmomentum_dv", "drate_dv")))
+    pairs["centroidal"] = [values, by_q, by_v], differentiated(dict(zip("cKF", seen, strict=True)), e, v)
+    link, point = np.eye(nl)[nl - 1], ca.DM([0.1, -0.2, 0.3])
+    for frame in ("", "_local", "_world"):
+        of = getattr(motion_derivatives, f"point_motion{frame}")(tree, q, v, a, ca.DM(link), point)
+        there = getattr(task_space, f"point_motion{frame}")(tree, near, v, ca.DM(link), point)
+        moved = {"V": there["velocity"], "A": shaped(there["jacobian"]) @ a + there["bias"]}
+        by_q = ca.vertcat(shaped(of["dvelocity_dq"]), shaped(of["dacceleration_dq"]))
+        by_v = ca.vertcat(shaped(of["jacobian"]), shaped(of["dacceleration_dv"]))
+        pairs[f"point{frame}"] = (
+            [ca.vertcat(of["velocity"], of["acceleration"]), by_q, by_v],
+            differentiated(moved, e, v),
+        )
+    at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(2, n))]
+    assert_equal(pairs, symbols[:3], at)
 
 
 @pytest.mark.parametrize("turn", [0.0, 1e-12, 1e-3, 0.499, 0.501, 3.0, 30.0])
