@@ -301,8 +301,8 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
 
     (M,) = assembled(tree, walk(tree, start, step, outward=False), 1)
     M = M if tree.free is None else M @ ways(tree) + held(tree)
-    places = zip(*M.sparsity().get_triplet(), strict=True)
-    return {(i, j): M[i, j] for i, j in places if j <= i}
+    there = M.sparsity()
+    return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or there.has_nz(i, j)}
 
 
 def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
