@@ -66,12 +66,12 @@ def assert_agrees(robot: Robot) -> None:
     assert relative_error(inverse.dtau_da, robot.mass_matrix(q)) < TOLERANCE
 
 
-@pytest.mark.parametrize("seed", wide(range(100), one_in(12)))
+@pytest.mark.parametrize("seed", wide(range(100), one_in(20)))
 def test_random_trees(seed: int) -> None:
     assert_agrees(interpreting(many_types_urdf(seed)))
 
 
-@pytest.mark.parametrize("name", wide(WALKING, WALKING[:1].__contains__))
+@pytest.mark.parametrize("name", wide(WALKING, {WALKING[2]}.__contains__))
 def test_walking_robots(name: str) -> None:
     assert_agrees(interpreting(path_of(name), root="floating", mimic=False).without_passive)
 
@@ -79,7 +79,7 @@ def test_walking_robots(name: str) -> None:
 MOVING_IN_MANY_WAYS = random_urdf(7, types=("floating", "planar", "screw"), movable=4)
 TREES: dict[str, Callable[[], Tree]] = {
     "many ways to move, passive forces": lambda: restless(MOVING_IN_MANY_WAYS).tree,
-    "mimic joints, passive forces": lambda: restless(drawn(read(random_urdf(4, movable=5)), 1)).tree,
+    "mimic joints, passive forces": lambda: restless(drawn(read(random_urdf(4, movable=4)), 1)).tree,
     "locked joints": lambda: restless(random_urdf(9, movable=4)).tree.locked(["joint_2"]),
 }
 
@@ -101,7 +101,8 @@ def test_automatic_differentiation(name: str) -> None:
     for inverse, made in ((newton_euler.inverse_dynamics, "inverse"), (articulated.forward_dynamics, "forward")):
         of = getattr(derivatives, f"of_{made}_dynamics")(tree, q, v, x, *on)
         pairs[made] = [of.f, of.q, of.v, of.x], jacobians(inverse(tree, near, v, x, *on), e, v, x)
-    for step in ("explicit_euler", "semi_implicit_euler", "rk4"):
+    steps = ("explicit_euler", "semi_implicit_euler", "rk4")
+    for step in steps if name == next(iter(TREES)) else steps[1:2]:
         found = getattr(derivatives, step)(tree, q, v, x, h, *on)
         reached = getattr(integration, step)(tree, near, v, x, h, *on)
         N = ca.substitute(ca.jacobian(position_rates(tree, q, v), v), q, ca.densify(found["q"]))
@@ -203,7 +204,7 @@ def operations(*outputs: Any) -> int:
     return f.n_instructions() - f.nnz_in() - f.nnz_out()
 
 
-@pytest.mark.parametrize(("name", "share"), [("panda", 0.5), ("ur5e", 0.65)])
+@pytest.mark.parametrize(("name", "share"), [("panda", 0.5)])
 def test_cost_is_some_sweeps(name: str, share: float) -> None:
     """Value and all derivatives of inverse dynamics in some times the operations of its value, and of what AD takes."""
     tree = frames.simplest(Robot.from_urdf(URDF / f"{name}.urdf").tree).tree
