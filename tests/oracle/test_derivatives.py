@@ -59,8 +59,10 @@ def assert_agrees(robot: Robot) -> None:
             theirs.setdefault(name, []).append(np.triu(x) + np.triu(x, 1).T if symmetric else x.copy())
     allowed = max(TOLERANCE, ROUNDING_OF_A_SOLUTION * float(np.linalg.cond(inverse.dtau_da).max()))
     for name, x in theirs.items():
-        found = getattr(inverse if name.startswith("dtau") else forward, name)
-        assert relative_error(found, np.array(x)) < (TOLERANCE if found is inverse else allowed), name
+        of_tau, expected = name.startswith("dtau"), np.array(x)
+        apart = np.abs(getattr(inverse if of_tau else forward, name) - expected).max()
+        # Of one joint alone some are zero, and Pinocchio's are rounding.
+        assert apart < (TOLERANCE if of_tau else allowed) * max(1.0, np.abs(expected).max()), name
     assert relative_error(inverse.tau, tau) < TOLERANCE
     assert relative_error(forward.a, a) < allowed
     assert relative_error(inverse.dtau_da, robot.mass_matrix(q)) < TOLERANCE
