@@ -41,7 +41,10 @@ MOST_STACK_BYTES = 64 << 10
 _FLAGS = ("nsz", "contract", "arcp")
 
 EXACT = frozenset(
-    (ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO)
+    (
+        *(ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO),
+        *(ca.OP_FMIN, ca.OP_FMAX),
+    )
 )
 """Operations without rounding errors."""
 
@@ -169,6 +172,9 @@ def emit_arithmetic(
         ca.OP_LT: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
         ca.OP_NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
         ca.OP_IF_ELSE_ZERO: lambda x, y: b.select(_is_zero(b, x), zero, y),
+        # A first operand that is NaN is the result.
+        ca.OP_FMIN: lambda x, y: b.select(b.fcmp_ordered(">", x, y), y, x),
+        ca.OP_FMAX: lambda x, y: b.select(b.fcmp_ordered("<", x, y), y, x),
     }
     for k in range(function.n_instructions()):
         if k % BLOCK_INSTRUCTIONS == BLOCK_INSTRUCTIONS - 1:
