@@ -28,7 +28,7 @@ from dyn_service import ComputedTorqueLaw, PDLaw, Robot
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 DT_S, STEPS = 1e-3, 500
-MEMBERS = (1, 64, 1024)
+MEMBERS = (64, 1024)
 WITHIN = 1e-9
 """Largest difference of the motions, rad."""
 

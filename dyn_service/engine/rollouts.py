@@ -1,7 +1,6 @@
 """Many steps of a simulation in compiled code, with the control law that acts in it.
 
-The kernels of the law and of the step are called in turn (`kernels/repeated.py`). Batches are computed a few members at
-a time, so that their states stay in the processor's cache.
+The kernels of the law and of the step are called in turn (`kernels/repeated.py`).
 """
 
 from __future__ import annotations
@@ -14,15 +13,16 @@ import numpy as np
 
 from dyn_service.api.queries import QUERIES, Array
 from dyn_service.api.spec import Kind
-from dyn_service.kernels.repeated import Loop, Stage, repeat
+from dyn_service.kernels.jit import host
+from dyn_service.kernels.repeated import Stage, packed, repeat
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.simulation.laws import Term
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
-MOST_MEMBERS = 64
-"""Members of a batch that are computed together."""
+MOST_STATES = 1 << 17
+"""States that are computed before Python runs, for Ctrl-C: tens of milliseconds."""
 
 _KINDS: Mapping[str, Kind] = {"q": "position", "v": "velocity", "q_ref": "position", "v_ref": "velocity"}
 _INPUTS: Mapping[str, tuple[str, ...]] = {
@@ -88,46 +88,50 @@ def repeat_steps(
     lead = state["q"].shape[:-1]
     states, steps = math.prod(lead), len(records["q"]) * every
     step = Term("step", {"q": "q", "v": "v", "tau": tau}, "", gravity=True)
-    stages: list[tuple[Loop, dict[str, Any], dict[str, str]]] = []
+    stages: list[Stage] = []
     for term in (*law, step):
         of: Robot = robot if term.model is None else term.model  # type: ignore[assignment]  # checked by the law
         signature = of.signature(QUERIES["step"], integrator) if term is step else signature_of_term(of, term.name)
-        loop = of._library.loop(signature)
-        if loop is None:
+        block = of._library.block(signature)
+        if block is None:
             return False
         given: dict[str, Any] = of._left_out_of(QUERIES[term.name]) if term.name in QUERIES else {}
         given |= {"gravity": gravity} if term.gravity and gravity is not None else {}
         given = {name: x[None] for name, x in given.items()} | dict(term.inputs)
         given |= {"dt": np.array([[dt]])} if term is step else {}
         inputs = {
-            each.name: x if isinstance(x := given[each.name], str) else _spread(x, each.shape, lead, steps)
+            each.name: x if isinstance(x := given[each.name], str) else _spread(packed(x, each), each.shape, lead)
             for each in signature.inputs
         }
         names = {each.name: each.name if term is step else term.output for each in signature.outputs}
-        stages.append((loop, inputs, names))
-    flat = {name: x.reshape(states, x.shape[-1]) for name, x in state.items()}
+        stages.append(Stage(block, inputs, names))
+    lanes = host().lanes
+    most = max(MOST_STATES // steps // lanes, 1) * lanes
+    flat = {name: np.ascontiguousarray(x).reshape(states, x.shape[-1]) for name, x in state.items()}
     rows = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in records.items()}
-    for first in range(0, states, MOST_MEMBERS):
-        part = slice(first, first + MOST_MEMBERS)
-        chosen = [
-            Stage(loop, {name: x if isinstance(x, str) else x[:, part] for name, x in inputs.items()}, names)
-            for loop, inputs, names in stages
-        ]
+
+    def compute(first: int) -> None:
+        part = slice(first, first + most)
+        chosen = (
+            stage._replace(inputs={name: x if isinstance(x, str) else x[:, part] for name, x in stage.inputs.items()})
+            for stage in stages
+        )
         repeat(
-            chosen,
+            [*chosen],
             {name: x[part] for name, x in flat.items()},
             {name: x[:, part] for name, x in rows.items()},
             every,
         )
+
+    for first in range(0, states, most):
+        compute(first)
     return True
 
 
-def _spread(x: Array, core: tuple[int, ...], lead: tuple[int, ...], steps: int) -> Array:
-    """Returns (steps, states, *core) of the values (steps, ..., *core) or (1, ..., *core)."""
+def _spread(x: Array, core: tuple[int, ...], lead: tuple[int, ...]) -> Array:
+    """Returns (steps, states, *core) of the values (steps, ..., *core)."""
     own, states = x.shape[1 : x.ndim - len(core)], math.prod(lead)
-    if own:
-        x = x.reshape(len(x), *(1,) * (len(lead) - len(own)), *own, *core)
-        x = np.broadcast_to(x, (len(x), *lead, *core)).reshape(len(x), states, *core)
-    else:
-        x = np.broadcast_to(x[:, None], (len(x), states, *core))
-    return np.broadcast_to(x, (steps, *x.shape[1:])) if len(x) == 1 else x
+    if not own:
+        return np.broadcast_to(x[:, None], (len(x), states, *core))
+    x = x.reshape(len(x), *(1,) * (len(lead) - len(own)), *own, *core)
+    return np.broadcast_to(x, (len(x), *lead, *core)).reshape(len(x), states, *core)

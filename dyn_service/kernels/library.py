@@ -15,7 +15,7 @@ from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
 from dyn_service.kernels.jit import ENTRY, LoadedCode, host, make_gufunc
 from dyn_service.kernels.making import making
-from dyn_service.kernels.repeated import Loop
+from dyn_service.kernels.repeated import Block
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
@@ -100,10 +100,10 @@ class KernelLibrary:
         code = self._get(signature).code
         return 0 if code is None else code.size
 
-    def loop(self, signature: Signature) -> Loop | None:
-        """Returns the loop of a kernel in memory, or None if it has none, padded inputs or nothing to compute."""
+    def block(self, signature: Signature) -> Block | None:
+        """Returns a kernel in memory as a function of a vector of states; None for padded inputs or without outputs."""
         made = None if signature.empty or signature.padded else self._made.get(signature.name)
-        return None if made is None or made.code is None else Loop(made.code, ENTRY, signature)
+        return None if made is None or made.code is None else Block(made.code, signature)
 
     def wrench_conversion(
         self, poses: Signature, links: dict[str, int], places: Sequence[Place]

@@ -1,11 +1,12 @@
 """Lowers an expression graph to LLVM IR: each scalar becomes a vector with one state per lane.
 
-A module has four functions.
+A module has six functions.
 
     body(in, out)             the arithmetic of one block of W states, each number a <W x double>
     gather(...)               copies the states of a block, with NumPy's strides, to `in`
     scatter(...)              copies the results of a block from `out`, with NumPy's strides
     loop(args, dims, steps)   NumPy's inner loop of a generalised ufunc: each block through the same body
+    block(in, out), bytes()   the body for other compiled code, and the size of `out`
 
 The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written. So the
 result of a state is the same to the last bit at any position in a batch, and no lane computes on garbage.
@@ -28,6 +29,7 @@ from llvmlite import ir
 
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.repeated import BLOCK, BYTES
 from dyn_service.kernels.rolled import Address, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
@@ -77,8 +79,9 @@ def lower(graph: Graph | Rolled, lanes: int, entry: str) -> str:
     body = (
         _emit_passes(module, graph, vector) if isinstance(graph, Rolled) else _emit_body(module, graph.function, vector)
     )
-    gather, scatter = _emit_gather(module, vector), _emit_scatter(module, vector)
+    gather, scatter = emit_gather(module, vector), emit_scatter(module, vector)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
+    _emit_block(module, graph, vector, body)
     return str(module)
 
 
@@ -440,7 +443,7 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
     return found
 
 
-def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
+def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     """Adds gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
 
     Full blocks of contiguous entries are read by rows and transposed in registers, W entries at a time.
@@ -468,7 +471,7 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     return function
 
 
-def _emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
+def emit_scatter(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     """Adds scatter(out, base, states, state_stride, entries, entry_stride): writes the first `states` lanes."""
     function = _internal(module, "scatter", 6, 2, inline=False)
     source, base, states, state_stride, entries, entry_stride = function.args
@@ -600,6 +603,17 @@ def _emit_loop(
     if scratch is not None:
         b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [scratch])
     b.ret_void()
+
+
+def _emit_block(module: ir.Module, graph: Graph | Rolled, vector: ir.VectorType, body: ir.Function) -> None:
+    """Adds block(in, out), the body, and bytes(), the size of its results and workspace; see `kernels/repeated.py`."""
+    block = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 2), BLOCK)
+    b = ir.IRBuilder(block.append_basic_block())
+    b.call(body, block.args)
+    b.ret_void()
+    size = sum(operand.size for operand in graph.signature.outputs) + graph.workspace
+    sizes = ir.Function(module, ir.FunctionType(I64, []), BYTES)
+    ir.IRBuilder(sizes.append_basic_block()).ret(integer(8 * vector.count * size))
 
 
 def _scratch(module: ir.Module, b: ir.IRBuilder, size: int, align: int) -> tuple[Any, Any]:
