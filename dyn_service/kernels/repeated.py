@@ -93,10 +93,10 @@ def repeat(stages: Sequence[Stage], state: Mapping[str, Array], records: Mapping
     samples: list[list[int]] = []
     for stage, place in zip(stages, starts, strict=False):
         for operand in stage.block.signature.inputs:
-            x = stage.inputs[operand.name]
-            if isinstance(x, str):
-                moved.setdefault(x, []).append((place, size * operand.size))
-                x = state[x][None] if x in state else None
+            given = stage.inputs[operand.name]
+            x = given if not isinstance(given, str) else state[given][None] if given in state else None
+            if isinstance(given, str):
+                moved.setdefault(given, []).append((place, size * operand.size))
             if x is not None:
                 strides = (x.strides[1], x.strides[0] if len(x) > 1 else 0)
                 (samples if strides[1] else constants).append([x.ctypes.data, *strides, operand.size, place])

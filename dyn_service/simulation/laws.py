@@ -105,8 +105,7 @@ class LawEfforts(Efforts):
         gains = {name: of[name] for name in ("kp", "kd")}
         state: dict[str, Any] = {"q": "q", "v": "v"}
         known, own = self._law.model, self._law.model is None
-        added = "feedforward" in given
-        tau: Any = of["feedforward"]
+        tau = of["feedforward"]
         if isinstance(law, ComputedTorqueLaw):
             terms = [Term("computed_torque", {**state, **reference, **gains, "a_ref": of["a_ref"]}, "law", known, own)]
         elif isinstance(law, PDLaw):
@@ -115,14 +114,14 @@ class LawEfforts(Efforts):
                 along = law.compensation == "reference"
                 moving = {"v": of["v_ref"], "a": of["a_ref"]} if along else dict.fromkeys("va", nothing[None])
                 terms = [Term("inverse_dynamics", {"q": "q", **moving}, "model", known, own)]
-                tau = "model"
-            terms.append(Term("joint_feedback", {**state, **reference, **gains, "tau": tau}, "law"))
+            start = "model" if terms else tau
+            terms.append(Term("joint_feedback", {**state, **reference, **gains, "tau": start}, "law"))
         else:
             gain = by_step(given["gain"], 2)
             split = {"position_gain": gain[..., : self._at.nv], "velocity_gain": gain[..., self._at.nv :]}
             parts = {name: np.ascontiguousarray(x) for name, x in split.items()}
             terms = [Term("state_feedback", {**state, **reference, **parts, "tau": tau}, "law")]
-        missing = added and (isinstance(law, ComputedTorqueLaw) or tau == "model")
+        missing = "feedforward" in given and not any(x is tau for x in terms[-1].inputs.values())
         if missing or "limit" in given or not free.all():
             limit = of["limit"] if "limit" in given else np.full_like(nothing, np.inf)[None]
             rest = of["feedforward"] if missing else nothing[None]
