@@ -45,6 +45,7 @@ class KernelLibrary:
 
     links: Tree
     _made: dict[str, Made] = field(default_factory=dict)
+    _blocks: dict[str, Block] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -102,8 +103,12 @@ class KernelLibrary:
 
     def block(self, signature: Signature) -> Block | None:
         """Returns a kernel in memory as a function of a vector of states; None for padded inputs or without outputs."""
-        made = None if signature.empty or signature.padded else self._made.get(signature.name)
-        return None if made is None or made.code is None else Block(made.code, signature)
+        if signature.name not in self._blocks:
+            made = None if signature.empty or signature.padded else self._made.get(signature.name)
+            if made is None or made.code is None:
+                return None
+            self._blocks[signature.name] = Block(made.code, signature)
+        return self._blocks[signature.name]
 
     def wrench_conversion(
         self, poses: Signature, links: dict[str, int], places: Sequence[Place]

@@ -16,9 +16,9 @@ of `kernels/lower.py`, so that the bits are those of single calls. Status flags 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,12 @@ class Block:
     code: LoadedCode
     signature: Signature
 
-    @property
+    @cached_property
+    def address(self) -> int:
+        """The address of its function."""
+        return self.code.address(BLOCK)
+
+    @cached_property
     def bytes(self) -> int:
         """The size of its outputs and workspace."""
         return int(ctypes.CFUNCTYPE(ctypes.c_int64)(self.code.address(BYTES))())
@@ -111,10 +116,10 @@ def repeat(stages: Sequence[Stage], state: Mapping[str, Array], records: Mapping
             places[name] = place
             copies += [[place, *to] for to in moved.get(name, ())]
             place += size * operand.size
-        calls.append([stage.block.code.address(BLOCK), source, target, *words(copies)])
+        calls.append([stage.block.address, source, target, *words(copies)])
     scatters = [[x.ctypes.data, x.strides[1], x.strides[0], x.shape[2], places[name]] for name, x in records.items()]
     tables = [word for rows in (constants, samples, calls, scatters) for word in words(rows)]
-    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(_code().address(_REPEAT))
+    run, _ = _function()
     run(*tables, states, count, every)
 
 
@@ -122,8 +127,8 @@ _REPEAT = "repeat"
 
 
 @cache
-def _code() -> LoadedCode:
-    """Returns the compiled function, loaded into this process."""
+def _function() -> tuple[Callable[..., None], LoadedCode]:
+    """Returns the compiled function, loaded into this process, and its code."""
     machine = host()
     key = store.key(
         "repeated calls", provenance("kernels.repeated", *COMPILER), machine.triple, machine.cpu, machine.features
@@ -132,7 +137,8 @@ def _code() -> LoadedCode:
     if kept is None:
         kept = compile_ir(_emit())
         store.save(key, kept)
-    return LoadedCode(kept)
+    code = LoadedCode(kept)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(code.address(_REPEAT)), code
 
 
 def _emit() -> str:
@@ -189,9 +195,9 @@ def _emit() -> str:
 
 def packed(x: Array, operand: Operand) -> Array:
     """Returns values (..., *shape of the operand) whose entries are contiguous."""
-    strides = [8 * int(np.prod(operand.shape[axis + 1 :])) for axis in range(len(operand.shape))]
-    fits = all(
-        n == 1 or own == stride
-        for n, own, stride in zip(operand.shape, x.strides[x.ndim - len(strides) :], strides, strict=True)
-    )
-    return x if fits else np.ascontiguousarray(x)
+    expected = 8
+    for n, stride in zip(reversed(operand.shape), reversed(x.strides), strict=False):
+        if n > 1 and stride != expected:
+            return np.ascontiguousarray(x)
+        expected *= n
+    return x
