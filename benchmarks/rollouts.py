@@ -1,4 +1,4 @@
-"""Rollouts in closed loop, on one core: `simulate` with a law given as data beside `mujoco.rollout`.
+"""Rollouts in closed loop, on one core: `simulate` with a law given as data compared with `mujoco.rollout`.
 
     python -m benchmarks.rollouts [--quick] [--talos FILE]
 
@@ -6,7 +6,7 @@ Both compute the same motion: the robot is read from the same URDF; MuJoCo has m
 -kp q - kd v and the range of the limit, and gets q_ref + kd / kp v_ref as control, in every step. Its constraints,
 contacts and damping are off, its steps are semi-implicit Euler or RK4; its RK4 evaluates the motors at every stage,
 while ours holds their efforts through the step, so only Euler's states are compared before they are timed. MuJoCo has
-no inverse dynamics in its motors: computed torque is beside the same PD law. Rounds alternate; figures are medians of
+no inverse dynamics in its motors: computed torque is compared with the same PD law. Rounds alternate; figures are medians of
 us per step of one member, with the ratio's first and last decile.
 """
 
@@ -135,7 +135,7 @@ def with_motors(mujoco: Any, urdf: str, kp: Array, kd: Array, limit: float, join
 
 
 def _talos() -> Path | None:
-    """Returns the file of the package example-robot-data, which is beside Pinocchio."""
+    """Returns the file of the package example-robot-data, installed with Pinocchio."""
     found = importlib.util.find_spec("pinocchio")
     places = Path(found.origin).parents if found is not None and found.origin else ()
     names = (place / "share/example-robot-data/robots/talos_data/robots/talos_reduced.urdf" for place in places)

@@ -4,6 +4,7 @@ articulated.py     forward dynamics in O(N), the factored inverse of the mass ma
 body_frame.py      inverse dynamics in body frames, with intermediate results
 configurations.py  neutral and random positions
 constraint.py      joint wrenches and their constraint parts
+feedback.py        control laws that are linear in the error
 hamilton.py        Hamilton's equations in (q, p)
 integration.py     time steps
 kinematics.py      poses of bodies, joint subspaces

@@ -4,5 +4,6 @@ robot        `Robot`: queries answered by kernels compiled for this robot
 calls        calls resolved once for each combination of options
 wrenches, overlay   arguments of calls -> inputs of kernels
 rows         names and axes of the rows of results
+rollouts     many steps of a simulation, with a control law
 overlaid     a robot with an overlay: kernels of the original, changed numbers
 """
