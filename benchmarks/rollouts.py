@@ -4,10 +4,10 @@
 
 Both compute the same motion: the robot is read from the same URDF; MuJoCo has motors with the gain kp, the bias
 -kp q - kd v and the range of the limit, and gets q_ref + kd / kp v_ref as control, in every step. Its constraints,
-contacts and damping are off, its steps are semi-implicit Euler or RK4; its RK4 evaluates the motors at every stage,
+contacts and damping are off, its steps are semi-implicit Euler or RK4. Its RK4 evaluates the motors at every stage,
 while ours holds their efforts through the step, so only Euler's states are compared before they are timed. MuJoCo has
-no inverse dynamics in its motors: computed torque is compared with the same PD law. Rounds alternate; figures are medians of
-us per step of one member, with the ratio's first and last decile.
+no inverse dynamics in its motors: computed torque is compared with the same PD law. Rounds alternate. Figures are
+medians of us of CPU time per step of one member, with the ratio's first and last decile.
 """
 
 from __future__ import annotations

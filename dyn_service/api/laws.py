@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -42,6 +43,14 @@ class Law(_Immutable):
     feedforward: ArrayLike | None = None
     limit: ArrayLike | None = None
     model: RobotQueries | None = None
+
+    def __post_init__(self) -> None:
+        if type(self) is Law:
+            raise TypeError("Law is a base class: use PDLaw, ComputedTorqueLaw or StateFeedbackLaw")
+        super().__post_init__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **{each.name: getattr(self, each.name) for each in fields(self)}), ()
 
     @property
     def numbers(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from typing import Any
 
@@ -19,6 +20,7 @@ from dyn_service import (
     UnimplementedError,
     Wrench,
 )
+from dyn_service.api.laws import Law
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload
 from dyn_service.kernels import budget
 from dyn_service.kernels.frames import kernel_tree
@@ -368,6 +370,11 @@ def test_laws_are_immutable() -> None:
     assert not np.asarray(law.q_ref).any()
     with pytest.raises(AttributeError):
         law.kp = 2.0  # type: ignore[misc]
+    copied = pickle.loads(pickle.dumps(law))
+    assert type(copied) is PDLaw
+    assert (copied.kp, copied.compensation) == (1.0, "none")
+    with pytest.raises(TypeError, match="base class: use PDLaw"):
+        Law(q_ref=q)
 
 
 def test_every_term_is_evaluated_in_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
