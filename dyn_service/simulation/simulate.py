@@ -61,9 +61,10 @@ def simulate(
 _TELL_EVERY = 64
 """Evaluations of adaptive steps between calls of `progress`: there may be thousands between two times of the grid."""
 
-_LEAST_STEPS, _MOST_STEPS, _MOST_NUMBERS = 256, 8192, 1 << 20
-"""Steps computed at a time, and the numbers of their positions. Progress waits for them: some 0.1 s, longer for tens of
-thousands of members. Ctrl-C waits for the steps of a few members: tens of milliseconds."""
+_LEAST_STEPS, _TELL_STEPS, _MOST_STEPS, _MOST_NUMBERS = 256, 1024, 8192, 1 << 20
+"""Steps computed at a time, fewer if progress is reported, and the numbers of their positions. Progress waits for them:
+some 0.1 s, longer for tens of thousands of members. Ctrl-C waits for the steps of a few members: tens of milliseconds.
+"""
 
 
 class _Records:
@@ -169,7 +170,10 @@ class _Run:
         alone, because its loads depend on the state other than by a law, or because it takes long anyway.
         """
         robot, task = self.robot, self.task
-        most = min(_MOST_STEPS, max(_LEAST_STEPS, _MOST_NUMBERS // max(task.q.size, task.v.size, 1)))
+        most = min(
+            _MOST_STEPS if self.progress is None else _TELL_STEPS,
+            max(_LEAST_STEPS, _MOST_NUMBERS // max(task.q.size, task.v.size, 1)),
+        )
         repeat = getattr(robot, "repeat_steps", None)
         by_kernel = task.method == "articulated" and task.integrator in STEPS and task.wrenches.none
         law = task.efforts if isinstance(task.efforts, LawEfforts) else None
