@@ -19,6 +19,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dyn_service.api.queries import QUERIES as QUERIES
+    from dyn_service.api.queries import ComputedTorqueLaw as ComputedTorqueLaw
     from dyn_service.api.queries import ConstraintForces as ConstraintForces
     from dyn_service.api.queries import Contact as Contact
     from dyn_service.api.queries import Inertial as Inertial
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from dyn_service.api.queries import LinkPoses as LinkPoses
     from dyn_service.api.queries import Overlay as Overlay
     from dyn_service.api.queries import Payload as Payload
+    from dyn_service.api.queries import PDLaw as PDLaw
     from dyn_service.api.queries import RobotQueries as RobotQueries
+    from dyn_service.api.queries import StateFeedbackLaw as StateFeedbackLaw
     from dyn_service.api.queries import Wrench as Wrench
     from dyn_service.connect import connect as connect
     from dyn_service.engine.robot import Robot as Robot
@@ -48,8 +51,8 @@ if TYPE_CHECKING:
     from dyn_service.service.server.app import Server as Server
 
 _NAMES = {
-    "api.queries": "QUERIES ConstraintForces Contact Inertial JointNumbers LinkPoses Overlay Payload RobotQueries "
-    "Wrench",
+    "api.queries": "QUERIES ComputedTorqueLaw ConstraintForces Contact Inertial JointNumbers LinkPoses Overlay PDLaw "
+    "Payload RobotQueries StateFeedbackLaw Wrench",
     "connect": "connect",
     "engine.robot": "Robot",
     "errors": "DeadlineExceededError DynError FailedPreconditionError InternalError InvalidArgumentError NotFoundError "

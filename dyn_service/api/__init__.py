@@ -2,6 +2,7 @@
 
 queries       the rows, declared as methods of `RobotQueries` and `GaitQueries`
 arguments     inputs and options: wrenches, payloads, overlays, contacts, kinds of arrays
+laws          control laws as data
 results       results of queries with several outputs
 spec          the types of rows, inputs, outputs and options
 description   the description of a robot that servers send

@@ -334,12 +334,6 @@ FirstMomentum = Annotated[
         kind="momentum",
     ),
 ]
-Efforts = Annotated[
-    ArrayLike | EffortFunction | None,
-    Spec(
-        ("nv",), "N m | N", "efforts, constant or (.., steps, nv), each held for one step; default: zero", kind="effort"
-    ),
-]
 ActingWrenches = Annotated[
     Wrench | Sequence[Wrench] | WrenchFunction | None,
     Spec(
@@ -370,7 +364,7 @@ FreeVelocity = Annotated[
     ArrayLike, Spec(("nf",), "rad/s | m/s", "initial velocities of the free joints", name="v", kind="velocity")
 ]
 FreeEfforts = Annotated[
-    ArrayLike | EffortFunction | None,
+    ArrayLike | EffortFunction | Any | None,
     Spec(
         ("nf",),
         "N m | N",

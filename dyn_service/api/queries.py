@@ -37,7 +37,6 @@ from dyn_service.api.arguments import (
     EffortFunction,
     EffortLimits,
     EffortResult,
-    Efforts,
     Every,
     ExternalForce,
     ExternalMoment,
@@ -110,6 +109,7 @@ from dyn_service.api.arguments import (
     WrenchFunction,
 )
 from dyn_service.api.description import Described
+from dyn_service.api.laws import ComputedTorqueLaw, Efforts, PDLaw, StateFeedbackLaw
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.results import (
     Array,
@@ -172,6 +172,7 @@ __all__ = [
     "STOP_DAMPING",
     "Array",
     "Computation",
+    "ComputedTorqueLaw",
     "ConstraintForces",
     "Contact",
     "EffortFunction",
@@ -184,11 +185,13 @@ __all__ = [
     "Method",
     "Option",
     "Overlay",
+    "PDLaw",
     "Payload",
     "Query",
     "RobotQueries",
     "Row",
     "Spec",
+    "StateFeedbackLaw",
     "Wrench",
     "WrenchFunction",
 ]
@@ -1190,8 +1193,9 @@ class RobotQueries(Described, ABC):
         Args:
             q0: (..., nq) initial positions; leading axes are simulated together.
             v0: (..., nv) initial velocities.
-            tau: Efforts, held through each step: None (zero), (nv,) constant, (..., steps, nv) samples, or a function
-                of (t, q, v) at the beginning of the step. `adaptive` calls a function at every stage instead.
+            tau: Efforts, held through each step: None (zero), (nv,) constant, (..., steps, nv) samples, a function
+                of (t, q, v) at the beginning of the step, or a law as data (`PDLaw`, `ComputedTorqueLaw`,
+                `StateFeedbackLaw`), in this process. `adaptive` calls a function or law at every stage instead.
             dt: Length of a step, s; for `adaptive`, the output grid.
             steps: Number of steps; those after the last recorded one are not computed.
             method: The solution of the equation of motion.

@@ -5,6 +5,7 @@ body_frame.py      inverse dynamics in body frames, with intermediate results
 configurations.py  neutral and random positions
 constraint.py      joint wrenches and their constraint parts
 derivatives.py     first derivatives of inverse and forward dynamics and of steps
+feedback.py        control laws that are linear in the error
 hamilton.py        Hamilton's equations in (q, p)
 integration.py     time steps
 kinematics.py      poses of bodies, joint subspaces

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +42,7 @@ from dyn_service.api.queries import (
     Row,
 )
 from dyn_service.api.spec import BY_NAME, WITH_WRENCHES, WITHOUT_WRENCHES, Variant
+from dyn_service.engine import rollouts
 from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
 from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
 from dyn_service.engine.rows import Rows, Selection, described, import_receipt, operand, operands
@@ -630,38 +630,13 @@ class Robot(RobotQueries):
         kernel = self.signature(row, method, variant)
         return (kernel, self.signature(QUERIES["link_poses"], "")) if variant.wrenches else (kernel,)
 
-    def repeat_steps(self, integrator: str, q: Array, v: Array, tau: Array, dt: float, gravity: Array | None) -> bool:
-        """Computes states one after the other, as calls of `step` do, to the last bit; returns whether it could.
+    def repeat_steps(self, *arguments: Any) -> bool:
+        """Computes many steps of a simulation in compiled code: `rollouts.repeat_steps`."""
+        return rollouts.repeat_steps(self, *arguments)
 
-        It cannot if the kernel is not loaded, which a call of `step` ensures, or if there is nothing to compute.
-
-        Args:
-            integrator: The option of `step`.
-            q: (K + 1, ..., nq) positions, contiguous; q[0] is given, the others are set.
-            v: (K + 1, ..., nv) velocities, likewise.
-            tau: (K, ..., nv) efforts of each step; (1, ..., nv) if they are the same in all.
-            dt: s.
-            gravity: (..., 3); None: the robot's own.
-        """
-        row = QUERIES["step"]
-        signature = self.signature(row, integrator)
-        call = None if signature not in self._library else self._library.repeated_call(signature)
-        if call is None:
-            return False
-        given = self._left_out_of(row) | {"dt": np.array([dt])} | ({} if gravity is None else {"gravity": gravity})
-        lead, calls = q.shape[1:-1], len(q) - 1
-        states = math.prod(lead)
-        cores = {operand.name: operand.shape for operand in signature.inputs}
-        efforts = tau.reshape(len(tau), *(1,) * (q.ndim - tau.ndim), *tau.shape[1:])
-        others = {
-            "tau": np.broadcast_to(efforts, (len(tau), *lead, tau.shape[-1])).reshape(len(tau), states, tau.shape[-1])
-        }
-        for name, x in given.items():
-            same = x.ndim == len(cores[name])
-            others[name] = x if same else np.broadcast_to(x, (*lead, *cores[name])).reshape(states, *cores[name])
-        carried = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in (("q", q), ("v", v))}
-        call(carried, {name: np.broadcast_to(x, (calls, states, *cores[name])) for name, x in others.items()})
-        return True
+    def term_of_law(self, name: str, inputs: Mapping[str, Array]) -> Array:
+        """Returns a term of a control law at a state: `rollouts.evaluated`."""
+        return rollouts.evaluated(self, name, inputs)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]

@@ -487,6 +487,8 @@ _EXACT: Mapping[int, Callable[..., Any]] = {
     ca.OP_LT: lambda x, y: (x < y) * 1.0,
     ca.OP_NOT: lambda x: (x == 0.0) * 1.0,
     ca.OP_IF_ELSE_ZERO: lambda x, y: np.where(x == 0.0, 0.0, y),
+    ca.OP_FMIN: lambda x, y: np.where(x > y, y, x),
+    ca.OP_FMAX: lambda x, y: np.where(x < y, y, x),
 }
 
 

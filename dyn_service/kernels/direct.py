@@ -88,7 +88,7 @@ MOST_OPERANDS = 32
 MOST_AXES = 4
 """Bounds of the stack's arrays. The table of queries has at most 11 operands of 3 axes."""
 
-_ENTRY, _TABLE, _REPEAT = "direct", "table", "repeat"
+_ENTRY, _TABLE = "direct", "table"
 
 _WRITABLE, _CONTIGUOUS = 0x0400, 0x0001
 """NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS."""
@@ -264,81 +264,13 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
 
 
 def _emit() -> str:
-    """Returns the LLVM module: `direct(self, args, nargs)` of METH_FASTCALL, `table()`, the address of its table, and
-    `repeat`, see `RepeatedCall`.
-    """
+    """Returns the module: `direct(self, args, nargs)` of METH_FASTCALL, and `table()`: the address of its table."""
     module = ir.Module(name=_ENTRY)
     outside = table(module)
     where = ir.Function(module, function(POINTER), _TABLE)
     ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(outside, POINTER))
     _Direct(module, outside, emit_conversion(module, outside)).emit()
-    _emit_repeat(module)
     return str(module)
-
-
-def _emit_repeat(module: ir.Module) -> None:
-    """Adds `repeat(loop, bases, states, steps, advances, operands, count)`.
-
-    It calls the loop `count` times and adds its advance, in bytes, to each operand's address after each call.
-    """
-    kind = function(ir.VoidType(), LOOP.as_pointer(), POINTER, POINTER, POINTER, POINTER, I64, I64)
-    repeat = ir.Function(module, kind, _REPEAT)
-    loop, bases, states, steps, advances, operands, count = repeat.args
-    b = ir.IRBuilder(repeat.append_basic_block())
-    with loop_over(b, count):
-        b.call(loop, [bases, states, steps, ir.Constant(POINTER, None)])
-        with loop_over(b, operands) as k:
-            word = b.mul(k, integer(8))
-            base, advance = at(b, bases, word), b.load(at(b, advances, word), typ=I64)
-            b.store(at(b, b.load(base, typ=POINTER), advance), base)
-    b.ret_void()
-
-
-class RepeatedCall:
-    """Calls of a kernel in succession, each with outputs of the last as inputs, without returning to Python.
-
-    Releases the GIL. Status flags of the processor are not read, so `numpy.errstate` has no effect.
-
-    Args:
-        signature: The signature of the kernel, without padded inputs.
-        code: The machine code of the kernel.
-        entry: Name of the inner loop in it.
-    """
-
-    def __init__(self, signature: Signature, code: LoadedCode, entry: str) -> None:
-        self._signature, self._code = signature, code
-        self._loop = code.address(entry)
-        self._repeat_code = _method()[1]
-        words = ctypes.POINTER(ctypes.c_int64)
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, words, words, words, words, ctypes.c_int64, ctypes.c_int64)
-        self._repeat = kind(self._repeat_code.address(_REPEAT))
-
-    def __call__(self, carried: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> None:
-        """Sets `carried[name][1:]`.
-
-        Args:
-            carried: By name of an output that is an input too, (calls + 1, states, ..): [0] is the first input.
-            others: By name of any other input, (calls, states, ..) with any strides.
-        """
-        inputs = [carried.get(operand.name, others.get(operand.name)) for operand in self._signature.inputs]
-        outputs = [carried[operand.name][1:] for operand in self._signature.outputs]
-        operands = [array for array in (*inputs, *outputs) if array is not None]
-        calls, states = outputs[0].shape[:2]
-        core = [stride for array in operands for stride in array.strides[2:]]
-
-        def words(numbers: list[int]) -> ctypes.Array[ctypes.c_int64]:
-            return (ctypes.c_int64 * len(numbers))(*numbers)
-
-        with self._code.checked(self._signature.name):
-            self._repeat(
-                self._loop,
-                words([array.ctypes.data for array in operands]),
-                words([states]),
-                words([*(array.strides[1] for array in operands), *core]),
-                words([array.strides[0] for array in operands]),
-                len(operands),
-                calls,
-            )
 
 
 class _Direct(Writer):

@@ -12,9 +12,10 @@ import numpy as np
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
-from dyn_service.kernels.direct import Arguments, DirectCall, RepeatedCall, direct_call
+from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
 from dyn_service.kernels.jit import ENTRY, LoadedCode, host, make_gufunc
 from dyn_service.kernels.making import making
+from dyn_service.kernels.repeated import Block
 from dyn_service.kernels.selecting import Selected, selected
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
@@ -45,6 +46,7 @@ class KernelLibrary:
 
     links: Tree
     _made: dict[str, Made] = field(default_factory=dict)
+    _blocks: dict[str, Block] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
 
@@ -117,10 +119,14 @@ class KernelLibrary:
         code = self._get(signature).code
         return 0 if code is None else code.size
 
-    def repeated_call(self, signature: Signature) -> RepeatedCall | None:
-        """Returns the repeated call of a kernel, or None if it has padded inputs or nothing to compute."""
-        code = None if signature.empty or signature.padded else self._get(signature).code
-        return None if code is None else RepeatedCall(signature, code, ENTRY)
+    def block(self, signature: Signature) -> Block | None:
+        """Returns a kernel in memory as a function of a vector of states; None for padded inputs or without outputs."""
+        if signature.name not in self._blocks:
+            made = None if signature.empty or signature.padded else self._made.get(signature.name)
+            if made is None or made.code is None:
+                return None
+            self._blocks[signature.name] = Block(made.code, signature)
+        return self._blocks[signature.name]
 
     def wrench_conversion(
         self, poses: Signature, links: dict[str, int], places: Sequence[Place]

@@ -1,11 +1,12 @@
 """Lowers an expression graph to LLVM IR: each scalar becomes a vector with one state per lane.
 
-A module has four functions.
+A module has six functions.
 
     body(in, out, workspace)  the arithmetic of one block of W states, each number a <W x double>
     gather(...)               copies the states of a block, with NumPy's strides, to `in`
     scatter(...)              copies the results of a block from `out`, with NumPy's strides
     loop(args, dims, steps)   NumPy's inner loop of a generalised ufunc: each block through the same body
+    block(in, out), bytes()   the body for other compiled code, and the size of `out`
 
 The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written. So the
 result of a state is the same to the last bit at any position in a batch, and no lane computes on garbage.
@@ -31,6 +32,7 @@ from llvmlite import ir
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, copied, integer, line, loop_over, splat
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.jit import FAILURES
+from dyn_service.kernels.repeated import BLOCK, BYTES
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.selecting import PLACES, is_selectable
 from dyn_service.kernels.signature import Operand
@@ -48,7 +50,10 @@ I32 = ir.IntType(32)
 _FLAGS = ("nsz", "contract", "arcp")
 
 EXACT = frozenset(
-    (ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO)
+    (
+        *(ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO),
+        *(ca.OP_FMIN, ca.OP_FMAX),
+    )
 )
 """Operations without rounding errors."""
 
@@ -83,8 +88,9 @@ def lower(graph: Graph | Rolled | Staged, lanes: int, entry: str) -> str:
     places: list[int] = []
     body = _emit(module, graph, vector, "body", places)
     selects = bool(places) and is_selectable(graph.signature)
-    gather, scatter = _emit_gather(module, vector), _Scatter(module, vector, places, selects=selects)
+    gather, scatter = emit_gather(module, vector), Scatter(module, vector, places, selects=selects)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
+    _emit_block(module, graph, vector, body, places)
     return str(module)
 
 
@@ -247,6 +253,9 @@ def emit_arithmetic(
         ca.OP_LT: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
         ca.OP_NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
         ca.OP_IF_ELSE_ZERO: lambda x, y: b.select(_is_zero(b, x), zero, y),
+        # A first operand that is NaN is the result.
+        ca.OP_FMIN: lambda x, y: b.select(b.fcmp_ordered(">", x, y), y, x),
+        ca.OP_FMAX: lambda x, y: b.select(b.fcmp_ordered("<", x, y), y, x),
     }
     for k in range(function.n_instructions()):
         if k % BLOCK_INSTRUCTIONS == BLOCK_INSTRUCTIONS - 1:
@@ -630,7 +639,7 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
     return found
 
 
-def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
+def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     """Adds gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
 
     Full blocks of contiguous entries are read by rows and transposed in registers, W entries at a time.
@@ -658,7 +667,7 @@ def _emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     return function
 
 
-class _Scatter:
+class Scatter:
     """Copies results from a block's buffer to the outputs.
 
     Args:
@@ -812,7 +821,7 @@ def _emit_loop(
     vector: ir.VectorType,
     body: ir.Function,
     gather: ir.Function,
-    scatter: _Scatter,
+    scatter: Scatter,
 ) -> None:
     """Adds loop(args, dims, steps, data): dims[0] states; steps: state strides of the operands, then core strides."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), entry)
@@ -911,6 +920,30 @@ def _emit_loop(
     if scratch is not None:
         b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [scratch])
     b.ret_void()
+
+
+def _emit_block(
+    module: ir.Module,
+    graph: Graph | Rolled | Staged,
+    vector: ir.VectorType,
+    body: ir.Function,
+    places: Sequence[int],
+) -> None:
+    """Adds block(in, out), the body, and bytes(), the size of its results and workspace; see `kernels/repeated.py`.
+
+    places: see `_emit_body`. Here each entry gets its value; those that are 0 are never written.
+    """
+    block = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 2), BLOCK)
+    b = ir.IRBuilder(block.append_basic_block())
+    source, target = block.args
+    size, results = 8 * vector.count, sum(operand.size for operand in graph.signature.outputs)
+    b.call(body, [source, target, at(b, target, integer(size * results))])
+    for entry, place in enumerate(places):
+        if 0 <= place != entry:
+            _store(b, vector, target, entry, _load(b, vector, target, place))
+    b.ret_void()
+    sizes = ir.Function(module, ir.FunctionType(I64, []), BYTES)
+    ir.IRBuilder(sizes.append_basic_block()).ret(integer(size * (results + graph.workspace)))
 
 
 def _scratch(module: ir.Module, b: ir.IRBuilder, size: int, align: int) -> tuple[Any, Any]:

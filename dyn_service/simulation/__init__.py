@@ -6,11 +6,13 @@ cost             predicted cost of a simulation request
 divergence       detection of motions that diverge
 engines          engines of a simulated plant: one step at a time
 integrators/     adaptive, implicit and sticking steps; explicit ones are in `model/steps.py`
+laws             control laws as data: checked, evaluated
+loads            efforts and wrenches that are held through a step
 mujoco           MuJoCo as the engine
 parts            long simulations as a series of requests
 rheonomic        systems with prescribed joints
 simulate         the loop of `simulate`
-task             checked arguments of a simulation, its grid of times and loads
+task             checked arguments of a simulation, its grid of times
 """
 
 from dyn_service.api.results import Trajectory

@@ -88,11 +88,9 @@ class FiniteCheck:
         if not k % self._every or k == self._task.last:
             self._check(k)
 
-    def steps(self, k: int, q: Array, x: Array) -> None:
-        """As `step`, for consecutive states (steps + 1, ..., n), the first of which was recorded last and the last of
-        which is after step k.
-        """
-        self._kept += zip(q[1:], x[1:], strict=True)
+    def reached(self, k: int, q: Array, x: Array) -> None:
+        """As `step`, for the finite state (q, x) after step k, without the states before it."""
+        self._kept = [(q, x)]
         self._check(k)
 
     def _check(self, k: int) -> None:

@@ -18,14 +18,16 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import spread
 from dyn_service.api.cost import overlay_lead
+from dyn_service.api.laws import Law
 from dyn_service.api.queries import COMPUTATIONS, EffortFunction, GivenMotion, Overlay, Payload, RobotQueries
 from dyn_service.api.results import Array, RheonomicTrajectory, Trajectory
-from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation import rheonomic
 from dyn_service.simulation.integrators.adaptive import between
+from dyn_service.simulation.loads import as_samples
 from dyn_service.simulation.simulate import simulate as simulate_here
-from dyn_service.simulation.task import LIMITS, Task, as_samples, checked
+from dyn_service.simulation.task import LIMITS, Task, checked
 
 PART_STEPS = 2000
 """Maximum number of steps per request: some milliseconds of the server's time."""
@@ -75,6 +77,7 @@ def simulate(
     """Yields the requests of `RobotQueries.simulate`, whose arguments and errors it has. Functions are called in this
     process; payload, overlay and passive are sent with each request.
     """
+    _refuse_law(tau)
     task = checked(at, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
     always = {"gravity": task.gravity, "payload": payload, "overlay": overlay, "contacts": task.contacts or None}
     integrate = _adaptive if task.integrator == "adaptive" and task.by_function else _fixed
@@ -130,6 +133,15 @@ def simulate_rheonomic(
             progress(done / task.steps)
     joined = {name: np.concatenate(records, axis=-2) for name, records in found.items()}
     return RheonomicTrajectory(task.times(), **joined)
+
+
+def _refuse_law(tau: Any) -> None:
+    if isinstance(tau, Law):
+        raise UnimplementedError(
+            f"tau is a {type(tau).__name__}, which is not sent to a server: simulate a robot in this process, or give "
+            "the law as a function of (t, q, v)",
+            path="tau",
+        )
 
 
 def _unless_default(**options: Any) -> dict[str, Any]:

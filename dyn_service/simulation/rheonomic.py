@@ -42,7 +42,8 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
 from dyn_service.simulation.contact_points import check_joint
-from dyn_service.simulation.task import Efforts, Grid, Loads, Motion, as_samples, finite, listed, vectors_of
+from dyn_service.simulation.loads import Efforts, Loads, as_samples, finite, listed, vectors_of
+from dyn_service.simulation.task import Grid, Motion
 
 
 class PartlyPrescribed(NamedTuple):

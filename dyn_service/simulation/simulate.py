@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.api.arrays import all_finite
+from dyn_service.api.laws import Law
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
@@ -27,6 +29,7 @@ from dyn_service.simulation.divergence import FiniteCheck
 from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import Sticking
+from dyn_service.simulation.laws import LawEfforts, Term
 from dyn_service.simulation.task import Acting, Task, checked
 
 
@@ -34,7 +37,7 @@ def simulate(
     robot: RobotQueries,
     q0: ArrayLike,
     v0: ArrayLike,
-    tau: ArrayLike | EffortFunction | None = None,
+    tau: ArrayLike | EffortFunction | Law | None = None,
     *,
     progress: Callable[[float], None] | None = None,
     **arguments: Any,
@@ -44,6 +47,8 @@ def simulate(
     """
     task = checked(robot.configuration, q0, v0, tau, **arguments)
     task.q = task.at.unit(task.q, "q0")
+    if isinstance(task.efforts, LawEfforts):
+        task.efforts.bind(robot, task.gravity)
     run = _Run(robot, task, progress)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
         if task.integrator == "adaptive":
@@ -56,8 +61,10 @@ def simulate(
 _TELL_EVERY = 64
 """Evaluations of adaptive steps between calls of `progress`: there may be thousands between two times of the grid."""
 
-_MOST_STEPS, _MOST_NUMBERS = 1024, 1 << 16
-"""Steps computed at a time, and the numbers of their positions. Progress and Ctrl-C wait for them: milliseconds."""
+_LEAST_STEPS, _TELL_STEPS, _MOST_STEPS, _MOST_NUMBERS = 256, 1024, 8192, 1 << 20
+"""Steps computed at a time, fewer if progress is reported, and the numbers of their positions. Progress waits for them:
+some 0.1 s, longer for tens of thousands of members. Ctrl-C waits for the steps of a few members: tens of milliseconds.
+"""
 
 
 class _Records:
@@ -77,13 +84,10 @@ class _Records:
                 record[..., k // self._every, :] = x
         return due
 
-    def add_several(self, k: int, *states: Array) -> None:
-        """As `add`, of consecutive states (steps + 1, ..., n), the first of which is the one after k steps."""
-        first = -k % self._every or self._every
-        for record, x in zip(self.arrays, states, strict=True):
-            chosen = x[first :: self._every]
-            start = (k + first) // self._every
-            record[..., start : start + len(chosen), :] = np.moveaxis(chosen, 0, -2)
+    def following(self, k: int, count: int) -> list[Array]:
+        """Returns where the `count` records after step k stand, (count, ..., n) each."""
+        first = k // self._every + 1
+        return [np.moveaxis(record, -2, 0)[first : first + count] for record in self.arrays]
 
 
 @dataclass(eq=False)
@@ -119,20 +123,18 @@ class _Run:
         acted = self._acted = task.acting(0, q, v)
         if supported is not None:
             supported.begin(q, v, *acted)
-        several = self._several() if supported is None else None
+        several = self._several(records) if supported is None else None
         k = 0
         while k < task.last:
-            states = several(k, q, v) if k and several is not None else None
-            if states is not None:
-                records.add_several(k, *states)
-                k += len(states[0]) - 1
-                check.steps(k, *states)
-                q, v = (x[-1] for x in states)
-                continue
-            if k:
+            if k and several is not None:
+                reached = several(k, q, v)
+                if reached is not None:
+                    k, q, v = reached
+                    check.reached(k, q, v)
+                    continue
                 several = None
-                if not task.steady:
-                    acted = self._acted = task.acting(k, q, v)
+            if k and not task.steady:
+                acted = self._acted = task.acting(k, q, v)
             q, v = step(k, q, v, *acted)
             k += 1
             check.step(k, q, v)
@@ -160,27 +162,49 @@ class _Run:
 
         return by_formula
 
-    def _several(self) -> Callable[[int, Array, Array], tuple[Array, Array] | None] | None:
-        """Returns a function from a step and the state before it to that state and those after the next steps.
+    def _several(self, records: _Records) -> Callable[[int, Array, Array], tuple[int, Array, Array] | None] | None:
+        """Returns a function from a step and the state before it to a later step and the state before that one.
 
-        The function returns None if the kernel cannot be called so. None instead of a function: each step is computed
-        alone, because its loads depend on the state, or because it takes long anyway.
+        The function sets the records on the way. It returns None if it could not compute the steps, or if the motion
+        diverges in one of them, which is then found one by one. None instead of a function: each step is computed
+        alone, because its loads depend on the state other than by a law, or because it takes long anyway.
         """
         robot, task = self.robot, self.task
-        lead, size = task.q.shape[:-1], max(task.q.size, task.v.size)
-        most = min(_MOST_STEPS, _MOST_NUMBERS // max(size, 1))
+        most = min(
+            _MOST_STEPS if self.progress is None else _TELL_STEPS,
+            max(_LEAST_STEPS, _MOST_NUMBERS // max(task.q.size, task.v.size, 1)),
+        )
         repeat = getattr(robot, "repeat_steps", None)
-        by_state = task.by_function or not task.wrenches.none
-        by_kernel = task.method == "articulated" and task.integrator in STEPS
-        if repeat is None or most < 2 or by_state or not by_kernel:
+        by_kernel = task.method == "articulated" and task.integrator in STEPS and task.wrenches.none
+        law = task.efforts if isinstance(task.efforts, LawEfforts) else None
+        if repeat is None or not by_kernel or (task.by_function and law is None):
             return None
 
-        def several(k: int, q: Array, v: Array) -> tuple[Array, Array] | None:
-            count = min(most, task.last - k)
-            q_all, v_all = (np.empty((count + 1, *lead, x.shape[-1])) for x in (q, v))
-            q_all[0], v_all[0] = q, v
-            tau = np.stack([task.efforts.at(k + i, 0, 0.0, q, v) for i in range(1 if task.steady else count)])
-            return (q_all, v_all) if repeat(task.integrator, q_all, v_all, tau, task.dt, task.gravity) else None
+        def several(k: int, q: Array, v: Array) -> tuple[int, Array, Array] | None:
+            every, left = task.every, -k % task.every or task.every
+            count = 1
+            if left == every <= most:
+                count, steps = min(most, task.last - k) // every, every
+                to = records.following(k, count)
+            else:
+                steps = min(most, left)
+                to = [np.empty((1, *x.shape)) for x in (q, v)]
+            terms: list[Term] = []
+            tau: Array | str
+            if isinstance(task.efforts, LawEfforts):
+                terms = task.efforts.terms_from(k, count * steps)
+                tau = terms[-1].output
+            else:
+                tau = task.efforts.samples(k, 1 if task.steady else count * steps)
+            state, rows = {"q": q, "v": v}, dict(zip("qv", to, strict=True))
+            if not repeat(task.integrator, state, rows, steps, task.dt, task.gravity, tau, terms):
+                return None
+            q, v = (x[-1] for x in to)
+            if not (all_finite(q) and all_finite(v)):
+                return None
+            if steps < every:
+                records.add(k + steps, q, v)
+            return k + count * steps, q, v
 
         return several
 

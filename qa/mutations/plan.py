@@ -137,6 +137,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "dynamics/derivatives.py": ("tests/oracle/test_derivatives.py",),
     "dynamics/motion_derivatives.py": ("tests/oracle/test_derivatives.py",),
+    "dynamics/feedback.py": ("tests/simulation/test_laws.py",),
     "dynamics/hamilton.py": (_NUMBERS, "tests/theory/test_hamilton.py", "tests/theory/test_momentum_rates.py"),
     "formulations/verification.py": (
         "tests/theory/test_verification.py",
@@ -449,6 +450,8 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/simulation/test_midpoint.py",
     ),
     "simulation/mujoco.py": ("tests/oracle/test_mujoco_plant.py",),
+    "simulation/laws.py": ("tests/simulation/test_laws.py",),
+    "simulation/loads.py": ("tests/simulation/test_task.py", "tests/simulation/test_simulate_loads.py"),
     "simulation/task.py": (
         "tests/simulation/test_task.py",
         "tests/simulation/test_simulate.py",

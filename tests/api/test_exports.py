@@ -37,6 +37,7 @@ HERE = {
     "signature",
     "singular_joint",
     "sizes",
+    "term_of_law",
     "tree",
     "with_payload",
     "workers",

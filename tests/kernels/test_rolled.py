@@ -21,10 +21,11 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames
 from dyn_service.kernels.compiling import compiled
-from dyn_service.kernels.direct import Arguments, RepeatedCall, direct_call
+from dyn_service.kernels.direct import Arguments, direct_call
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.jit import ENTRY
 from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.repeated import Block, Stage, repeat
 from dyn_service.kernels.rolled import MOST_KINDS, Rolled, roll
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.staged import staged
@@ -387,12 +388,9 @@ def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch
     direct = direct_call(signature, code, ENTRY, Arguments({"gravity": gravity}))
     assert direct is not None
     assert direct((q[0], v, a), (None,)) is None, "so that the caller calls the kernel above"
-    repeated = RepeatedCall(signature, code, ENTRY)
+    inputs = {name: x[None, None] for name, x in (("q", q[0]), ("v", v), ("a", a), ("gravity", gravity))}
     with pytest.raises(ResourceExhaustedError, match="memory"):
-        repeated(
-            {"tau": np.zeros((3, 1, mixed.nv))},
-            {"q": q[:2, None], "v": q[:2, None], "a": q[:2, None], "gravity": np.zeros((2, 1, 3))},
-        )
+        repeat([Stage(Block(code, signature), inputs, {"tau": "tau"})], {}, {"tau": np.zeros((2, 1, mixed.nv))}, 1)
 
 
 def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from dyn_service.api.queries import Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.integrators.adaptive import Stage, between
-from dyn_service.simulation.task import Efforts, Grid, Loads, Task, as_samples, checked
+from dyn_service.simulation.loads import Efforts, Loads, as_samples
+from dyn_service.simulation.task import Grid, Task, checked
 from tests.phrases import naming, unnamed
 from tests.trees import configuration
 

@@ -1,0 +1,150 @@
+"""Rollouts in closed loop, on one core: `simulate` with a law given as data compared with `mujoco.rollout`.
+
+    python -m benchmarks.rollouts [--quick] [--talos FILE]
+
+Both compute the same motion: the robot is read from the same URDF; MuJoCo has motors with the gain kp, the bias
+-kp q - kd v and the range of the limit, and gets q_ref + kd / kp v_ref as control, in every step. Its constraints,
+contacts and damping are off, its steps are semi-implicit Euler or RK4. Its RK4 evaluates the motors at every stage,
+while ours holds their efforts through the step, so only Euler's states are compared before they are timed. MuJoCo has
+no inverse dynamics in its motors: computed torque is compared with the same PD law. Rounds alternate. Figures are
+medians of us of CPU time per step of one member, with the ratio's first and last decile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers import GRAVITY, ROOT, bare
+from dyn_service import ComputedTorqueLaw, PDLaw, Robot
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+DT_S = 1e-3
+MEMBERS = (1, 256)
+EVERY_TENTH = "PD, every tenth state recorded"
+WITHIN = 1e-9
+"""Largest difference of the motions, rad."""
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one robot, few rounds")
+    parser.add_argument("--talos", type=Path, help="URDF of TALOS; default: that of example-robot-data, if installed")
+    arguments = parser.parse_args()
+    robots = {"panda": ROOT / "urdf" / "panda.urdf"}
+    talos = arguments.talos or _talos()
+    if talos is not None and not arguments.quick:
+        robots["talos"] = talos
+    print("| robot | members | integrator | law | dyn_service, us | MuJoCo, us | ratio | 10 % | 90 % |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name, path in robots.items():
+        for members in MEMBERS:
+            for row in compared(name, bare(path), members, 5 if arguments.quick else 11):
+                print("| " + " | ".join(row) + " |", flush=True)
+
+
+def compared(name: str, urdf: str, members: int, rounds: int) -> list[list[str]]:
+    """Returns rows of the table."""
+    import mujoco
+    from mujoco import rollout
+
+    robot = Robot.from_text(urdf)
+    rng = np.random.default_rng(0)
+    n = robot.nv
+    q0 = 0.2 * rng.normal(size=(members, n))
+
+    steps = 5000 if members == 1 else 500
+    t = DT_S * np.arange(steps)[:, None]
+    size, pace = 0.1 * rng.normal(size=(members, 1, n)), rng.uniform(1.0, 3.0, n)
+    q_ref, v_ref = q0[:, None] + size * np.sin(pace * t), size * pace * np.cos(pace * t)
+    weight = np.diagonal(robot.mass_matrix(np.zeros(n)))
+    kp, kd = 100.0 * weight, 10.0 * weight
+    limit = 1e3
+    model = with_motors(mujoco, urdf, kp, kd, limit, robot.joint_names)
+    order = [model.joint(name).dofadr[0] for name in robot.joint_names]
+    data = mujoco.MjData(model)
+    start = np.zeros((members, mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)))
+    start[:, 1 + np.array(order)] = q0
+    control = np.ascontiguousarray(q_ref + kd / kp * v_ref)
+
+    def theirs() -> Array:
+        states, _ = rollout.rollout(model, data, start, control)
+        return states[..., -1, 1 : 1 + n][..., order]
+
+    gravity = np.array([0.0, 0.0, -GRAVITY])
+    pd = PDLaw(kp=kp, kd=kd, q_ref=q_ref, v_ref=v_ref, limit=limit)
+    laws = {
+        "PD": pd,
+        EVERY_TENTH: pd,
+        "PD without limit": PDLaw(kp=kp, kd=kd, q_ref=q_ref, v_ref=v_ref),
+        "computed torque": ComputedTorqueLaw(kp=100.0, kd=20.0, q_ref=q_ref, v_ref=v_ref),
+    }
+    rows = []
+    for integrator, theirs_too in (
+        ("semi_implicit_euler", mujoco.mjtIntegrator.mjINT_EULER),
+        ("rk4", mujoco.mjtIntegrator.mjINT_RK4),
+    ):
+        model.opt.integrator = theirs_too
+        calls: dict[str, Callable[[], Array]] = {"MuJoCo": theirs}
+        for of, law in laws.items():
+            options: dict[str, Any] = {"dt": DT_S, "steps": steps, "integrator": integrator, "gravity": gravity}
+            options["every"] = 10 if of == EVERY_TENTH else 1
+            calls[of] = lambda law=law, options=options: robot.simulate(
+                q0, np.zeros_like(q0), law, **options, passive=False
+            ).q[..., -1, :]
+        ends = {of: call() for of, call in calls.items()}
+        if integrator == "semi_implicit_euler":
+            apart = np.abs(ends["PD"] - ends["MuJoCo"]).max()
+            if not apart <= WITHIN:
+                raise SystemExit(f"{name}: the motions differ by {apart:g} rad")
+        times: dict[str, list[float]] = {of: [] for of in calls}
+        for _ in range(rounds):
+            for of, call in calls.items():
+                begun = process_time()
+                call()
+                times[of].append((process_time() - begun) / members / steps * 1e6)
+        for of in laws:
+            ratios = [their / own for their, own in zip(times["MuJoCo"], times[of], strict=True)]
+            low, *_, high = quantiles(ratios, n=10)
+            own, their, ratio = median(times[of]), median(times["MuJoCo"]), median(ratios)
+            numbers = [f"{own:.3f}", f"{their:.2f}", f"{ratio:.0f}", f"{low:.0f}", f"{high:.0f}"]
+            rows.append([name, str(members), integrator, of, *numbers])
+    return rows
+
+
+def with_motors(mujoco: Any, urdf: str, kp: Array, kd: Array, limit: float, joints: Sequence[str]) -> Any:
+    """Returns the model of a URDF with a motor at each joint, in the order of `kp`."""
+    spec = mujoco.MjSpec.from_string(urdf)
+    compiler = spec.compiler
+    compiler.discardvisual, compiler.balanceinertia, compiler.fusestatic = True, False, False
+    for name, p, d in zip(joints, kp.tolist(), kd.tolist(), strict=True):
+        motor = spec.add_actuator(name=name, target=name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        motor.gainprm[0], motor.biastype = p, mujoco.mjtBias.mjBIAS_AFFINE
+        motor.biasprm[1], motor.biasprm[2] = -p, -d
+        motor.forcelimited, motor.forcerange = True, (-limit, limit)
+    model = spec.compile()
+    model.opt.timestep, model.opt.gravity = DT_S, (0.0, 0.0, -GRAVITY)
+    disabled = mujoco.mjtDisableBit
+    model.opt.disableflags |= int(disabled.mjDSBL_CONSTRAINT) | int(disabled.mjDSBL_EULERDAMP)
+    return model
+
+
+def _talos() -> Path | None:
+    """Returns the file of the package example-robot-data, installed with Pinocchio."""
+    found = importlib.util.find_spec("pinocchio")
+    places = Path(found.origin).parents if found is not None and found.origin else ()
+    names = (place / "share/example-robot-data/robots/talos_data/robots/talos_reduced.urdf" for place in places)
+    return next((name for name in names if name.is_file()), None)
+
+
+if __name__ == "__main__":
+    main()

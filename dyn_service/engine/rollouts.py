@@ -1,0 +1,137 @@
+"""Many steps of a simulation in compiled code, with the control law that acts in it.
+
+The kernels of the law and of the step are called in turn (`kernels/repeated.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dyn_service.api.queries import QUERIES, Array
+from dyn_service.api.spec import Kind
+from dyn_service.kernels.jit import host
+from dyn_service.kernels.repeated import Stage, packed, repeat
+from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.simulation.laws import Term
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+MOST_STATES = 1 << 17
+"""States that are computed before Python runs, for Ctrl-C: tens of milliseconds."""
+
+_KINDS: Mapping[str, Kind] = {"q": "position", "v": "velocity", "q_ref": "position", "v_ref": "velocity"}
+_INPUTS: Mapping[str, tuple[str, ...]] = {
+    "joint_feedback": ("q", "v", "q_ref", "v_ref", "kp", "kd", "tau"),
+    "state_feedback": ("q", "v", "q_ref", "v_ref", "position_gain", "velocity_gain", "tau"),
+    "limited": ("tau", "added", "limit", "free"),
+}
+"""The functions of `dynamics/feedback.py`, which are no rows of the table, and their inputs."""
+
+
+def signature_of_term(robot: Robot, name: str) -> Signature:
+    """Returns the signature of a term of a law: of a row of the table or a function of `dynamics/feedback.py`."""
+    if name in QUERIES:
+        return robot.signature(QUERIES[name], "")
+    inputs = []
+    for each in _INPUTS[name]:
+        kind = _KINDS.get(each, "effort" if each in ("tau", "added") else "gain")
+        dims: tuple[str, ...] = ("nq",) if kind == "position" else ("nv", "nv") if each.endswith("_gain") else ("nv",)
+        inputs.append(Operand(each, tuple(robot.sizes[size] for size in dims), kind, dims=dims))
+    output = Operand("tau", (robot.nv,), "effort", dims=("nv",))
+    padded = {each.name: len(each.shape) for each in inputs if not each.size}
+    return Signature(name, f"feedback.{name}", "moving", tuple(inputs), (output,), padded)
+
+
+def evaluated(robot: Robot, name: str, inputs: Mapping[str, Array]) -> Array:
+    """Returns the efforts (..., nv) of a term of a law at a state. inputs: (..., n) each; may include the gravity."""
+    if name in QUERIES:
+        found: Array = getattr(robot, name)(**inputs)
+        return found
+    signature = signature_of_term(robot, name)
+    if signature.empty:
+        return np.zeros(0)
+    found = robot._library.kernel(signature)(*(inputs[each.name] for each in signature.inputs))
+    return found
+
+
+def repeat_steps(
+    robot: Robot,
+    integrator: str,
+    state: Mapping[str, Array],
+    records: Mapping[str, Array],
+    every: int,
+    dt: float,
+    gravity: Array | None,
+    tau: Array | str,
+    law: Sequence[Term],
+) -> bool:
+    """Computes states one after the other, as calls of `step` do, to the last bit; returns whether it could.
+
+    It cannot if a kernel is not loaded, which a single step ensures, or if there is nothing to compute.
+
+    Args:
+        robot: The robot.
+        integrator: The option of `step`.
+        state: q (..., nq) and v (..., nv) at the start.
+        records: Positions and velocities after each `every` steps, (records, ..., n), with contiguous entries.
+        every: Number of steps between two records.
+        dt: s.
+        gravity: (..., 3); None: the robot's own.
+        tau: (steps, ..., nv) efforts of each step, or (1, ..., nv) if all are the same; or the name of a term's output.
+        law: The terms of a law, in the order of their evaluation.
+    """
+    lead = state["q"].shape[:-1]
+    states, steps = math.prod(lead), len(records["q"]) * every
+    step = Term("step", {"q": "q", "v": "v", "tau": tau}, "", gravity=True)
+    stages: list[Stage] = []
+    for term in (*law, step):
+        of: Robot = robot if term.model is None else term.model  # type: ignore[assignment]  # checked by the law
+        signature = of.signature(QUERIES["step"], integrator) if term is step else signature_of_term(of, term.name)
+        block = of._library.block(signature)
+        if block is None:
+            return False
+        given: dict[str, Any] = of._left_out_of(QUERIES[term.name]) if term.name in QUERIES else {}
+        given |= {"gravity": gravity} if term.gravity and gravity is not None else {}
+        given = {name: x[None] for name, x in given.items()} | dict(term.inputs)
+        given |= {"dt": np.array([[dt]])} if term is step else {}
+        inputs = {
+            each.name: x if isinstance(x := given[each.name], str) else _spread(packed(x, each), each.shape, lead)
+            for each in signature.inputs
+        }
+        names = {each.name: each.name if term is step else term.output for each in signature.outputs}
+        stages.append(Stage(block, inputs, names))
+    lanes = host().lanes
+    most = max(MOST_STATES // steps // lanes, 1) * lanes
+    flat = {name: np.ascontiguousarray(x).reshape(states, x.shape[-1]) for name, x in state.items()}
+    rows = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in records.items()}
+
+    def compute(first: int) -> None:
+        part = slice(first, first + most)
+        chosen = (
+            stage._replace(inputs={name: x if isinstance(x, str) else x[:, part] for name, x in stage.inputs.items()})
+            for stage in stages
+        )
+        repeat(
+            [*chosen],
+            {name: x[part] for name, x in flat.items()},
+            {name: x[:, part] for name, x in rows.items()},
+            every,
+        )
+
+    for first in range(0, states, most):
+        compute(first)
+    return True
+
+
+def _spread(x: Array, core: tuple[int, ...], lead: tuple[int, ...]) -> Array:
+    """Returns (steps, states, *core) of the values (steps, ..., *core)."""
+    own, states = x.shape[1 : x.ndim - len(core)], math.prod(lead)
+    if not own:
+        return np.broadcast_to(x[:, None], (len(x), states, *core))
+    x = x.reshape(len(x), *(1,) * (len(lead) - len(own)), *own, *core)
+    return np.broadcast_to(x, (len(x), *lead, *core)).reshape(len(x), states, *core)

@@ -1,0 +1,215 @@
+"""Kernels called in turn, many times, in compiled code: the steps of a simulation and the law that controls it.
+
+    for each vector of states, one per lane:
+        gather the first state and all constants
+        for each record:
+            for each of its steps:
+                gather the samples of the step
+                each kernel in turn; its results are inputs of others, and of the next step
+            scatter the state
+
+Between the kernels the numbers stay in lanes, in the processor's cache. Each kernel runs its own machine code, `block`
+of `kernels/lower.py`, so that the bits are those of single calls. Status flags of the processor are not read, so
+`numpy.errstate` has no effect.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from dyn_service.errors import ResourceExhaustedError
+from dyn_service.kernels import store
+from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.outside import function
+from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.store import COMPILER, provenance
+
+Array = NDArray[np.float64]
+
+BLOCK, BYTES = "block", "bytes"
+"""Names in the code of a kernel: its function (in, out) of a vector of states, and the bytes of `out`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A kernel as a function of a vector of states."""
+
+    code: LoadedCode
+    signature: Signature
+
+    @cached_property
+    def address(self) -> int:
+        """The address of its function."""
+        return self.code.address(BLOCK)
+
+    @cached_property
+    def bytes(self) -> int:
+        """The size of its outputs and workspace."""
+        return int(ctypes.CFUNCTYPE(ctypes.c_int64)(self.code.address(BYTES))())
+
+
+class Stage(NamedTuple):
+    """One of the kernels that are called in turn.
+
+    inputs: by name of an input, its values (steps or 1, states, ...), with one stride per step and state and contiguous
+    entries, or the name of an output of an earlier kernel or of the state. outputs: by name of an output, the name
+    under which later kernels read it; the names of the state for its next value.
+    """
+
+    block: Block
+    inputs: Mapping[str, Array | str]
+    outputs: Mapping[str, str]
+
+
+def repeat(stages: Sequence[Stage], state: Mapping[str, Array], records: Mapping[str, Array], every: int) -> None:
+    """Calls the kernels in turn and sets the records. Releases the GIL.
+
+    Args:
+        stages: The kernels, in the order of their calls.
+        state: The first state, (states, n) each, with contiguous entries.
+        records: By name of the state, (records, states, n), with any strides but contiguous entries.
+        every: Number of steps between two records.
+
+    Raises:
+        ResourceExhaustedError: There is no memory for the workspace of the kernels.
+    """
+    count, states = next(iter(records.values())).shape[:2]
+    size = 8 * host().lanes
+    sizes = [size * sum(each.size for each in stage.block.signature.inputs) for stage in stages]
+    sizes += [stage.block.bytes for stage in stages]
+    try:
+        memory = np.zeros(sum(sizes) // 8 + host().lanes)
+    except MemoryError:
+        raise ResourceExhaustedError(
+            f"there is not enough memory for the workspace of these kernels: {sum(sizes) / 1e9:.1f} GB"
+        ) from None
+    first = -(-memory.ctypes.data // size) * size
+    starts = [first + sum(sizes[:k]) for k in range(len(sizes))]
+    kept: list[object] = []
+
+    def words(rows: Sequence[Sequence[int]]) -> list[int]:
+        """Returns the address and the number of rows of integers."""
+        array = np.array(rows, dtype=np.int64)
+        kept.append(array)
+        return [array.ctypes.data, len(rows)]
+
+    moved: dict[str, list[tuple[int, int]]] = {}  # by name of a value, the places that it is copied to
+    constants: list[list[int]] = []
+    samples: list[list[int]] = []
+    for stage, place in zip(stages, starts, strict=False):
+        for operand in stage.block.signature.inputs:
+            given = stage.inputs[operand.name]
+            x = given if not isinstance(given, str) else state[given][None] if given in state else None
+            if isinstance(given, str):
+                moved.setdefault(given, []).append((place, size * operand.size))
+            if x is not None:
+                strides = (x.strides[1], x.strides[0] if len(x) > 1 else 0)
+                (samples if strides[1] else constants).append([x.ctypes.data, *strides, operand.size, place])
+            place += size * operand.size
+    calls: list[list[int]] = []
+    places: dict[str, int] = {}
+    for stage, source, target in zip(stages, starts, starts[len(stages) :], strict=False):
+        copies: list[list[int]] = []
+        place = target
+        for operand in stage.block.signature.outputs:
+            name = stage.outputs[operand.name]
+            places[name] = place
+            copies += [[place, *to] for to in moved.get(name, ())]
+            place += size * operand.size
+        calls.append([stage.block.address, source, target, *words(copies)])
+    scatters = [[x.ctypes.data, x.strides[1], x.strides[0], x.shape[2], places[name]] for name, x in records.items()]
+    tables = [word for rows in (constants, samples, calls, scatters) for word in words(rows)]
+    run, _ = _function()
+    run(*tables, states, count, every)
+
+
+_REPEAT = "repeat"
+
+
+@cache
+def _function() -> tuple[Callable[..., None], LoadedCode]:
+    """Returns the compiled function, loaded into this process, and its code."""
+    machine = host()
+    key = store.key(
+        "repeated calls", provenance("kernels.repeated", *COMPILER), machine.triple, machine.cpu, machine.features
+    )
+    kept = store.load(key)
+    if kept is None:
+        kept = compile_ir(_emit())
+        store.save(key, kept)
+    code = LoadedCode(kept)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(code.address(_REPEAT)), code
+
+
+def _emit() -> str:
+    """Returns the LLVM module with `repeat`: four tables and their numbers of rows, then states, records, every.
+
+    The rows are, of moves from or to arrays: address, strides from state to state and from step to step (of records,
+    from record to record), number of entries, place of their vectors; of calls: function, in, out, copies, their
+    number; of copies: source, target, bytes.
+    """
+    from dyn_service.kernels.lower import Scatter, emit_gather  # imports the tracer
+
+    module, lanes = ir.Module(name=_REPEAT), host().lanes
+    vector = ir.VectorType(DOUBLE, lanes)
+    gather, scatter = emit_gather(module, vector), Scatter(module, vector, (), selects=False)
+    repeat = ir.Function(module, function(ir.VoidType(), *[I64] * 11), _REPEAT)
+    *tables, states, records, every = repeat.args
+    b = ir.IRBuilder(repeat.append_basic_block())
+    constants, samples, calls, scatters = (
+        (b.inttoptr(table, POINTER), rows) for table, rows in zip(tables[::2], tables[1::2], strict=True)
+    )
+
+    def row(table: Any, index: Any, count: int) -> list[Any]:
+        own = at(b, table, b.mul(index, integer(8 * count)))
+        return [b.load(at(b, own, integer(8 * k)), typ=I64) for k in range(count)]
+
+    def move(table: tuple[Any, Any], first: Any, left: Any, time: Any, *, out: bool = False) -> None:
+        with loop_over(b, table[1]) as k:
+            base, to_state, to_step, entries, place = row(table[0], k, 5)
+            offset = b.add(b.mul(first, to_state), b.mul(time, to_step))
+            cells, start = b.inttoptr(place, POINTER), b.inttoptr(b.add(base, offset), POINTER)
+            if out:
+                scatter.call(b, cells, integer(0), start, left, to_state, entries, integer(8), None)
+            else:
+                b.call(gather, [cells, start, left, to_state, entries, integer(8)])
+
+    with loop_over(b, states, step=lanes) as first:
+        left = b.sub(states, first)
+        left = b.select(b.icmp_signed("<", left, integer(lanes)), left, integer(lanes))
+        move(constants, first, left, integer(0))
+        with loop_over(b, records) as record:
+            with loop_over(b, every) as step:
+                move(samples, first, left, b.add(b.mul(record, every), step))
+                with loop_over(b, calls[1]) as k:
+                    block, source, target, copies, count = row(calls[0], k, 5)
+                    kind = function(ir.VoidType(), POINTER, POINTER).as_pointer()
+                    b.call(b.inttoptr(block, kind), [b.inttoptr(each, POINTER) for each in (source, target)])
+                    with loop_over(b, count) as n:
+                        place, to, size = row(b.inttoptr(copies, POINTER), n, 3)
+                        with loop_over(b, size, step=8 * lanes) as offset:
+                            cells = (b.inttoptr(b.add(each, offset), POINTER) for each in (place, to))
+                            cell, target_cell = cells
+                            b.store(b.load(cell, align=8 * lanes, typ=vector), target_cell, align=8 * lanes)
+            move(scatters, first, left, record, out=True)
+    b.ret_void()
+    return str(module)
+
+
+def packed(x: Array, operand: Operand) -> Array:
+    """Returns values (..., *shape of the operand) whose entries are contiguous."""
+    expected = 8
+    for n, stride in zip(reversed(operand.shape), reversed(x.strides), strict=False):
+        if n > 1 and stride != expected:
+            return np.ascontiguousarray(x)
+        expected *= n
+    return x

@@ -1,0 +1,189 @@
+"""Control laws given as data (`api/laws.py`): checked arrays, evaluation at a state, and terms for compiled steps.
+
+A law is a sum of terms; each is a row of the table or a function of `dynamics/feedback.py`, computed by a kernel. One
+state at a time, the kernels are called from here; many steps at a time, they are called in compiled code, with the same
+bits. Locked joints get no effort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from dyn_service.api.arrays import all_finite, found, numbers
+from dyn_service.api.laws import SCALARS, SHAPES, Compensation, ComputedTorqueLaw, Law, PDLaw
+from dyn_service.api.queries import Array, EffortFunction, RobotQueries
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
+from dyn_service.model.configuration import Configuration
+from dyn_service.simulation.loads import Efforts, Lead, by_step, finite, fits_steps, not_finite
+from dyn_service.support.suggestions import did_you_mean
+
+
+class Term(NamedTuple):
+    """One kernel of a law.
+
+    name: a row of the table or a function of `dynamics/feedback.py`. inputs: its arrays (steps or 1, ..., n), `q` or
+    `v`, or the output of an earlier term. output: the name of its result. model: the robot whose kernel it is; None:
+    the simulated one. gravity: whether it has the gravity of the simulation.
+    """
+
+    name: str
+    inputs: Mapping[str, Array | str]
+    output: str
+    model: RobotQueries | None = None
+    gravity: bool = False
+
+
+class LawEfforts(Efforts):
+    """The efforts of a law.
+
+    Args:
+        at: The joints.
+        law: The law.
+        steps: The required number of samples; None: any, the same for all.
+
+    Raises:
+        InvalidArgumentError: A number of the law has the wrong shape or value; `path` names it.
+    """
+
+    def __init__(self, at: Configuration, law: Law, steps: int | None) -> None:
+        self.function, self.constant, self.by_state = None, False, True
+        self._at, self._law = at, law
+        self._arrays: dict[str, Array] = {}
+        for name, value in law.numbers.items():
+            array = _checked(f"tau.{name}", name, value, at, steps)
+            steps = array.shape[-len(SHAPES[name]) - 1] if steps is None and _samples(name, array) > 1 else steps
+            self._arrays[name] = array
+        model = law.model
+        if model is not None and model.configuration.velocity_names != at.velocity_names:
+            raise InvalidArgumentError(
+                f"tau.model is robot '{model.name}', whose joints are not those of the simulated robot",
+                path="tau.model",
+            )
+        if isinstance(law, PDLaw) and law.compensation not in get_args(Compensation):
+            raise InvalidArgumentError(
+                f"tau.compensation must be one of {', '.join(get_args(Compensation))}, found {law.compensation!r}"
+                f"{did_you_mean(law.compensation, get_args(Compensation))}",
+                path="tau.compensation",
+            )
+
+    def bind(self, robot: RobotQueries, gravity: Array | None) -> None:
+        """Sets the simulated robot, and the gravity of the simulation."""
+        if not hasattr(robot, "term_of_law") or not hasattr(self._law.model or robot, "term_of_law"):
+            raise UnimplementedError(
+                "a law given as data needs its robot in this process: give it as a function of (t, q, v)", path="tau"
+            )
+        model = self._law.model
+        if model is not None and (model.free < robot.free).any():
+            joint = self._at.velocity_names[int(np.argmax(model.free < robot.free))]
+            raise InvalidArgumentError(
+                f"joint '{joint}' is locked in tau.model and moves in the simulation", path="tau.model"
+            )
+        self._robot, self._gravity = robot, gravity
+        self._terms = self._made(robot.free)
+
+    def terms_from(self, first: int, steps: int) -> list[Term]:
+        """Returns the terms of `steps` steps from `first` on; the output of the last one is the effort."""
+        return [
+            term._replace(
+                inputs={
+                    name: x if isinstance(x, str) else x if len(x) == 1 else x[first : first + steps]
+                    for name, x in term.inputs.items()
+                }
+            )
+            for term in self._terms
+        ]
+
+    def _made(self, free: Array) -> list[Term]:
+        law, given, nothing = self._law, self._arrays, np.zeros(self._at.nv)
+        of = {name: by_step(given.get(name, nothing), len(core)) for name, core in SHAPES.items() if name != "gain"}
+        if not free.all():  # a locked joint has no reference motion
+            of |= {name: of[name] * free for name in ("v_ref", "a_ref")}
+        reference = {name: of[name] for name in ("q_ref", "v_ref")}
+        gains = {name: of[name] for name in ("kp", "kd")}
+        state: dict[str, Any] = {"q": "q", "v": "v"}
+        known, own = self._law.model, self._law.model is None
+        tau = of["feedforward"]
+        if isinstance(law, ComputedTorqueLaw):
+            terms = [Term("computed_torque", {**state, **reference, **gains, "a_ref": of["a_ref"]}, "law", known, own)]
+        elif isinstance(law, PDLaw):
+            terms = []
+            if law.compensation != "none":
+                along = law.compensation == "reference"
+                moving = {"v": of["v_ref"], "a": of["a_ref"]} if along else dict.fromkeys("va", nothing[None])
+                terms = [Term("inverse_dynamics", {"q": "q", **moving}, "model", known, own)]
+            start = "model" if terms else tau
+            terms.append(Term("joint_feedback", {**state, **reference, **gains, "tau": start}, "law"))
+        else:
+            gain = by_step(given["gain"], 2)
+            split = {"position_gain": gain[..., : self._at.nv], "velocity_gain": gain[..., self._at.nv :]}
+            parts = {name: np.ascontiguousarray(x) for name, x in split.items()}
+            terms = [Term("state_feedback", {**state, **reference, **parts, "tau": tau}, "law")]
+        missing = "feedforward" in given and not any(x is tau for x in terms[-1].inputs.values())
+        if missing or "limit" in given or not free.all():
+            limit = of["limit"] if "limit" in given else np.full_like(nothing, np.inf)[None]
+            rest = of["feedforward"] if missing else nothing[None]
+            inputs: dict[str, Any] = {"tau": "law", "added": rest, "limit": limit, "free": free[None]}
+            terms.append(Term("limited", inputs, "tau"))
+        return terms
+
+    def efforts(self, index: int, q: Array, v: Array) -> Array:
+        """Returns the efforts (..., nv) at a state, with the samples of step `index`."""
+        values: dict[str, Array] = {"q": q, "v": v}
+        tau = q
+        for term in self._terms:
+            inputs = {
+                name: values[x] if isinstance(x, str) else x[min(index, len(x) - 1)] for name, x in term.inputs.items()
+            }
+            if term.gravity and self._gravity is not None:
+                inputs["gravity"] = self._gravity
+            model: Any = term.model or self._robot
+            tau = values[term.output] = model.term_of_law(term.name, inputs)
+        return tau
+
+    def at(self, index: int, step: int, t: float, q: Array, v: Array) -> Array:
+        """Returns the efforts in a step; see `Held.at`."""
+        tau = self.efforts(index, q, v)
+        if not all_finite(tau):
+            raise not_finite(tau, self._at.velocity_joints, step, t)
+        return tau
+
+    def _leads(self, first: Array | None) -> dict[str, Lead]:
+        leads: dict[str, Lead] = {
+            f"tau.{name}": x.shape[: max(x.ndim - len(SHAPES[name]) - 1, 0)] for name, x in self._arrays.items()
+        }
+        return leads | {"tau.model": getattr(self._law.model, "lead", ())}
+
+
+def function(law: Law, robot: RobotQueries, dt: float, t0: float) -> EffortFunction:
+    """Returns the law as a function of (t, q, v): `Law.function`."""
+    efforts = LawEfforts(robot.configuration, law, None)
+    efforts.bind(robot, None)
+    return lambda t, q, v: efforts.efforts(max(int((t - t0) / dt + 1e-6), 0), q, v)
+
+
+def _samples(name: str, array: Array) -> int:
+    core = len(SHAPES[name])
+    return 1 if array.ndim <= core else array.shape[-core - 1]
+
+
+def _checked(path: str, name: str, value: Any, at: Configuration, steps: int | None) -> Array:
+    """Returns a number of a law as an array of doubles with samples, or of the core shape."""
+    sizes = {"nq": at.nq, "nv": at.nv, "2 nv": 2 * at.nv}
+    core = tuple(sizes[size] for size in SHAPES[name])
+    array = numbers(value)
+    if array is not None and not array.ndim and name in SCALARS:
+        array = np.full(core, array[()])
+    if array is None or array.shape[-len(core) :] != core or not (steps is None or fits_steps(array, steps, len(core))):
+        one = f"({', '.join(map(str, core))}{',' * (len(core) == 1)})"
+        many = f"(..., {'steps' if steps is None else steps}, {', '.join(map(str, core))})"
+        shape = found(value) if array is None else f"shape {array.shape}"
+        raise InvalidArgumentError(f"{path} has {shape}, expected {one} or {many}", path=path)
+    if name != "limit":
+        array = finite(path, array)
+        return at.unit(array, path) if name == "q_ref" else array
+    if not (array >= 0.0).all():
+        raise InvalidArgumentError(f"{path} must be at least 0, found {array[~(array >= 0.0)].flat[0]:g}", path=path)
+    return array
