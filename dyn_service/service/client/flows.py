@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from dyn_service.api.description import Described, RobotDescription
 from dyn_service.api.inputs import checked_options
@@ -36,7 +36,7 @@ from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.arrays import ReplyArray, WireArray, may_be_infinite
-from dyn_service.service.protocol.inputs import pack, pack_overlay
+from dyn_service.service.protocol.inputs import pack, pack_overlay, pack_state
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.service.protocol.messages import (
     ADMINISTRATION,
@@ -102,7 +102,8 @@ def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
         if value.__class__ is np.ndarray and value.dtype is _F8:
             packed[name] = WireArray("<f8", value.shape, value.tobytes())
         elif value is not None:
-            packed[name] = pack(row.inputs[name].kind, value, f"inputs.{name}")
+            kind, path = row.inputs[name].kind, f"inputs.{name}"
+            packed[name] = pack_state(kind, value, path) or pack(kind, value, path)
     return packed
 
 
@@ -271,7 +272,10 @@ _OWN_AXES: Mapping[str, int] = {"com": 1, "inertia": 2, "gravity": 1, "torque": 
 def leading(row: Row, inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """Returns the broadcast leading axes of inputs from `pack_inputs`."""
     for value in inputs.values():
-        if value.__class__ is not float and (value.__class__ is not WireArray or len(value.shape) != 1):
+        if value.__class__ is WireArray:
+            if len(value.shape) != 1:
+                break
+        elif value.__class__ is not float and value.__class__ is not Raw:
             break
     else:
         return ()

@@ -14,9 +14,16 @@ from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceE
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.metrics import Durations, Metrics
 from dyn_service.service.server.answering.jobs import Job
-from dyn_service.service.server.answering.plan import FREQUENT, MOST_OVERLAY_BYTES, MOST_OVERLAYS
+from dyn_service.service.server.answering.plan import (
+    FREQUENT,
+    MOST_CHOICES,
+    MOST_OPTION_BYTES,
+    MOST_OVERLAY_BYTES,
+    MOST_OVERLAYS,
+)
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
+from tests.counting import calls_of
 from tests.phrases import naming
 from tests.service.conftest import array, request
 
@@ -239,6 +246,11 @@ def test_single_states_with_options_take_the_fast_path(pendulum: Robot, fields: 
     assert slow == (FREQUENT if "overlay" in inputs else 0)
     assert service.answer_single_state(payload, perf_counter_ns()) is not None
     assert len({str(msgpack.unpackb(reply)["outputs"]) for reply in replies}) == 1
+    plain, now = msgpack.packb(request("forward_dynamics", inputs={"q": one, "v": one, "tau": one})), perf_counter_ns()
+    service.handle(plain, now), service.answer_single_state(plain, now)
+    few = calls_of(lambda: service.answer_single_state(plain, now))
+    most = 20 if "wrenches" in inputs else 13  # of them 9 of the robot, and for the wrench 7
+    assert few < calls_of(lambda: service.answer_single_state(payload, now)) <= few + most
     for refused in (wrong, unknown):
         assert service.answer_single_state(refused, perf_counter_ns()) is None
         assert msgpack.unpackb(service.handle(refused, perf_counter_ns()))["error"]["code"] == "INVALID_ARGUMENT"
@@ -266,6 +278,25 @@ def test_few_overlays_are_kept_for_the_fast_path(pendulum: Robot) -> None:
         light = {"payloads": [{"link": "pendulum", "mass": 1.0 + k}]}
         assert service.answer_single_state(with_overlay(light), perf_counter_ns()) is None
         assert 0 < len(fast._overlays) <= MOST_OVERLAYS
+
+
+def test_few_encodings_of_options_are_kept(pendulum: Robot) -> None:
+    """No long ones; each of them is answered as by the slow path."""
+    service = Service([pendulum])
+    inputs = dict.fromkeys(("q", "v", "tau"), array(np.ones(1)))
+    fast = None
+    for k in [*range(1, MOST_CHOICES + 5), MOST_OPTION_BYTES]:
+        message = request("constraint_forces", inputs=inputs, options={"joints": pendulum.joint_names * k})
+        payload, now = msgpack.packb(message), perf_counter_ns()
+        expected = msgpack.unpackb(service.handle(payload, now))["outputs"]
+        fast = service.registry.plans["pendulum", "constraint_forces"].fast_path
+        assert fast is not None
+        for _ in range(2):
+            reply = service.answer_single_state(payload, now)
+            assert reply is not None
+            assert msgpack.unpackb(reply)["outputs"] == expected
+        assert 0 < len(fast._choices) <= MOST_CHOICES
+        assert all(len(packed) <= MOST_OPTION_BYTES for packed, *_ in fast._choices)
 
 
 def test_slow_answers_do_not_take_the_fast_path(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:

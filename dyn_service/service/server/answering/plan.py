@@ -8,7 +8,8 @@ Python. Requests of any other form, valid or not, go to the slow path, which ans
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import isfinite
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
-from numpy.typing import ArrayLike
 
 from dyn_service.api.cost import Cost, answer_numbers
 from dyn_service.api.description import Sizes
@@ -45,7 +45,9 @@ _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
 MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
 FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
-_NONE = Raw(b"\xc0")
+MOST_CHOICES, MOST_OPTION_BYTES = 64, 256  # encodings of options kept per query and robot, and the length of one
+_NONE = b"\xc0"
+_NO_OPTIONS = Raw(_NONE)
 
 
 class FastRequest(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +58,7 @@ class FastRequest(msgspec.Struct, frozen=True, gc=False):
     query: str
     robot: str
     inputs: Raw
-    options: Raw = _NONE
+    options: Raw = _NO_OPTIONS
     model: str | UnsetType = UNSET
     deadline_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
     compile_wait_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
@@ -103,8 +105,7 @@ class FastPath:
         positions = () if self._at.flat else row.of_kind("position")
         self._positions = tuple((vectors.index(name), name, f"inputs.{name}") for name in positions)
         self._output, self._outputs = row.output, row.answers
-        self._loaded: set[tuple[str, Variant, bool]] = set()
-        self._default = (next(iter(row.kernels), ""), Variant(), True)
+        self._choices: dict[tuple[bytes, bool, bool], dict[str, Any]] = {}
         self._overlays: dict[bytes, Overlay | int] = {}
 
     def read(self, inputs: Raw, options: Raw, most_wrenches: int) -> _Given | None:
@@ -114,35 +115,35 @@ class FastPath:
         state: Any = self._decode(inputs)
         values = self._arrays(state)
         vectors = values[: self._count]
-        if may_be_infinite(b"".join(vectors)):
-            return None
+        data = [*vectors]
         keywords: dict[str, Any] = {name: getattr(state, name) for name in self._links} if self._links else {}
         for k, name in self._added:
             vector = values[k]
             if vector is not UNSET:
-                if may_be_infinite(vector.data):
-                    return None
+                data.append(vector.data)
                 keywords[name] = np.frombuffer(vector.data)
-        if state.wrenches_ is not UNSET:
-            wrenches = [*map(_wrench, state.wrenches_)]
-            if len(wrenches) > most_wrenches or None in wrenches:
+        has_wrenches, has_overlay = state.wrenches_ is not UNSET, state.overlay_ is not UNSET
+        if has_wrenches:
+            if len(state.wrenches_) > most_wrenches:
                 return None
-            keywords[self._row.wrenches or ""] = wrenches
-        if state.overlay_ is not UNSET:
+            keywords[self._row.wrenches or ""] = [_wrench(given, data) for given in state.wrenches_]
+        if may_be_infinite(b"".join(data)):
+            return None
+        if has_overlay:
             overlay = self._overlay(bytes(state.overlay_))
             if overlay is None:
                 return None
             keywords[self._row.overlay or ""] = overlay
-        kernel = self._default
-        if options != _NONE:
-            chosen = self._decode_options(options)
-            given = {name: x for name in self._options if (x := getattr(chosen, name)) is not UNSET and x is not None}
-            kernel = kernel_of(self._row, keywords, given)
+        packed = _NONE if options is _NO_OPTIONS else bytes(options)
+        try:
+            given = self._choices[packed, has_wrenches, has_overlay]
+        except KeyError:
+            chosen = self._choose(packed, has_wrenches, has_overlay)
+            if chosen is None:
+                return None
+            given = chosen
+        if given:
             keywords |= given
-        elif keywords:
-            kernel = kernel_of(self._row, keywords, {})
-        if kernel not in self._loaded and not self._load(kernel, keywords):
-            return None
         arrays = [*map(np.frombuffer, vectors)]
         order = None
         if state.names_ is not UNSET:
@@ -174,16 +175,25 @@ class FastPath:
         self._overlays[packed] = overlay
         return overlay
 
-    def _load(self, kernel: tuple[str, Variant, bool], keywords: Mapping[str, Any]) -> bool:
-        """Returns whether a kernel is loaded, and fast enough for the server's thread."""
-        method, variant, passive = kernel
-        if not self._robot.has_kernel(self._row, method, variant, passive=passive):
-            return False
-        options = {name: value for name, value in keywords.items() if name in self._row.options}
-        if predict_cost(self._row, self._sizes, {}, checked_options(self._row, options)).work_s > SLOW_WORK_S:
-            return False
-        self._loaded.add(kernel)
-        return True
+    def _choose(self, packed: bytes, has_wrenches: bool, has_overlay: bool) -> dict[str, Any] | None:
+        """Returns the options of this encoding without those left out; None if their kernel, with these inputs, is not
+        loaded or too slow for the server's thread. Raises if they have another form.
+        """
+        row, given = self._row, {}
+        if packed != _NONE:
+            read = self._decode_options(packed)
+            given = {name: x for name in self._options if (x := getattr(read, name)) is not UNSET and x is not None}
+        inputs = [name for name, has in ((row.wrenches, has_wrenches), (row.overlay, has_overlay)) if has and name]
+        method, variant, passive = kernel_of(row, inputs, given)
+        if not self._robot.has_kernel(row, method, variant, passive=passive):
+            return None
+        if predict_cost(row, self._sizes, {}, checked_options(row, given)).work_s > SLOW_WORK_S:
+            return None
+        if len(packed) <= MOST_OPTION_BYTES:
+            if len(self._choices) >= MOST_CHOICES:
+                self._choices.clear()
+            self._choices[packed, has_wrenches, has_overlay] = given
+        return given
 
     def answer(self, values: _Given) -> dict[str, Any] | None:
         """Returns the outputs for what `read` returned, by name and packed; None if a number may not be finite."""
@@ -235,14 +245,14 @@ def read_options(row: Row, raw: Mapping[str, Any]) -> dict[str, Any]:
     return checked_options(row, {name: value for name, value in raw.items() if value is not None})
 
 
-def kernel_of(row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
+def kernel_of(row: Query, inputs: Container[str], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
     """Returns the kernel for a request: method, variant, and whether passive forces act."""
     method = next(iter(row.kernels), "") if row.selector is None else options.get(row.selector, next(iter(row.kernels)))
     variant = Variant((row.wrenches or "") in inputs, (row.overlay or "") in inputs)
     return method, variant, options.get(row.leaves_out or "", True)
 
 
-def _decoder(name: str, fields: list[Any], called: Mapping[str, str]) -> Callable[[Raw], Any]:
+def _decoder(name: str, fields: list[Any], called: Mapping[str, str]) -> Callable[[bytes | Raw], Any]:
     """Returns a decoder of maps with these fields and no others."""
     struct = msgspec.defstruct(name, fields, rename=called, forbid_unknown_fields=True, gc=False, frozen=True)
     return msgspec.msgpack.Decoder(struct).decode
@@ -279,20 +289,20 @@ _WRENCH: Any = msgspec.defstruct(
 )
 _WRENCHES: Any = Annotated[list[_WRENCH], Meta(max_length=FEW_WRENCHES)]
 _LEFT_OUT = (0.0, 0.0, 0.0)
+_three = struct.Struct("<3d").unpack
 
 
-def _wrench(given: Any) -> Wrench | None:
-    """Returns an external wrench; None if a number may not be finite."""
-    vectors: list[ArrayLike] = []
-    for part in (given.torque, given.force, given.point):
-        if part is UNSET:
-            vectors.append(_LEFT_OUT)
-        elif may_be_infinite(part.data):
-            return None
-        else:
-            vectors.append(np.frombuffer(part.data))
-    torque, force, point = vectors
-    return Wrench(given.link, torque, force, point, given.frame)
+def _wrench(given: Any, data: list[bytes]) -> Wrench:
+    """Returns an external wrench, and appends the bytes of its vectors to `data`."""
+    torque, force, point = given.torque, given.force, given.point
+    data += [part.data for part in (torque, force, point) if part is not UNSET]
+    return Wrench(
+        given.link,
+        _LEFT_OUT if torque is UNSET else _three(torque.data),
+        _LEFT_OUT if force is UNSET else _three(force.data),
+        _LEFT_OUT if point is UNSET else _three(point.data),
+        given.frame,
+    )
 
 
 def _spreader(lengths: Mapping[str, int]) -> Callable[..., dict[str, Array]]:
