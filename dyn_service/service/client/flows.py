@@ -115,13 +115,18 @@ def pack_options(row: Row, options: Mapping[str, Any]) -> Any:
     """
     if not options:
         return UNSET
-    given = {}
+    given, checked_here = {}, True
     for name, value in options.items():
-        default = row.options[name].default
-        if value is not default and not (type(value) is str and value == default):
+        option, kind = row.options[name], value.__class__
+        checked_here = checked_here and not option.required
+        if value is not option.default and not (kind is str and value == option.default):
             given[name] = value
+            is_one = value in option.choices if kind is str else kind is bool and option.type == "flag"
+            checked_here = checked_here and is_one
     if not given:
         return UNSET
+    if checked_here:
+        return given
     checked = checked_options(row, given)
     return {name: checked[name] for name in given}
 

@@ -24,7 +24,7 @@ All functions take the path of the value in the request, for the error.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
 from typing import Any, TypeVar
@@ -47,11 +47,11 @@ from dyn_service.service.protocol.arrays import (
 from dyn_service.service.protocol.messages import encode
 from dyn_service.support.suggestions import did_you_mean
 
-MOST_OVERLAYS = 64
-"""Encodings of overlays that a process keeps."""
+MOST_ENCODINGS = 64
+"""Encodings of wrenches and overlays that a process keeps."""
 
-_overlays: dict[int, tuple[Overlay, Raw]] = {}
-"""Encodings by identity, with the overlay, so that no other one has its number."""
+_encodings: dict[Hashable, tuple[object, Raw]] = {}
+"""Encodings by identity, with what they encode, so that nothing else has its number."""
 
 _F8 = np.dtype("<f8")
 _pack_three = struct.Struct("<3d").pack
@@ -88,31 +88,35 @@ def pack(kind: Kind, value: Any, path: str) -> Any:
 def pack_state(kind: Kind, value: Any, path: str) -> Raw | None:
     """Returns the encoding of external wrenches or an overlay of one state; None for all other values.
 
-    Fields with defaults are left out of wrenches. Encodings of overlays are kept by identity, because finding them by
-    content takes as long as encoding them.
+    Fields with defaults are left out of wrenches. Encodings of values that cannot change are kept by identity, because
+    finding them by content takes as long as encoding them.
 
     Raises:
         InvalidArgumentError: As `pack`.
     """
     try:
         if kind == "wrenches":
-            return _state_wrenches(value)
-        return _state_overlay(value, path) if kind == "overlay" else None
-    except (TypeError, ValueError, OverflowError):  # cannot be encoded, which the encoding of the request reports
-        return None
+            wrenches = tuple(value) if value.__class__ is list or value.__class__ is tuple else (value,)
+            known = _encodings.get((*map(id, wrenches),))
+            return _state_wrenches(wrenches) if known is None else known[1]
+        if kind == "overlay":
+            known = _encodings.get(id(value))
+            return _state_overlay(value, path) if known is None else known[1]
+    except (TypeError, ValueError, OverflowError):  # vectors of other lengths; text that the request cannot hold either
+        pass
+    return None
 
 
-def _state_wrenches(value: Any) -> Raw | None:
-    if value.__class__ is not list and value.__class__ is not tuple:
-        value = (value,)
-    packed = []
-    for wrench in value:
+def _state_wrenches(wrenches: tuple[Any, ...]) -> Raw | None:
+    packed, fixed = [], True
+    for wrench in wrenches:
         if wrench.__class__ is not Wrench or wrench.link.__class__ is not str or wrench.frame.__class__ is not str:
             return None
         entry: dict[str, Any] = {"link": wrench.link}
         vectors: tuple[Any, ...] = wrench.torque, wrench.force, wrench.point
         for name, vector in zip(_WRENCH_VECTORS, vectors, strict=True):
             if vector is not _ZEROS:
+                fixed = fixed and vector.__class__ is tuple
                 if vector.__class__ is np.ndarray and vector.dtype is _F8 and vector.shape == (3,):
                     data = vector.tobytes()
                 elif (vector.__class__ is tuple or vector.__class__ is list) and _are_floats(*vector):
@@ -123,7 +127,8 @@ def _state_wrenches(value: Any) -> Raw | None:
         if wrench.frame != "world":
             entry["frame"] = wrench.frame
         packed.append(entry)
-    return Raw(encode(packed))
+    encoded = Raw(encode(packed))
+    return _kept((*map(id, wrenches),), wrenches, encoded) if fixed else encoded
 
 
 def _are_floats(x: Any, y: Any, z: Any) -> bool:
@@ -131,17 +136,15 @@ def _are_floats(x: Any, y: Any, z: Any) -> bool:
 
 
 def _state_overlay(value: Any, path: str) -> Raw | None:
-    known = _overlays.get(id(value))
-    if known is not None:
-        return known[1]
     packed = pack_overlay(value, path)
     hash(value.content)  # raises TypeError for an overlay that may change
-    if overlay_lead(value):
-        return None
-    encoded = Raw(encode(packed))
-    if len(_overlays) >= MOST_OVERLAYS:
-        _overlays.clear()
-    _overlays[id(value)] = value, encoded
+    return None if overlay_lead(value) else _kept(id(value), value, Raw(encode(packed)))
+
+
+def _kept(key: Hashable, value: object, encoded: Raw) -> Raw:
+    if len(_encodings) >= MOST_ENCODINGS:
+        _encodings.clear()
+    _encodings[key] = value, encoded
     return encoded
 
 

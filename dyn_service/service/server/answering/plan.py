@@ -43,6 +43,7 @@ _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
 FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
+MOST_WRENCHES, MOST_WRENCH_BYTES = 16, 1024  # encodings of wrenches kept per query and robot, and the length of one
 MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
 FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
 MOST_CHOICES, MOST_OPTION_BYTES = 64, 256  # encodings of options kept per query and robot, and the length of one
@@ -87,7 +88,7 @@ class FastPath:
         fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
         fields += [(name, float) for name in numbers] + [(name, str) for name in links]
         fields += [(name, _vector(row.inputs[name].dims(sizes)[0]) | UnsetType, UNSET) for name in added]
-        fields += [("wrenches_", _WRENCHES | UnsetType if row.wrenches else UnsetType, UNSET)]
+        fields += [("wrenches_", Raw | UnsetType if row.wrenches else UnsetType, UNSET)]
         fields += [("overlay_", Raw | UnsetType if row.overlay else UnsetType, UNSET)]
         fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
         called = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
@@ -106,6 +107,7 @@ class FastPath:
         self._positions = tuple((vectors.index(name), name, f"inputs.{name}") for name in positions)
         self._output, self._outputs = row.output, row.answers
         self._choices: dict[tuple[bytes, bool, bool], dict[str, Any]] = {}
+        self._pushes: dict[bytes, list[Wrench]] = {}
         self._overlays: dict[bytes, Overlay | int] = {}
 
     def read(self, inputs: Raw, options: Raw, most_wrenches: int) -> _Given | None:
@@ -124,9 +126,10 @@ class FastPath:
                 keywords[name] = np.frombuffer(vector.data)
         has_wrenches, has_overlay = state.wrenches_ is not UNSET, state.overlay_ is not UNSET
         if has_wrenches:
-            if len(state.wrenches_) > most_wrenches:
+            wrenches = self._wrenches(bytes(state.wrenches_))
+            if wrenches is None or len(wrenches) > most_wrenches:
                 return None
-            keywords[self._row.wrenches or ""] = [_wrench(given, data) for given in state.wrenches_]
+            keywords[self._row.wrenches or ""] = wrenches
         if may_be_infinite(b"".join(data)):
             return None
         if has_overlay:
@@ -155,6 +158,22 @@ class FastPath:
             return arrays, keywords, order
         numbers = self._numbers(state)
         return (arrays, {**self._spread(*numbers), **keywords}, order) if all(map(isfinite, numbers)) else None
+
+    def _wrenches(self, packed: bytes) -> list[Wrench] | None:
+        """Returns the wrenches with this encoding; None if a number may not be finite. Raises for another form."""
+        try:
+            return self._pushes[packed]
+        except KeyError:
+            given = _decode_wrenches(packed)
+        data: list[bytes] = []
+        wrenches = [_wrench(each, data) for each in given]
+        if may_be_infinite(b"".join(data)):
+            return None
+        if len(packed) <= MOST_WRENCH_BYTES:
+            if len(self._pushes) >= MOST_WRENCHES:
+                self._pushes.clear()
+            self._pushes[packed] = wrenches
+        return wrenches
 
     def _overlay(self, packed: bytes) -> Overlay | None:
         """Returns the overlay with this encoding if it is frequent; it is kept, because robots know it by identity."""
@@ -287,7 +306,7 @@ _WRENCH: Any = msgspec.defstruct(
     gc=False,
     frozen=True,
 )
-_WRENCHES: Any = Annotated[list[_WRENCH], Meta(max_length=FEW_WRENCHES)]
+_decode_wrenches = msgspec.msgpack.Decoder(Annotated[list[_WRENCH], Meta(max_length=FEW_WRENCHES)]).decode
 _LEFT_OUT = (0.0, 0.0, 0.0)
 _three = struct.Struct("<3d").unpack
 
