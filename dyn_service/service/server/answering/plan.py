@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,7 +23,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from dyn_service.api.cost import Cost, answer_numbers
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
-from dyn_service.api.queries import Array, Overlay, Query, Row, Wrench
+from dyn_service.api.queries import QUERIES, Array, Overlay, Query, Row, Wrench
 from dyn_service.api.spec import BY_NAME, Kind, Option, Variant
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.formulations.cost import of_states
@@ -45,6 +45,7 @@ _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
 MOST_WRENCHES, MOST_WRENCH_BYTES = 16, 1024  # encodings of wrenches kept per query and robot, and the length of one
 MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
+MOST_DECODERS = 1024  # decoders of inputs kept, one for each query and size of robots
 FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
 MOST_CHOICES, MOST_OPTION_BYTES = 64, 256  # encodings of options kept per query and robot, and the length of one
 _NONE = b"\xc0"
@@ -85,15 +86,9 @@ class FastPath:
         numbers = [name for name in required if row.inputs[name].scalar]
         optional = row.optional - {row.wrenches, row.overlay, *row.by_name}
         added = [name for name in row.inputs if name in optional and len(row.inputs[name].shape) == 1]
-        fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
-        fields += [(name, float) for name in numbers] + [(name, str) for name in links]
-        fields += [(name, _vector(row.inputs[name].dims(sizes)[0]) | UnsetType, UNSET) for name in added]
-        fields += [("wrenches_", Raw | UnsetType if row.wrenches else UnsetType, UNSET)]
-        fields += [("overlay_", Raw | UnsetType if row.overlay else UnsetType, UNSET)]
-        fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
-        called = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
-        self._decode = _decoder("Inputs", fields, called)
-        self._decode_options = _decoder("Options", [(x.name, _option(x), UNSET) for x in row.options.values()], {})
+        lengths = {name: row.inputs[name].dims(sizes)[0] for name in (*vectors, *added)}
+        self._decode = _inputs_decoder(row.name, tuple(lengths.items()), (*numbers,), (*links,), frozenset(added))
+        self._decode_options = _options_decoder(row.name)
         self._specs = [row.inputs[name] for name in vectors]
         self._arrays = _getter([*(f"{name}.data" for name in vectors), *added])
         self._count = len(vectors)
@@ -271,6 +266,40 @@ def kernel_of(row: Query, inputs: Container[str], options: Mapping[str, Any]) ->
     return method, variant, options.get(row.leaves_out or "", True)
 
 
+@lru_cache(maxsize=MOST_DECODERS)
+def _inputs_decoder(
+    query: str,
+    lengths: tuple[tuple[str, int], ...],
+    numbers: tuple[str, ...],
+    links: tuple[str, ...],
+    optional: frozenset[str],
+) -> Callable[[bytes | Raw], Any]:
+    """Returns the decoder of a query's inputs for one state, shared by robots of the same sizes.
+
+    Args:
+        query: The query's name.
+        lengths: Name and length of each vector.
+        numbers: Required numbers.
+        links: Names of links.
+        optional: Vectors that may be left out.
+    """
+    row = QUERIES[query]
+    fields: list[Any] = [(name, _vector(length)) for name, length in lengths if name not in optional]
+    fields += [(name, float) for name in numbers] + [(name, str) for name in links]
+    fields += [(name, _vector(length) | UnsetType, UNSET) for name, length in lengths if name in optional]
+    fields += [("wrenches_", Raw | UnsetType if row.wrenches else UnsetType, UNSET)]
+    fields += [("overlay_", Raw | UnsetType if row.overlay else UnsetType, UNSET)]
+    fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
+    called = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
+    return _decoder("Inputs", fields, called)
+
+
+@cache
+def _options_decoder(query: str) -> Callable[[bytes | Raw], Any]:
+    """Returns the decoder of a query's options."""
+    return _decoder("Options", [(x.name, _option(x), UNSET) for x in QUERIES[query].options.values()], {})
+
+
 def _decoder(name: str, fields: list[Any], called: Mapping[str, str]) -> Callable[[bytes | Raw], Any]:
     """Returns a decoder of maps with these fields and no others."""
     struct = msgspec.defstruct(name, fields, rename=called, forbid_unknown_fields=True, gc=False, frozen=True)
@@ -290,6 +319,7 @@ def _option(option: Option) -> Any:
     return kinds[option.type] | None | UnsetType
 
 
+@lru_cache(maxsize=MOST_DECODERS)
 def _vector(length: int) -> Any:
     """Returns a msgspec type for an `<f8` array of that length."""
     data = Annotated[bytes, Meta(min_length=8 * length, max_length=8 * length)]
