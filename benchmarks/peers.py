@@ -4,8 +4,9 @@
 
 Each peer's results are compared with this project's before it is timed. Calls of all peers alternate in rounds; a
 figure is the median over the rounds, the spread their quartiles. A peer that is not installed, or does not accept a
-robot, is listed with the reason. Peers: `pip install pin mujoco drake`; Pinocchio's C++ also needs `g++`, and
-one to two minutes for its compilation, which --quick omits.
+robot, is listed with the reason. Peers: `pip install pin mujoco drake dynibo`; Pinocchio's C++ also needs `g++`, and
+one to two minutes for its compilation, which --quick omits. On JAX and PyTorch, some gigabytes: `pip install jax
+mujoco-mjx frax adam-robotics torch`; MJX compiles for a minute or two for each query and number of states.
 """
 
 from __future__ import annotations
@@ -769,7 +770,7 @@ this page; a library is added as a class with two methods.
 
 Peers without a call for batches are called in a loop over the states. Forward dynamics is ABA in Pinocchio and Drake;
 MuJoCo solves with the mass matrix, and its `mj_forward` also computes what its solver and sensors need. One state of
-Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, or one call would take more than
+Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, not measured for this robot, or one call would take more than
 {LONGEST_CALL_S:g} s.
 
 ![time per state over the number of states, {drawn}](images/peers.svg)
