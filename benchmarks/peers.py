@@ -770,8 +770,8 @@ this page; a library is added as a class with two methods.
 
 Peers without a call for batches are called in a loop over the states. Forward dynamics is ABA in Pinocchio and Drake;
 MuJoCo solves with the mass matrix, and its `mj_forward` also computes what its solver and sensors need. One state of
-Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, not measured for this robot, or one call would take more than
-{LONGEST_CALL_S:g} s.
+Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, not measured, or one call would
+take more than {LONGEST_CALL_S:g} s.
 
 ![time per state over the number of states, {drawn}](images/peers.svg)
 
