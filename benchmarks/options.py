@@ -31,6 +31,7 @@ from dyn_service.api.queries import Overlay, Payload
 
 URDF = Path(__file__).parents[1] / "urdf"
 BLOCK = 20
+MOON = np.array([0.0, 0.0, -1.62])
 
 Calls = Mapping[str, Callable[[], object]]
 
@@ -75,7 +76,7 @@ def dynamics(robot: RobotQueries, query: str, lead: tuple[int, ...]) -> Calls:
     ask, given = getattr(robot, query), state(robot, lead)
     link = robot.link_names[-1]
     options: dict[str, dict[str, Any]] = {
-        "gravity": {"gravity": np.array([0.0, 0.0, -1.62])},
+        "gravity": {"gravity": MOON},
         "wrench": {"wrenches": [Wrench(link, force=(1.0, 2.0, -20.0), point=(0.0, 0.01, 0.02))]},
         "overlay": {"overlay": Overlay(Payload(link, 1.0))},
         "passive": {"passive": False},
@@ -100,7 +101,7 @@ def selections(robot: RobotQueries, lead: tuple[int, ...]) -> Calls:
     return {
         "plain": lambda: ask(*given),
         "a joint": lambda: ask(*given, joints=[joint]),
-        "a joint and gravity": lambda: ask(*given, joints=[joint], gravity=(0.0, 0.0, -1.62)),
+        "a joint and gravity": lambda: ask(*given, joints=[joint], gravity=MOON),
         "world axes": lambda: ask(*given, frame="world"),
     }
 
@@ -116,7 +117,7 @@ def views(robot: Robot, lead: tuple[int, ...]) -> Calls:
         "plain": lambda: robot.inverse_dynamics(q, v, a),
         "view": lambda: view.inverse_dynamics(q, v, a),
         "view and wrench": lambda: view.inverse_dynamics(q, v, a, wrenches=push),
-        "view and gravity": lambda: view.inverse_dynamics(q, v, a, gravity=(0.0, 0.0, -1.62)),
+        "view and gravity": lambda: view.inverse_dynamics(q, v, a, gravity=MOON),
         "locked joint": lambda: locked.inverse_dynamics(q, v0, a0),
     }
 

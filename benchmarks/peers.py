@@ -4,8 +4,9 @@
 
 Each peer's results are compared with this project's before it is timed. Calls of all peers alternate in rounds; a
 figure is the median over the rounds, the spread their quartiles. A peer that is not installed, or does not accept a
-robot, is listed with the reason. Peers: `pip install pin mujoco drake`; Pinocchio's C++ also needs `g++`, and
-one to two minutes for its compilation, which --quick omits.
+robot, is listed with the reason. Peers: `pip install pin mujoco drake dynibo`; Pinocchio's C++ also needs `g++`, and
+one to two minutes for its compilation, which --quick omits. On JAX and PyTorch, some gigabytes: `pip install jax
+mujoco-mjx frax adam-robotics torch`; MJX compiles for a minute or two for each query and number of states.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dyn_service import QUERIES as ROWS
 from dyn_service import Robot, __version__
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +42,10 @@ BATCHES = (1, 64, 4096, 262_144)
 GRAVITY = 9.81
 WITHIN = 1e-8
 """Largest difference relative to the largest entry: rounding in double precision, where masses differ by 1e3."""
+DRAWN = "panda"
+LIMITS = ("limit: operations", "limit: memory")
+FEW_ROBOTS, FEW_BATCHES = (DRAWN,), (1, 64)
+"""Those of peers with `Peer.few`."""
 LONGEST_CALL_S = 1.0
 """A peer is not timed with a batch for which one call would take longer."""
 
@@ -53,6 +59,9 @@ class Peer(ABC):
     name: ClassVar[str]
     package: ClassVar[str]
     queries: ClassVar[tuple[str, ...]] = QUERIES
+    gravity: ClassVar[float] = GRAVITY
+    few: ClassVar[bool] = False
+    """Whether to measure few robots and batches, because each takes seconds to compile or to compute."""
 
     @abstractmethod
     def __init__(self, urdf: str, joints: Sequence[str]) -> None:
@@ -89,6 +98,21 @@ class DynService(Peer):
         if query == "mass_matrix":
             return lambda: ask(q)
         return lambda: ask(q, v, x)
+
+    def expected(self, query: str, gravity: float, q: Array, v: Array, x: Array) -> Array:
+        """Returns the answer with another gravity, for libraries in which it is fixed."""
+        if query == "mass_matrix":
+            return self.robot.mass_matrix(q)
+        return getattr(self.robot, query)(q, v, x, gravity=np.array([0.0, 0.0, -gravity]))
+
+    def operations(self, query: str) -> int:
+        """Returns the number of arithmetic operations for one state."""
+        from dyn_service.kernels.frames import simplest
+        from dyn_service.kernels.graph import trace
+
+        return trace(
+            simplest(self.robot.tree), self.robot.signature(ROWS[query], next(iter(ROWS[query].kernels)))
+        ).operations
 
 
 class Pinocchio(Peer):
@@ -272,7 +296,192 @@ class Drake(Peer):
         return run
 
 
-PEERS: tuple[type[Peer], ...] = (DynService, PinocchioCpp, PinocchioParallel, Pinocchio, MuJoCo, Drake)
+class Dynibo(Peer):
+    """Its Rust code, in a loop over the states."""
+
+    name, package, gravity = "dynibo", "dynibo", 9.80665
+
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        import dynibo
+
+        with tempfile.NamedTemporaryFile("w", suffix=".urdf") as file:
+            file.write(urdf)
+            file.flush()
+            self.robot = dynibo.Robot.from_urdf(file.name)
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        ask = getattr(self.robot, query)
+        if query == "mass_matrix":
+            n = q.shape[1]
+            return lambda: np.array([ask(each) for each in q]).reshape(-1, n, n)
+        return lambda: np.array([ask(*each) for each in zip(q, v, x, strict=True)])
+
+
+class _Jax(Peer):
+    """A library on JAX, in double precision: `jax.jit` of `jax.vmap`, compiled for each number of states."""
+
+    few = True
+
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        self.jax, self.compiled = jax, dict[str, Any]()
+        with tempfile.NamedTemporaryFile("w", suffix=".urdf") as file:
+            file.write(urdf)
+            file.flush()
+            self.load(file.name, urdf, joints)
+
+    @abstractmethod
+    def load(self, file: str, urdf: str, joints: Sequence[str]) -> None:
+        """Loads the robot."""
+
+    @abstractmethod
+    def function(self, query: str) -> Callable[[Any, Any, Any], Any]:
+        """Returns the function of one state."""
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        if query not in self.compiled:
+            self.compiled[query] = self.jax.jit(self.jax.vmap(self.function(query)))
+        ask = self.compiled[query]
+        given = [self.jax.device_put(self.given(each)) for each in (q, v, x)]
+        return lambda: ask(*given).block_until_ready()
+
+    def result(self, answer: Any) -> Array:
+        return super().result(np.asarray(answer))
+
+
+class Mjx(_Jax):
+    """`mjx.inverse` and `mjx.forward`, constraints off."""
+
+    name, package = "MJX", "mujoco-mjx"
+
+    def load(self, file: str, urdf: str, joints: Sequence[str]) -> None:
+        from mujoco import mjx
+
+        self.mjx = mjx
+        model = MuJoCo(urdf, joints)
+        self.order = model.order
+        self.model, self.data = mjx.put_model(model.model), mjx.make_data(model.model)
+
+    def function(self, query: str) -> Callable[[Any, Any, Any], Any]:
+        mjx, model, data = self.mjx, self.model, self.data
+
+        def inverse(q: Any, v: Any, x: Any) -> Any:
+            return mjx.inverse(model, data.replace(qpos=q, qvel=v, qacc=x)).qfrc_inverse
+
+        def forward(q: Any, v: Any, x: Any) -> Any:
+            return mjx.forward(model, data.replace(qpos=q, qvel=v, qfrc_applied=x)).qacc
+
+        def mass(q: Any, v: Any, x: Any) -> Any:
+            found = mjx.crb(model, mjx.com_pos(model, mjx.kinematics(model, data.replace(qpos=q))))
+            return mjx.full_m(model, found)
+
+        return {"inverse_dynamics": inverse, "forward_dynamics": forward, "mass_matrix": mass}[query]
+
+
+class Frax(_Jax):
+    """Its `Robot`, whose gravity is 9.81 m/s^2."""
+
+    name, package = "frax", "frax"
+
+    def load(self, file: str, urdf: str, joints: Sequence[str]) -> None:
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import frax
+
+            self.robot = frax.Robot(file, joint_ordering=list(joints))
+
+    def function(self, query: str) -> Callable[[Any, Any, Any], Any]:
+        robot = self.robot
+        gravity = self.jax.numpy.array([0.0, 0.0, GRAVITY, 0.0, 0.0, 0.0])  # the base's acceleration
+        return {
+            "inverse_dynamics": lambda q, v, x: robot.rnea(q, v, x, gravity, None),
+            "forward_dynamics": lambda q, v, x: robot.forward_dynamics(q, v, x, None),
+            "mass_matrix": lambda q, v, x: robot.mass_matrix(q),
+        }[query]
+
+
+def _with_mass_matrix(solve: Any, query: str, mass: Any, bias: Any, x: Any) -> Any:
+    """Returns the answer of a library that has a mass matrix and a bias force: M x + h, M^-1 (x - h), or M."""
+    if query == "mass_matrix":
+        return mass
+    return (mass @ x[..., None])[..., 0] + bias if query == "inverse_dynamics" else solve(mass, x - bias)
+
+
+class Adam(_Jax):
+    """Its JAX backend. Its recursions are for floating bases: this takes mass matrix and bias force of a fixed one."""
+
+    name, package = "adam, JAX", "adam-robotics"
+
+    def load(self, file: str, urdf: str, joints: Sequence[str]) -> None:
+        from adam.jax import KinDynComputations
+
+        gravity = self.jax.numpy.array([0.0, 0.0, -GRAVITY, 0.0, 0.0, 0.0])
+        self.model = KinDynComputations(file, list(joints), gravity=gravity)
+
+    def function(self, query: str) -> Callable[[Any, Any, Any], Any]:
+        base, still, solve = np.eye(4), np.zeros(6), self.jax.numpy.linalg.solve
+
+        def ask(q: Any, v: Any, x: Any) -> Any:
+            mass = self.model.mass_matrix(base, q)[6:, 6:]
+            bias = None if query == "mass_matrix" else self.model.bias_force(base, q, still, v)[6:]
+            return _with_mass_matrix(solve, query, mass, bias, x)
+
+        return ask
+
+
+class AdamTorch(Peer):
+    """The same by its PyTorch backend for batches, with one thread."""
+
+    name, package, few = "adam, PyTorch", "torch", True
+
+    def __init__(self, urdf: str, joints: Sequence[str]) -> None:
+        import torch
+        from adam.pytorch import KinDynComputationsBatch
+
+        torch.set_num_threads(1)
+        self.torch = torch
+        with tempfile.NamedTemporaryFile("w", suffix=".urdf") as file:
+            file.write(urdf)
+            file.flush()
+            gravity = torch.tensor([0.0, 0.0, -GRAVITY, 0.0, 0.0, 0.0], dtype=torch.float64)
+            self.model = KinDynComputationsBatch(file.name, list(joints), gravity=gravity, dtype=torch.float64)
+
+    def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        torch = self.torch
+        base = torch.eye(4, dtype=torch.float64).expand(len(q), 4, 4)
+        still = torch.zeros(len(q), 6, dtype=torch.float64)
+        q, v, x = (torch.from_numpy(each.copy()) for each in (q, v, x))
+
+        def ask() -> Any:
+            mass = self.model.mass_matrix(base, q)[:, 6:, 6:]
+            bias = None if query == "mass_matrix" else self.model.bias_force(base, q, still, v)[:, 6:]
+            return _with_mass_matrix(torch.linalg.solve, query, mass, bias, x)
+
+        return ask
+
+    def result(self, answer: Any) -> Array:
+        return answer.numpy()
+
+
+PEERS: tuple[type[Peer], ...] = (
+    DynService,
+    PinocchioCpp,
+    PinocchioParallel,
+    Pinocchio,
+    MuJoCo,
+    Drake,
+    Dynibo,
+    Mjx,
+    Frax,
+    Adam,
+    AdamTorch,
+)
+ABSENT = {"bard": "the package of this name on PyPI contains no code (0.1, 2021)"}
+"""Peers that no package on PyPI contains."""
 
 
 def main() -> None:
@@ -282,10 +491,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="of calls of all peers in turn")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--page", type=Path, help="write a page with plots beside it")
+    parser.add_argument("--only", nargs="+", help="names of peers beside dyn_service")
     arguments = parser.parse_args()
+    os.environ["DYN_SERVICE_CACHE"] = tempfile.mkdtemp(prefix="peers-")  # so that first calls compile
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    if hasattr(os, "sched_setaffinity"):  # JAX has no option for one thread
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     names = ["panda"] if arguments.quick else [*ROBOTS, *(f"chain of {n}" for n in CHAINS)]
     batches = BATCHES[:2] if arguments.quick else BATCHES
     peers = [kind for kind in PEERS if not (arguments.quick and kind is PinocchioCpp)]
+    if arguments.only:
+        peers = [kind for kind in peers if kind is DynService or kind.name in arguments.only]
     found = measure(peers, names, batches, 5 if arguments.quick else arguments.rounds)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
@@ -297,50 +513,67 @@ def main() -> None:
 def measure(kinds: Sequence[type[Peer]], names: Sequence[str], batches: Sequence[int], rounds: int) -> dict[str, Any]:
     """Returns the machine, versions, what is missing, and the figures: us per state by robot, query, batch, peer."""
     figures: list[dict[str, Any]] = []
-    missing: dict[str, str] = {}
+    missing, first = dict(ABSENT), dict[str, float]()
     rng = np.random.default_rng(0)
+    operations = {}
     for name in names:
         urdf = chain(int(name.split()[-1])) if name.startswith("chain") else bare(ROOT / "urdf" / f"{name}.urdf")
         joints = Robot.from_text(urdf).joint_names
         peers: list[Peer] = []
         for kind in kinds:
+            if kind.few and name not in FEW_ROBOTS:
+                continue
             try:
                 peers.append(kind(urdf, joints))
             except Exception as error:  # noqa: BLE001  # a peer's own errors are of any type
                 missing[f"{kind.name}, {name}"] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
         for query in QUERIES:
+            if name == DRAWN and isinstance(peers[0], DynService):
+                operations[query] = peers[0].operations(query)
             for batch in batches:
                 if query == "mass_matrix" and batch > 4096:  # gigabytes
                     continue
                 print(f"{name}, {query}, {batch}", file=sys.stderr, flush=True)
                 states = rng.uniform(-1.0, 1.0, (3, batch, len(joints)))
-                timed = times(peers, query, states, rounds, missing, name)
+                asked = [each for each in peers if not each.few or batch in FEW_BATCHES]
+                timed = times(asked, query, states, rounds, missing, name, first)
                 figures += [
                     {"robot": name, "joints": len(joints), "query": query, "batch": batch, "peer": peer, "us": us}
                     for peer, us in timed.items()
                 ]
-    return {"machine": machine(), "versions": versions(), "missing": missing, "figures": figures}
+    limits = {"operations": operations, **rates()}
+    found = {"machine": machine(), "versions": versions(), "missing": missing, "first": first, "limits": limits}
+    return {**found, "figures": figures}
 
 
 def times(
-    peers: Sequence[Peer], query: str, states: Array, rounds: int, missing: dict[str, str], robot: str
+    peers: Sequence[Peer],
+    query: str,
+    states: Array,
+    rounds: int,
+    missing: dict[str, str],
+    robot: str,
+    first: dict[str, float],
 ) -> dict[str, list[float]]:
     """Returns the us per state of each peer, by round. A peer that is slow with this batch is left out.
+
+    `first` gets the seconds of the first call of each peer, with what it compiles.
 
     Raises:
         ValueError: A peer's results differ from this project's.
     """
     calls: dict[str, tuple[Call, int]] = {}
-    expected: Array | None = None
-    few = states[:, :8]
+    own = next(each for each in peers if isinstance(each, DynService))
     for peer in (each for each in peers if query in each.queries):
+        few = states if peer.few else states[:, :8]
+        begun = perf_counter()
         try:
             answer = peer.result(peer.call(query, *few)())
         except Exception as error:  # noqa: BLE001
             missing[f"{peer.name}, {robot}, {query}"] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             continue
-        expected = answer if expected is None else expected
-        check_equal(peer, query, robot, answer, expected)
+        first.setdefault(f"{peer.name}, {robot}, {query}", perf_counter() - begun)
+        check_equal(peer, query, robot, answer, own.expected(query, peer.gravity, *few))
         call = peer.call(query, *few)
         call()
         begun = perf_counter()
@@ -423,6 +656,33 @@ def versions() -> dict[str, str]:
     return found
 
 
+def rates() -> dict[str, float]:
+    """Returns operations per second of a product of matrices in cache, and bytes per second of a copy of 128 MB."""
+    a, flat = np.ones((256, 256)), np.ones(1 << 24)
+    out, copied = np.empty_like(a), np.empty_like(flat)
+
+    def best(call: Call) -> float:
+        taken = []
+        for _ in range(7):
+            begun = perf_counter()
+            call()
+            taken.append(perf_counter() - begun)
+        return min(taken)
+
+    seconds, copying = best(lambda: np.matmul(a, a, out=out)), best(lambda: np.copyto(copied, flat))
+    return {"operations_per_s": 2.0 * 256**3 / seconds, "bytes_per_s": 2.0 * flat.nbytes / copying}
+
+
+def least_us(found: Mapping[str, Any], query: str, joints: int) -> tuple[float, float]:
+    """Returns the us per state that arithmetic and memory allow at least, for the robot that is drawn."""
+    limits = found["limits"]
+    numbers = joints + joints**2 if query == "mass_matrix" else 4 * joints
+    return (
+        1e6 * limits["operations"][query] / limits["operations_per_s"],
+        8e6 * numbers / limits["bytes_per_s"],
+    )
+
+
 def table(found: Mapping[str, Any]) -> str:
     """Returns Markdown tables of the medians: us per state of this project, and how many times that of the others."""
     lines = []
@@ -449,6 +709,30 @@ def table(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def first_calls(found: Mapping[str, Any]) -> str:
+    """Returns a table of the seconds of first calls for the robot that is drawn."""
+    seconds = {tuple(key.split(", " + DRAWN + ", ")): s for key, s in found["first"].items() if DRAWN in key}
+    peers = [peer for peer in dict.fromkeys(peer for peer, _ in seconds) if max(_of(seconds, peer)) > 0.05]
+    lines = [
+        "## First call",
+        "",
+        "Seconds until the first answer, with what is compiled; other peers take less than 0.05 s.",
+    ]
+    lines += [
+        "",
+        f"| {DRAWN} | {' | '.join(q.replace('_', ' ') for q in QUERIES)} |",
+        "|---" * (1 + len(QUERIES)) + "|",
+    ]
+    for peer in peers:
+        cells = (f"{seconds[peer, q]:.2f}" if (peer, q) in seconds else "" for q in QUERIES)
+        lines.append(f"| {peer} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _of(seconds: Mapping[Any, float], peer: str) -> list[float]:
+    return [s for (name, _), s in seconds.items() if name == peer]
+
+
 def write_page(found: Mapping[str, Any], page: Path) -> None:
     """Writes the page and its plots: time per state over the number of states."""
     import matplotlib as mpl
@@ -456,20 +740,23 @@ def write_page(found: Mapping[str, Any], page: Path) -> None:
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    robots = [name for name in dict.fromkeys(row["robot"] for row in found["figures"]) if not name.startswith("chain")]
-    drawn = robots[min(1, len(robots) - 1)]
+    drawn = DRAWN
+    joints = next(row["joints"] for row in found["figures"] if row["robot"] == drawn)
     with mpl.rc_context({"svg.hashsalt": "peers", "svg.fonttype": "none"}):
         figure, axes = plt.subplots(1, len(QUERIES), figsize=(11, 3.6), layout="constrained", sharey=True)
         for ax, query in zip(axes, QUERIES, strict=True):
             for peer in dict.fromkeys(row["peer"] for row in found["figures"]):
                 rows = [r for r in found["figures"] if (r["robot"], r["query"], r["peer"]) == (drawn, query, peer)]
                 ax.loglog([r["batch"] for r in rows], [median(r["us"]) for r in rows], "o-", label=peer, ms=4)
+            for least, style, label in zip(least_us(found, query, joints), ("--", ":"), LIMITS, strict=True):
+                ax.axhline(least, color="black", lw=1.0, ls=style, label=label)
             ax.set(title=query.replace("_", " "), xlabel="states in a call")
             ax.grid(visible=True, alpha=0.3)
         axes[0].set_ylabel("time per state, us")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
         (page.parent / "images").mkdir(exist_ok=True)
         figure.savefig(page.parent / "images" / "peers.svg", metadata={"Date": None})
+    first = first_calls(found)
     about, used = found["machine"], ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     missing = "".join(f"\n- {what}: {why}" for what, why in found["missing"].items())
     page.write_text(
@@ -483,12 +770,17 @@ this page; a library is added as a class with two methods.
 
 Peers without a call for batches are called in a loop over the states. Forward dynamics is ABA in Pinocchio and Drake;
 MuJoCo solves with the mass matrix, and its `mj_forward` also computes what its solver and sensors need. One state of
-Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, or one call would take more than
-{LONGEST_CALL_S:g} s.
+Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, not measured, or one call would
+take more than {LONGEST_CALL_S:g} s.
 
 ![time per state over the number of states, {drawn}](images/peers.svg)
 
-The plot is of the robot {drawn}.
+The plot is of the robot {drawn}. Its limits are the time for the operations of dyn_service's kernel at the rate of a
+product of matrices in cache ({found["limits"]["operations_per_s"] / 1e9:.0f} operations per ns), and the time for its
+inputs and outputs at the rate of a large copy ({found["limits"]["bytes_per_s"] / 1e9:.0f} bytes per ns), both measured
+in the same run.
+
+{first}
 {table(found)}
 {f"{chr(10)}## Not measured{chr(10)}{missing}" if missing else ""}"""
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import sys
 import threading
 import weakref
 from collections import deque
@@ -106,7 +107,9 @@ class LoadedCode:
 
     def __init__(self, code: bytes) -> None:
         self.size = len(code)
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        # One block for all sections: relocations have 32 bits, and a process with much mapped memory, such as one with
+        # PyTorch, could get sections that are further apart, which ends the process.
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(), use_lmm=True)
         weakref.finalize(self, _drop, self._engine).atexit = False  # freed with the process
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
@@ -160,6 +163,19 @@ def _free_dropped() -> None:
         except IndexError:  # another thread took it
             return
         engine.close()
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    """Returns glibc's `malloc_trim`; None on systems without it."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def release_freed_memory() -> None:
+    """Returns memory that tracing and compiling have freed to the system; glibc keeps 3 MB for each robot."""
+    trim = _trim()
+    if trim is not None:
+        trim(0)
 
 
 _FROM_FUNC_AND_DATA_AND_SIGNATURE = 31

@@ -13,7 +13,7 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
-from dyn_service.kernels.jit import ENTRY, LoadedCode, host, make_gufunc
+from dyn_service.kernels.jit import ENTRY, LoadedCode, host, make_gufunc, release_freed_memory
 from dyn_service.kernels.making import making
 from dyn_service.kernels.repeated import Block
 from dyn_service.kernels.selecting import Selected, selected
@@ -206,6 +206,7 @@ class KernelLibrary:
             raise
         code, loaded = built[-1]
         self._save(signature, asdict(certificate), code)
+        release_freed_memory()
         return Made(kernel, certificate, loaded)
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:

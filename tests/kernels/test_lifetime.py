@@ -6,6 +6,7 @@ import ctypes
 import gc
 import itertools
 import pickle
+import platform
 import subprocess
 import sys
 import threading
@@ -15,16 +16,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import casadi
 import numpy as np
 import pytest
 
 from dyn_service import Payload
 from dyn_service.api.queries import QUERIES
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels import direct, jit
+from dyn_service.kernels import direct, jit, library
 from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.frames import simplest
-from dyn_service.kernels.graph import trace
+from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.jit import LoadedCode
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.lower import lower
@@ -237,6 +239,45 @@ def test_compiling_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     jit.compile_ir("define void @f() { ret void }")
     (context,) = contexts
     assert context.closed
+
+
+def test_sections_of_a_kernel_are_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far apart, they ended processes with much mapped memory: relocations have 32 bits."""
+    given: list[Any] = []
+    create = jit.llvm.create_mcjit_compiler
+
+    def noted(*args: Any, **options: Any) -> Any:
+        given.append(options.get("use_lmm"))
+        return create(*args, **options)
+
+    monkeypatch.setattr(jit.llvm, "create_mcjit_compiler", noted)
+    robot = loaded()
+    assert len(given) >= len(codes_of(robot)) == given.count(True)
+
+
+def test_compiling_keeps_no_graph_and_returns_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each kernel that is compiled, and after none from the store."""
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))
+    released: list[int] = []
+    monkeypatch.setattr(library, "release_freed_memory", lambda: released.append(len(graphs())))
+    gc.collect()
+    before = len(graphs())
+    for _ in range(2):
+        robot = Robot.from_urdf(URDF / "scara.urdf")
+        robot.prepare(["inverse_dynamics", "mass_matrix"])
+        gc.collect()
+        assert len(graphs()) == before
+        assert len(released) == 2
+
+
+def graphs() -> list[Any]:
+    """Traced graphs, and expressions of CasADi, that exist."""
+    return [each for each in gc.get_objects() if isinstance(each, Graph | casadi.SX | casadi.Function)]
+
+
+def test_memory_is_returned_where_the_system_can() -> None:
+    jit.release_freed_memory()
+    assert (jit._trim() is None) == (sys.platform != "linux" or "glibc" not in " ".join(platform.libc_ver()))
 
 
 def test_earlier_compilations_do_not_affect_the_code() -> None:

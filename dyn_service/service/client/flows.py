@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from dyn_service.api.description import Described, RobotDescription
 from dyn_service.api.inputs import checked_options
@@ -36,7 +36,7 @@ from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.arrays import ReplyArray, WireArray, may_be_infinite
-from dyn_service.service.protocol.inputs import pack, pack_overlay
+from dyn_service.service.protocol.inputs import pack, pack_overlay, pack_state
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.service.protocol.messages import (
     ADMINISTRATION,
@@ -102,7 +102,8 @@ def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
         if value.__class__ is np.ndarray and value.dtype is _F8:
             packed[name] = WireArray("<f8", value.shape, value.tobytes())
         elif value is not None:
-            packed[name] = pack(row.inputs[name].kind, value, f"inputs.{name}")
+            kind, path = row.inputs[name].kind, f"inputs.{name}"
+            packed[name] = pack_state(kind, value, path) or pack(kind, value, path)
     return packed
 
 
@@ -114,13 +115,18 @@ def pack_options(row: Row, options: Mapping[str, Any]) -> Any:
     """
     if not options:
         return UNSET
-    given = {}
+    given, checked_here = {}, True
     for name, value in options.items():
-        default = row.options[name].default
-        if value is not default and not (type(value) is str and value == default):
+        option, kind = row.options[name], value.__class__
+        checked_here = checked_here and not option.required
+        if value is not option.default and not (kind is str and value == option.default):
             given[name] = value
+            is_one = value in option.choices if kind is str else kind is bool and option.type == "flag"
+            checked_here = checked_here and is_one
     if not given:
         return UNSET
+    if checked_here:
+        return given
     checked = checked_options(row, given)
     return {name: checked[name] for name in given}
 
@@ -271,7 +277,10 @@ _OWN_AXES: Mapping[str, int] = {"com": 1, "inertia": 2, "gravity": 1, "torque": 
 def leading(row: Row, inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """Returns the broadcast leading axes of inputs from `pack_inputs`."""
     for value in inputs.values():
-        if value.__class__ is not float and (value.__class__ is not WireArray or len(value.shape) != 1):
+        if value.__class__ is WireArray:
+            if len(value.shape) != 1:
+                break
+        elif value.__class__ is not float and value.__class__ is not Raw:
             break
     else:
         return ()

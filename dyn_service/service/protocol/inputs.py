@@ -23,18 +23,38 @@ All functions take the path of the value in the request, for the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Raw
 
+from dyn_service.api.cost import overlay_lead
 from dyn_service.api.named import names_of
 from dyn_service.api.queries import Contact, Inertial, JointNumbers, Overlay, Payload, Wrench
 from dyn_service.api.spec import BY_NAME, Kind
-from dyn_service.service.protocol.arrays import describe_value, invalid_argument, pack_array, show_value, unpack_array
+from dyn_service.service.protocol.arrays import (
+    WireArray,
+    describe_value,
+    invalid_argument,
+    pack_array,
+    show_value,
+    unpack_array,
+)
+from dyn_service.service.protocol.messages import encode
 from dyn_service.support.suggestions import did_you_mean
+
+MOST_ENCODINGS = 64
+"""Encodings of wrenches and overlays that a process keeps."""
+
+_encodings: dict[Hashable, tuple[object, Raw]] = {}
+"""Encodings by identity, with what they encode, so that nothing else has its number."""
+
+_F8 = np.dtype("<f8")
+_pack_three = struct.Struct("<3d").pack
 
 _T = TypeVar("_T")
 _Codec = Callable[[Any, str], Any]
@@ -63,6 +83,69 @@ def pack(kind: Kind, value: Any, path: str) -> Any:
         InvalidArgumentError: The value is not of this kind, or cannot be encoded.
     """
     return _CODECS[kind][0](value, path) if kind in _CODECS else pack_array(value, path)
+
+
+def pack_state(kind: Kind, value: Any, path: str) -> Raw | None:
+    """Returns the encoding of external wrenches or an overlay of one state; None for all other values.
+
+    Fields with defaults are left out of wrenches. Encodings of values that cannot change are kept by identity, because
+    finding them by content takes as long as encoding them.
+
+    Raises:
+        InvalidArgumentError: As `pack`.
+    """
+    try:
+        if kind == "wrenches":
+            wrenches = tuple(value) if value.__class__ is list or value.__class__ is tuple else (value,)
+            known = _encodings.get((*map(id, wrenches),))
+            return _state_wrenches(wrenches) if known is None else known[1]
+        if kind == "overlay":
+            known = _encodings.get(id(value))
+            return _state_overlay(value, path) if known is None else known[1]
+    except (TypeError, ValueError, OverflowError):  # vectors of other lengths; text that the request cannot hold either
+        pass
+    return None
+
+
+def _state_wrenches(wrenches: tuple[Any, ...]) -> Raw | None:
+    packed, fixed = [], True
+    for wrench in wrenches:
+        if wrench.__class__ is not Wrench or wrench.link.__class__ is not str or wrench.frame.__class__ is not str:
+            return None
+        entry: dict[str, Any] = {"link": wrench.link}
+        vectors: tuple[Any, ...] = wrench.torque, wrench.force, wrench.point
+        for name, vector in zip(_WRENCH_VECTORS, vectors, strict=True):
+            if vector is not _ZEROS:
+                fixed = fixed and vector.__class__ is tuple
+                if vector.__class__ is np.ndarray and vector.dtype is _F8 and vector.shape == (3,):
+                    data = vector.tobytes()
+                elif (vector.__class__ is tuple or vector.__class__ is list) and _are_floats(*vector):
+                    data = _pack_three(*vector)
+                else:
+                    return None
+                entry[name] = WireArray("<f8", (3,), data)
+        if wrench.frame != "world":
+            entry["frame"] = wrench.frame
+        packed.append(entry)
+    encoded = Raw(encode(packed))
+    return _kept((*map(id, wrenches),), wrenches, encoded) if fixed else encoded
+
+
+def _are_floats(x: Any, y: Any, z: Any) -> bool:
+    return x.__class__ is y.__class__ is z.__class__ is float
+
+
+def _state_overlay(value: Any, path: str) -> Raw | None:
+    packed = pack_overlay(value, path)
+    hash(value.content)  # raises TypeError for an overlay that may change
+    return None if overlay_lead(value) else _kept(id(value), value, Raw(encode(packed)))
+
+
+def _kept(key: Hashable, value: object, encoded: Raw) -> Raw:
+    if len(_encodings) >= MOST_ENCODINGS:
+        _encodings.clear()
+    _encodings[key] = value, encoded
+    return encoded
 
 
 def unpack(kind: Kind, value: Any, path: str) -> Any:

@@ -11,10 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dyn_service import InvalidArgumentError, Wrench
+from dyn_service import Inertial, InvalidArgumentError, JointNumbers, Overlay, Payload, Wrench
+from dyn_service.api.spec import Kind
+from dyn_service.service.protocol import inputs
 from dyn_service.service.protocol.arrays import pack_array, pack_output, unpack_array
-from dyn_service.service.protocol.inputs import pack_wrenches, unpack_wrenches
+from dyn_service.service.protocol.inputs import (
+    MOST_ENCODINGS,
+    pack,
+    pack_state,
+    pack_wrenches,
+    unpack,
+    unpack_wrenches,
+)
 from dyn_service.service.protocol.messages import encode
+from tests.counting import calls_of
 from tests.phrases import naming
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -28,8 +38,8 @@ def over_the_wire(value: Any) -> Any:
 @given(hnp.arrays(np.float64, shapes, elements=finite))
 def test_arrays_round_trip_bit_for_bit(array: np.ndarray) -> None:
     for written in (array, np.asfortranarray(array), array[::-1] if array.ndim else array):
-        for pack in (lambda value: pack_array(value, "inputs.q"), pack_output):
-            found = unpack_array(over_the_wire(pack(written)), "inputs.q")
+        for encoded in (pack_array(written, "inputs.q"), pack_output(written)):
+            found = unpack_array(over_the_wire(encoded), "inputs.q")
             assert found.shape == written.shape
             assert found.dtype == np.float64
             assert found.tobytes() == written.tobytes()
@@ -99,6 +109,63 @@ def test_wrenches_round_trip() -> None:
             assert (left.link, left.frame) == (right.link, right.frame)
             for part in ("torque", "force", "point"):
                 assert np.array_equal(getattr(left, part), np.asarray(getattr(right, part)))
+
+
+STATES: list[tuple[Kind, Any]] = [
+    ("wrenches", []),
+    ("wrenches", Wrench("a")),
+    ("wrenches", (Wrench("a", force=(1.0, 2.0, -0.0)), Wrench("b", np.ones(3), [1.0, 2.0, 3.0], np.zeros(3), "b"))),
+    ("overlay", Overlay()),
+    ("overlay", Overlay(Payload("a", 1.0, np.ones(3)), {"b": Inertial(2)}, {"j": JointNumbers(1.0)}, ["k"], [0, 0, 1])),
+]
+OTHERS: list[tuple[Kind, Any]] = [
+    ("wrenches", Wrench("a", force=np.ones((2, 3)))),
+    ("wrenches", [Wrench("a", force=(1, 2.0, 3.0))]),
+    ("wrenches", [Wrench("a", force=(1.0, 2.0))]),
+    ("wrenches", [Wrench("a", force=np.ones(3, np.float32))]),
+    ("wrenches", [Wrench("\ud800")]),
+    ("wrenches", [Wrench(3)]),  # type: ignore[arg-type]
+    ("wrenches", "text"),
+    ("overlay", Overlay(Payload("a", [1.0, 2.0]))),
+    ("overlay", Overlay(Payload("a", memoryview(np.ones(1))))),  # type: ignore[arg-type]  # it may change
+    ("overlay", Overlay(locked=["\ud800"])),
+    ("payload", Payload("a", 1.0)),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), STATES, ids=repr)
+def test_wrenches_and_overlays_of_a_state_are_encoded_at_once(kind: Kind, value: Any) -> None:
+    """With the same content as by `pack`; what cannot change only once."""
+    packed = pack_state(kind, value, f"inputs.{kind}")
+    assert packed is not None
+    found, expected = (unpack(kind, over_the_wire(each), "x") for each in (packed, pack(kind, value, "x")))
+    assert repr(found).replace("(0.0, 0.0, 0.0)", "array([0., 0., 0.])") == repr(expected)
+    changes = isinstance(value, tuple)  # its vectors are lists and arrays
+    assert (pack_state(kind, value, f"inputs.{kind}") is packed) != changes
+    assert calls_of(lambda: pack_state(kind, value, f"inputs.{kind}")) <= (16 if changes else 5)
+
+
+@pytest.mark.parametrize(("kind", "value"), OTHERS, ids=lambda value: ascii(value))
+def test_other_wrenches_and_overlays_are_not(kind: Kind, value: Any) -> None:
+    for _ in range(2):
+        assert pack_state(kind, value, f"inputs.{kind}") is None
+
+
+def test_changes_of_a_wrench_are_sent() -> None:
+    force = np.ones(3)
+    wrench = Wrench("a", force=force)
+    first = pack_state("wrenches", wrench, "x")
+    force[0] = 2.0
+    assert bytes(first or b"") != bytes(pack_state("wrenches", wrench, "x") or b"")
+
+
+def test_few_encodings_are_kept() -> None:
+    values: list[Any] = [Overlay(Payload("a", float(k))) for k in range(MOST_ENCODINGS // 2 + 10)]
+    values += [Wrench("a", (float(k), 0.0, 0.0)) for k in range(len(values))]
+    for value in values:
+        kind: Kind = "overlay" if isinstance(value, Overlay) else "wrenches"
+        assert pack_state(kind, value, "x") is pack_state(kind, value, "x") is not None
+        assert len(inputs._encodings) <= MOST_ENCODINGS
 
 
 @pytest.mark.parametrize(

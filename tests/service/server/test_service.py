@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from time import perf_counter_ns
 from typing import Any
 
 import msgpack
+import msgspec
 import numpy as np
 import pytest
 
 from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot
+from dyn_service.api.queries import QUERIES
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.metrics import Durations, Metrics
 from dyn_service.service.server.answering.jobs import Job
-from dyn_service.service.server.answering.plan import FREQUENT, MOST_OVERLAY_BYTES, MOST_OVERLAYS
+from dyn_service.service.server.answering.plan import (
+    FREQUENT,
+    MOST_CHOICES,
+    MOST_OPTION_BYTES,
+    MOST_OVERLAY_BYTES,
+    MOST_OVERLAYS,
+)
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
+from tests.counting import calls_of
 from tests.phrases import naming
 from tests.service.conftest import array, request
 
@@ -239,6 +249,11 @@ def test_single_states_with_options_take_the_fast_path(pendulum: Robot, fields: 
     assert slow == (FREQUENT if "overlay" in inputs else 0)
     assert service.answer_single_state(payload, perf_counter_ns()) is not None
     assert len({str(msgpack.unpackb(reply)["outputs"]) for reply in replies}) == 1
+    plain, now = msgpack.packb(request("forward_dynamics", inputs={"q": one, "v": one, "tau": one})), perf_counter_ns()
+    service.handle(plain, now), service.answer_single_state(plain, now)
+    few = calls_of(lambda: service.answer_single_state(plain, now))
+    most = 20 if "wrenches" in inputs else 13  # of them 9 of the robot, and for the wrench 7
+    assert few < calls_of(lambda: service.answer_single_state(payload, now)) <= few + most
     for refused in (wrong, unknown):
         assert service.answer_single_state(refused, perf_counter_ns()) is None
         assert msgpack.unpackb(service.handle(refused, perf_counter_ns()))["error"]["code"] == "INVALID_ARGUMENT"
@@ -266,6 +281,38 @@ def test_few_overlays_are_kept_for_the_fast_path(pendulum: Robot) -> None:
         light = {"payloads": [{"link": "pendulum", "mass": 1.0 + k}]}
         assert service.answer_single_state(with_overlay(light), perf_counter_ns()) is None
         assert 0 < len(fast._overlays) <= MOST_OVERLAYS
+
+
+def test_few_encodings_of_options_are_kept(pendulum: Robot) -> None:
+    """No long ones; each of them is answered as by the slow path."""
+    service = Service([pendulum])
+    inputs = dict.fromkeys(("q", "v", "tau"), array(np.ones(1)))
+    fast = None
+    for k in [*range(1, MOST_CHOICES + 5), MOST_OPTION_BYTES]:
+        message = request("constraint_forces", inputs=inputs, options={"joints": pendulum.joint_names * k})
+        payload, now = msgpack.packb(message), perf_counter_ns()
+        expected = msgpack.unpackb(service.handle(payload, now))["outputs"]
+        fast = service.registry.plans["pendulum", "constraint_forces"].fast_path
+        assert fast is not None
+        for _ in range(2):
+            reply = service.answer_single_state(payload, now)
+            assert reply is not None
+            assert msgpack.unpackb(reply)["outputs"] == expected
+        assert 0 < len(fast._choices) <= MOST_CHOICES
+        assert all(len(packed) <= MOST_OPTION_BYTES for packed, *_ in fast._choices)
+
+
+def test_robots_of_equal_sizes_share_their_decoders(pendulum: Robot) -> None:
+    """Each took 0.45 MB of decoders before; what is left are some 25 objects for each query."""
+    text = (URDF / "pendulum.urdf").read_text()
+    others = [Robot.from_text(text.replace('robot name="', f'robot name="{k}')) for k in range(5)]
+    services = [Service([pendulum])]
+    gc.collect()
+    classes, objects = len(msgspec.Struct.__subclasses__()), len(gc.get_objects())
+    services.append(Service(others))
+    gc.collect()
+    assert len(msgspec.Struct.__subclasses__()) == classes
+    assert len(gc.get_objects()) - objects <= len(others) * len(QUERIES) * 30
 
 
 def test_slow_answers_do_not_take_the_fast_path(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:

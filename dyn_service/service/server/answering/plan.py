@@ -8,9 +8,10 @@ Python. Requests of any other form, valid or not, go to the slow path, which ans
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,12 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
-from numpy.typing import ArrayLike
 
 from dyn_service.api.cost import Cost, answer_numbers
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
-from dyn_service.api.queries import Array, Overlay, Query, Row, Wrench
+from dyn_service.api.queries import QUERIES, Array, Overlay, Query, Row, Wrench
 from dyn_service.api.spec import BY_NAME, Kind, Option, Variant
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.formulations.cost import of_states
@@ -43,9 +43,13 @@ _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
 FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
+MOST_WRENCHES, MOST_WRENCH_BYTES = 16, 1024  # encodings of wrenches kept per query and robot, and the length of one
 MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
+MOST_DECODERS = 1024  # decoders of inputs kept, one for each query and size of robots
 FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
-_NONE = Raw(b"\xc0")
+MOST_CHOICES, MOST_OPTION_BYTES = 64, 256  # encodings of options kept per query and robot, and the length of one
+_NONE = b"\xc0"
+_NO_OPTIONS = Raw(_NONE)
 
 
 class FastRequest(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +60,7 @@ class FastRequest(msgspec.Struct, frozen=True, gc=False):
     query: str
     robot: str
     inputs: Raw
-    options: Raw = _NONE
+    options: Raw = _NO_OPTIONS
     model: str | UnsetType = UNSET
     deadline_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
     compile_wait_ms: Annotated[float, Meta(gt=0, le=1e300)] | UnsetType = UNSET
@@ -82,15 +86,9 @@ class FastPath:
         numbers = [name for name in required if row.inputs[name].scalar]
         optional = row.optional - {row.wrenches, row.overlay, *row.by_name}
         added = [name for name in row.inputs if name in optional and len(row.inputs[name].shape) == 1]
-        fields: list[Any] = [(name, _vector(row.inputs[name].dims(sizes)[0])) for name in vectors]
-        fields += [(name, float) for name in numbers] + [(name, str) for name in links]
-        fields += [(name, _vector(row.inputs[name].dims(sizes)[0]) | UnsetType, UNSET) for name in added]
-        fields += [("wrenches_", _WRENCHES | UnsetType if row.wrenches else UnsetType, UNSET)]
-        fields += [("overlay_", Raw | UnsetType if row.overlay else UnsetType, UNSET)]
-        fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
-        called = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
-        self._decode = _decoder("Inputs", fields, called)
-        self._decode_options = _decoder("Options", [(x.name, _option(x), UNSET) for x in row.options.values()], {})
+        lengths = {name: row.inputs[name].dims(sizes)[0] for name in (*vectors, *added)}
+        self._decode = _inputs_decoder(row.name, tuple(lengths.items()), (*numbers,), (*links,), frozenset(added))
+        self._decode_options = _options_decoder(row.name)
         self._specs = [row.inputs[name] for name in vectors]
         self._arrays = _getter([*(f"{name}.data" for name in vectors), *added])
         self._count = len(vectors)
@@ -103,8 +101,8 @@ class FastPath:
         positions = () if self._at.flat else row.of_kind("position")
         self._positions = tuple((vectors.index(name), name, f"inputs.{name}") for name in positions)
         self._output, self._outputs = row.output, row.answers
-        self._loaded: set[tuple[str, Variant, bool]] = set()
-        self._default = (next(iter(row.kernels), ""), Variant(), True)
+        self._choices: dict[tuple[bytes, bool, bool], dict[str, Any]] = {}
+        self._pushes: dict[bytes, list[Wrench]] = {}
         self._overlays: dict[bytes, Overlay | int] = {}
 
     def read(self, inputs: Raw, options: Raw, most_wrenches: int) -> _Given | None:
@@ -114,35 +112,36 @@ class FastPath:
         state: Any = self._decode(inputs)
         values = self._arrays(state)
         vectors = values[: self._count]
-        if may_be_infinite(b"".join(vectors)):
-            return None
+        data = [*vectors]
         keywords: dict[str, Any] = {name: getattr(state, name) for name in self._links} if self._links else {}
         for k, name in self._added:
             vector = values[k]
             if vector is not UNSET:
-                if may_be_infinite(vector.data):
-                    return None
+                data.append(vector.data)
                 keywords[name] = np.frombuffer(vector.data)
-        if state.wrenches_ is not UNSET:
-            wrenches = [*map(_wrench, state.wrenches_)]
-            if len(wrenches) > most_wrenches or None in wrenches:
+        has_wrenches, has_overlay = state.wrenches_ is not UNSET, state.overlay_ is not UNSET
+        if has_wrenches:
+            wrenches = self._wrenches(bytes(state.wrenches_))
+            if wrenches is None or len(wrenches) > most_wrenches:
                 return None
             keywords[self._row.wrenches or ""] = wrenches
-        if state.overlay_ is not UNSET:
+        if may_be_infinite(b"".join(data)):
+            return None
+        if has_overlay:
             overlay = self._overlay(bytes(state.overlay_))
             if overlay is None:
                 return None
             keywords[self._row.overlay or ""] = overlay
-        kernel = self._default
-        if options != _NONE:
-            chosen = self._decode_options(options)
-            given = {name: x for name in self._options if (x := getattr(chosen, name)) is not UNSET and x is not None}
-            kernel = kernel_of(self._row, keywords, given)
+        packed = _NONE if options is _NO_OPTIONS else bytes(options)
+        try:
+            given = self._choices[packed, has_wrenches, has_overlay]
+        except KeyError:
+            chosen = self._choose(packed, has_wrenches, has_overlay)
+            if chosen is None:
+                return None
+            given = chosen
+        if given:
             keywords |= given
-        elif keywords:
-            kernel = kernel_of(self._row, keywords, {})
-        if kernel not in self._loaded and not self._load(kernel, keywords):
-            return None
         arrays = [*map(np.frombuffer, vectors)]
         order = None
         if state.names_ is not UNSET:
@@ -154,6 +153,22 @@ class FastPath:
             return arrays, keywords, order
         numbers = self._numbers(state)
         return (arrays, {**self._spread(*numbers), **keywords}, order) if all(map(isfinite, numbers)) else None
+
+    def _wrenches(self, packed: bytes) -> list[Wrench] | None:
+        """Returns the wrenches with this encoding; None if a number may not be finite. Raises for another form."""
+        try:
+            return self._pushes[packed]
+        except KeyError:
+            given = _decode_wrenches(packed)
+        data: list[bytes] = []
+        wrenches = [_wrench(each, data) for each in given]
+        if may_be_infinite(b"".join(data)):
+            return None
+        if len(packed) <= MOST_WRENCH_BYTES:
+            if len(self._pushes) >= MOST_WRENCHES:
+                self._pushes.clear()
+            self._pushes[packed] = wrenches
+        return wrenches
 
     def _overlay(self, packed: bytes) -> Overlay | None:
         """Returns the overlay with this encoding if it is frequent; it is kept, because robots know it by identity."""
@@ -174,16 +189,25 @@ class FastPath:
         self._overlays[packed] = overlay
         return overlay
 
-    def _load(self, kernel: tuple[str, Variant, bool], keywords: Mapping[str, Any]) -> bool:
-        """Returns whether a kernel is loaded, and fast enough for the server's thread."""
-        method, variant, passive = kernel
-        if not self._robot.has_kernel(self._row, method, variant, passive=passive):
-            return False
-        options = {name: value for name, value in keywords.items() if name in self._row.options}
-        if predict_cost(self._row, self._sizes, {}, checked_options(self._row, options)).work_s > SLOW_WORK_S:
-            return False
-        self._loaded.add(kernel)
-        return True
+    def _choose(self, packed: bytes, has_wrenches: bool, has_overlay: bool) -> dict[str, Any] | None:
+        """Returns the options of this encoding without those left out; None if their kernel, with these inputs, is not
+        loaded or too slow for the server's thread. Raises if they have another form.
+        """
+        row, given = self._row, {}
+        if packed != _NONE:
+            read = self._decode_options(packed)
+            given = {name: x for name in self._options if (x := getattr(read, name)) is not UNSET and x is not None}
+        inputs = [name for name, has in ((row.wrenches, has_wrenches), (row.overlay, has_overlay)) if has and name]
+        method, variant, passive = kernel_of(row, inputs, given)
+        if not self._robot.has_kernel(row, method, variant, passive=passive):
+            return None
+        if predict_cost(row, self._sizes, {}, checked_options(row, given)).work_s > SLOW_WORK_S:
+            return None
+        if len(packed) <= MOST_OPTION_BYTES:
+            if len(self._choices) >= MOST_CHOICES:
+                self._choices.clear()
+            self._choices[packed, has_wrenches, has_overlay] = given
+        return given
 
     def answer(self, values: _Given) -> dict[str, Any] | None:
         """Returns the outputs for what `read` returned, by name and packed; None if a number may not be finite."""
@@ -235,14 +259,48 @@ def read_options(row: Row, raw: Mapping[str, Any]) -> dict[str, Any]:
     return checked_options(row, {name: value for name, value in raw.items() if value is not None})
 
 
-def kernel_of(row: Query, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
+def kernel_of(row: Query, inputs: Container[str], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
     """Returns the kernel for a request: method, variant, and whether passive forces act."""
     method = next(iter(row.kernels), "") if row.selector is None else options.get(row.selector, next(iter(row.kernels)))
     variant = Variant((row.wrenches or "") in inputs, (row.overlay or "") in inputs)
     return method, variant, options.get(row.leaves_out or "", True)
 
 
-def _decoder(name: str, fields: list[Any], called: Mapping[str, str]) -> Callable[[Raw], Any]:
+@lru_cache(maxsize=MOST_DECODERS)
+def _inputs_decoder(
+    query: str,
+    lengths: tuple[tuple[str, int], ...],
+    numbers: tuple[str, ...],
+    links: tuple[str, ...],
+    optional: frozenset[str],
+) -> Callable[[bytes | Raw], Any]:
+    """Returns the decoder of a query's inputs for one state, shared by robots of the same sizes.
+
+    Args:
+        query: The query's name.
+        lengths: Name and length of each vector.
+        numbers: Required numbers.
+        links: Names of links.
+        optional: Vectors that may be left out.
+    """
+    row = QUERIES[query]
+    fields: list[Any] = [(name, _vector(length)) for name, length in lengths if name not in optional]
+    fields += [(name, float) for name in numbers] + [(name, str) for name in links]
+    fields += [(name, _vector(length) | UnsetType, UNSET) for name, length in lengths if name in optional]
+    fields += [("wrenches_", Raw | UnsetType if row.wrenches else UnsetType, UNSET)]
+    fields += [("overlay_", Raw | UnsetType if row.overlay else UnsetType, UNSET)]
+    fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
+    called = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
+    return _decoder("Inputs", fields, called)
+
+
+@cache
+def _options_decoder(query: str) -> Callable[[bytes | Raw], Any]:
+    """Returns the decoder of a query's options."""
+    return _decoder("Options", [(x.name, _option(x), UNSET) for x in QUERIES[query].options.values()], {})
+
+
+def _decoder(name: str, fields: list[Any], called: Mapping[str, str]) -> Callable[[bytes | Raw], Any]:
     """Returns a decoder of maps with these fields and no others."""
     struct = msgspec.defstruct(name, fields, rename=called, forbid_unknown_fields=True, gc=False, frozen=True)
     return msgspec.msgpack.Decoder(struct).decode
@@ -261,6 +319,7 @@ def _option(option: Option) -> Any:
     return kinds[option.type] | None | UnsetType
 
 
+@lru_cache(maxsize=MOST_DECODERS)
 def _vector(length: int) -> Any:
     """Returns a msgspec type for an `<f8` array of that length."""
     data = Annotated[bytes, Meta(min_length=8 * length, max_length=8 * length)]
@@ -277,22 +336,22 @@ _WRENCH: Any = msgspec.defstruct(
     gc=False,
     frozen=True,
 )
-_WRENCHES: Any = Annotated[list[_WRENCH], Meta(max_length=FEW_WRENCHES)]
+_decode_wrenches = msgspec.msgpack.Decoder(Annotated[list[_WRENCH], Meta(max_length=FEW_WRENCHES)]).decode
 _LEFT_OUT = (0.0, 0.0, 0.0)
+_three = struct.Struct("<3d").unpack
 
 
-def _wrench(given: Any) -> Wrench | None:
-    """Returns an external wrench; None if a number may not be finite."""
-    vectors: list[ArrayLike] = []
-    for part in (given.torque, given.force, given.point):
-        if part is UNSET:
-            vectors.append(_LEFT_OUT)
-        elif may_be_infinite(part.data):
-            return None
-        else:
-            vectors.append(np.frombuffer(part.data))
-    torque, force, point = vectors
-    return Wrench(given.link, torque, force, point, given.frame)
+def _wrench(given: Any, data: list[bytes]) -> Wrench:
+    """Returns an external wrench, and appends the bytes of its vectors to `data`."""
+    torque, force, point = given.torque, given.force, given.point
+    data += [part.data for part in (torque, force, point) if part is not UNSET]
+    return Wrench(
+        given.link,
+        _LEFT_OUT if torque is UNSET else _three(torque.data),
+        _LEFT_OUT if force is UNSET else _three(force.data),
+        _LEFT_OUT if point is UNSET else _three(point.data),
+        given.frame,
+    )
 
 
 def _spreader(lengths: Mapping[str, int]) -> Callable[..., dict[str, Array]]:
