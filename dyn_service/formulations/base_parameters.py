@@ -82,7 +82,7 @@ def base_parameters(robot: RobotQueries, *, seed: int = 0) -> BaseParameters:
             f"expected at most {DEPENDENT:g} or at least {INDEPENDENT:g}"
         )
     K = np.linalg.lstsq(scaled[:, columns], scaled, rcond=None)[0]
-    K[np.abs(K) < DEPENDENT] = 0.0
+    K[(np.abs(K) < DEPENDENT) | (share <= DEPENDENT)] = 0.0
     K *= length / length[columns, None]
     K[:, columns] = np.eye(len(columns))
     dependent = [part for k, part in enumerate(parts) if k not in columns]
