@@ -805,9 +805,7 @@ class RobotQueries(Described, ABC):
         `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones.
         """
 
-    @query(
-        equation="Hamilton (9), (P.2), linear in theta", kernel="regressors.momentum", bodies="links", control=False
-    )
+    @query(equation="Hamilton (9), (P.2), linear in theta", kernel="regressors.momentum", bodies="links", control=False)
     def momentum_regressor(self, q: Position, v: Velocity) -> MomentumRegressor:
         """The matrix Y_p(q, v) with p = M(q) v = Y_p theta, for identification without accelerations."""
 

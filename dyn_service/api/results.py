@@ -323,8 +323,8 @@ class CoriolisMatrix:
 class DynamicParameters:
     """theta: 10 numbers for each link, in its axes and about its origin, then 4 for each joint velocity.
 
-    `LINK.m` (kg), `LINK.hx`, `.hy`, `.hz` (mass times centre of mass, kg m), `LINK.Ixx`, `.Ixy`, `.Ixz`, `.Iyy`, `.Iyz`,
-    `.Izz` (kg m^2); then `JOINT.damping` of all joints, `JOINT.friction`, `JOINT.armature`, `JOINT.stiffness`.
+    `LINK.m` (kg), `LINK.hx`, `.hy`, `.hz` (mass times centre of mass, kg m), `LINK.Ixx`, `.Ixy`, `.Ixz`, `.Iyy`,
+    `.Iyz`, `.Izz` (kg m^2); then of all joints `JOINT.damping`, `JOINT.friction`, `JOINT.armature`, `JOINT.stiffness`.
     """
 
     parameters: tuple[str, ...]

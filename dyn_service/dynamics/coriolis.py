@@ -14,8 +14,8 @@ C_k the inertia and B_k of branch k, with the columns S = G and S-dot = V x G of
     C_jk = S_j^T D_..^T (C_k S-dot_k + B_k S_k)                          j an ancestor of k, or k
     C_kj = S-dot_j^T D_..^T C_k S_k + S_j^T D_..^T B_k^T S_k
 
-Cost: O(N d) with d the depth. Source: S. Echeandia, P. M. Wensing, 'Numerical Methods to Compute the Coriolis Matrix and
-Christoffel Symbols for Rigid-Body Systems', 2021.
+Cost: O(N d) with d the depth. Source: S. Echeandia, P. M. Wensing, 'Numerical Methods to Compute the Coriolis Matrix
+and Christoffel Symbols for Rigid-Body Systems', 2021.
 """
 
 from __future__ import annotations

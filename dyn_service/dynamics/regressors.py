@@ -13,10 +13,10 @@ in them. With L(x) such that I x = L(x) theta_I, the load of a link (16), (17) a
     force  = m v-dot + (omega-dot~ + omega~ omega~) h        P = m v + omega~ h
     torque = h x v-dot + (L(omega-dot) + omega~ L(omega)) I  H = h x v + L(omega) I
 
-in which v-dot contains gravity as an upward acceleration of the world. A column of Y is that of the link's load, carried
-to the root by D^T and projected on each joint: the rows of Y, (18a), for the ancestors of the link. Cost: O(N d) with d
-the depth. Source: Newton-Euler document; linear in theta: Atkeson, An, Hollerbach, 'Estimation of Inertial Parameters of
-Manipulator Loads and Links', 1986.
+in which v-dot contains gravity as an upward acceleration of the world. A column of Y is that of the link's load,
+carried to the root by D^T and projected on each joint, (18a). Cost: O(N d) with d the depth. Source: Newton-Euler
+document; linear in theta: Atkeson, An, Hollerbach, 'Estimation of Inertial Parameters of Manipulator Loads and Links',
+1986.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from dyn_service.dynamics.spatial import Mat, angular, constant, dense, linear, 
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS
 from dyn_service.model.tree import Tree
+
 
 def parameters(tree: Tree) -> dict[str, np.ndarray]:
     """theta, (nt,)."""

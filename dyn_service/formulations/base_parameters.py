@@ -4,9 +4,9 @@
 
 Columns of Y that are zero, or sums of columns before them, at all states cannot be told apart by any motion. They are
 found from Y at random states, by Gram-Schmidt orthogonalisation of its columns in their order, each scaled to length
-1: a column is dependent if its part that is orthogonal to the columns before it vanishes. Y_b consists of the independent
-columns, and the rows of K contain what the dependent ones add to them. Since links inward of a joint precede those
-outward, parameters of a link that cannot be identified are added to links inward of it.
+1: a column is dependent if its part that is orthogonal to the columns before it vanishes. Y_b consists of the
+independent columns, and the rows of K contain what the dependent ones add to them. Since links inward of a joint
+precede those outward, parameters of a link that cannot be identified are added to links inward of it.
 
 Source: M. Gautier, 'Numerical Calculation of the Base Inertial Parameters of Robots', 1991.
 """
@@ -27,8 +27,8 @@ ROWS_PER_PARAMETER = 3
 
 INDEPENDENT, DEPENDENT = 1e-6, 1e-10
 """Length of the orthogonal part of a column above which it is independent, and below which it is dependent, relative to
-the column, and of a column relative to the longest of its kind. Lengths between them are undecided. Rounding errors of Y
-and of the sums are 1e-15 to 1e-12.
+the column, and of a column relative to the longest of its kind. Lengths between them are undecided. Rounding errors of
+Y and of the sums are 1e-15 to 1e-12.
 """
 
 
