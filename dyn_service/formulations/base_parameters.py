@@ -81,7 +81,7 @@ def base_parameters(robot: RobotQueries, *, seed: int = 0) -> BaseParameters:
             f"combination of those before it: the relative length of what it adds is {parts[k]:.1e}, "
             f"expected at most {DEPENDENT:g} or at least {INDEPENDENT:g}"
         )
-    K = np.linalg.lstsq(scaled[:, columns], scaled, rcond=None)[0]
+    K: Array = np.asarray(np.linalg.lstsq(scaled[:, columns], scaled, rcond=None)[0], dtype=np.float64)
     K[(np.abs(K) < DEPENDENT) | (share <= DEPENDENT)] = 0.0
     K *= length / length[columns, None]
     K[:, columns] = np.eye(len(columns))
