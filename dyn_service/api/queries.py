@@ -112,35 +112,42 @@ from dyn_service.api.results import (
     BiasAccelerations,
     BodyRecursion,
     BranchInertias,
+    CentroidalDerivatives,
     ConstraintBases,
     ConstraintForces,
     ContactDynamics,
     CoriolisMatrix,
     DynamicParameters,
     Energy,
+    EnergyDerivatives,
     EnergyRegressor,
     EquationTerms,
     ForceTorque,
+    ForwardDynamicsDerivatives,
     GroundReactions,
     Hamiltonian,
     HamiltonianFlow,
     ImuReading,
     InfluenceOperators,
+    InverseDynamicsDerivatives,
     InverseDynamicsRegressor,
     Jacobians,
     JointWrenchRegressor,
     LinkMotion,
     LinkPoses,
     MassMatrixSteps,
+    MomentumDerivatives,
     MomentumRegressor,
     NewtonEulerBlocks,
     OperationalSpace,
     PassiveForces,
     PointMotion,
+    PointMotionDerivatives,
     RheonomicTrajectory,
     SegmentLoads,
     SegmentMatrices,
     State,
+    StepDerivatives,
     SystemMomentum,
     SystemMomentumRate,
     Topology,
@@ -863,6 +870,143 @@ class RobotQueries(Described, ABC):
         passive: Passive = True,
     ) -> State:
         """The state one step later. Efforts are held through the step, wrenches in the axes of their links."""
+
+    @query(
+        equation="derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
+        kernel="derivatives.inverse_dynamics_derivatives",
+        control=False,
+        passive=EVERY_PART,
+    )
+    def inverse_dynamics_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+    ) -> InverseDynamicsDerivatives:
+        """Derivatives of `inverse_dynamics` with respect to q, v and a, and its value.
+
+        Wrenches are constant in the axes of their links.
+        """
+
+    @query(
+        equation="derivatives of Newton-Euler (19a) by sweeps; see docs/theory/derivatives.md",
+        kernel="derivatives.forward_dynamics_derivatives",
+        control=False,
+        inverts=True,
+        grows=3,
+        passive=EVERY_PART,
+    )
+    def forward_dynamics_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+    ) -> ForwardDynamicsDerivatives:
+        """Derivatives of `forward_dynamics` with respect to q, v and tau, and its value.
+
+        Wrenches are constant in the axes of their links.
+        """
+
+    @query(
+        equation="derivatives of Newton-Euler, O(N) solution of EOM, Steps 1 and 2; see docs/theory/derivatives.md",
+        kernel={
+            "semi_implicit_euler": "derivatives.semi_implicit_euler",
+            "explicit_euler": "derivatives.explicit_euler",
+            "rk4": "derivatives.rk4",
+        },
+        control=False,
+        inverts=True,
+        grows=3,
+        passive=EVERY_PART,
+    )
+    def step_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        dt: Step,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        integrator: Literal["semi_implicit_euler", "explicit_euler", "rk4"] = "semi_implicit_euler",
+        overlay: Altered = None,
+        passive: Passive = True,
+    ) -> StepDerivatives:
+        """Derivatives of `step` with respect to q, v and tau, and its value.
+
+        The default integrator is not that of `step`: of "rk4" the kernel is seven times as large. A and B of the result
+        linearise the step: x' + A dx + B dtau, with x = (q, v).
+        """
+
+    @query(
+        equation="derivatives of Hamilton (P.3a) by sweeps; see docs/theory/derivatives.md",
+        kernel="motion_derivatives.momentum_derivatives",
+        control=False,
+        passive=("armature",),
+    )
+    def momentum_derivatives(
+        self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True
+    ) -> MomentumDerivatives:
+        """Derivatives of `momentum` with respect to q and v, and its value; `momentum_derivative` is d/dt."""
+
+    @query(
+        equation="derivatives of Hamilton (6), (7) by sweeps; see docs/theory/derivatives.md",
+        kernel="motion_derivatives.energy_derivatives",
+        bodies="links",
+        control=False,
+        passive=("armature", "springs"),
+    )
+    def energy_derivatives(
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+    ) -> EnergyDerivatives:
+        """Derivatives of kinetic and potential `energy` with respect to q and v, and their values."""
+
+    @query(
+        equation="derivatives of Hamilton (P.1a)-(P.1e), of the whole robot, by sweeps; see docs/theory/derivatives.md",
+        kernel="motion_derivatives.centroidal_derivatives",
+        bodies="links",
+        control=False,
+    )
+    def centroidal_derivatives(
+        self, q: Position, v: Velocity, a: Acceleration, *, overlay: Altered = None
+    ) -> CentroidalDerivatives:
+        """Centre of mass, momentum about it and its rate, of all links, with derivatives with respect to q, v and a."""
+
+    @query(
+        equation="derivatives of Newton-Euler (4)-(8) at a point by sweeps; see docs/theory/derivatives.md",
+        kernel={
+            "world_aligned": "motion_derivatives.point_motion",
+            "local": "motion_derivatives.point_motion_local",
+            "world": "motion_derivatives.point_motion_world",
+        },
+        bodies="links",
+        control=False,
+    )
+    def point_motion_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        link: PointLink,
+        *,
+        point: Point = None,
+        frame: PointAxes = "world_aligned",
+        overlay: Altered = None,
+    ) -> PointMotionDerivatives:
+        """Derivatives of the velocity and acceleration of a link, or of a point fixed on it.
+
+        With respect to q, v and a. Link and point are inputs, as in `point_motion`.
+        """
 
     @computation(
         equation="fourteen formulations of the documents, see `dyn_service.formulations.verification`",

@@ -482,6 +482,128 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
+class InverseDynamicsDerivatives:
+    """Joint efforts and their derivatives: row i, column k is the derivative of tau_i with respect to entry k.
+
+    Derivatives with respect to q are with respect to e in integrate(q, e, 1), e (nv,): q itself if nq = nv.
+    """
+
+    tau: Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", kind="effort")]
+    dtau_dq: Annotated[Array, Spec(("nv", "nv"), "N m/rad | N/rad | N | N/m", "with respect to q")]
+    dtau_dv: Annotated[Array, Spec(("nv", "nv"), "N m s/rad | N s/rad | N s | N s/m", "with respect to v")]
+    dtau_da: Annotated[
+        Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "with respect to a: the mass matrix", kind="effort")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardDynamicsDerivatives:
+    """Joint accelerations and their derivatives: row i, column k is the derivative of a_i with respect to entry k.
+
+    Derivatives with respect to q are with respect to e in integrate(q, e, 1), e (nv,): q itself if nq = nv.
+    """
+
+    a: Annotated[Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", kind="acceleration")]
+    da_dq: Annotated[Array, Spec(("nv", "nv"), "1/s^2 | m/(rad s^2) | rad/(m s^2)", "with respect to q")]
+    da_dv: Annotated[Array, Spec(("nv", "nv"), "1/s | m/(rad s) | rad/(m s)", "with respect to v")]
+    da_dtau: Annotated[
+        Array, Spec(("nv", "nv"), "1/(kg m^2) | 1/(kg m) | 1/kg", "with respect to tau: the inverse mass matrix")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class StepDerivatives:
+    """The state one step later, and its derivatives with respect to the state x = (q, v) before, and tau.
+
+    Changes of q, before and after, are e in integrate(q, e, 1), e (nv,): those of q itself if nq = nv.
+    """
+
+    q: Annotated[Array, Spec(("nq",), "rad | m", "joint positions", kind="position")]
+    v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="velocity")]
+    dx_dx: Annotated[
+        Array,
+        Spec((2, "nv", 2, "nv"), "1 | s | 1/s", "[0, :, 0, :]: q by q; [0, :, 1, :]: q by v; [1, :, 0, :]: v by q"),
+    ]
+    dx_dtau: Annotated[Array, Spec((2, "nv", "nv"), "s^2/(kg m^2) | s/(kg m^2), ..", "[0]: of q; [1]: of v")]
+
+    @property
+    def A(self) -> Array:
+        """`dx_dx` as a matrix, (..., 2 nv, 2 nv)."""
+        size = 2 * self.v.shape[-1]
+        return self.dx_dx.reshape(*self.v.shape[:-1], size, size)
+
+    @property
+    def B(self) -> Array:
+        """`dx_dtau` as a matrix, (..., 2 nv, nv)."""
+        size = self.v.shape[-1]
+        return self.dx_dtau.reshape(*self.v.shape[:-1], 2 * size, size)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentumDerivatives:
+    """Generalised momenta and their derivatives, as in `InverseDynamicsDerivatives`."""
+
+    p: Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", kind="momentum")]
+    dp_dq: Annotated[Array, Spec(("nv", "nv"), "N m s/rad | N s/rad | N s | N s/m", "with respect to q")]
+    dp_dv: Annotated[
+        Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "with respect to v: the mass matrix", kind="effort")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyDerivatives:
+    """Kinetic and potential energy, as in `Energy`, and their derivatives, as in `InverseDynamicsDerivatives`."""
+
+    kinetic: Annotated[Array, Spec((), "J", "T")]
+    potential: Annotated[Array, Spec((), "J", "V")]
+    dkinetic_dq: Annotated[Array, Spec(("nv",), "N m | N", "of T with respect to q", kind="effort")]
+    dkinetic_dv: Annotated[Array, Spec(("nv",), "N m s | N s", "of T with respect to v: the momenta", kind="momentum")]
+    dpotential_dq: Annotated[
+        Array, Spec(("nv",), "N m | N", "of V with respect to q: the forces that hold the robot", kind="effort")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class CentroidalDerivatives:
+    """Centre of mass, momentum and its rate, and their derivatives, as in `InverseDynamicsDerivatives`; world axes.
+
+    Momentum and rate are about the centre of mass, angular part first.
+    """
+
+    centre: Annotated[Array, Spec((3,), "m", "centre of mass")]
+    momentum: Annotated[Array, Spec((6,), "N m s, N s", "[angular; linear]")]
+    rate: Annotated[Array, Spec((6,), "N m, N", "[angular; linear], at the accelerations `a`")]
+    jacobian: Annotated[Array, Spec((3, "nv"), "m | 1", "of the centre of mass: v to its velocity")]
+    dmomentum_dq: Annotated[Array, Spec((6, "nv"), "N m s/rad, N s/rad | N s, N s/m", "with respect to q")]
+    dmomentum_dv: Annotated[
+        Array, Spec((6, "nv"), "kg m^2, kg m | kg m, kg", "with respect to v; also of the rate with respect to a")
+    ]
+    drate_dq: Annotated[Array, Spec((6, "nv"), "N m/rad, N/rad | N, N/m", "of the rate with respect to q")]
+    drate_dv: Annotated[Array, Spec((6, "nv"), "N m s/rad, N s/rad | N s, N s/m", "of the rate with respect to v")]
+
+
+@dataclass(frozen=True, eq=False)
+class PointMotionDerivatives:
+    """Velocity and acceleration of a point of a link, and their derivatives, as in `InverseDynamicsDerivatives`.
+
+    Axes, point and meaning are those of `PointMotion`: `acceleration` is its `d/dt velocity`. In "world_aligned" the
+    last rows of `jacobian` are the derivative of the point's position.
+    """
+
+    velocity: Annotated[Array, Spec((6,), "rad/s, m/s", "[angular; linear]")]
+    acceleration: Annotated[Array, Spec((6,), "rad/s^2, m/s^2", "[angular; linear]")]
+    jacobian: Annotated[
+        Array,
+        Spec((6, "nv"), "1 | m | 1/m", "of the velocity by v; of the acceleration by a"),
+    ]
+    dvelocity_dq: Annotated[Array, Spec((6, "nv"), "1/s | m/s | 1/(m s)", "of the velocity with respect to q")]
+    dacceleration_dq: Annotated[
+        Array, Spec((6, "nv"), "1/s^2 | m/s^2 | 1/(m s^2)", "of the acceleration with respect to q")
+    ]
+    dacceleration_dv: Annotated[Array, Spec((6, "nv"), "1/s | m/s | 1/(m s)", "of the acceleration with respect to v")]
+
+
+@dataclass(frozen=True, eq=False)
 class EquationTerms:
     """M a = C + G + Q + E + P, each term with its sign on the right-hand side."""
 

@@ -5,11 +5,13 @@ body_frame.py      inverse dynamics in body frames, with intermediate results
 configurations.py  neutral and random positions
 constraint.py      joint wrenches and their constraint parts
 coriolis.py        the Coriolis matrix
+derivatives.py     first derivatives of inverse and forward dynamics and of steps
 hamilton.py        Hamilton's equations in (q, p)
 integration.py     time steps
 kinematics.py      poses of bodies, joint subspaces
 loops.py           recursions recorded once per kind of body, for kernels of large robots
 mass_matrix.py     mass matrix and forward dynamics through its factors
+motion_derivatives.py  first derivatives of points, momenta and energies
 newton_euler.py    inverse dynamics by the recursive Newton-Euler algorithm
 operators.py       influence operators at a state
 passive.py         damping, friction, armature and springs

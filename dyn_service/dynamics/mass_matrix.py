@@ -117,7 +117,7 @@ def mobility(tree: Tree, M: Entries, J: Mat) -> Mat:
 
 def _halfway(tree: Tree, L: Entries, columns: list[list[int]], x: Mat) -> list[Mat]:
     """L^-T x, in the order of the factors."""
-    y = [x[k] for k in tree.entries_outward]
+    y = [x[k, :] for k in tree.entries_outward]
     for k in range(tree.nv - 1, -1, -1):
         for i in columns[k]:
             y[i] = y[i] - L[k, i] * y[k]

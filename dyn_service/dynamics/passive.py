@@ -56,6 +56,18 @@ def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
     return damping(tree, v) + friction(tree, v) + springs(tree, q)
 
 
+def stiffness(tree: Tree) -> Mat:
+    """The diagonal of dp/dq, (nv,)."""
+    return _felt(tree, tree.passive.stiffness)
+
+
+def resistance(tree: Tree, v: Mat) -> Mat:
+    """The diagonal of dp/dv, (nv,): d + f / w / cosh^2(v / w)."""
+    rates, width = _rates(tree, v)[0], dense(tree.passive.width)
+    slope = constant(tree.passive.friction) / width
+    return _felt(tree, tree.passive.damping) + _felt(tree, ca.SX(slope * (1 - ca.tanh(rates / width) ** 2)))
+
+
 def armature(tree: Tree) -> Mat:
     """The diagonal of A, (nv,)."""
     return _felt(tree, tree.passive.armature)

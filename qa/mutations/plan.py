@@ -134,6 +134,8 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/engine/test_robot.py",
         "tests/theory/test_newton_euler.py",
     ),
+    "dynamics/derivatives.py": ("tests/oracle/test_derivatives.py",),
+    "dynamics/motion_derivatives.py": ("tests/oracle/test_derivatives.py",),
     "dynamics/hamilton.py": (_NUMBERS, "tests/theory/test_hamilton.py", "tests/theory/test_momentum_rates.py"),
     "formulations/verification.py": (
         "tests/theory/test_verification.py",

@@ -13,7 +13,8 @@ import numpy as np
 from flint import arb
 
 from dyn_service.api.queries import DEFAULT_GRAVITY, Wrench
-from qa.nasty.expected_points import ExpectedPoints, moving
+from qa.nasty.expected_derivatives import ExpectedDerivatives
+from qa.nasty.expected_points import moving
 from qa.nasty.reference import Array, ExactRobot, State, double, vector
 from qa.nasty.scales import sizes_of
 
@@ -77,10 +78,18 @@ def _wrenches(robot: ExactRobot, at: State, effort: float, rng: np.random.Genera
     return found
 
 
-class Expected(ExpectedPoints):
+class Expected(ExpectedDerivatives):
     """The true answers at one state, and the scales on which errors count."""
 
-    by_method = ("step", "influence_operators", "force_torque", "point_motion", "operational_space")
+    by_method = (
+        "step",
+        "step_derivatives",
+        "influence_operators",
+        "force_torque",
+        "point_motion",
+        "point_motion_derivatives",
+        "operational_space",
+    )
 
     @property
     def _bias(self) -> Any:

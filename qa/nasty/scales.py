@@ -60,6 +60,10 @@ class Measured:
 
     def _error(self, answer: Answer, found: Array) -> float:
         kind, value, scale = answer
+        if kind == "parts":  # blocks (2, nv, k, nv) of (nv, nv), each for itself
+            apart = np.asarray(found).reshape(2, self.robot.nv, -1, self.robot.nv)
+            blocks = ((part, apart[i, :, k]) for i, row in enumerate(value) for k, part in enumerate(row))
+            return max(self._error(part, block) for part, block in blocks)
         with np.errstate(invalid="ignore", over="ignore"):
             difference = np.asarray(found).reshape(value.shape) - value
             if kind == "effort":
@@ -70,12 +74,19 @@ class Measured:
                 counted = np.where(np.isnan(found), 0.0, np.inf)
             elif kind == "place":
                 counted = difference * self.d / scale
-            elif kind == "matrix":
-                counted = difference / np.outer(self.d, self.d)
+            elif kind in ("matrix", "efforts", "motions", "mobility"):
+                counted = self.counted(kind, difference) / scale
             else:
                 counted = difference / scale
             error = float(np.abs(counted).max(initial=0.0))
         return error if np.isfinite(error) else np.inf
+
+    def counted(self, kind: str, X: Array) -> Array:
+        """A matrix (nv, nv) over sqrt(M_ii M_jj): of efforts, of motions as the efforts they need, of motions by
+        efforts as what these move.
+        """
+        X = self.M @ X if kind in ("motions", "mobility") else X
+        return (X @ self.M if kind == "mobility" else X) / np.outer(self.d, self.d)
 
     def _effort(self, value: Any, *beside: Any) -> Answer:
         array = double(value).ravel() if not isinstance(value, np.ndarray) else value

@@ -110,7 +110,8 @@ def test_locked_joints_equal_fixed_joints(name: str) -> None:
                 if output in ("actuation", "constraint"):  # a locked joint carries all of its load, as a fixed one
                     moving = [k for k, joint in enumerate(mine.all_joint_names) if joint in other.tree.moving_joints]
                     one, two = one[moving], two[moving]
-                assert apart(one, two) < 1e-12, (row.name, method, output)
+                # Of a link on the root, derivatives in its own axes are rounding on both sides.
+                assert apart(one, two) < 1e-12 or np.abs(one - two).max() < 1e-14, (row.name, method, output)
             for output, spec in row.outputs.items():
                 if spec.shape == ("nv",) and row.name != "branch_inertias":
                     assert (whole[output][..., ~state.free] == 0.0).all(), (row.name, output)

@@ -140,6 +140,17 @@ OPERATIONS = {
     "step-rk4": 7302,
     "step-semi_implicit_euler": 1810,
     "step-explicit_euler": 1810,
+    "inverse_dynamics_derivatives": 4173,
+    "forward_dynamics_derivatives": 7827,
+    "step_derivatives-rk4": 56837,
+    "step_derivatives-semi_implicit_euler": 8348,
+    "step_derivatives-explicit_euler": 8075,
+    "momentum_derivatives": 1553,
+    "energy_derivatives": 1318,
+    "centroidal_derivatives": 5172,
+    "point_motion_derivatives-world_aligned": 2836,
+    "point_motion_derivatives-local": 3134,
+    "point_motion_derivatives-world": 2880,
 }
 """Operations per state on the Panda, the same on all machines. A change that adds operations must change these."""
 

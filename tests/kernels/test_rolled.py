@@ -47,6 +47,12 @@ NOT_ROLLED = {
     ("forward_dynamics", "mass_matrix"),
     ("velocity_from_momentum", "mass_matrix"),
     ("hamiltonian_flow", "mass_matrix"),
+    ("inverse_dynamics_derivatives", ""),
+    ("forward_dynamics_derivatives", ""),
+    ("step_derivatives", "rk4"),
+    ("step_derivatives", "semi_implicit_euler"),
+    ("step_derivatives", "explicit_euler"),
+    ("momentum_derivatives", ""),
 }
 """Rows and methods that form matrices in ways that no sweep has."""
 

@@ -38,6 +38,9 @@ BALANCED = {
     "hamiltonian": 1e-6,
     "operational_space": 1e-6,
     "point_motion": 1e-9,  # about the world's origin: of a joint beside it little is left
+    "point_motion_derivatives": 1e-9,
+    "centroidal_derivatives": 1e-9,
+    "energy_derivatives": 1e-6,  # of balanced weight
     "body_recursion": 1e-6,  # efforts beside balanced weight
     "newton_euler_blocks": 1e-5,  # omega x I omega about the axis of a thin body
     "system_momentum_rate": 1e-5,  # eta-dot x P is nearly all of the sum where a body is far and small

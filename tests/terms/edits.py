@@ -30,6 +30,7 @@ MODULES = (
     "dynamics.mass_matrix",
     "dynamics.articulated",
     "dynamics.task_space",
+    "dynamics.derivatives",
     "dynamics.constraint",
     "dynamics.hamilton",
     "dynamics.projected",

@@ -94,7 +94,7 @@ class Numbers:
         return [i for i, name in enumerate(self.tree.joints) if name]
 
     def cases(self) -> dict[str, Case]:
-        parts = (self._efforts, self._loads, self._momenta, self._links, self._points, self._steps)
+        parts = (self._efforts, self._loads, self._momenta, self._links, self._points, self._steps, self._derivatives)
         return {name: case for part in (*parts, self._blocks, self._branch_inertias) for name, case in part().items()}
 
     def _efforts(self) -> dict[str, Case]:
@@ -463,6 +463,30 @@ class Numbers:
             masses.append(mass)
             centres.append(moment / mass if mass else moment)
         return momenta, masses, centres
+
+    def _derivatives(self) -> dict[str, Case]:
+        made, tree, oracle = self.made, self.tree, self.free
+        q, v, a, g = (ca.DM(x) for x in (self.q, self.v, self.a, GRAVITY))
+        tau = oracle.inverse_dynamics(self.q, self.v, self.a)
+
+        def theirs(of: Callable[..., Any], x: np.ndarray) -> tuple[np.ndarray, ...]:
+            data = oracle.model.createData()  # what is returned lives in it
+            *by_q_and_v, last = (x.copy() for x in of(oracle.model, data, oracle.position(self.q), self.v, x))
+            return *by_q_and_v, np.triu(last) + np.triu(last, 1).T
+
+        cases: dict[str, Case] = {}
+        sides = (
+            ("inverse", a, partial(theirs, pin.computeRNEADerivatives, self.a)),
+            ("forward", ca.DM(tau), partial(theirs, pin.computeABADerivatives, tau)),
+        )
+        for name, x, expected in sides:
+            of = cache(partial(getattr(made["derivatives"], f"of_{name}_dynamics"), tree, q, v, x, g, None))
+            for k, part in enumerate("qvx"):
+                cases[f"derivatives of {name} dynamics, {part}"] = (
+                    lambda of=of, part=part: ca.DM(getattr(of(), part)),
+                    lambda expected=expected, k=k: expected()[k],
+                )
+        return cases
 
     def _steps(self) -> dict[str, Case]:
         made, tree, oracle = self.made, self.tree, self.free

@@ -211,6 +211,37 @@ TERMS: Terms = {
         "Lambda: of the directions that count": ("_inverse_in", "counts * Lambda", "Lambda"),
         "Lambda: the others left out": ("_inverse_in", "counts * Omega", "1 * Omega"),
     },
+    "dynamics.derivatives": {
+        "omega x (omega x d)": ("motion", "cross(omega, cross(omega, D[i].offset))", "0 * D[i].offset"),
+        "v of the ground": ("motion", "D[i] @ of_parent[:6]", "ca.vertcat((D[i] @ of_parent[:6])[:3], 0, 0, 0)"),
+        "psi": ("ground_of", "omega @ g", "0 * g"),
+        "Omega: omega-dot x g": ("ground_of", "turned @ g + omega @ psi", "omega @ psi"),
+        "Omega: omega x psi": ("ground_of", "turned @ g + omega @ psi", "turned @ g"),
+        "Omega: v-dot x g": ("ground_of", "lifted @ g", "0 * g"),
+        "Omega: 2 psi x v": ("ground_of", "2 * skew(v) @ psi", "0 * psi"),
+        "Omega, prismatic": ("ground_of", "omega @ (omega @ u)", "0 * u"),
+        "Gamma": ("ground_of", "V_p + V", "V"),
+        "I: m (d . d - d d^T)": ("Branch.carried", "h + (self.m / 2) * d", "h"),
+        "I-dot: [d, P]": ("Branch.carried", "R.T @ (self.rate @ R) + _twice(d, P)", "R.T @ (self.rate @ R)"),
+        "I-dot: [v, h]": ("branches", "turned + turned.T + _twice(linear(V), h)", "turned + turned.T"),
+        "I-dot: omega~ I - I omega~": ("branches", "turned + turned.T + _twice(linear(V), h)", "_twice(linear(V), h)"),
+        "B: w x H": ("Branch.coriolis", "self.rate @ w - skew(angular(self.K)) @ w", "self.rate @ w"),
+        "B: 2 w x P": ("Branch.coriolis", "-2 * (skew(linear(self.K)) @ w)", "0 * w"),
+        "B^T: H": ("Branch.coriolis_transposed", "skew(angular(self.K)) @ turns", "0 * turns"),
+        "B^T: P": ("Branch.coriolis_transposed", "2 * (skew(linear(self.K)) @ shifts)", "0 * shifts"),
+        "G x* F": ("of_inverse_dynamics", "Q + loaded(G[i], of.F)", "Q"),
+        "G x* F: torque of forces": (
+            "loaded",
+            "torque @ G[:3, :] + force @ G[3:, :]",
+            "torque @ G[:3, :]",
+        ),
+        "da/dq": ("of_forward_dynamics", "-of_tau.q", "of_tau.q"),
+        "at this a": (
+            "of_forward_dynamics",
+            "of_inverse_dynamics(tree, q, v, a, gravity, wrenches)",
+            "of_inverse_dynamics(tree, q, v, 0 * a, gravity, wrenches)",
+        ),
+    },
     "dynamics.hamilton": {
         "H (P.2): Psi_D^T": (
             "momentum",
@@ -556,6 +587,7 @@ def _words(edit: Edit) -> tuple[str, ...]:
 
 
 _SEEN_IN = {
+    "dynamics.derivatives": ("derivatives",),
     "dynamics.hamilton": ("momentum", "flow", "energy"),
     "dynamics.task_space": ("point_local", "point"),
     "dynamics.body_frame": ("recursion",),

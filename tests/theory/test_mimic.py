@@ -91,6 +91,11 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
     energy = free.energy(Q, V, **s.on)
     scale = np.array([led.tree.inboard[i].ratio for i in led.tree.movable for _ in range(led.tree.inboard[i].nv)])
     passive = dict.fromkeys(("damping", "friction", "springs"), onto)
+    squares = dict.fromkeys(("dtau_dq", "dtau_dv", "dtau_da", "dp_dq", "dp_dv"), both)
+    columns = ("jacobian", "dmomentum_dq", "dmomentum_dv", "drate_dq", "drate_dv")
+    wide = dict.fromkeys((*columns, "dvelocity_dq", "dacceleration_dq", "dacceleration_dv"), lambda J: J @ S)
+    slopes = free.inverse_dynamics_derivatives(*s.all, **s.pushed)
+    solved = [-np.linalg.solve(s.M, both(x)) for x in (slopes.dtau_dq, slopes.dtau_dv)]
 
     placed = {"xyz": (0.1, -0.2, 0.3), "rpy": (0.4, 0.5, -0.6)}
 
@@ -187,6 +192,39 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
         "neutral": lambda: [(led.neutral(), led.configuration.neutral)],
         "random_configuration": lambda: [(led.random_configuration(seed=3), q)],
         "step": stepped,
+        "inverse_dynamics_derivatives": lambda: s.fields(
+            led.inverse_dynamics_derivatives(q, v, a, **s.pushed), slopes, tau=onto, **squares
+        ),
+        "forward_dynamics_derivatives": lambda: [
+            pair
+            for found in [led.forward_dynamics_derivatives(q, v, s.tau, **s.pushed)]
+            for pair in zip((found.a, found.da_dq, found.da_dv), (a, *solved), strict=True)
+        ],
+        "step_derivatives": lambda: [
+            pair
+            for found in [led.step_derivatives(q, v, s.tau, [1e-3], integrator="explicit_euler", **s.pushed)]
+            for pair in (
+                (found.v, v + 1e-3 * a),
+                (found.dx_dx[1, :, 0], 1e-3 * solved[0]),
+                (found.dx_dx[1, :, 1], np.eye(led.nv) + 1e-3 * solved[1]),
+            )
+        ],
+        "momentum_derivatives": lambda: s.fields(
+            led.momentum_derivatives(q, v), free.momentum_derivatives(Q, V), p=onto, **squares
+        ),
+        "energy_derivatives": lambda: s.fields(
+            led.energy_derivatives(q, v, **s.on),
+            free.energy_derivatives(Q, V, **s.on),
+            **dict.fromkeys(("dkinetic_dq", "dkinetic_dv", "dpotential_dq"), onto),
+        ),
+        "centroidal_derivatives": lambda: s.fields(
+            led.centroidal_derivatives(q, v, a), free.centroidal_derivatives(Q, V, A), **wide
+        ),
+        "point_motion_derivatives": lambda: s.fields(
+            led.point_motion_derivatives(q, v, a, s.child, point=(0.1, -0.2, 0.3)),
+            free.point_motion_derivatives(Q, V, A, s.child, point=(0.1, -0.2, 0.3)),
+            **wide,
+        ),
     }
 
 

@@ -17,6 +17,8 @@ from tests.phrases import naming
 from tests.service.conftest import TRANSPORTS, assert_same, sample, variants
 
 QUERY_NAMES = tuple(QUERIES)
+SLOPES = tuple(name for name in QUERIES if name.endswith("_derivatives"))
+"""Asked of the pendulum: of the Panda their kernels take seconds to compile, in each of their forms."""
 
 
 class _Awaited:
@@ -53,17 +55,27 @@ def remote(request: pytest.FixtureRequest, served: str) -> Iterator[Any]:
             runner.run(client.close())
 
 
-@pytest.mark.parametrize("query", QUERY_NAMES)
-def test_answers_are_the_same_to_the_last_bit(remote: Any, panda: Robot, query: str) -> None:
+def assert_same_answers(remote: Any, here: Robot, query: str) -> None:
     for lead in ((), (4,), (3, 1, 4), (0,)):
-        vectors, numbers = sample(panda, query, lead)
-        for more in variants(panda, query, lead):
-            expected = getattr(panda, query)(*vectors.values(), **{**numbers, **more})
+        vectors, numbers = sample(here, query, lead)
+        for more in variants(here, query, lead):
+            expected = getattr(here, query)(*vectors.values(), **{**numbers, **more})
             found = getattr(remote, query)(*vectors.values(), **{**numbers, **more})
             assert_same(found, expected)
 
 
-@pytest.mark.parametrize("query", QUERY_NAMES)
+@pytest.mark.parametrize("query", [name for name in QUERY_NAMES if name not in SLOPES])
+def test_answers_are_the_same_to_the_last_bit(remote: Any, panda: Robot, query: str) -> None:
+    assert_same_answers(remote, panda, query)
+
+
+@pytest.mark.parametrize("query", SLOPES)
+def test_derivatives_are_the_same_to_the_last_bit(served: str, pendulum: Robot, query: str) -> None:
+    with Client(served, timeout_s=240.0) as client:
+        assert_same_answers(client.robot(pendulum.name), pendulum, query)
+
+
+@pytest.mark.parametrize("query", [name for name in QUERY_NAMES if name not in SLOPES])
 def test_second_call_is_like_the_first(remote: Any, panda: Robot, query: str) -> None:
     """The first call makes the kernel and goes another way through the server than those that follow."""
     for seed in range(4):

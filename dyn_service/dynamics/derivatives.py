@@ -1,0 +1,471 @@
+"""First derivatives of inverse dynamics and of forward dynamics by one outward and one inward sweep.
+
+A derivative with respect to q is with respect to a small motion e of the joints, q + e = integrate(q, e, 1): in the
+tangent space, in body axes, as `integrate` and `difference` have it.
+
+G_j e moves all bodies of branch j as one, and each of them keeps its motion relative to body j. What they feel is
+another motion of the ground on which the branch stands. With V_p = [omega; v] and V-dot_p of the parent, carried to
+the origin of body j in its axes, and G = [g; u], columns per degree of freedom:
+
+    psi   = omega x g                                          the ground's angular velocity
+    Omega = [omega-dot x g + omega x psi                       .. acceleration
+             omega-dot x u + omega x (omega x u) + v-dot x g - 2 psi x v]
+    Gamma = (D V_p + V_j) x G                                  .. acceleration, of a change of v_j (its angular
+                                                               velocity is then g)
+
+Constant velocity of the ground has no effect; an angular velocity w gives each particle of the branch the Coriolis
+acceleration 2 w x v. With the sums over the particles of branch i about the origin of body i,
+
+    C_i = [I, h~; -h~, m],   K_i = [H; P]                      composite inertia (18c), momentum Hamilton (P.1), (P.2)
+    B_i w = [I-dot w + w x H; 2 w x P]                         load per angular velocity of the ground, B is (6, 3)
+
+and I-dot = sum m (2 r . v - r v^T - v r^T) the rate of I, all seen about a point that stands still:
+
+    I_ip    += R I R^T + [d, h] + m (d . d - d d^T)            [a, b] = 2 a . b - a b^T - b a^T
+    I-dot_ip += R I-dot R^T + [d, P]
+
+Then, with F_i the load at joint i, (13), and j a body that carries i, all seen from body j:
+
+    dtau_i/dq_j = G_i^T (B_i psi_j + C_i Omega_j)         dtau_j/dq_i = G_j^T (B_i psi_i + C_i Omega_i + G_i x* F_i)
+    dtau_i/dv_j = G_i^T (B_i g_j + C_i Gamma_j)           dtau_j/dv_i = G_j^T (B_i g_i + C_i Gamma_i)
+    dtau_i/da_j = G_i^T C_i G_j                           dtau_i/dq_i = G_i^T (B_i psi_i + C_i Omega_i)
+
+and the passive efforts, `passive.py`. External wrenches are constant in body axes. Where joints follow others, entries
+of all pairs of bodies that share two velocities add up. The velocities v are relative to the origin of each tree's
+first body: a constant velocity of all has no effect, and would cost digits.
+
+Of a = M^-1 (tau - b): da = -M^-1 dtau at this a, with M factored as L^T D L, (19a).
+
+Cost: O(N d), d the depth; forward dynamics O(N d^2). Sources: J. Carpentier, N. Mansard, 'Analytical derivatives of
+rigid body dynamics algorithms', 2018; S. Singh, R. Russo, P. Wensing, 'Efficient analytical derivatives of rigid-body
+dynamics using spatial vector algebra', 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import factorial
+
+import casadi as ca
+
+from dyn_service.dynamics import mass_matrix, passive
+from dyn_service.dynamics.kinematics import (
+    held,
+    influences,
+    integrate,
+    joint_values,
+    joint_vector,
+    motion_subspaces,
+    moving,
+    normalised,
+    position_rates,
+    ways,
+)
+from dyn_service.dynamics.loops import NotRolledError, Walk
+from dyn_service.dynamics.newton_euler import inertias, world_acceleration
+from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, row_by_row, skew
+from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
+from dyn_service.model.joints.rotations import SMALL, series
+from dyn_service.model.tree import Tree
+
+_NONE = ca.DM(3, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """Per body, V and V-dot, and those of its parent carried to its origin; all in its own axes."""
+
+    V: PerBody
+    A: PerBody
+    V_p: PerBody
+    A_p: PerBody
+
+
+def motion(
+    tree: Tree, D: PerBody, G: PerBody, v: Mat, a: Mat, gravity: Mat | None = None, *, relative: bool = False
+) -> Motion:
+    """The outward sweep. relative: linear velocities are those relative to the origin of the tree's first body."""
+    rates, driven = G @ joint_values(tree, v), G @ joint_values(tree, a)
+    ground = ca.DM(6, 1) if gravity is None else world_acceleration(gravity)
+
+    def step(i: int, of_parent: Mat | None) -> Mat:
+        w, u = angular(rates[i]), linear(rates[i])
+        if of_parent is None:
+            V_p, A_p = join(_NONE, -u if relative else _NONE), D[i] @ ground
+        else:
+            V_p, A_p = D[i] @ of_parent[:6], D[i] @ of_parent[6:12]
+            omega = angular(of_parent)
+            A_p = A_p + join(_NONE, D[i].rotation @ cross(omega, cross(omega, D[i].offset)))
+        omega = angular(V_p)
+        own = join(cross(omega, w), 2 * cross(omega, u) + cross(w, u))
+        return ca.vertcat(V_p + rates[i], A_p + driven[i] + own, V_p, A_p)
+
+    found = outward_recursion(tree, step)
+    return Motion(*(PerBody(x[k : k + 6] for x in found) for k in (0, 6, 12, 18)))
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """The sums over the particles of a branch, and the load F at its joint; see the module."""
+
+    m: Mat
+    h: Mat
+    I: Mat
+    rate: Mat
+    K: Mat
+    F: Mat
+
+    @property
+    def column(self) -> Mat:
+        """All numbers; of symmetric matrices the upper triangle."""
+        upper = (S[i, j] for S in (self.I, self.rate) for i, j in _UPPER)
+        return ca.vertcat(self.m, self.h, *upper, self.K, self.F)
+
+    @classmethod
+    def of(cls, x: Mat) -> Branch:
+        """The inverse of `column`."""
+        return cls(x[0], x[1:4], _symmetric(x[4:10]), _symmetric(x[10:16]), x[16:22], x[22:])
+
+    def carried(self, D: Mat) -> Branch:
+        """As the parent sees it."""
+        R, d, K = D.rotation, D.offset, self.K
+        h, P = R.T @ self.h, R.T @ linear(K)
+        I = R.T @ (self.I @ R) + _twice(d, h + (self.m / 2) * d)
+        rate = R.T @ (self.rate @ R) + _twice(d, P)
+        return Branch(self.m, h + self.m * d, I, rate, join(R.T @ angular(K) + cross(d, P), P), D.T @ self.F)
+
+    def inertia(self, X: Mat) -> Mat:
+        """C X, (6, k)."""
+        turns, shifts, h = X[:3, :], X[3:, :], skew(self.h)
+        return ca.vertcat(self.I @ turns + h @ shifts, self.m * shifts - h @ turns)
+
+    def coriolis(self, w: Mat) -> Mat:
+        """B w, (6, k)."""
+        return ca.vertcat(self.rate @ w - skew(angular(self.K)) @ w, -2 * (skew(linear(self.K)) @ w))
+
+    def coriolis_transposed(self, X: Mat) -> Mat:
+        """B^T X, (3, k)."""
+        turns, shifts = X[:3, :], X[3:, :]
+        return self.rate @ turns + skew(angular(self.K)) @ turns + 2 * (skew(linear(self.K)) @ shifts)
+
+
+_UPPER = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+
+
+def _symmetric(upper: Mat) -> Mat:
+    a, b, c, d, e, f = ca.vertsplit(upper)
+    return ca.blockcat([[a, b, c], [b, d, e], [c, e, f]])
+
+
+def _twice(a: Mat, b: Mat) -> Mat:
+    """2 (a . b) - a b^T - b a^T, the rate of the moment of inertia at a as it moves with b."""
+    x, y, z = (a[k] * b[k] for k in range(3))
+    xy, xz, yz = (-(a[i] * b[j] + a[j] * b[i]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    return ca.blockcat([[2 * (y + z), xy, xz], [xy, 2 * (x + z), yz], [xz, yz, 2 * (x + y)]])
+
+
+def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) -> list[Branch]:
+    """The inward sweep."""
+    own = []
+    for i, (M, V, A) in enumerate(zip(inertias(tree), moved.V, moved.A, strict=True)):
+        omega, K, h = angular(V), M @ V, ca.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
+        F = M @ A + join(cross(omega, M.I @ omega), cross(omega, cross(omega, h)))
+        if wrenches is not None:
+            F = F - wrenches[i]
+        turned = skew(omega) @ M.I
+        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + _twice(linear(V), h), K, F).column)
+    carried = inward_recursion(tree, own, lambda i, x: Branch.of(x).carried(D[i]).column)
+    return [Branch.of(x) for x in carried]
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """What a change of a joint's position and velocity does to the ground of its branch; see the module. Psi is its
+    velocity: psi and the linear part.
+    """
+
+    psi: Mat
+    Omega: Mat
+    Gamma: Mat
+    Psi: Mat
+
+
+def ground_of(G: Mat, V: Mat, V_p: Mat, A_p: Mat) -> Ground:
+    """psi (3, k), Omega, Gamma and Psi (6, k)."""
+    g, u = G[:3, :], G[3:, :]
+    omega, v, turned, lifted = skew(angular(V_p)), linear(V_p), skew(angular(A_p)), skew(linear(A_p))
+    psi = omega @ g
+    shifted = turned @ u + omega @ (omega @ u) + lifted @ g + 2 * skew(v) @ psi
+    both = V_p + V
+    w = skew(angular(both))
+    return Ground(
+        psi,
+        ca.vertcat(turned @ g + omega @ psi, shifted),
+        ca.vertcat(w @ g, w @ u + skew(linear(both)) @ g),
+        ca.vertcat(psi, omega @ u + skew(v) @ g),
+    )
+
+
+def loaded(G: Mat, F: Mat) -> Mat:
+    """G x* F, (6, k)."""
+    torque, force = skew(angular(F)), skew(linear(F))
+    return -ca.vertcat(torque @ G[:3, :] + force @ G[3:, :], force @ G[:3, :])
+
+
+@dataclass(frozen=True, eq=False)
+class Derivatives:
+    """f (nv,), and its derivatives (nv, nv) with respect to q, v, and a or tau."""
+
+    f: Mat
+    q: Mat
+    v: Mat
+    x: Mat
+
+
+def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
+    """tau, (18a), and its derivatives with respect to q, v and a."""
+    D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
+    moved = motion(tree, D, G, v, a, gravity, relative=True)
+    branch = branches(tree, D, moved, wrenches)
+    ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
+
+    def start(i: int) -> tuple[Mat, Mat | None]:
+        of, on = branch[i], ground[i]
+        Q = of.coriolis(on.psi) + of.inertia(on.Omega)
+        W = of.coriolis(G[i][:3, :]) + of.inertia(on.Gamma)
+        K, r = of.inertia(G[i]), of.coriolis_transposed(G[i])
+        block = ca.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + A[i])
+        if not tree.inboard[i].nv or tree.parent[i] < 0:
+            return block, None
+        return block, _carried(D[i], ca.vertcat(Q + loaded(G[i], of.F), W, K, r))
+
+    def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
+        K, r = state[12:18, :], state[18:, :]
+        columns = [G[j].T @ state[k : k + 6, :] for k in (0, 6, 12)]
+        rows = (ground[j].psi.T @ r + ground[j].Omega.T @ K, G[j][:3, :].T @ r + ground[j].Gamma.T @ K)
+        return ca.vertcat(*columns, *rows), None if tree.parent[j] < 0 else _carried(D[j], state)
+
+    dq, dv, da = assembled(tree, walk(tree, start, step, outward=False), 3)
+    tau = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, branch, strict=True)))
+    return Derivatives(
+        tau + passive.armature(tree) * a + passive.efforts(tree, q, v),
+        dq + ca.diag(passive.stiffness(tree)),
+        dv + ca.diag(passive.resistance(tree, v)),
+        da,
+    )
+
+
+def _square(tree: Tree) -> Mat:
+    """Zeros, (nv, nv)."""
+    return ca.SX(tree.nv, tree.nv)
+
+
+def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) -> list[Mat]:
+    """`count` matrices (nv, nv) of blocks for each body i and its ancestors j; rows of locked joints are 0.
+
+    Blocks: above each other, of each matrix (j, i), (nv_j, nv_i); then, if j is not i, of each but the last, which is
+    symmetric, the transposed (i, j).
+    """
+    if isinstance(found, Walk):
+        raise NotRolledError("the algorithm has several results for each pair of bodies")
+    matrices = [_square(tree) for _ in range(count)]
+    for (i, j), block in found.items():
+        if not block.numel():
+            continue
+        of_i, of_j = tree.in_v[i], tree.in_v[j]
+        parts = ca.vertsplit(block, tree.inboard[j].nv)
+        for to, part in zip(matrices, parts[:count], strict=True):
+            to[of_j, of_i] += part
+        if i != j:
+            for to, part in zip(matrices, (*parts[count:], parts[count - 1]), strict=True):
+                to[of_i, of_j] += part.T
+    return matrices if tree.free is None else [ca.diag(constant(tree.free)) @ X for X in matrices]
+
+
+def _carried(D: Mat, state: Mat) -> Mat:
+    """Loads (18, k) and r (3, k), as the parent sees them."""
+    return ca.vertcat(*(D.T @ state[k : k + 6, :] for k in (0, 6, 12)), D.rotation.T @ state[18:, :])
+
+
+def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> mass_matrix.Entries:
+    """The entries of M from these composite inertias, as `mass_matrix.entries`."""
+    A = passive.armatures(tree)
+
+    def start(i: int) -> tuple[Mat, Mat | None]:
+        K = branch[i].inertia(G[i])
+        return G[i].T @ K + A[i], D[i].T @ K if tree.inboard[i].nv and tree.parent[i] >= 0 else None
+
+    def step(j: int, K: Mat) -> tuple[Mat, Mat | None]:
+        return G[j].T @ K, None if tree.parent[j] < 0 else D[j].T @ K
+
+    (M,) = assembled(tree, walk(tree, start, step, outward=False), 1)
+    M = M if tree.free is None else M @ ways(tree) + held(tree)
+    there = M.sparsity()
+    return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or there.has_nz(i, j)}
+
+
+def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
+    """a, (19a), and its derivatives with respect to q, v and tau."""
+    D, G = influences(tree, q), motion_subspaces(tree)
+    still = branches(tree, D, motion(tree, D, G, v, ca.DM(tree.nv, 1), gravity, relative=True), wrenches)
+    bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
+    M = mass_entries(tree, D, G, still)
+    a = mass_matrix.solve(tree, M, moving(tree, tau) - bias - passive.efforts(tree, q, v))
+    of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
+    found = mass_matrix.solve(tree, M, ca.horzcat(-of_tau.q, -of_tau.v, ways(tree)))
+    parts: list[Mat] = ca.horzsplit(found, tree.nv) if tree.nv else [found] * 3
+    da_dq, da_dv, inverse = parts
+    # Of the symmetric inverse, the half that the back substitution finds first.
+    at = {entry: k for k, entry in enumerate(tree.entries_outward)}
+    da_dtau = _square(tree)
+    for i in range(tree.nv):
+        for j in range(tree.nv):
+            da_dtau[i, j] = inverse[i, j] if at[i] <= at[j] else inverse[j, i]
+    return Derivatives(a, da_dq, da_dv, da_dtau)
+
+
+def inverse_dynamics_derivatives(
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """tau, (18a), and its derivatives with respect to q, v and a."""
+    return _named(of_inverse_dynamics(tree, q, v, a, gravity, wrenches), "tau", "a")
+
+
+def forward_dynamics_derivatives(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """a, (19a), and its derivatives with respect to q, v and tau."""
+    return _named(of_forward_dynamics(tree, q, v, tau, gravity, wrenches), "a", "tau")
+
+
+def explicit_euler(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """The state after dt, and its derivatives with respect to the state before and tau."""
+    of = of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
+    v_next, changed = _accelerated(tree, v, dt, of)
+    carried, moved = _moved(tree, dt * v)
+    return _state(integrate(tree, q, v, dt), v_next, ca.horzcat(carried, dt * moved, _square(tree)), changed)
+
+
+def semi_implicit_euler(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """The state after dt, and its derivatives with respect to the state before and tau."""
+    of = of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
+    v_next, changed = _accelerated(tree, v, dt, of)
+    carried, moved = _moved(tree, dt * v_next)
+    none = _square(tree)
+    of_q = ca.horzcat(carried, none, none) + dt * (moved @ changed)
+    return _state(integrate(tree, q, v_next, dt), v_next, of_q, changed)
+
+
+def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
+    """The state after dt, and its derivatives with respect to the state before and tau.
+
+    Changes of the stages are those of the entries of q, which need not be unit quaternions: N e of a small motion e.
+    """
+    n, flat = tree.nv, tree.configuration.flat
+    at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", n)
+    of = of_forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
+    rate = position_rates(tree, at_q, at_v)
+    N, turned = ca.jacobian(rate, at_v), ca.jacobian(rate, at_q)
+    back = N.T if flat else ca.diag(1 / ca.sum1(N**2)) @ N.T
+    written = [of.f, of.q @ back, of.v, of.x, rate, N, turned, back]
+
+    def stage(q: Mat, v: Mat, dq: Mat, dv: Mat) -> tuple[Mat, Mat, Mat, Mat]:
+        """a, q-dot and their changes."""
+        at = [ca.densify(q), ca.densify(v)]
+        a, a_q, a_v, a_tau, rate, N, turned, _ = ca.substitute(written, [at_q, at_v], at)
+        return a, rate, a_q @ dq + a_v @ dv + ca.horzcat(ca.SX(n, 2 * n), a_tau), turned @ dq + N @ dv
+
+    start = ca.substitute([N], [at_q], [q])[0]
+    dq, dv = ca.horzcat(start, ca.SX(tree.nq, 2 * n)), ca.horzcat(ca.SX(n, n), ca.DM.eye(n), ca.SX(n, n))
+    given = (q, v, dq, dv)
+    a, rate, da, drate = stage(*given)
+    sums = [rate, a, drate, da]
+    for part, weight in ((dt / 2, 2), (dt / 2, 2), (dt, 1)):
+        a, rate, da, drate = stage(*(x + part * by for x, by in zip(given, (rate, a, drate, da), strict=True)))
+        sums = [x + weight * by for x, by in zip(sums, (rate, a, drate, da), strict=True)]
+    q_next, v_next, dq, dv = (x + dt / 6 * by for x, by in zip(given, sums, strict=True))
+    of_q = ca.substitute([back], [at_q], [ca.densify(q_next)])[0] @ dq
+    return _state(normalised(tree, q_next), v_next, of_q, dv)
+
+
+def _accelerated(tree: Tree, v: Mat, dt: Mat, of: Derivatives) -> tuple[Mat, Mat]:
+    """v + dt a, and its changes with q, v and tau, (nv, 3 nv)."""
+    return v + dt * of.f, ca.horzcat(dt * of.q, ca.DM.eye(tree.nv) + dt * of.v, dt * of.x)
+
+
+def _state(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:
+    """Outputs of a step. of_q, of_v: changes with q, v and tau, (nv, 3 nv)."""
+    both: Mat = ca.vertcat(of_q, of_v)
+    n = v.shape[0]
+    return {"q": q, "v": v, "dx_dx": row_by_row(both[:, : 2 * n]), "dx_dtau": row_by_row(both[:, 2 * n :])}
+
+
+def _moved(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
+    """How integrate(q, step, 1) changes with q and with step, (nv, nv) each, in tangent spaces.
+
+    Of X = ad_step, [w x, 0; u x, w x] on the joint's own velocities: e^-X, and its mean from 0 to step,
+    e - X / 2 + X^2 / 6 - ..., a polynomial in X, since X^5 = -2 w^2 X^3 - w^4 X.
+    """
+    carried, moved = ca.SX.eye(tree.nv), ca.SX.eye(tree.nv)
+    for i in tree.leaders:
+        joint, at = tree.inboard[i], tree.in_v[i]
+        if joint.adds_up:
+            continue
+        G = constant(joint.subspace)
+        w, u = skew((G @ step[at])[:3]), skew((G @ step[at])[3:])
+        square = ca.sumsqr((G @ step[at])[:3])
+
+        def turned(Y: Mat, w: Mat = w, u: Mat = u) -> Mat:
+            return ca.vertcat(w @ Y[:3, :], u @ Y[:3, :] + w @ Y[3:, :])
+
+        total = ca.SX(6, joint.nv)
+        for factor in reversed(_means(square)):
+            total = turned(factor * G + total)
+        moved[at, at] = G.T @ (G - total)
+        carried[at, at] = G.T @ (G - turned(G - total))
+    return carried, moved
+
+
+def _means(square: Mat) -> list[Mat]:
+    """c_1 .. c_4 of e - c_1 X - c_2 X^2 - c_3 X^3 - c_4 X^4, the mean of e^-X; square: |w|^2.
+
+    J. Sola, J. Deray, D. Atchuthan, 'A micro Lie theory', 2018; closed forms, and below `SMALL` their series.
+    """
+    small = square < SMALL
+    wide = ca.sqrt(ca.if_else(small, SMALL, square))
+    sin, cos = ca.sin(wide), ca.cos(wide)
+    closed = (
+        (4 - wide * sin - 4 * cos) / (2 * wide**2),
+        -(4 * wide - 5 * sin + wide * cos) / (2 * wide**3),
+        (2 - wide * sin - 2 * cos) / (2 * wide**4),
+        -(2 * wide - 3 * sin + wide * cos) / (2 * wide**5),
+    )
+    return [ca.if_else(small, series(square, of), direct) for of, direct in zip(_SERIES, closed, strict=True)]
+
+
+def _series(terms: int) -> tuple[tuple[float, ...], ...]:
+    """The series of `_means` in powers of |w|^2, by X^5 = -2 w^2 X^3 - w^4 X."""
+    power = {(1, 0): Fraction(1)}  # X^n: coefficients of X^k w^(2 m)
+    found: dict[tuple[int, int], Fraction] = {}
+    for n in range(1, 2 * terms + 4):
+        for key, factor in power.items():
+            found[key] = found.get(key, Fraction(0)) - (-1) ** n * factor / factorial(n + 1)
+        raised: dict[tuple[int, int], Fraction] = {}
+        for (k, m), factor in power.items():
+            for to, by in (((k + 1, m), 1),) if k < 4 else (((3, m + 1), -2), ((1, m + 2), -1)):
+                raised[to] = raised.get(to, Fraction(0)) + by * factor
+        power = raised
+    return tuple(tuple(float(found.get((k, m), 0)) for m in range(terms)) for k in (1, 2, 3, 4))
+
+
+_SERIES = _series(9)
+
+
+def _named(of: Derivatives, f: str, x: str) -> dict[str, Mat]:
+    parts = {"q": of.q, "v": of.v, x: of.x}
+    return {f: of.f} | {f"d{f}_d{name}": row_by_row(part) for name, part in parts.items()}

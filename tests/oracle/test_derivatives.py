@@ -1,0 +1,216 @@
+"""Derivatives by sweeps against Pinocchio's, and against automatic differentiation of the equations themselves.
+
+Pinocchio knows neither mimic joints nor all passive forces; there the derivatives of our own inverse dynamics, which
+other tests hold, are taken by CasADi. All are along small motions of the joints in body axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import casadi as ca
+import numpy as np
+import pinocchio as pin
+import pytest
+
+from dyn_service.dynamics import (
+    articulated,
+    derivatives,
+    hamilton,
+    integration,
+    motion_derivatives,
+    newton_euler,
+    task_space,
+)
+from dyn_service.dynamics.kinematics import integrate, position_rates
+from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.engine.robot import Robot
+from dyn_service.kernels import frames
+from dyn_service.model.tree import Tree
+from dyn_service.parsing.urdf.reader import read
+from tests.conftest import URDF
+from tests.mimics import drawn
+from tests.oracle.example_robots import path_of
+from tests.oracle.many_types import ManyTypes
+from tests.oracle.test_many_types import WALKING, many_types_urdf, states
+from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_error
+from tests.passive import restless
+from tests.random_robots import random_urdf
+from tests.terms.interpreting import interpreting
+from tests.wide import one_in, wide
+
+GRAVITY = ca.DM([0.7, -1.3, -9.81])
+
+
+def assert_agrees(robot: Robot) -> None:
+    """Pinocchio's derivatives in some states."""
+    oracle, (q, v, a) = ManyTypes(robot.tree), states(robot, 0)
+    inverse, tau = robot.inverse_dynamics_derivatives(q, v, a), robot.inverse_dynamics(q, v, a)
+    forward = robot.forward_dynamics_derivatives(q, v, tau)
+    theirs: dict[str, list[np.ndarray]] = {}
+    for k in range(len(q)):
+        at = oracle.position(q[k])
+        of_tau = pin.computeRNEADerivatives(oracle.model, oracle.data, at, v[k], a[k])
+        of_a = pin.computeABADerivatives(oracle.model, oracle.data, at, v[k], tau[k])
+        names = ("dtau_dq", "dtau_dv", "dtau_da", "da_dq", "da_dv", "da_dtau")
+        for name, x in zip(names, (*of_tau, *of_a), strict=True):
+            symmetric = name in ("dtau_da", "da_dtau")
+            theirs.setdefault(name, []).append(np.triu(x) + np.triu(x, 1).T if symmetric else x.copy())
+    allowed = max(TOLERANCE, ROUNDING_OF_A_SOLUTION * float(np.linalg.cond(inverse.dtau_da).max()))
+    for name, x in theirs.items():
+        found = getattr(inverse if name.startswith("dtau") else forward, name)
+        assert relative_error(found, np.array(x)) < (TOLERANCE if found is inverse else allowed), name
+    assert relative_error(inverse.tau, tau) < TOLERANCE
+    assert relative_error(forward.a, a) < allowed
+    assert relative_error(inverse.dtau_da, robot.mass_matrix(q)) < TOLERANCE
+
+
+@pytest.mark.parametrize("seed", wide(range(100), one_in(12)))
+def test_random_trees(seed: int) -> None:
+    assert_agrees(interpreting(many_types_urdf(seed)))
+
+
+@pytest.mark.parametrize("name", wide(WALKING, WALKING[:1].__contains__))
+def test_walking_robots(name: str) -> None:
+    assert_agrees(interpreting(path_of(name), root="floating", mimic=False).without_passive)
+
+
+MOVING_IN_MANY_WAYS = random_urdf(7, types=("floating", "planar", "screw"), movable=4)
+TREES: dict[str, Callable[[], Tree]] = {
+    "many ways to move, passive forces": lambda: restless(MOVING_IN_MANY_WAYS).tree,
+    "mimic joints, passive forces": lambda: restless(drawn(read(random_urdf(4, movable=5)), 1)).tree,
+    "locked joints": lambda: restless(random_urdf(9, movable=4)).tree.locked(["joint_2"]),
+}
+
+
+def jacobians(f: ca.SX, tangent: ca.SX, *others: ca.SX) -> list[ca.SX]:
+    """Derivatives of f at tangent = 0."""
+    found = [f, *(ca.jacobian(f, x) for x in (tangent, *others))]
+    return list(ca.substitute(found, [tangent], [ca.DM.zeros(*tangent.shape)]))
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_automatic_differentiation(name: str) -> None:
+    """With external wrenches and oblique gravity; of steps, the changes of the entries of q."""
+    tree, rng = TREES[name](), np.random.default_rng(0)
+    symbols = q, v, x, h, e = [ca.SX.sym("x", n) for n in (tree.nq, tree.nv, tree.nv, 1, tree.nv)]
+    W = PerBody(ca.DM(w) for w in rng.uniform(-5.0, 5.0, (len(tree), 6)))
+    near, on = integrate(tree, q, e, ca.DM(1)), (GRAVITY, W)
+    pairs: dict[str, tuple[list[Any], list[Any]]] = {}
+    for inverse, made in ((newton_euler.inverse_dynamics, "inverse"), (articulated.forward_dynamics, "forward")):
+        of = getattr(derivatives, f"of_{made}_dynamics")(tree, q, v, x, *on)
+        pairs[made] = [of.f, of.q, of.v, of.x], jacobians(inverse(tree, near, v, x, *on), e, v, x)
+    for step in ("explicit_euler", "semi_implicit_euler", "rk4"):
+        found = getattr(derivatives, step)(tree, q, v, x, h, *on)
+        reached = getattr(integration, step)(tree, near, v, x, h, *on)
+        N = ca.substitute(ca.jacobian(position_rates(tree, q, v), v), q, ca.densify(found["q"]))
+        n = tree.nv
+        ours = [ca.reshape(found["dx_dx"], 2 * n, 2 * n).T, ca.reshape(found["dx_dtau"], n, 2 * n).T]
+        both = ca.diagcat(N, ca.DM.eye(n)) @ ca.horzcat(*ours)
+        state, *theirs = jacobians(ca.vertcat(reached["q"], reached["v"]), e, v, x)
+        pairs[step] = [ca.vertcat(found["q"], found["v"]), both], [state, ca.horzcat(*theirs)]
+    at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(2, tree.nv)), [0.01]]
+    assert_equal(pairs, symbols[:4], at)
+
+
+def assert_equal(pairs: dict[str, tuple[list[Any], list[Any]]], symbols: list[Any], at: list[Any]) -> None:
+    for made, sides in pairs.items():
+        ours, theirs = (ca.Function("side", symbols, side)(*at) for side in sides)
+        for one, other in zip(ours, theirs, strict=True):
+            error = float(ca.norm_inf(ca.vec(one - other)) / (1 + ca.norm_inf(ca.vec(other))))
+            assert error < 1e-10, (made, error)
+
+
+def differentiated(outputs: dict[str, ca.SX], e: ca.SX, v: ca.SX) -> list[ca.SX]:
+    """Values, then derivatives with respect to e and v."""
+    return jacobians(ca.vertcat(*outputs.values()), e, v)
+
+
+@pytest.mark.parametrize("name", list(TREES)[:2])
+def test_motions_by_automatic_differentiation(name: str) -> None:
+    """Points in all axes, momenta, energies, and the momentum about the centre of mass and its rate."""
+    tree, rng = TREES[name](), np.random.default_rng(0)
+    n, nl = tree.nv, len(tree)
+    symbols = q, v, a, e = [ca.SX.sym("x", k) for k in (tree.nq, n, n, n)]
+    near = integrate(tree, q, e, ca.DM(1))
+    pairs: dict[str, tuple[list[Any], list[Any]]] = {}
+
+    def shaped(x: ca.SX) -> ca.SX:
+        return ca.reshape(x, n, -1).T
+
+    of = motion_derivatives.momentum_derivatives(tree, q, v)
+    pairs["momentum"] = (
+        [of["p"], *map(shaped, (of["dp_dq"], of["dp_dv"]))],
+        differentiated({"p": hamilton.momentum(tree, near, v)}, e, v),
+    )
+    of = motion_derivatives.energy_derivatives(tree, q, v, GRAVITY)
+    rows = ca.horzcat(of["dkinetic_dq"], of["dpotential_dq"]).T, ca.horzcat(of["dkinetic_dv"], ca.SX(n, 1)).T
+    both = {part: hamilton.energy(tree, near, v, GRAVITY)[part] for part in ("kinetic", "potential")}
+    pairs["energy"] = [ca.vertcat(of["kinetic"], of["potential"]), *rows], differentiated(both, e, v)
+    # Of the whole robot: body 0 of these trees is the world.
+    at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", n)
+    whole = hamilton.system_momentum(tree, at_q, at_v)
+    H, P, centre = whole["momentum"][:3], whole["momentum"][3:6], whole["centre"][:3]
+    about = ca.vertcat(H - ca.cross(centre, P), P)
+    rate = ca.jtimes(about, ca.vertcat(at_q, at_v), ca.vertcat(position_rates(tree, at_q, at_v), a))
+    seen = ca.substitute([centre, about, rate], [at_q, at_v], [near, v])
+    of = motion_derivatives.centroidal_derivatives(tree, q, v, a)
+    values = ca.vertcat(of["centre"], of["momentum"], of["rate"])
+    by_q = ca.vertcat(*(shaped(of[part]) for part in ("jacobian", "dmomentum_dq", "drate_dq")))
+    by_v = ca.vertcat(ca.SX(3, n), *(shaped(of[part]) for part in ("dmomentum_dv", "drate_dv")))
+    pairs["centroidal"] = [values, by_q, by_v], differentiated(dict(zip("cKF", seen, strict=True)), e, v)
+    link, point = np.eye(nl)[nl - 1], ca.DM([0.1, -0.2, 0.3])
+    for frame in ("", "_local", "_world"):
+        of = getattr(motion_derivatives, f"point_motion{frame}")(tree, q, v, a, ca.DM(link), point)
+        there = getattr(task_space, f"point_motion{frame}")(tree, near, v, ca.DM(link), point)
+        moved = {"V": there["velocity"], "A": shaped(there["jacobian"]) @ a + there["bias"]}
+        by_q = ca.vertcat(shaped(of["dvelocity_dq"]), shaped(of["dacceleration_dq"]))
+        by_v = ca.vertcat(shaped(of["jacobian"]), shaped(of["dacceleration_dv"]))
+        pairs[f"point{frame}"] = (
+            [ca.vertcat(of["velocity"], of["acceleration"]), by_q, by_v],
+            differentiated(moved, e, v),
+        )
+    at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(2, n))]
+    assert_equal(pairs, symbols[:3], at)
+
+
+@pytest.mark.parametrize("turn", [0.0, 1e-12, 1e-3, 0.499, 0.501, 3.0, 30.0])
+def test_small_and_large_turns_of_a_step(turn: float) -> None:
+    """How a step of a floating joint changes with its velocity, against the mean of exp(-X) in a long series."""
+    robot = Robot.from_urdf(URDF / "solo12.urdf", root="floating")
+    tree, rng = robot.tree.without_passive, np.random.default_rng(0)
+    step = np.concatenate([rng.normal(size=3), turn * np.array([0.6, 0.0, 0.8]), np.zeros(tree.nv - 6)])
+    carried, moved = (np.array(ca.DM(x))[:6, :6] for x in derivatives._moved(tree, ca.DM(step)))
+    u, w = pin.skew(step[:3]), pin.skew(step[3:6])
+    X = np.block([[w, u], [np.zeros((3, 3)), w]])
+    parts = 64  # the mean over the whole is that over its 64th, carried on
+    once, small, power = np.eye(6), np.eye(6), np.eye(6)
+    for k in range(1, 16):
+        power = power @ (-X / parts) / k
+        once, small = once + power, small + power / (k + 1)
+    mean, on = np.zeros((6, 6)), np.eye(6)
+    for _ in range(parts):
+        mean, on = mean + on @ small / parts, on @ once
+    assert np.abs(moved - mean).max() < 1e-13 * max(1.0, turn)
+    assert np.abs(carried - on).max() < 1e-13 * max(1.0, turn)
+
+
+def operations(*outputs: Any) -> int:
+    """Of a graph whose common terms are shared."""
+    shared = ca.cse([ca.densify(x) for x in outputs])
+    f = ca.Function("f", ca.symvar(ca.veccat(*shared)), shared)
+    return f.n_instructions() - f.nnz_in() - f.nnz_out()
+
+
+@pytest.mark.parametrize(("name", "share"), [("panda", 0.5), ("ur5e", 0.65)])
+def test_cost_is_some_sweeps(name: str, share: float) -> None:
+    """Value and all derivatives of inverse dynamics in some times the operations of its value, and of what AD takes."""
+    tree = frames.simplest(Robot.from_urdf(URDF / f"{name}.urdf").tree).tree
+    q, v, a, g = (ca.SX.sym("x", n) for n in (tree.nq, tree.nv, tree.nv, 3))
+    of = derivatives.of_inverse_dynamics(tree, q, v, a, g, None)
+    tau = newton_euler.inverse_dynamics(tree, q, v, a, g)
+    ours, value = operations(of.f, of.q, of.v, of.x), operations(tau)
+    automatic = operations(tau, *(ca.jacobian(tau, x) for x in (q, v, a)))
+    assert ours < 5.2 * value
+    assert ours < share * automatic
