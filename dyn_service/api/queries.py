@@ -771,6 +771,7 @@ class RobotQueries(Described, ABC):
     @query(
         equation="C(q, v) of (17), (18b), with C + C^T = dM/dt; see `dyn_service.dynamics.coriolis`",
         kernel="coriolis.coriolis_matrix",
+        bodies="moving",
         control=False,
     )
     def coriolis_matrix(self, q: Position, v: Velocity, *, overlay: Altered = None) -> CoriolisMatrix:
