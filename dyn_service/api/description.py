@@ -43,6 +43,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Bodies of the tree of a query's kernels: links, or moving bodies."""
     na: int
     """Pairs of a moving body and itself or one of its ancestors."""
+    nt: int = 0
+    """Dynamic parameters: 10 for each link, then 4 for each of the velocities `nr`."""
 
     def __getitem__(self, symbol: str) -> int:
         if symbol not in self.__struct_fields__:

@@ -120,8 +120,11 @@ from dyn_service.api.results import (
     ConstraintBases,
     ConstraintForces,
     ContactDynamics,
+    CoriolisMatrix,
+    DynamicParameters,
     Energy,
     EnergyDerivatives,
+    EnergyRegressor,
     EquationTerms,
     ForceTorque,
     ForwardDynamicsDerivatives,
@@ -131,11 +134,14 @@ from dyn_service.api.results import (
     ImuReading,
     InfluenceOperators,
     InverseDynamicsDerivatives,
+    InverseDynamicsRegressor,
     Jacobians,
+    JointWrenchRegressor,
     LinkMotion,
     LinkPoses,
     MassMatrixSteps,
     MomentumDerivatives,
+    MomentumRegressor,
     NewtonEulerBlocks,
     OperationalSpace,
     PassiveForces,
@@ -912,6 +918,63 @@ class RobotQueries(Described, ABC):
         self, q: Position, v: Velocity, dt: Step, *, out: Out = None, workers: Workers = None
     ) -> PositionResult:
         """The position after moving for `dt` with constant joint velocities: q + dt v for joints with nq = nv."""
+
+    @query(
+        equation="C(q, v) of (17), (18b), with C + C^T = dM/dt; see `dyn_service.dynamics.coriolis`",
+        kernel="coriolis.coriolis_matrix",
+        bodies="moving",
+        control=False,
+    )
+    def coriolis_matrix(self, q: Position, v: Velocity, *, overlay: Altered = None) -> CoriolisMatrix:
+        """The Coriolis matrix C(q, v) of the bias forces C v, with dM/dt - 2 C skew-symmetric."""
+
+    @query(
+        equation="the numbers of Newton-Euler (16), 'spring or damper in f'",
+        kernel="regressors.parameters",
+        control=False,
+    )
+    def dynamic_parameters(self) -> DynamicParameters:
+        """The parameters theta in which the equations of motion are linear, with their names."""
+
+    @query(
+        equation="Newton-Euler (13), (16)-(18a), linear in theta; see `dyn_service.dynamics.regressors`",
+        kernel="regressors.inverse_dynamics",
+        bodies="links",
+        control=False,
+    )
+    def inverse_dynamics_regressor(
+        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, overlay: Altered = None
+    ) -> InverseDynamicsRegressor:
+        """The matrix Y(q, v, a) with tau = Y theta, for identification; theta is that of `dynamic_parameters`.
+
+        Y does not depend on theta. It contains the width of each joint's friction and the rest position of its spring.
+        """
+
+    @query(
+        equation="Newton-Euler (13), (16), (17), linear in theta",
+        kernel="regressors.joint_wrench",
+        bodies="links",
+        control=False,
+    )
+    def joint_wrench_regressor(
+        self, q: Position, v: Velocity, a: Acceleration, *, joints: JointRows = None, gravity: Gravity = None
+    ) -> JointWrenchRegressor:
+        """The load of each joint, as a force/torque sensor there measures it, per inertial parameter of the links.
+
+        `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones.
+        """
+
+    @query(equation="Hamilton (9), (P.2), linear in theta", kernel="regressors.momentum", bodies="links", control=False)
+    def momentum_regressor(self, q: Position, v: Velocity) -> MomentumRegressor:
+        """The matrix Y_p(q, v) with p = M(q) v = Y_p theta, for identification without accelerations."""
+
+    @query(
+        equation="Hamilton (4), (6), (7), linear in theta", kernel="regressors.energy", bodies="links", control=False
+    )
+    def energy_regressor(
+        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None
+    ) -> EnergyRegressor:
+        """Kinetic and potential energy per parameter, for identification without accelerations."""
 
     @query(equation="the inverse of `integrate`", kernel="kinematics.difference", control=False)
     def difference(self, q: Position, q_to: Position, *, out: Out = None, workers: Workers = None) -> VelocityResult:

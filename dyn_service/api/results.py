@@ -311,6 +311,68 @@ class MassMatrixSteps:
 
 
 @dataclass(frozen=True, eq=False)
+class CoriolisMatrix:
+    """C, with C + C^T = dM/dt, and its products with v, which momentum observers need."""
+
+    matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2/s | kg m/s | kg/s", "C(q, v)")]
+    forces: Annotated[Array, Spec(("nv",), "N m | N", "C v: centrifugal and Coriolis", kind="effort")]
+    transposed_forces: Annotated[Array, Spec(("nv",), "N m | N", "C^T v = dM/dt v - C v", kind="effort")]
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicParameters:
+    """theta: 10 numbers for each link, in its axes and about its origin, then 4 for each joint velocity.
+
+    `LINK.m` (kg), `LINK.hx`, `.hy`, `.hz` (mass times centre of mass, kg m), `LINK.Ixx`, `.Ixy`, `.Ixz`, `.Iyy`,
+    `.Iyz`, `.Izz` (kg m^2); then of all joints `JOINT.damping`, `JOINT.friction`, `JOINT.armature`, `JOINT.stiffness`.
+    """
+
+    parameters: tuple[str, ...]
+    theta: Annotated[Array, Spec(("nt",), "kg, kg m, kg m^2 | N m s, N m, kg m^2, N m | N s/m, N, kg, N/m", "theta")]
+
+
+@dataclass(frozen=True, eq=False)
+class InverseDynamicsRegressor:
+    """Y with tau = Y theta, without external wrenches. Columns belong to `parameters`, see `DynamicParameters`."""
+
+    parameters: Annotated[tuple[str, ...], Names("nt", text="the names of the columns")]
+    regressor: Annotated[Array, Spec(("nv", "nt"), "tau per theta", "Y(q, v, a)")]
+
+
+@dataclass(frozen=True, eq=False)
+class JointWrenchRegressor:
+    """The matrix of each joint that maps the inertial parameters of the links to the joint's wrench."""
+
+    joints: tuple[str, ...]
+    links: Annotated[tuple[str, ...], Names("nl", text="the names along the third axis of `regressor`")]
+    regressor: Annotated[
+        Array,
+        Spec(
+            ("nj", 6, "nl", 10),
+            "N m, N per theta",
+            "to [torque; force] from the parent on the child, about the joint's origin in the child link's axes",
+        ),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class MomentumRegressor:
+    """Y_p with p = M(q) v = Y_p theta. Columns belong to `parameters`, see `DynamicParameters`."""
+
+    parameters: Annotated[tuple[str, ...], Names("nt", text="the names of the columns")]
+    regressor: Annotated[Array, Spec(("nv", "nt"), "p per theta", "Y_p(q, v)")]
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyRegressor:
+    """Energies per parameter: T = kinetic . theta, V = potential . theta. Entries belong to `parameters`."""
+
+    parameters: tuple[str, ...]
+    kinetic: Annotated[Array, Spec(("nt",), "J per theta", "y_T(q, v)")]
+    potential: Annotated[Array, Spec(("nt",), "J per theta", "y_V(q)")]
+
+
+@dataclass(frozen=True, eq=False)
 class ConstraintBases:
     """Directions in which joints carry load, (20), in joint axes. Row k belongs to `joints[k]`."""
 

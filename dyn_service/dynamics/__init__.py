@@ -4,6 +4,7 @@ articulated.py     forward dynamics in O(N), the factored inverse of the mass ma
 body_frame.py      inverse dynamics in body frames, with intermediate results
 configurations.py  neutral and random positions
 constraint.py      joint wrenches and their constraint parts
+coriolis.py        the Coriolis matrix
 derivatives.py     first derivatives of inverse and forward dynamics and of steps
 feedback.py        control laws that are linear in the error
 hamilton.py        Hamilton's equations in (q, p)
@@ -16,6 +17,7 @@ newton_euler.py    inverse dynamics by the recursive Newton-Euler algorithm
 operators.py       influence operators at a state
 passive.py         damping, friction, armature and springs
 projected.py       projected Newton-Euler equations
+regressors.py      efforts, loads, momenta and energies, linear in the dynamic parameters
 sensors.py         ideal force/torque sensors and IMUs
 spatial.py         six-vectors and their transforms
 sweeps.py          outward and inward recursions over the tree

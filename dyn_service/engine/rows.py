@@ -37,6 +37,7 @@ from dyn_service.model import composite
 from dyn_service.model.composite import Weld, welding_notes
 from dyn_service.model.description import Description, Mimic
 from dyn_service.model.inertia import combine
+from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.quantities import counted
 from dyn_service.parsing.report import MassSummary, Receipt, build_receipt
@@ -67,6 +68,7 @@ class Rows:
             nj=len(links.named_joints),
             nb=len(links),
             na=sum(carried),
+            nt=len(INERTIAL) * len(links) + len(LINEAR) * links.nr,
         )
         self._names: dict[tuple[str, str], tuple[str, ...]] = {
             ("nj", "row"): links.named_joints,
@@ -83,7 +85,7 @@ class Rows:
             ("nm", "row"): list(link),
             ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
         }
-        self._moving, self._joints, self._movable = moving, joints, link
+        self._moving, self._joints, self._movable, self._tree = moving, joints, link, links
 
     @cached_property
     def _pairs(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[int]]]:
@@ -92,7 +94,23 @@ class Rows:
         names = {of: tuple(self._joints[i] for i in places.get(of, ())) for of in ("row", "column")}
         return names, {of: [self._movable[i] for i in places.get(of, ())] for of in ("row", "column")}
 
+    @cached_property
+    def _parameters(self) -> tuple[str, ...]:
+        """Names of the dynamic parameters."""
+        tree = self._tree
+        rates = [
+            name if tree.inboard[i].nv == 1 else f"{name}.{part}"
+            for name, i in zip(tree.moving_joints, tree.movable, strict=True)
+            for part in tree.inboard[i].velocities
+        ]
+        return (
+            *(f"{link}.{number}" for link in tree.links for number in INERTIAL),
+            *(f"{rate}.{part}" for part in LINEAR for rate in rates),
+        )
+
     def _name(self, dimension: str, of: str) -> tuple[str, ...] | None:
+        if dimension == "nt":
+            return self._parameters
         return self._pairs[0].get(of) if dimension == "na" else self._names.get((dimension, of))
 
     def _link(self, dimension: str, of: str) -> list[int]:

@@ -23,6 +23,14 @@ BODIES, JOINTS, FREE = "bodies", "joints", "free"
 
 OF_BODY, OF_RATE = 10, 6
 
+INERTIAL = ("m", "hx", "hy", "hz", "Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz")
+"""The inertial parameters of a link in which its equations are linear: mass, first moment h = m c, inertia about the
+link's origin, in its axes.
+"""
+
+LINEAR = ("damping", "friction", "armature", "stiffness")
+"""The passive parameters of a rate in which the equations are linear."""
+
 ROWS, COLUMNS = (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 2, 2)
 """Indices of the six independent entries of an inertia."""
 

@@ -13,8 +13,8 @@ import numpy as np
 from flint import arb
 
 from dyn_service.api.queries import DEFAULT_GRAVITY, Wrench
-from qa.nasty.expected_derivatives import ExpectedDerivatives
 from qa.nasty.expected_points import moving
+from qa.nasty.expected_regressors import ExpectedRegressors
 from qa.nasty.reference import Array, ExactRobot, State, double, vector
 from qa.nasty.scales import sizes_of
 
@@ -78,7 +78,7 @@ def _wrenches(robot: ExactRobot, at: State, effort: float, rng: np.random.Genera
     return found
 
 
-class Expected(ExpectedDerivatives):
+class Expected(ExpectedRegressors):
     """The true answers at one state, and the scales on which errors count."""
 
     by_method = (

@@ -1,0 +1,151 @@
+"""Matrices that map the dynamic parameters of a robot to its efforts, loads, momenta and energy.
+
+    tau = Y(q, v, a) theta,    p = Y_p(q, v) theta,    T = y_T(q, v) theta,    V = y_V(q) theta
+
+theta contains for each link, in its axes and about its origin,
+
+    m,  h = m c = (h_x, h_y, h_z),  I = (I_xx, I_xy, I_xz, I_yy, I_yz, I_zz)
+
+and then the passive parameters of the joints, part by part: damping, friction, armature and stiffness of each rate.
+Widths of friction and rest positions of springs are numbers of the robot, not in theta, because efforts are not linear
+in them. With L(x) such that I x = L(x) theta_I, the load of a link (16), (17) and its momentum are
+
+    force  = m v-dot + (omega-dot~ + omega~ omega~) h        P = m v + omega~ h
+    torque = h x v-dot + (L(omega-dot) + omega~ L(omega)) I  H = h x v + L(omega) I
+
+in which v-dot contains gravity as an upward acceleration of the world. A column of Y is that of the link's load,
+carried to the root by D^T and projected on each joint, (18a). Cost: O(N d) with d the depth. Source: Newton-Euler
+document; linear in theta: Atkeson, An, Hollerbach, 'Estimation of Inertial Parameters of Manipulator Loads and Links',
+1986.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import casadi as ca
+import numpy as np
+
+from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, moving
+from dyn_service.dynamics.loops import NotRolledError, RolledTree
+from dyn_service.dynamics.newton_euler import motion, velocities, world_acceleration
+from dyn_service.dynamics.spatial import Mat, angular, constant, dense, linear, skew
+from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS
+from dyn_service.model.tree import Tree
+
+
+def parameters(tree: Tree) -> dict[str, np.ndarray]:
+    """theta, (nt,)."""
+    of_links = [[body.mass, *body.moment, *body.about_origin[ROWS, COLUMNS]] for body in tree.inertia]
+    of_rates = [getattr(tree.passive, part) for part in LINEAR]
+    return {"theta": np.concatenate([np.ravel(of_links), *of_rates])}
+
+
+def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
+    """Y, (nv, nt)."""
+    S, w = constant(tree.spread), constant(tree.spread) @ v
+    of_rates = (w, ca.tanh(w / dense(tree.passive.width)), S @ a, _from_rest(tree, q))
+    Y = ca.horzcat(_at_joints(tree, q, _loads(tree, q, v, a, gravity)), *(S.T @ ca.diag(x) for x in of_rates))
+    return ca.horzcat(*(moving(tree, column) for column in ca.horzsplit(Y)))
+
+
+def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
+    """Y_p, (nv, nt)."""
+    S, none = constant(tree.spread), ca.SX(tree.nv, tree.nr)
+    momenta = [_momentum(V) for V in _velocities(tree, q, v)]
+    Y = ca.horzcat(_at_joints(tree, q, momenta), none, none, S.T @ ca.diag(S @ v), none)
+    return ca.horzcat(*(moving(tree, column) for column in ca.horzsplit(Y)))
+
+
+def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
+    """y_T and y_V, (nt,) each."""
+    rotations, steps = in_world(tree, q)
+    kinetic = [(V.T @ _momentum(V)).T / 2 for V in _velocities(tree, q, v)]
+    potential = [
+        -ca.vertcat(gravity.T @ p, R.T @ gravity, ca.SX(6, 1))
+        for R, p in zip(rotations, along(tree, steps), strict=True)
+    ]
+    w, stretched, none = constant(tree.spread) @ v, _from_rest(tree, q), ca.SX(tree.nr, 1)
+    return {
+        "kinetic": ca.vertcat(*kinetic, none, none, w * w / 2, none),
+        "potential": ca.vertcat(*potential, none, none, none, stretched * stretched / 2),
+    }
+
+
+def joint_wrench(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
+    """(6 nj, 10 nl): of every named joint the load F, (13), of the inertial parameters of the links."""
+    found = _carried(tree, q, _loads(tree, q, v, a, gravity))
+    rows = [
+        [found.get((i, j), ca.SX(6, len(INERTIAL))) for i in range(len(tree))]
+        for j, joint in enumerate(tree.joints)
+        if joint
+    ]
+    return ca.blockcat(rows) if rows else ca.SX(0, len(INERTIAL) * len(tree))
+
+
+def _carried(tree: Tree, q: Mat, loads: Sequence[Mat]) -> dict[tuple[int, int], Mat]:
+    """D_.. ^T .. D_i^T of each body's load as each of its ancestors j and itself feel it, by (i, j)."""
+    if isinstance(tree, RolledTree):
+        raise NotRolledError("the parameters of all bodies are in one matrix")
+    D = influences(tree, q)
+    found: dict[tuple[int, int], Mat] = {}
+    for i, load in enumerate(loads):
+        for j in tree.ancestors(i):
+            found[i, j] = load
+            load = D[j].T @ load
+    return found
+
+
+def _at_joints(tree: Tree, q: Mat, loads: Sequence[Mat]) -> Mat:
+    """G^T Psi_D^T of the loads of the bodies, each in its own columns."""
+    G, Y = motion_subspaces(tree), ca.SX(tree.nv, len(INERTIAL) * len(tree))
+    for (i, j), load in _carried(tree, q, loads).items():
+        columns = slice(len(INERTIAL) * i, len(INERTIAL) * (i + 1))
+        if tree.inboard[j].nv:
+            Y[tree.in_v[j], columns] += G[j].T @ load
+    return Y
+
+
+def _from_rest(tree: Tree, q: Mat) -> Mat:
+    """q - q_0 of each rate, (nr,), whether it has a spring or not; 0 for joints with several degrees of freedom."""
+    turned = [
+        joint.ratio * q[at] - dense(tree.passive.rest)[part] if joint.nv == 1 else ca.SX(joint.nv, 1)
+        for joint, at, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
+    ]
+    return ca.vertcat(*turned) if turned else ca.SX(0, 1)
+
+
+def _loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> list[Mat]:
+    """The columns (6, 10) of each body's load M V-dot + B, (16), (17)."""
+    V, A = motion(tree, q, v, a, world_acceleration(gravity))
+    found = []
+    for V_i, A_i in zip(V, A, strict=True):
+        w, w_dot, v_dot = angular(V_i), angular(A_i), linear(A_i)
+        torque = ca.horzcat(ca.SX(3, 1), -skew(v_dot), _times_inertia(w_dot) + skew(w) @ _times_inertia(w))
+        force = ca.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ca.SX(3, 6))
+        found.append(ca.vertcat(torque, force))
+    return found
+
+
+def _momentum(V: Mat) -> Mat:
+    """The columns (6, 10) of a body's momentum M V."""
+    w, u = angular(V), linear(V)
+    return ca.vertcat(
+        ca.horzcat(ca.SX(3, 1), -skew(u), _times_inertia(w)),
+        ca.horzcat(u, skew(w), ca.SX(3, 6)),
+    )
+
+
+def _times_inertia(x: Mat) -> Mat:
+    """L(x), (3, 6)."""
+    none = ca.SX(1, 1)
+    return ca.vertcat(
+        ca.horzcat(x[0], x[1], x[2], none, none, none),
+        ca.horzcat(none, x[0], none, x[1], x[2], none),
+        ca.horzcat(none, none, x[0], none, x[1], x[2]),
+    )
+
+
+def _velocities(tree: Tree, q: Mat, v: Mat) -> PerBody:
+    return velocities(tree, influences(tree, q), motion_subspaces(tree), v)

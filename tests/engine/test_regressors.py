@@ -1,0 +1,152 @@
+"""Regressors and the Coriolis matrix against the equations that they factor, evaluated on trees without a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import casadi as ca
+import numpy as np
+import pytest
+
+from dyn_service import Robot
+from dyn_service.dynamics import coriolis, hamilton, mass_matrix, newton_euler, passive, regressors, sensors
+from dyn_service.dynamics.kinematics import integrate
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.formulations.base_parameters import base_parameters
+from dyn_service.model.description import rooted
+from dyn_service.model.tree import Tree
+from dyn_service.parsing.files import read_file, read_text
+from tests.conftest import URDF
+from tests.random_robots import random_urdf
+
+TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating", "screw")
+FILES = sorted(path.stem for path in URDF.glob("*.urdf"))
+ROBOTS = (*FILES, "solo12 floating", *(f"random {seed}" for seed in range(8)))
+SUMMED = 400 * np.finfo(float).eps
+"""Some 200 terms of a column sum, and as many in the recursion."""
+
+
+@lru_cache
+def _tree(name: str) -> Tree:
+    """A tree with one body per link, and passive parameters at all joints that can have them."""
+    kind, _, number = name.partition(" ")
+    if kind == "random":
+        description = read_text(random_urdf(int(number), movable=7, types=TYPES))
+    else:
+        description = read_file(URDF / f"{kind}.urdf")
+    tree = Robot(rooted(description, "floating") if number == "floating" else description).tree
+    drawn = np.random.default_rng(1)
+    single = np.array([float(joint.nv == 1) for joint in tree.inboard for _ in range(joint.nv)])
+    parts = ("damping", "friction", "armature", "stiffness", "rest")
+    numbers = {part: drawn.uniform(0.1, 1.0, tree.nr) * single for part in parts}
+    return replace(tree, passive=replace(tree.passive, width=np.full(tree.nr, 0.2), **numbers))
+
+
+def _number(expression: Any) -> np.ndarray:
+    return np.array(ca.evalf(ca.SX(expression)))
+
+
+@pytest.fixture(params=ROBOTS)
+def tree(request: pytest.FixtureRequest) -> Tree:
+    return _tree(request.param)
+
+
+def _state(tree: Tree) -> tuple[ca.DM, ca.DM, ca.DM, ca.DM]:
+    drawn = np.random.default_rng(7)
+    q = tree.configuration.normalised(drawn.normal(size=tree.nq))
+    return ca.DM(q), ca.DM(drawn.normal(size=tree.nv)), ca.DM(drawn.normal(size=tree.nv)), ca.DM([1.0, -2.0, -9.0])
+
+
+def _close(found: Any, expected: Any, bound: float = SUMMED) -> None:
+    found, expected = _number(found), _number(expected)
+    assert np.abs(found - expected).max(initial=0.0) <= bound * max(np.abs(expected).max(initial=0.0), 1.0)
+
+
+def test_efforts_are_linear_in_theta(tree: Tree) -> None:
+    q, v, a, g = _state(tree)
+    theta = regressors.parameters(tree)["theta"]
+    _close(regressors.inverse_dynamics(tree, q, v, a, g) @ theta, newton_euler.inverse_dynamics(tree, q, v, a, g))
+
+
+def test_momenta_and_energies_are_linear_in_theta(tree: Tree) -> None:
+    q, v, _, g = _state(tree)
+    theta = regressors.parameters(tree)["theta"]
+    _close(regressors.momentum(tree, q, v) @ theta, hamilton.momentum(tree, q, v))
+    per, energy = regressors.energy(tree, q, v, g), hamilton.energy(tree, q, v, g)
+    for part in ("kinetic", "potential"):
+        _close(per[part].T @ theta, energy[part])
+
+
+def test_loads_of_joints_are_linear_in_theta(tree: Tree) -> None:
+    q, v, a, g = _state(tree)
+    theta = regressors.parameters(tree)["theta"][: 10 * len(tree)]
+    load = _number(regressors.joint_wrench(tree, q, v, a, g) @ theta).reshape(-1, 6)
+    reading = sensors.force_torque(tree, q, v, a, ca.DM(3, 1), ca.DM(3, 1), g)
+    for found, part in ((load[:, 3:], "force"), (load[:, :3], "torque")):
+        _close(found.reshape(-1, 1), reading[part])
+
+
+def test_locked_joints_take_no_effort() -> None:
+    tree = _tree("panda").locked(["panda_joint2"])
+    q, v, a, g = _state(tree)
+    k = tree.configuration.velocity_joints.index("panda_joint2")
+    matrices = [regressors.inverse_dynamics(tree, q, v, a, g), regressors.momentum(tree, q, v)]
+    for matrix in (*matrices, coriolis.coriolis_matrix(tree, q, v)["matrix"]):
+        assert not _number(matrix)[k].any()
+    assert _number(matrices[0]).any(axis=1).sum() == tree.nv - 1
+
+
+def test_coriolis_matrix_gives_the_bias_and_half_the_rate_of_the_mass_matrix(tree: Tree) -> None:
+    q, v, _, _ = _state(tree)
+    found = coriolis.coriolis_matrix(tree, q, v)
+    C = _number(found["matrix"])
+    bias = newton_euler.bias_forces(tree, q, v, ca.DM(3, 1)) - passive.efforts(tree, q, v)
+    _close(C @ np.array(v), bias)
+    _close(found["forces"], bias)
+    _close(found["transposed_forces"], C.T @ np.array(v))
+    step = 1e-5  # the error of the difference is step^2 and eps / step, 1e-10 each
+    after, before = (_number(mass_matrix.mass_matrix(tree, integrate(tree, q, v, h))) for h in (step, -step))
+    _close(C + C.T, (after - before) / (2 * step), 1e-8)
+
+
+def test_operations_of_the_panda() -> None:
+    """They grow with the pairs of a link and an ancestor: both matrices take some 3,400."""
+    tree = _tree("panda")
+    q, v, a = (ca.SX.sym(name, n) for name, n in (("q", tree.nq), ("v", tree.nv), ("a", tree.nv)))
+    C = coriolis.coriolis_matrix(tree, q, v)["matrix"]
+    Y = regressors.inverse_dynamics(tree, q, v, a, ca.DM([0.0, 0.0, -9.81]))
+    assert ca.Function("C", [q, v], [ca.cse(C)]).n_instructions() < 5000
+    assert ca.Function("Y", [q, v, a], [ca.cse(Y)]).n_instructions() < 5000
+
+
+@pytest.mark.parametrize(("name", "rank"), [("pendulum", 6), ("double_pendulum", 13), ("scara", 23), ("panda", 78)])
+def test_base_parameters_span_all_efforts(name: str, rank: int) -> None:
+    """Their number is the rank of Y at 1,000 random states; they alone give the efforts.
+
+    A pendulum has h_x, h_y of its link and the sum of inertia and armature about its axis, and damping, friction and
+    stiffness.
+    """
+    robot = Robot.from_urdf(URDF / f"{name}.urdf")
+    base = base_parameters(robot)
+    drawn = np.random.default_rng(2)
+    q = np.stack([robot.random_configuration(seed=1000 + k) for k in range(1000)])
+    v, a = drawn.normal(size=(2, 1000, robot.nv))
+    found = robot.inverse_dynamics_regressor(q, v, a)
+    Y = found.regressor.reshape(-1, len(found.parameters))
+    size = np.linalg.norm(Y, axis=0)
+    assert len(base) == np.linalg.matrix_rank(Y / np.where(size > 1e-9, size, np.inf), tol=1e-9) == rank
+    assert base.largest < 1e-12 < 1e-3 < base.smallest
+    theta = robot.dynamic_parameters().theta
+    _close(found.regressor[..., base.columns] @ (base.combinations @ theta), robot.inverse_dynamics(q, v, a), 1e-12)
+    assert all(text.startswith(base.parameters[k]) for text, k in zip(base.names, base.columns, strict=True))
+
+
+def test_rounding_is_no_parameter_and_a_nearly_dependent_one_is_refused() -> None:
+    """The axis of the second link is tilted by the rounding of a rotation, and by 2e-9 rad."""
+    first, second, last = (URDF / "double_pendulum.urdf").read_text().split('<axis xyz="0 -1 0"/>')
+    tilted = '{}<axis xyz="0 -1 0"/>{}<axis xyz="{} -1 0"/>{}'
+    assert len(base_parameters(Robot.from_urdf(tilted.format(first, second, 6e-17, last)))) == 13
+    with pytest.raises(FailedPreconditionError, match=r"parameter '.*' of robot '.*' is nearly without effect"):
+        base_parameters(Robot.from_urdf(tilted.format(first, second, 2e-9, last)))
