@@ -19,6 +19,7 @@ from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary, Made
+from dyn_service.kernels.selecting import Selected
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.wrenches import WrenchConversion
 from dyn_service.model.description import RootType
@@ -51,7 +52,11 @@ class _Library(KernelLibrary):
         return None
 
     def direct_call(
-        self, signature: Signature, arguments: Arguments, conversion: WrenchConversion | None = None
+        self,
+        signature: Signature,
+        arguments: Arguments,
+        conversion: WrenchConversion | None = None,
+        selection: Selected | None = None,
     ) -> None:
         return None  # there is no machine code to go into
 
