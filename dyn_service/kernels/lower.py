@@ -27,9 +27,8 @@ import casadi as ca
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
+from dyn_service.kernels.emitting import BLOCK, BYTES, DOUBLE, I64, POINTER, at, chain_from, integer, loop_over, splat
 from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.repeated import BLOCK, BYTES
 from dyn_service.kernels.rolled import Address, Rolled, Step, Walks
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
