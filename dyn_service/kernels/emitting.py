@@ -13,6 +13,9 @@ DOUBLE = ir.DoubleType()
 I64 = ir.IntType(64)
 POINTER = ir.PointerType()
 
+BLOCK, BYTES = "block", "bytes"
+"""Names in the code of a kernel: its function (in, out) of a vector of states, and the bytes of `out`."""
+
 
 def integer(value: int) -> Any:
     """Returns a 64-bit integer constant."""

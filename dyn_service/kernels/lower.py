@@ -29,10 +29,22 @@ import casadi as ca
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, chain_from, copied, integer, line, loop_over, splat
+from dyn_service.kernels.emitting import (
+    BLOCK,
+    BYTES,
+    DOUBLE,
+    I64,
+    POINTER,
+    at,
+    chain_from,
+    copied,
+    integer,
+    line,
+    loop_over,
+    splat,
+)
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.jit import FAILURES
-from dyn_service.kernels.repeated import BLOCK, BYTES
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.selecting import PLACES, is_selectable
 from dyn_service.kernels.signature import Operand

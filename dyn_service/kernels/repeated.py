@@ -27,16 +27,13 @@ from numpy.typing import NDArray
 
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.emitting import BLOCK, BYTES, DOUBLE, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
 from dyn_service.kernels.outside import function
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.kernels.store import COMPILER, provenance
 
 Array = NDArray[np.float64]
-
-BLOCK, BYTES = "block", "bytes"
-"""Names in the code of a kernel: its function (in, out) of a vector of states, and the bytes of `out`."""
 
 
 @dataclass(frozen=True, eq=False)
