@@ -44,7 +44,7 @@ WITHIN = 1e-8
 """Largest difference relative to the largest entry: rounding in double precision, where masses differ by 1e3."""
 DRAWN = "panda"
 LIMITS = ("limit: operations", "limit: memory")
-FEW_ROBOTS, FEW_BATCHES = (DRAWN,), (1, 64)
+FEW_ROBOTS, FEW_BATCHES = ("ur5e", DRAWN), (1, 64)
 """Those of peers with `Peer.few`."""
 LONGEST_CALL_S = 1.0
 """A peer is not timed with a batch for which one call would take longer."""
