@@ -29,6 +29,8 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import Any, ClassVar
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 import numpy as np
 
 from dyn_service import QUERIES as ROWS
@@ -663,7 +665,7 @@ def rates() -> dict[str, float]:
 
     def best(call: Call) -> float:
         taken = []
-        for _ in range(7):
+        for _ in range(30):
             begun = perf_counter()
             call()
             taken.append(perf_counter() - begun)
