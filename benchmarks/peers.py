@@ -29,6 +29,8 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import Any, ClassVar
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 import numpy as np
 
 from dyn_service import QUERIES as ROWS
@@ -44,7 +46,7 @@ WITHIN = 1e-8
 """Largest difference relative to the largest entry: rounding in double precision, where masses differ by 1e3."""
 DRAWN = "panda"
 LIMITS = ("limit: operations", "limit: memory")
-FEW_ROBOTS, FEW_BATCHES = (DRAWN,), (1, 64)
+FEW_ROBOTS, FEW_BATCHES = ("ur5e", DRAWN), (1, 64)
 """Those of peers with `Peer.few`."""
 LONGEST_CALL_S = 1.0
 """A peer is not timed with a batch for which one call would take longer."""
@@ -663,7 +665,7 @@ def rates() -> dict[str, float]:
 
     def best(call: Call) -> float:
         taken = []
-        for _ in range(7):
+        for _ in range(30):
             begun = perf_counter()
             call()
             taken.append(perf_counter() - begun)

@@ -107,9 +107,7 @@ class LoadedCode:
 
     def __init__(self, code: bytes) -> None:
         self.size = len(code)
-        # One block for all sections: relocations have 32 bits, and a process with much mapped memory, such as one with
-        # PyTorch, could get sections that are further apart, which ends the process.
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(), use_lmm=True)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         weakref.finalize(self, _drop, self._engine).atexit = False  # freed with the process
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()

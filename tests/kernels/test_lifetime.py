@@ -241,20 +241,6 @@ def test_compiling_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert context.closed
 
 
-def test_sections_of_a_kernel_are_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Far apart, they ended processes with much mapped memory: relocations have 32 bits."""
-    given: list[Any] = []
-    create = jit.llvm.create_mcjit_compiler
-
-    def noted(*args: Any, **options: Any) -> Any:
-        given.append(options.get("use_lmm"))
-        return create(*args, **options)
-
-    monkeypatch.setattr(jit.llvm, "create_mcjit_compiler", noted)
-    robot = loaded()
-    assert len(given) >= len(codes_of(robot)) == given.count(True)
-
-
 def test_compiling_keeps_no_graph_and_returns_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each kernel that is compiled, and after none from the store."""
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))
