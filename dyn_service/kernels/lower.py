@@ -102,7 +102,7 @@ def lower(graph: Graph | Rolled | Staged, lanes: int, entry: str) -> str:
     selects = bool(places) and is_selectable(graph.signature)
     gather, scatter = emit_gather(module, vector), Scatter(module, vector, places, selects=selects)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
-    _emit_block(module, graph, vector, body, places)
+    _emit_block(module, graph, vector, body, scatter)
     return str(module)
 
 
@@ -793,6 +793,8 @@ def _transposed(b: ir.IRBuilder, vector: ir.VectorType, tile: Sequence[Any], ali
         align: Bytes by which the addresses are aligned.
     """
     count = len(tile)
+    if count == 1:
+        return [b.load(tile[0], align=min(align, 8), typ=vector)]
     half = count // 2
     half_vector = ir.VectorType(DOUBLE, half)
 
@@ -935,24 +937,23 @@ def _emit_loop(
 
 
 def _emit_block(
-    module: ir.Module,
-    graph: Graph | Rolled | Staged,
-    vector: ir.VectorType,
-    body: ir.Function,
-    places: Sequence[int],
+    module: ir.Module, graph: Graph | Rolled | Staged, vector: ir.VectorType, body: ir.Function, scatter: Scatter
 ) -> None:
     """Adds block(in, out), the body, and bytes(), the size of its results and workspace; see `kernels/repeated.py`.
 
-    places: see `_emit_body`. Here each entry gets its value; those that are 0 are never written.
+    Here each entry of `out` gets its value; those that are 0 are never written.
     """
     block = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 2), BLOCK)
     b = ir.IRBuilder(block.append_basic_block())
     source, target = block.args
     size, results = 8 * vector.count, sum(operand.size for operand in graph.signature.outputs)
     b.call(body, [source, target, at(b, target, integer(size * results))])
-    for entry, place in enumerate(places):
-        if 0 <= place != entry:
-            _store(b, vector, target, entry, _load(b, vector, target, place))
+    if scatter.table is not None:
+        with loop_over(b, integer(results)) as entry:
+            place = b.sext(b.load(at(b, scatter.table, b.mul(entry, integer(4))), align=4, typ=I32), I64)
+            with b.if_then(b.icmp_signed(">=", place, integer(0))):
+                value = b.load(_vector_address(b, target, vector, place), align=size, typ=vector)
+                b.store(value, _vector_address(b, target, vector, entry), align=size)
     b.ret_void()
     sizes = ir.Function(module, ir.FunctionType(I64, []), BYTES)
     ir.IRBuilder(sizes.append_basic_block()).ret(integer(size * (results + graph.workspace)))

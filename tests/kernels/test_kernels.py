@@ -151,6 +151,11 @@ OPERATIONS = {
     "point_motion_derivatives-world_aligned": 2836,
     "point_motion_derivatives-local": 3134,
     "point_motion_derivatives-world": 2880,
+    "coriolis_matrix": 3429,
+    "inverse_dynamics_regressor": 3757,
+    "joint_wrench_regressor": 4584,
+    "momentum_regressor": 2784,
+    "energy_regressor": 832,
 }
 """Operations per state on the Panda, the same on all machines. A change that adds operations must change these."""
 
