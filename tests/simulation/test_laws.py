@@ -199,7 +199,7 @@ def test_gravity_of_each_member() -> None:
         {"wrenches": Wrench("panda_hand", force=(10.0, 0.0, 0.0))},
         {"wrenches": lambda t, q, v: Wrench("panda_hand", force=(t, 0.0, q[0]))},
     ],
-    ids=str,
+    ids=lambda options: "-".join(options),
 )
 def test_what_is_not_compiled(options: dict[str, Any]) -> None:
     robot = robot_of("panda")

@@ -17,6 +17,7 @@ MODULES = (
     "articulated",
     "body_frame",
     "constraint",
+    "derivatives",
     "hamilton",
     "integration",
     "kinematics",
