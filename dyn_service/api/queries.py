@@ -925,7 +925,15 @@ class RobotQueries(Described, ABC):
         bodies="moving",
         control=False,
     )
-    def coriolis_matrix(self, q: Position, v: Velocity, *, overlay: Altered = None) -> CoriolisMatrix:
+    def coriolis_matrix(
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        overlay: Altered = None,
+        out: Out = None,
+        workers: Workers = None,
+    ) -> CoriolisMatrix:
         """The Coriolis matrix C(q, v) of the bias forces C v, with dM/dt - 2 C skew-symmetric."""
 
     @query(
@@ -933,7 +941,7 @@ class RobotQueries(Described, ABC):
         kernel="regressors.parameters",
         control=False,
     )
-    def dynamic_parameters(self) -> DynamicParameters:
+    def dynamic_parameters(self, *, out: Out = None) -> DynamicParameters:
         """The parameters theta in which the equations of motion are linear, with their names."""
 
     @query(
@@ -943,7 +951,15 @@ class RobotQueries(Described, ABC):
         control=False,
     )
     def inverse_dynamics_regressor(
-        self, q: Position, v: Velocity, a: Acceleration, *, gravity: Gravity = None, overlay: Altered = None
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        out: Out = None,
+        workers: Workers = None,
     ) -> InverseDynamicsRegressor:
         """The matrix Y(q, v, a) with tau = Y theta, for identification; theta is that of `dynamic_parameters`.
 
@@ -957,7 +973,15 @@ class RobotQueries(Described, ABC):
         control=False,
     )
     def joint_wrench_regressor(
-        self, q: Position, v: Velocity, a: Acceleration, *, joints: JointRows = None, gravity: Gravity = None
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        joints: JointRows = None,
+        gravity: Gravity = None,
+        out: Out = None,
+        workers: Workers = None,
     ) -> JointWrenchRegressor:
         """The load of each joint, as a force/torque sensor there measures it, per inertial parameter of the links.
 
@@ -965,14 +989,28 @@ class RobotQueries(Described, ABC):
         """
 
     @query(equation="Hamilton (9), (P.2), linear in theta", kernel="regressors.momentum", bodies="links", control=False)
-    def momentum_regressor(self, q: Position, v: Velocity) -> MomentumRegressor:
+    def momentum_regressor(
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        out: Out = None,
+        workers: Workers = None,
+    ) -> MomentumRegressor:
         """The matrix Y_p(q, v) with p = M(q) v = Y_p theta, for identification without accelerations."""
 
     @query(
         equation="Hamilton (4), (6), (7), linear in theta", kernel="regressors.energy", bodies="links", control=False
     )
     def energy_regressor(
-        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        out: Out = None,
+        workers: Workers = None,
     ) -> EnergyRegressor:
         """Kinetic and potential energy per parameter, for identification without accelerations."""
 
@@ -1041,6 +1079,8 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
         passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> InverseDynamicsDerivatives:
         """Derivatives of `inverse_dynamics` with respect to q, v and a, and its value.
 
@@ -1065,6 +1105,8 @@ class RobotQueries(Described, ABC):
         wrenches: Wrenches = None,
         overlay: Altered = None,
         passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> ForwardDynamicsDerivatives:
         """Derivatives of `forward_dynamics` with respect to q, v and tau, and its value.
 
@@ -1095,6 +1137,8 @@ class RobotQueries(Described, ABC):
         integrator: Literal["semi_implicit_euler", "explicit_euler", "rk4"] = "semi_implicit_euler",
         overlay: Altered = None,
         passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> StepDerivatives:
         """Derivatives of `step` with respect to q, v and tau, and its value.
 
@@ -1109,7 +1153,14 @@ class RobotQueries(Described, ABC):
         passive=("armature",),
     )
     def momentum_derivatives(
-        self, q: Position, v: Velocity, *, overlay: Altered = None, passive: Passive = True
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> MomentumDerivatives:
         """Derivatives of `momentum` with respect to q and v, and its value; `momentum_derivative` is d/dt."""
 
@@ -1121,7 +1172,15 @@ class RobotQueries(Described, ABC):
         passive=("armature", "springs"),
     )
     def energy_derivatives(
-        self, q: Position, v: Velocity, *, gravity: Gravity = None, overlay: Altered = None, passive: Passive = True
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        gravity: Gravity = None,
+        overlay: Altered = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> EnergyDerivatives:
         """Derivatives of kinetic and potential `energy` with respect to q and v, and their values."""
 
@@ -1132,7 +1191,14 @@ class RobotQueries(Described, ABC):
         control=False,
     )
     def centroidal_derivatives(
-        self, q: Position, v: Velocity, a: Acceleration, *, overlay: Altered = None
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        overlay: Altered = None,
+        out: Out = None,
+        workers: Workers = None,
     ) -> CentroidalDerivatives:
         """Centre of mass, momentum about it and its rate, of all links, with derivatives with respect to q, v and a."""
 
@@ -1156,6 +1222,8 @@ class RobotQueries(Described, ABC):
         point: Point = None,
         frame: PointAxes = "world_aligned",
         overlay: Altered = None,
+        out: Out = None,
+        workers: Workers = None,
     ) -> PointMotionDerivatives:
         """Derivatives of the velocity and acceleration of a link, or of a point fixed on it.
 

@@ -47,6 +47,7 @@ ON_LINKS = _asked(LINKS)
 
 NOT_MEASURED = (
     "constraint_bases",  # no kernel: numbers of the file alone, orthonormal to rounding (tests of the constraints)
+    "dynamic_parameters",  # no kernel: numbers of the file alone (tests of the regressors)
     "neutral",  # no kernel: zeros and ones
     "random_configuration",  # no kernel: random numbers
     "topology",  # no kernel: names and whole numbers

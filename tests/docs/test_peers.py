@@ -29,7 +29,7 @@ def peers() -> ModuleType:
 def test_peers_agree_before_they_are_timed(peers: ModuleType) -> None:
     kinds = [peers.DynService, peers.PinocchioParallel, peers.Pinocchio, peers.MuJoCo]
     found = peers.measure(kinds, ["panda", "ten_body_tree", "chain of 5"], [1, 3], rounds=1)
-    assert not found["missing"]
+    assert found["missing"].keys() == peers.ABSENT.keys()
     timed = {(row["robot"], row["query"], row["batch"], row["peer"]) for row in found["figures"]}
     assert len(timed) == 3 * 2 * (4 + 4 + 3)  # PinocchioParallel has no mass matrix
     assert all(len(row["us"]) == 1 for row in found["figures"])
@@ -54,13 +54,16 @@ def test_a_missing_peer_is_listed_with_the_reason(peers: ModuleType) -> None:
             raise ImportError("no such library")
 
     found = peers.measure([peers.DynService, Missing], ["panda"], [1], rounds=1)
-    assert found["missing"] == {"missing, panda": "ImportError: no such library"}
+    assert found["missing"] == {**peers.ABSENT, "missing, panda": "ImportError: no such library"}
 
 
 def test_the_table_contains_the_figures(peers: ModuleType, tmp_path: Path) -> None:
     row = {"robot": "panda", "joints": 9, "query": "mass_matrix", "batch": 64}
     figures = [row | {"peer": "dyn_service", "us": [0.5, 0.25, 0.75]}, row | {"peer": "other", "us": [2.0, 1.0, 3.0]}]
     found = {"machine": peers.machine(), "versions": peers.versions(), "missing": {"x": "y"}, "figures": figures}
+    found["first"] = {"dyn_service, panda, mass_matrix": 0.5}
+    operations = dict.fromkeys(peers.QUERIES, 1000)
+    found["limits"] = {"operations": operations, "operations_per_s": 1e10, "bytes_per_s": 1e10}
     page = tmp_path / "peers.md"
     peers.write_page(found, page)
     text = page.read_text()

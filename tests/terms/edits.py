@@ -31,6 +31,8 @@ MODULES = (
     "dynamics.articulated",
     "dynamics.task_space",
     "dynamics.derivatives",
+    "dynamics.coriolis",
+    "dynamics.regressors",
     "dynamics.constraint",
     "dynamics.hamilton",
     "dynamics.projected",

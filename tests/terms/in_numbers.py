@@ -94,7 +94,16 @@ class Numbers:
         return [i for i, name in enumerate(self.tree.joints) if name]
 
     def cases(self) -> dict[str, Case]:
-        parts = (self._efforts, self._loads, self._momenta, self._links, self._points, self._steps, self._derivatives)
+        parts = (
+            self._efforts,
+            self._loads,
+            self._momenta,
+            self._links,
+            self._points,
+            self._steps,
+            self._derivatives,
+            self._linear,
+        )
         return {name: case for part in (*parts, self._blocks, self._branch_inertias) for name, case in part().items()}
 
     def _efforts(self) -> dict[str, Case]:
@@ -487,6 +496,37 @@ class Numbers:
                     lambda expected=expected, k=k: expected()[k],
                 )
         return cases
+
+    def _linear(self) -> dict[str, Case]:
+        """Regressors and the Coriolis matrix; the sum C + C^T, since it is the same for all C with that property."""
+        made, tree, oracle = self.made, self.tree, self.free
+        q, v, a, g = (ca.DM(x) for x in (self.q, self.v, self.a, GRAVITY))
+        regressors, coriolis = made["regressors"], cache(partial(made["coriolis"].coriolis_matrix, tree, q, v))
+        theta = regressors.parameters(tree)["theta"]
+        position = oracle.position(self.q)
+
+        def rate() -> np.ndarray:
+            C = pin.computeCoriolisMatrix(oracle.model, oracle.model.createData(), position, self.v)
+            return np.array(C + C.T)
+
+        def bias() -> np.ndarray:
+            data = oracle.model.createData()
+            return np.array(pin.nle(oracle.model, data, position, self.v)) - pin.computeGeneralizedGravity(
+                oracle.model, oracle.model.createData(), position
+            )
+
+        return {
+            "regressor of efforts": (
+                lambda: ca.DM(regressors.inverse_dynamics(tree, q, v, a, g)) @ theta,
+                lambda: oracle.inverse_dynamics(self.q, self.v, self.a),
+            ),
+            "regressor of momentum": (
+                lambda: ca.DM(regressors.momentum(tree, q, v)) @ theta,
+                lambda: oracle.mass_matrix(self.q) @ self.v,
+            ),
+            "coriolis, C v": (lambda: ca.DM(coriolis()["forces"]), bias),
+            "coriolis, C + C^T": (lambda: ca.DM(coriolis()["matrix"] + coriolis()["matrix"].T), rate),
+        }
 
     def _steps(self) -> dict[str, Case]:
         made, tree, oracle = self.made, self.tree, self.free

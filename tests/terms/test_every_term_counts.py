@@ -211,6 +211,62 @@ TERMS: Terms = {
         "Lambda: of the directions that count": ("_inverse_in", "counts * Lambda", "Lambda"),
         "Lambda: the others left out": ("_inverse_in", "counts * Omega", "1 * Omega"),
     },
+    "dynamics.coriolis": {
+        "b: omega~ I - I omega~": (
+            "_VelocityLoad.of",
+            "turned + shifted - skew(angular(momentum))",
+            "shifted - skew(angular(momentum))",
+        ),
+        "b: v~ H^T - H v~": (
+            "_VelocityLoad.of",
+            "turned + shifted - skew(angular(momentum))",
+            "turned - skew(angular(momentum))",
+        ),
+        "b: n~": ("_VelocityLoad.of", "turned + shifted - skew(angular(momentum))", "turned + shifted"),
+        "B: f": ("_VelocityLoad.__matmul__", "-skew(self.f) @ S[:3, :]", "0 * S[:3, :]"),
+        "B^T: f": (
+            "_VelocityLoad.transposed_matmul",
+            "self.b.T @ S[:3, :] + skew(self.f) @ S[3:, :]",
+            "self.b.T @ S[:3, :]",
+        ),
+        "lever arm of f": (
+            "_VelocityLoad.as_parent_feels",
+            "R.T @ self.b @ R - skew(D.offset) @ skew(f)",
+            "R.T @ self.b @ R",
+        ),
+        "S-dot: v x g": (
+            "_cross",
+            "cross(angular(V), linear(s)) + cross(linear(V), angular(s))",
+            "cross(angular(V), linear(s))",
+        ),
+        "S-dot: omega x u": (
+            "_cross",
+            "cross(angular(V), linear(s)) + cross(linear(V), angular(s))",
+            "cross(linear(V), angular(s))",
+        ),
+        "C_jk: C S-dot": ("_matrix", "composite[k] @ rates[k] + B[k] @ G[k]", "B[k] @ G[k]"),
+        "C_jk: B S": ("_matrix", "composite[k] @ rates[k] + B[k] @ G[k]", "composite[k] @ rates[k]"),
+        "C_kj: S-dot^T C S": ("_matrix", "rates[j].T @ mass + G[j].T @ load", "G[j].T @ load"),
+        "C_kj: S^T B^T S": ("_matrix", "rates[j].T @ mass + G[j].T @ load", "rates[j].T @ mass"),
+    },
+    "dynamics.regressors": {
+        "m v-dot": (
+            "_loads",
+            "ca.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ca.SX(3, 6))",
+            "ca.horzcat(0 * v_dot, skew(w_dot) + skew(w) @ skew(w), ca.SX(3, 6))",
+        ),
+        "h x v-dot": ("_loads", "-skew(v_dot)", "0 * skew(v_dot)"),
+        "omega-dot x h": ("_loads", "skew(w_dot) + skew(w) @ skew(w)", "skew(w) @ skew(w)"),
+        "omega x (omega x h)": ("_loads", "skew(w_dot) + skew(w) @ skew(w)", "skew(w_dot)"),
+        "I omega-dot": ("_loads", "_times_inertia(w_dot) + skew(w) @ _times_inertia(w)", "skew(w) @ _times_inertia(w)"),
+        "omega x I omega": ("_loads", "_times_inertia(w_dot) + skew(w) @ _times_inertia(w)", "_times_inertia(w_dot)"),
+        "momentum: h x v": ("_momentum", "-skew(u)", "0 * skew(u)"),
+        "momentum: omega x h": (
+            "_momentum",
+            "ca.horzcat(u, skew(w), ca.SX(3, 6))",
+            "ca.horzcat(u, 0 * skew(w), ca.SX(3, 6))",
+        ),
+    },
     "dynamics.derivatives": {
         "omega x (omega x d)": ("motion", "cross(omega, cross(omega, D[i].offset))", "0 * D[i].offset"),
         "v of the ground": ("motion", "D[i] @ of_parent[:6]", "ca.vertcat((D[i] @ of_parent[:6])[:3], 0, 0, 0)"),
@@ -588,6 +644,8 @@ def _words(edit: Edit) -> tuple[str, ...]:
 
 _SEEN_IN = {
     "dynamics.derivatives": ("derivatives",),
+    "dynamics.coriolis": ("coriolis",),
+    "dynamics.regressors": ("regressor",),
     "dynamics.hamilton": ("momentum", "flow", "energy"),
     "dynamics.task_space": ("point_local", "point"),
     "dynamics.body_frame": ("recursion",),

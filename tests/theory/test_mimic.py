@@ -118,6 +118,22 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
         "inverse_dynamics": lambda: [(led.inverse_dynamics(q, v, a, **s.pushed), s.tau)],
         "forward_dynamics": lambda: [(led.forward_dynamics(q, v, s.tau, method=m, **s.pushed), a) for m in METHODS],
         "mass_matrix": lambda: [(led.mass_matrix(q), s.M)],
+        "coriolis_matrix": lambda: s.fields(
+            led.coriolis_matrix(q, v), free.coriolis_matrix(Q, V), matrix=both, forces=onto, transposed_forces=onto
+        ),
+        "dynamic_parameters": lambda: s.fields(led.dynamic_parameters(), free.dynamic_parameters()),
+        "inverse_dynamics_regressor": lambda: s.fields(
+            led.inverse_dynamics_regressor(q, v, a, **s.on),
+            free.inverse_dynamics_regressor(Q, V, A, **s.on),
+            regressor=lambda Y: S.T @ Y,
+        ),
+        "joint_wrench_regressor": lambda: s.fields(
+            led.joint_wrench_regressor(q, v, a, **s.on), free.joint_wrench_regressor(Q, V, A, **s.on)
+        ),
+        "momentum_regressor": lambda: s.fields(
+            led.momentum_regressor(q, v), free.momentum_regressor(Q, V), regressor=lambda Y: S.T @ Y
+        ),
+        "energy_regressor": lambda: s.fields(led.energy_regressor(q, v, **s.on), free.energy_regressor(Q, V, **s.on)),
         "bias_forces": lambda: [(led.bias_forces(q, v, **s.on), onto(free.bias_forces(Q, V, **s.on)))],
         "gravity_forces": lambda: [(led.gravity_forces(q, **s.on), onto(free.gravity_forces(Q, **s.on)))],
         "constraint_forces": lambda: s.fields(

@@ -162,8 +162,8 @@ def test_what_does_nothing_costs_nothing(row: Query, method: str) -> None:
     idle = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
     assert idle.without_passive is idle
     assert idle.acting(row, method, False) is idle
-    if row.name.startswith("step") or row.name == "passive_forces":
-        return
+    if row.name.startswith("step") or row.name == "passive_forces" or row.name.endswith("_regressor"):
+        return  # regressors contain the rest positions of springs, whose stiffness is a parameter
     busy = restless(unled(read(URDF / "panda.urdf")), 1)
     signature = idle.signature(row, method)
     assert signature == busy.signature(row, method)
