@@ -58,8 +58,9 @@ def test_a_missing_peer_is_listed_with_the_reason(peers: ModuleType) -> None:
 
 
 def test_the_table_contains_the_figures(peers: ModuleType, tmp_path: Path) -> None:
-    row = {"robot": "panda", "joints": 9, "query": "mass_matrix", "batch": 64}
-    figures = [row | {"peer": "dyn_service", "us": [0.5, 0.25, 0.75]}, row | {"peer": "other", "us": [2.0, 1.0, 3.0]}]
+    us = {"dyn_service": [0.5, 0.25, 0.75], "other": [2.0, 1.0, 3.0]}
+    row = {"robot": "panda", "joints": 9, "batch": 64}
+    figures = [row | {"query": query, "peer": peer, "us": us[peer]} for query in peers.QUERIES for peer in us]
     found = {"machine": peers.machine(), "versions": peers.versions(), "missing": {"x": "y"}, "figures": figures}
     found["first"] = {"dyn_service, panda, mass_matrix": 0.5}
     operations = dict.fromkeys(peers.QUERIES, 1000)
