@@ -13,6 +13,7 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
+from dyn_service.kernels.emitting import BLOCK
 from dyn_service.kernels.jit import ENTRY, LoadedCode, host, make_gufunc, release_freed_memory
 from dyn_service.kernels.making import making
 from dyn_service.kernels.repeated import Block
@@ -120,10 +121,13 @@ class KernelLibrary:
         return 0 if code is None else code.size
 
     def block(self, signature: Signature) -> Block | None:
-        """Returns a kernel in memory as a function of a vector of states; None for padded inputs or without outputs."""
+        """Returns a kernel in memory as a function of a vector of states.
+
+        None for padded inputs, without outputs, or if its memory does not suffice for a whole vector.
+        """
         if signature.name not in self._blocks:
             made = None if signature.empty or signature.padded else self._made.get(signature.name)
-            if made is None or made.code is None:
+            if made is None or made.code is None or not made.code.address(BLOCK):
                 return None
             self._blocks[signature.name] = Block(made.code, signature)
         return self._blocks[signature.name]

@@ -44,7 +44,7 @@ from dyn_service.kernels.emitting import (
     splat,
 )
 from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.jit import FAILURES
+from dyn_service.kernels.jit import FAILURES, host
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.selecting import PLACES, is_selectable
 from dyn_service.kernels.signature import Operand
@@ -102,7 +102,8 @@ def lower(graph: Graph | Rolled | Staged, lanes: int, entry: str) -> str:
     selects = bool(places) and is_selectable(graph.signature)
     gather, scatter = emit_gather(module, vector), Scatter(module, vector, places, selects=selects)
     _emit_loop(module, entry, graph, vector, body, gather, scatter)
-    _emit_block(module, graph, vector, body, scatter)
+    if lanes == host().lanes:  # those of kernels that need less for their memory cannot be called in turn with others
+        _emit_block(module, graph, vector, body, scatter)
     return str(module)
 
 

@@ -377,7 +377,9 @@ def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch
     """A petabyte of workspace, which the system's allocator refuses."""
     signature = mixed.signature(QUERIES["inverse_dynamics"], "", WITHOUT_WRENCHES)
     graph = (roll if form is Rolled else trace)(frames.kernel_tree(mixed.tree, signature.bodies), signature)
+    block = Block(compiled(graph)[1], signature)
     monkeypatch.setattr(form, "workspace", 1 << 47)
+    monkeypatch.setattr(Block, "bytes", 1 << 50)
     kernel, code, _ = compiled(graph)
     q, v, a, gravity = np.zeros((3, mixed.nv)), np.zeros(mixed.nv), np.zeros(mixed.nv), np.zeros(3)
     for treatment in ("ignore", "warn", "raise"):
@@ -391,7 +393,7 @@ def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch
     assert direct((q[0], v, a), (None,)) is None, "so that the caller calls the kernel above"
     inputs = {name: x[None, None] for name, x in (("q", q[0]), ("v", v), ("a", a), ("gravity", gravity))}
     with pytest.raises(ResourceExhaustedError, match="memory"):
-        repeat([Stage(Block(code, signature), inputs, {"tau": "tau"})], {}, {"tau": np.zeros((2, 1, mixed.nv))}, 1)
+        repeat([Stage(block, inputs, {"tau": "tau"})], {}, {"tau": np.zeros((2, 1, mixed.nv))}, 1)
 
 
 def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
