@@ -33,5 +33,5 @@ def state_feedback(
 
 
 def limited(tree: Tree, tau: Mat, added: Mat, limit: Mat, free: Mat) -> Mat:
-    """tau + added, clipped to +-limit, and 0 where `free` is 0."""
+    """tau + added, clipped to +-limit, and 0 where `free` is 0. NaN stays NaN: kernels keep the first operand then."""
     return free * ca.fmin(ca.fmax(tau + added, -limit), limit)

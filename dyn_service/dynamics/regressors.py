@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import casadi as ca
 import numpy as np
 
-from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, moving
+from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, ways
 from dyn_service.dynamics.loops import NotRolledError, RolledTree
 from dyn_service.dynamics.newton_euler import motion, velocities, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, constant, dense, linear, skew
@@ -46,16 +46,15 @@ def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
     """Y, (nv, nt)."""
     S, w = constant(tree.spread), constant(tree.spread) @ v
     of_rates = (w, ca.tanh(w / dense(tree.passive.width)), S @ a, _from_rest(tree, q))
-    Y = ca.horzcat(_at_joints(tree, q, _loads(tree, q, v, a, gravity)), *(S.T @ ca.diag(x) for x in of_rates))
-    return ca.horzcat(*(moving(tree, column) for column in ca.horzsplit(Y)))
+    of_links = _at_joints(tree, q, _loads(tree, q, v, a, gravity))
+    return ways(tree) @ ca.horzcat(of_links, *(S.T @ ca.diag(x) for x in of_rates))
 
 
 def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
     """Y_p, (nv, nt)."""
     S, none = constant(tree.spread), ca.SX(tree.nv, tree.nr)
     momenta = [_momentum(V) for V in _velocities(tree, q, v)]
-    Y = ca.horzcat(_at_joints(tree, q, momenta), none, none, S.T @ ca.diag(S @ v), none)
-    return ca.horzcat(*(moving(tree, column) for column in ca.horzsplit(Y)))
+    return ways(tree) @ ca.horzcat(_at_joints(tree, q, momenta), none, none, S.T @ ca.diag(S @ v), none)
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:

@@ -340,10 +340,13 @@ class RobotFile:
     def try_one(self, data: bytes) -> None:
         text = (b"<" + data.lstrip(b"<")).decode(errors="replace")  # text, not a path
         for root in ("fixed", "floating"):
-            read: list[Description] = []
-            held(lambda: read.extend(self._read(text, root)))  # noqa: B023
-            if read:
-                held(lambda: self._write(read[-1]))  # noqa: B023
+            self._try_root(text, root)
+
+    def _try_root(self, text: str, root: str) -> None:
+        read: list[Description] = []
+        held(lambda: read.extend(self._read(text, root)))
+        if read:
+            held(lambda: self._write(read[-1]))
 
     def _read(self, text: str, root: str) -> list[Description]:
         try:

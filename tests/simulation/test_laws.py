@@ -22,6 +22,7 @@ from dyn_service import (
 )
 from dyn_service.api.laws import Law
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload
+from dyn_service.engine.rollouts import evaluated
 from dyn_service.kernels import budget
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.simulation import laws as evaluation
@@ -405,3 +406,12 @@ def _bound(robot: Robot, law: Any) -> tuple[Any]:
     efforts = evaluation.LawEfforts(robot.configuration, law, 40)
     efforts.bind(robot, None)
     return (efforts,)
+
+
+def test_an_effort_that_is_no_number_is_not_clipped() -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    for tau, expected in ((np.nan, np.nan), (9.0, 2.0), (-9.0, -2.0), (1.0, 1.0)):
+        one = {"tau": [tau], "added": [0.0], "limit": [2.0], "free": [1.0]}
+        with np.errstate(invalid="ignore"):
+            found = evaluated(robot, "limited", {name: np.array(x) for name, x in one.items()})
+        np.testing.assert_array_equal(found, [expected])
