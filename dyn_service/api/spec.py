@@ -10,9 +10,8 @@ sent. The return annotation is the output, or a class with a field for each outp
 rows of the others, see `Names`.
 
 `query` declares rows computed by kernels, state by state; their methods have `out` and, unless the result is the same
-at every state, `workers`, see `api.outputs`. `computation` declares long computations, whose answers come
-over a socket in parts. Both write the method's body: a call of `_ask`,
-`_ask_into` or `_compute` with the row's name and arguments.
+at every state, `workers`, see `api.outputs`. `computation` declares long computations, whose answers come over a socket
+in parts. Both write the method's body: a call of `_ask`, `_ask_into` or `_compute` with the row's name and arguments.
 """
 
 from __future__ import annotations

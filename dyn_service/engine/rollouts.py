@@ -110,21 +110,14 @@ def repeat_steps(
     flat = {name: np.ascontiguousarray(x).reshape(states, x.shape[-1]) for name, x in state.items()}
     rows = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in records.items()}
 
-    def compute(first: int) -> None:
+    for first in range(0, states, most):
         part = slice(first, first + most)
-        chosen = (
+        some = [
             stage._replace(inputs={name: x if isinstance(x, str) else x[:, part] for name, x in stage.inputs.items()})
             for stage in stages
-        )
-        repeat(
-            [*chosen],
-            {name: x[part] for name, x in flat.items()},
-            {name: x[:, part] for name, x in rows.items()},
-            every,
-        )
-
-    for first in range(0, states, most):
-        compute(first)
+        ]
+        starts, ends = ({name: x[part] for name, x in flat.items()}, {name: x[:, part] for name, x in rows.items()})
+        repeat(some, starts, ends, every)
     return True
 
 

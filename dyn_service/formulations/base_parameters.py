@@ -38,7 +38,7 @@ class BaseParameters:
 
     names: what each is, `link2.Iyy + link3.Iyy + 0.4 link3.m`. columns: the columns of Y_b in Y. combinations: K,
     (nb, nt). parameters: the names of theta, (nt,). smallest, largest: the relative lengths of the shortest independent
-    and the longest dependent column, between which there are none.
+    and the longest dependent column; no other length is between them.
     """
 
     names: tuple[str, ...]
