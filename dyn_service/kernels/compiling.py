@@ -8,7 +8,8 @@ import numpy as np
 
 from dyn_service.kernels.budget import fitting
 from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.jit import ENTRY, LoadedCode, compile_ir, host, make_gufunc
+from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, host, make_gufunc
+from dyn_service.kernels.loop import loop_of
 from dyn_service.kernels.lower import lower
 from dyn_service.kernels.rolled import Rolled
 from dyn_service.kernels.staged import Staged
@@ -19,17 +20,17 @@ cycles and many times as large.
 """
 
 
-def compiled(graph: Graph | Rolled | Staged, *, optimised: bool = True) -> tuple[np.ufunc, LoadedCode, bytes]:
-    """Returns the gufunc of a kernel, its code in memory, and the same code as bytes.
+def compiled(graph: Graph | Rolled | Staged, *, optimised: bool = True) -> tuple[np.ufunc, Loop, bytes]:
+    """Returns the gufunc of a kernel, its loop, and its code as bytes.
 
     A kernel that runs only once, to certify another, need not be optimised.
     """
     lanes = host().lanes
     if graph.as_loops:
         lanes = (fitting(graph, lanes) or (1, 1))[0]
-    text = lower(graph, lanes, ENTRY)
+    text = lower(graph, lanes)
     if len(text) > _LONG_TEXT:
         gc.collect()
     code = compile_ir(text, optimised=optimised)
-    loaded = LoadedCode(code)
-    return make_gufunc(graph.signature, loaded, ENTRY), loaded, code
+    loop = loop_of(graph.signature, LoadedCode(code))
+    return make_gufunc(graph.signature, loop), loop, code

@@ -4,7 +4,7 @@ For any operands, NumPy's generalised ufuncs determine types, shapes, casts and 
 loop this takes most of the time, and for a horizon of 64 states half of it. This call accepts only arguments that need
 none of it, and returns `None` for all others, so that the caller then calls the gufunc:
 
-    call = direct_call(signature, code, "loop", Arguments({"gravity": standard}))
+    call = direct_call(signature, loop, Arguments({"gravity": standard}))
     tau = call((q, v, a), (gravity,))
     if tau is None:
         tau = ufunc(q, v, a, standard if gravity is None else gravity)
@@ -52,12 +52,11 @@ import numpy as np
 from llvmlite import ir
 
 from dyn_service.kernels import store
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, host
 from dyn_service.kernels.outside import (
     DATA,
     FLAGS,
-    I32,
     LOOP,
     STRIDES,
     Writer,
@@ -123,7 +122,7 @@ class Arguments:
     _OTHERS,
     _FIXED,
     _LARGE_FROM,
-    _GIVEN,
+    _LOOP_PLAN,
     _OPERANDS,
 ) = range(14)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
@@ -143,27 +142,20 @@ class _Plan(bytes):
     owned: tuple[object, ...]
 
 
-def _plan(
-    signature: Signature,
-    code: LoadedCode,
-    entry: str,
-    arguments: Arguments,
-    conversion: WrenchConversion | None,
-    given: Any,
-) -> _Plan:
+def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: WrenchConversion | None) -> _Plan:
     """Returns the plan of a kernel for the compiled function.
 
     The address of the kernel's loop, the numbers of inputs and outputs, and the number of states from which the GIL is
     released. With wrenches: the address of their plan, the number of states to convert at a time, and the indices of
     the wrenches and of the configuration among the inputs. The numbers of required, optional and fixed arguments, and
-    the number of states from which the result is large. The loop's data. Then for each operand: the number of its axes,
+    the number of states from which the result is large. The loop's plan. Then for each operand: the number of its axes,
     whether it may be one number, the index of its core strides in the loop's `steps`, its shape. Last, for each
     optional and each fixed argument: the index of its input, or `_ACCEPTED` or `_IGNORED`, and the address of its
     default.
     """
     operands = (*signature.inputs, *signature.outputs)
     plan_of_wrenches = ctypes.create_string_buffer(b"" if conversion is None else conversion.plan)
-    words = [code.address(entry), len(signature.inputs), len(signature.outputs), _released_from(code.size)]
+    words = [loop.address, len(signature.inputs), len(signature.outputs), _released_from(loop.code.size)]
     names = [operand.name for operand in signature.inputs]
     if conversion is None:
         words += [0, 0, -1, 0]
@@ -175,7 +167,7 @@ def _plan(
     named = {*arguments.others, *arguments.fixed}
     words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
     words += [-(-LARGE_BYTES // (8 * sum(operand.size for operand in signature.outputs)))]
-    words += [0 if given is None else ctypes.addressof(given)]
+    words += [ctypes.addressof(loop.plan)]
     first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
@@ -185,27 +177,20 @@ def _plan(
         unread = _IGNORED if default is ANY else _ACCEPTED
         words += [names.index(name) if name in names else unread, id(default)]
     plan = _Plan(struct.pack(f"={len(words)}q", *words))
-    plan.owned = (code, arguments, conversion, plan_of_wrenches, given)
+    plan.owned = (loop, arguments, conversion, plan_of_wrenches)
     return plan
 
 
 def direct_call(
-    signature: Signature,
-    code: LoadedCode,
-    entry: str,
-    arguments: Arguments,
-    conversion: WrenchConversion | None = None,
-    given: Any = None,
+    signature: Signature, loop: Loop, arguments: Arguments, conversion: WrenchConversion | None = None
 ) -> DirectCall | None:
     """Returns the direct call of a kernel, or None if it has none; see the module's docstring.
 
     Args:
         signature: The signature of the kernel. One with padded inputs, or outputs without entries, has no such call.
-        code: The machine code of the kernel.
-        entry: Name of the inner loop in it.
+        loop: The loop of the kernel.
         arguments: The arguments of the call.
         conversion: The conversion of wrenches, for a kernel with wrenches that takes them as objects.
-        given: A ctypes object, the loop's data.
     """
     operands: tuple[Operand, ...] = (*signature.inputs, *signature.outputs)
     fits = len(operands) <= MOST_OPERANDS and all(len(operand.shape) <= MOST_AXES for operand in operands)
@@ -213,9 +198,9 @@ def direct_call(
         return None
     with _LOADING:
         method, made = _method()
-    if conversion is not None and (len(conversion.places) > MOST_LINKS or conversion.poses.size >= HELD_BYTES):
+    if conversion is not None and (len(conversion.places) > MOST_LINKS or conversion.poses.code.size >= HELD_BYTES):
         return None  # the slow path releases the GIL
-    plan = _plan(signature, code, entry, arguments, conversion, given)
+    plan = _plan(signature, loop, arguments, conversion)
     plan.owned += (method, made)
     call: DirectCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
@@ -533,7 +518,7 @@ class _Direct(Writer):
     def call_loop(self) -> None:
         # The loop reads only the first dimension, the number of states.
         loop = self.word(self.plan, _LOOP, LOOP.as_pointer())
-        self.b.call(loop, [self.bases, self.at_a_time, self.steps, self.word(self.plan, _GIVEN, POINTER)])
+        self.b.call(loop, [self.bases, self.at_a_time, self.steps, self.word(self.plan, _LOOP_PLAN, POINTER)])
 
     def convert_wrenches(self, given: Any, bodies: Any, k: Any, count: Any, first: Any) -> None:
         """Converts wrenches to the bodies, on the stack, for `count` states from `first` on."""

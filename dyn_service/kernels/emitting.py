@@ -10,11 +10,8 @@ from typing import Any
 from llvmlite import ir
 
 DOUBLE = ir.DoubleType()
-I64 = ir.IntType(64)
+I32, I64 = ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
-
-BLOCK, BYTES = "block", "bytes"
-"""Names in the code of a kernel: its function (in, out) of a vector of states, and the bytes of `out`."""
 
 
 def integer(value: int) -> Any:
@@ -25,6 +22,20 @@ def integer(value: int) -> Any:
 def at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
     """Returns the address `byte_offset` bytes after `base`."""
     return b.gep(base, [byte_offset], source_etype=ir.IntType(8))
+
+
+def vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
+    """Returns the address of an entry's vector in a buffer."""
+    return at(b, buffer, b.mul(entry, integer(8 * vector.count)))
+
+
+def internal(module: ir.Module, name: str, returns: Any, *takes: Any, inline: bool = False) -> ir.Function:
+    """Adds a function that only its module calls."""
+    function = ir.Function(module, ir.FunctionType(returns, takes), name)
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    function.attributes.add("alwaysinline" if inline else "noinline")
+    return function
 
 
 def splat(b: ir.IRBuilder, number: Any, vector: ir.VectorType) -> Any:

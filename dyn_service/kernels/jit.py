@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -22,12 +22,6 @@ import numpy as np
 
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.signature import Signature
-
-ENTRY = "loop"
-"""Name of the function in the machine code of a kernel that NumPy calls."""
-
-FAILURES = "failures"
-"""Name of the count of its calls that found no memory for their buffer; small kernels have none."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,7 @@ def _passes() -> tuple[Any, Any]:
 class LoadedCode:
     """Object code in memory, ready to run. Addresses are valid, and the code is loaded, while this object lives.
 
-    size: bytes of object code. allocates: whether calls allocate a buffer, and count those that find no memory.
+    size: bytes of object code. failures: the number of calls that found no memory for their buffer.
     """
 
     def __init__(self, code: bytes) -> None:
@@ -111,17 +105,15 @@ class LoadedCode:
         weakref.finalize(self, _drop, self._engine).atexit = False  # freed with the process
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        self.allocates = bool(self._engine.get_global_value_address(FAILURES))
+        self.failures = ctypes.c_int64()
 
     def address(self, name: str) -> int:
         """Returns the address of a function; 0 if there is none of that name."""
         return int(self._engine.get_function_address(name))
 
-    @cached_property
-    def failures(self) -> ctypes.c_int64:
-        """The count of calls that found no memory; stays 0 if none allocates."""
-        place = int(self._engine.get_global_value_address(FAILURES)) if self.allocates else 0
-        return ctypes.c_int64.from_address(place) if place else ctypes.c_int64()
+    def global_address(self, name: str) -> int:
+        """Returns the address of a global variable; 0 if there is none of that name."""
+        return int(self._engine.get_global_value_address(name))
 
     @contextmanager
     def checked(self, kernel: str) -> Iterator[None]:
@@ -134,6 +126,21 @@ class LoadedCode:
                 raise
         if self.failures.value != before:
             raise ResourceExhaustedError(f"{kernel}: there is not enough memory for the workspace of this kernel")
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """The inner loop of a kernel; see `kernels.loop`.
+
+    address: its function. plan: a ctypes buffer, the data that the function gets. code: the code of the kernel.
+    allocates: whether calls allocate memory. owned: what else the plan points to.
+    """
+
+    address: int
+    plan: Any
+    code: LoadedCode
+    allocates: bool
+    owned: tuple[object, ...]
 
 
 # llvmlite runs one call at a time, and a compilation takes seconds. A thread that drops a kernel during one, such as a
@@ -252,13 +259,13 @@ _KEPT: list[object] = []
 """Objects of ufuncs whose slot is not at the expected offset, kept to the end of the process."""
 
 
-def make_gufunc(signature: Signature, code: LoadedCode, entry: str, given: Any = None) -> np.ufunc:
-    """Returns the generalised ufunc whose inner loop is `entry` in `code`. given: a ctypes object, the loop's data.
+def make_gufunc(signature: Signature, loop: Loop) -> np.ufunc:
+    """Returns the generalised ufunc of a loop.
 
     It owns the code, and a caller holds a reference to it, so running code is never freed.
     """
-    loops = (ctypes.c_void_p * 1)(code.address(entry))
-    data = (ctypes.c_void_p * 1)(None if given is None else ctypes.addressof(given))
+    loops = (ctypes.c_void_p * 1)(loop.address)
+    data = (ctypes.c_void_p * 1)(ctypes.addressof(loop.plan))
     operands = len(signature.inputs) + len(signature.outputs)
     types = bytes([np.dtype(np.float64).num]) * operands
     name, shape = signature.name.encode(), signature.gufunc.encode()
@@ -275,12 +282,12 @@ def make_gufunc(signature: Signature, code: LoadedCode, entry: str, given: Any =
         0,
         shape,
     )
-    _own(ufunc, (loops, data, types, name, shape, code, given))  # NumPy does not copy them
-    if not code.allocates:
+    _own(ufunc, (loops, data, types, name, shape, loop))  # NumPy does not copy them
+    if not loop.allocates:
         return ufunc
 
     def checked(*arguments: Any, **options: Any) -> Any:
-        with code.checked(signature.name):
+        with loop.code.checked(signature.name):
             return ufunc(*arguments, **options)
 
     return checked  # type: ignore[return-value]

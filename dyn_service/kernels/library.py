@@ -13,8 +13,8 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
-from dyn_service.kernels.emitting import BLOCK
-from dyn_service.kernels.jit import ENTRY, LoadedCode, host, make_gufunc, release_freed_memory
+from dyn_service.kernels.jit import LoadedCode, Loop, host, make_gufunc, release_freed_memory
+from dyn_service.kernels.loop import Body, loop_of
 from dyn_service.kernels.making import making
 from dyn_service.kernels.repeated import Block
 from dyn_service.kernels.selecting import Selected, selected
@@ -30,11 +30,11 @@ _KEPT_AS = "certificate or refusal, line break, code"
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A kernel that can be called. code: its machine code; None if it is interpreted."""
+    """A kernel that can be called. loop: its compiled loop; None if it is interpreted."""
 
     kernel: np.ufunc
     certificate: Certificate
-    code: LoadedCode | None
+    loop: Loop | None
 
 
 @dataclass(eq=False)
@@ -100,25 +100,23 @@ class KernelLibrary:
             conversion: For a kernel with wrenches, their conversion.
             selection: The selected rows; None: all.
         """
-        code = None if signature.empty else self._get(signature).code
-        if code is None:
+        loop = None if signature.empty else self._get(signature).loop
+        if loop is None:
             return None
         if selection is None:
-            return direct_call(signature, code, ENTRY, arguments, conversion)
-        return direct_call(selection.signature, code, ENTRY, arguments, conversion, selection.data)
+            return direct_call(signature, loop, arguments, conversion)
+        return direct_call(selection.signature, selection.loop, arguments, conversion)
 
     def selected(self, signature: Signature, rows: Sequence[int]) -> tuple[Selected, np.ufunc] | None:
         """Returns the selection of rows of a kernel, and its gufunc; None if the kernel computes all rows only."""
-        code = self._get(signature).code
-        selection = None if code is None else selected(signature, code, rows)
-        if code is None or selection is None:
-            return None
-        return selection, make_gufunc(selection.signature, code, ENTRY, selection.data)
+        loop = self._get(signature).loop
+        selection = None if loop is None else selected(signature, loop.code, rows)
+        return None if selection is None else (selection, make_gufunc(selection.signature, selection.loop))
 
     def code_size(self, signature: Signature) -> int:
         """Returns the bytes of machine code of a kernel."""
-        code = self._get(signature).code
-        return 0 if code is None else code.size
+        loop = self._get(signature).loop
+        return 0 if loop is None else loop.code.size
 
     def block(self, signature: Signature) -> Block | None:
         """Returns a kernel in memory as a function of a vector of states.
@@ -127,9 +125,10 @@ class KernelLibrary:
         """
         if signature.name not in self._blocks:
             made = None if signature.empty or signature.padded else self._made.get(signature.name)
-            if made is None or made.code is None or not made.code.address(BLOCK):
+            body = None if made is None or made.loop is None else Body.of(made.loop.code)
+            if body is None or body.lanes < host().lanes:
                 return None
-            self._blocks[signature.name] = Block(made.code, signature)
+            self._blocks[signature.name] = Block(body, signature)
         return self._blocks[signature.name]
 
     def wrench_conversion(
@@ -142,8 +141,8 @@ class KernelLibrary:
             links: See `kernels.wrenches.WrenchConversion`, also for `places`.
             places: The body that each link's wrench acts on.
         """
-        code = None if poses.empty or poses.padded else self._get(poses).code
-        return None if code is None else WrenchConversion(code, ENTRY, links, places)
+        loop = None if poses.empty or poses.padded else self._get(poses).loop
+        return None if loop is None else WrenchConversion(loop, links, places)
 
     def _get(self, signature: Signature) -> Made:
         made = self._made.get(signature.name)
@@ -162,8 +161,8 @@ class KernelLibrary:
             about = json.loads(head)
             refusal = about.get(_REFUSAL)
             if refusal is None:
-                loaded = LoadedCode(code)
-                return Made(make_gufunc(signature, loaded, ENTRY), Certificate(**about), loaded)
+                loop = loop_of(signature, LoadedCode(code))
+                return Made(make_gufunc(signature, loop), Certificate(**about), loop)
             self._refused[signature.name] = refusal
         if refusal is not None:
             raise ResourceExhaustedError(refusal)
@@ -180,15 +179,15 @@ class KernelLibrary:
         from dyn_service.kernels.staged import Staged, inner_of, staged
 
         model = kernel_tree(self.links, signature.bodies)
-        built: list[tuple[bytes, LoadedCode]] = []
+        built: list[tuple[bytes, Loop]] = []
 
         def build(graph: Graph | Rolled | Staged) -> np.ufunc:
             if graph.as_loops:
                 refuse_memory(graph, model.tree, host().lanes)
             else:
                 refuse_large(graph, model.tree)
-            kernel, loaded, code = compiled(graph)
-            built.append((code, loaded))
+            kernel, loop, code = compiled(graph)
+            built.append((code, loop))
             return kernel
 
         def traced(of: KernelTree, signature: Signature, *, shared: bool = True) -> Graph | Rolled | Staged:
@@ -208,10 +207,10 @@ class KernelLibrary:
             self._refused[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")
             raise
-        code, loaded = built[-1]
+        code, loop = built[-1]
         self._save(signature, asdict(certificate), code)
         release_freed_memory()
-        return Made(kernel, certificate, loaded)
+        return Made(kernel, certificate, loop)
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
         store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)

@@ -1,15 +1,7 @@
 """Lowers an expression graph to LLVM IR: each scalar becomes a vector with one state per lane.
 
-A module has six functions.
-
-    body(in, out, workspace)  the arithmetic of one block of W states, each number a <W x double>
-    gather(...)               copies the states of a block, with NumPy's strides, to `in`
-    scatter(...)              copies the results of a block from `out`, with NumPy's strides
-    loop(args, dims, steps)   NumPy's inner loop of a generalised ufunc: each block through the same body
-    block(in, out), bytes()   the body for other compiled code, and the size of `out`
-
-The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written. So the
-result of a state is the same to the last bit at any position in a batch, and no lane computes on garbage.
+A module has the function `body(in, out, workspace)`, the arithmetic of W states, each number a <W x double>, and two
+tables: W with the sizes of the buffers, and the places of the results (`kernels.loop`).
 
 Arithmetic has the flags nsz, contract and arcp. Not nnan or ninf, so that a NaN stays a NaN in every output that
 depends on it (a constant entry of the mass matrix does not). Not reassoc, with which LLVM factors sums, and small
@@ -19,7 +11,6 @@ differences of large terms lose up to three digits (docs/adr/0009).
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -30,34 +21,30 @@ import numpy as np
 from llvmlite import ir
 
 from dyn_service.kernels.emitting import (
-    BLOCK,
-    BYTES,
     DOUBLE,
+    I32,
     I64,
     POINTER,
     at,
     chain_from,
     copied,
     integer,
+    internal,
     line,
     loop_over,
     splat,
+    vector_address,
 )
 from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.jit import FAILURES, host
+from dyn_service.kernels.loop import BODY, PLACES, SIZES
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
-from dyn_service.kernels.selecting import PLACES, is_selectable
+from dyn_service.kernels.selecting import is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
 BLOCK_INSTRUCTIONS = 2000
 """Instructions per basic block. The code generator's time grows faster than a block's length."""
-
-MOST_STACK_BYTES = 64 << 10
-"""Larger buffers of a kernel are allocated on the heap."""
-
-I32 = ir.IntType(32)
 
 _FLAGS = ("nsz", "contract", "arcp")
 
@@ -87,34 +74,31 @@ def with_errors(rolled: Any) -> Any:
     return replace(rolled, signature=signature, errors=True)
 
 
-def lower(graph: Graph | Rolled | Staged, lanes: int, entry: str) -> str:
+def lower(graph: Graph | Rolled | Staged, lanes: int) -> str:
     """Returns the LLVM module of one kernel, as text.
 
     Args:
         graph: The traced query.
         lanes: States per vector, W.
-        entry: Name of the exported function.
     """
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
     places: list[int] = []
-    body = _emit(module, graph, vector, "body", places)
-    selects = bool(places) and is_selectable(graph.signature)
-    gather, scatter = emit_gather(module, vector), Scatter(module, vector, places, selects=selects)
-    _emit_loop(module, entry, graph, vector, body, gather, scatter)
-    if lanes == host().lanes:  # those of kernels that need less for their memory cannot be called in turn with others
-        _emit_block(module, graph, vector, body, scatter)
+    _emit(module, graph, vector, BODY, places).linkage = ""
+    results = sum(operand.size for operand in graph.signature.outputs)
+    cleared = graph.entered if isinstance(graph, Staged) else 0
+    _emit_table(module, SIZES, I64, [lanes, results, graph.workspace, cleared])
+    if places and (is_selectable(graph.signature) or places != list(range(results))):
+        _emit_table(module, PLACES, I32, places)
     return str(module)
 
 
-def _internal(module: ir.Module, name: str, arguments: int, pointers: int, *, inline: bool) -> ir.Function:
-    """Adds an internal function that takes `pointers` pointers, then integers."""
-    kinds = [POINTER] * pointers + [I64] * (arguments - pointers)
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
-    function.linkage = "internal"
-    function.attributes.add("nounwind")
-    function.attributes.add("alwaysinline" if inline else "noinline")
-    return function
+def _emit_table(module: ir.Module, name: str, kind: Any, numbers: Sequence[int]) -> None:
+    """Adds an exported array of integers."""
+    array = ir.ArrayType(kind, len(numbers))
+    table = ir.GlobalVariable(module, array, name)
+    table.global_constant = True
+    table.initializer = ir.Constant(array, list(numbers))
 
 
 def _emit(
@@ -135,7 +119,7 @@ def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: 
     """
     inner = _emit(module, graph.inner, vector, f"{name}.inner")
     states = [_emit(module, part, vector, f"{name}.states{k}") for k, part in enumerate(graph.states)]
-    emitted = _internal(module, name, 3, 3, inline=False)
+    emitted = internal(module, name, ir.VoidType(), *[POINTER] * 3)
     source, target, known = emitted.args
     b = ir.IRBuilder(emitted.append_basic_block())
     size = 8 * vector.count
@@ -176,7 +160,7 @@ def _emit_body(
     Sets `places`: for each entry of the outputs, the first one in `out` of the same value. Only these are stored, so a
     symmetric matrix is computed and stored once. Entries that are 0 have the place -1. None: all are stored.
     """
-    emitted = _internal(module, name, 3, 3, inline=False)
+    emitted = internal(module, name, ir.VoidType(), *[POINTER] * 3)
     source, target, _ = emitted.args
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
@@ -321,7 +305,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
 
     Its workspace: stored values, sums, totals, states of walks, shared sums, the matrix of equations.
     """
-    emitted = _internal(module, body, 3, 3, inline=False)
+    emitted = internal(module, body, ir.VoidType(), *[POINTER] * 3)
     source, target, own = emitted.args
     b = ir.IRBuilder(emitted.append_basic_block())
     size, bodies = 8 * vector.count, len(rolled.kind)
@@ -329,14 +313,14 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
     sums = at(b, own, integer(size * bodies * rolled.stored))
     clear = ir.Constant(vector, [0.0] * vector.count)
     with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
-        b.store(clear, _vector_address(b, sums, vector, entry), align=size)
+        b.store(clear, vector_address(b, sums, vector, entry), align=size)
 
     states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
     shared = at(b, states, integer(size * rolled.states))
 
     def empty(buffer: Any, count: int) -> None:
         with loop_over(b, integer(count)) as entry:
-            b.store(clear, _vector_address(b, buffer, vector, entry), align=size)
+            b.store(clear, vector_address(b, buffer, vector, entry), align=size)
 
     empty(shared, rolled.velocities * rolled.shared)
     if rolled.adds:
@@ -346,7 +330,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
     def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
         if of is None:
             return None
-        function = _internal(module, f"{body}.{name}", 7, 5, inline=False)
+        function = internal(module, f"{body}.{name}", ir.VoidType(), *[POINTER] * 5, *[I64] * 2)
         inner = ir.IRBuilder(function.append_basic_block())
         access = _Access(inner, vector, rolled, tables, walks, *function.args)
         emit_arithmetic(
@@ -433,7 +417,7 @@ def _emit_solution(
         if not rolled.errors:
             return value
         index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
-        return b.fmul(value, load(_vector_address(b, errors, vector, index)))
+        return b.fmul(value, load(vector_address(b, errors, vector, index)))
 
     def less(place: Any, x: Any, y: Any, i: Any, j: Any) -> None:
         """Subtracts the product x y from what is stored."""
@@ -447,10 +431,10 @@ def _emit_solution(
         return chain_from(b, k, lambda i: tables.entry(b, "before", i))
 
     def row(k: Any) -> Any:
-        return _vector_address(b, matrix, vector, b.mul(k, integer(width)))
+        return vector_address(b, matrix, vector, b.mul(k, integer(width)))
 
     def cell(row: Any, j: Any) -> Any:
-        return _vector_address(b, row, vector, tables.entry(b, "place", j))
+        return vector_address(b, row, vector, tables.entry(b, "place", j))
 
     with from_last() as n:
         k = tables.entry(b, "order", b.sub(integer(count - 1), n))
@@ -462,14 +446,14 @@ def _emit_solution(
             of_i, place = row(i), cell(of_k, i)
             share = rounded(b.fmul(load(place), inverse, flags=_FLAGS), k, i)
             with loop_over(b, b.add(tables.entry(b, "place", i), integer(1))) as j:
-                entry = load(_vector_address(b, of_k, vector, j))
-                less(_vector_address(b, of_i, vector, j), share, entry, i, j)
+                entry = load(vector_address(b, of_k, vector, j))
+                less(vector_address(b, of_i, vector, j), share, entry, i, j)
             store(share, place)
     for column in range(of.first, of.first + of.count):
         x = at(b, shared, integer(size * count * column))
 
         def entry_of(k: Any, x: Any = x) -> Any:
-            return _vector_address(b, x, vector, k)
+            return vector_address(b, x, vector, k)
 
         with from_last() as n:
             k = tables.entry(b, "order", b.sub(integer(count - 1), n))
@@ -650,345 +634,6 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
         value = b.call(function, [b.extract_element(v, place) for v in vectors])
         found = b.insert_element(found, value, place)
     return found
-
-
-def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """Adds gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
-
-    Full blocks of contiguous entries are read by rows and transposed in registers, W entries at a time.
-    """
-    function = _internal(module, "gather", 6, 2, inline=False)
-    target, base, states, state_stride, entries, entry_stride = function.args
-    b = ir.IRBuilder(function.append_basic_block())
-    last = b.sub(states, integer(1))
-    rows = []
-    for lane in range(vector.count):
-        state = b.select(b.icmp_signed("<", integer(lane), last), integer(lane), last)
-        rows.append(at(b, base, b.mul(state, state_stride)))
-    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
-    with loop_over(b, transposed, step=vector.count) as entry:
-        tile = [at(b, row, b.mul(entry, integer(8))) for row in rows]
-        for k, column in enumerate(_transposed(b, vector, tile, align=1)):
-            b.store(column, _vector_address(b, target, vector, b.add(entry, integer(k))), align=8 * vector.count)
-    with loop_over(b, entries, start=transposed) as entry:
-        value = ir.Constant(vector, ir.Undefined)
-        for lane, row in enumerate(rows):
-            number = b.load(at(b, row, b.mul(entry, entry_stride)), align=1, typ=DOUBLE)
-            value = b.insert_element(value, number, integer(lane))
-        b.store(value, _vector_address(b, target, vector, entry), align=8 * vector.count)
-    b.ret_void()
-    return function
-
-
-class Scatter:
-    """Copies results from a block's buffer to the outputs.
-
-    Args:
-        module: The module.
-        vector: The type of each scalar.
-        places: By entry of the outputs its place in the buffer, -1 for a 0; empty: each entry has its own.
-        selects: Whether a call may choose rows, with a table of places of its own; see `kernels.selecting`.
-    """
-
-    def __init__(self, module: ir.Module, vector: ir.VectorType, places: Sequence[int], *, selects: bool) -> None:
-        self._vector, self.selects = vector, selects
-        self.table: Any = None
-        if selects or list(places) != list(range(len(places))):
-            kind = ir.ArrayType(I32, len(places))
-            self.table = ir.GlobalVariable(module, kind, "table.places")
-            self.table.linkage, self.table.global_constant = "internal", True
-            self.table.initializer = ir.Constant(kind, list(places))
-        if selects:
-            where = ir.Function(module, ir.FunctionType(POINTER, []), PLACES)
-            ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(self.table, POINTER))
-        self._function = self._emit(module)
-
-    def call(
-        self,
-        b: ir.IRBuilder,
-        buffer: Any,
-        first: Any,
-        base: Any,
-        states: Any,
-        stride: Any,
-        entries: Any,
-        each: Any,
-        chosen: Any,
-    ) -> None:
-        """Emits the copying of consecutive entries of some states.
-
-        Args:
-            b: Where to emit.
-            buffer: The buffer of the block.
-            first: The index of the first entry in it.
-            base: Where to write this entry of the first state.
-            states: The number of states.
-            stride: Bytes from state to state.
-            entries: The number of entries.
-            each: Bytes from entry to entry.
-            chosen: The table of the places of all entries, for chosen rows.
-        """
-        if self.table is None:
-            buffer, table = _vector_address(b, buffer, self._vector, first), ir.Constant(POINTER, None)
-        else:
-            table = at(b, self.table if chosen is None else chosen, b.mul(first, integer(4)))
-        b.call(self._function, [buffer, base, table, states, stride, entries, each])
-
-    def _emit(self, module: ir.Module) -> ir.Function:
-        """Adds scatter(out, base, places, states, state_stride, entries, entry_stride): writes `states` lanes."""
-        vector, lanes = self._vector, self._vector.count
-        function = _internal(module, "scatter", 7, 3, inline=False)
-        source, base, table, states, state_stride, entries, entry_stride = function.args
-        b = ir.IRBuilder(function.append_basic_block())
-        transposed = _whole_tiles(b, vector, states, entries, entry_stride)
-        clear = ir.Constant(vector, [0.0] * lanes)
-
-        def place(entry: Any) -> Any:
-            return b.sext(b.load(at(b, table, b.mul(entry, integer(4))), align=4, typ=I32), I64)
-
-        def write(rows: Sequence[Any], entry: Any) -> None:
-            for lane, row in enumerate(rows):
-                start = at(b, base, b.add(b.mul(integer(lane), state_stride), b.mul(entry, integer(8))))
-                b.store(row, start, align=1)
-
-        with loop_over(b, transposed, step=lanes) as entry:
-            if self.table is None:
-                cells = [_vector_address(b, source, vector, b.add(entry, integer(k))) for k in range(lanes)]
-                write(_transposed(b, vector, cells, align=8 * lanes), entry)
-            else:
-                found = [place(b.add(entry, integer(k))) for k in range(lanes)]
-                every = found[0]
-                for each in found[1:]:
-                    every = b.and_(every, each)
-                with b.if_else(b.icmp_signed("==", every, integer(-1))) as (zeros, others):
-                    with zeros:
-                        write([clear] * lanes, entry)
-                    with others:
-                        cells = [_vector_address(b, source, vector, each) for each in found]
-                        write(_transposed(b, vector, cells, align=8 * lanes), entry)
-        with loop_over(b, states) as state:
-            row = at(b, base, b.mul(state, state_stride))
-            lane = at(b, source, b.mul(state, integer(8)))
-            with loop_over(b, entries, start=transposed) as entry:
-                cell = entry if self.table is None else place(entry)
-                number = b.load(_vector_address(b, lane, vector, cell), align=8, typ=DOUBLE)
-                b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
-        b.ret_void()
-        return function
-
-
-def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:
-    """Returns the number of entries copied in square tiles: a multiple of W if the block is full and packed, else 0."""
-    packed = b.icmp_signed("==", entry_stride, integer(8))
-    full = b.icmp_signed("==", states, integer(vector.count))
-    return b.select(b.and_(packed, full), b.and_(entries, integer(-vector.count)), integer(0))
-
-
-def _transposed(b: ir.IRBuilder, vector: ir.VectorType, tile: Sequence[Any], align: int) -> list[Any]:
-    """Returns the columns of a square tile of vectors, by swapping off-diagonal blocks at every power of two.
-
-    Args:
-        b: Where to emit.
-        vector: The type of a row.
-        tile: The address of each row.
-        align: Bytes by which the addresses are aligned.
-    """
-    count = len(tile)
-    if count == 1:
-        return [b.load(tile[0], align=min(align, 8), typ=vector)]
-    half = count // 2
-    half_vector = ir.VectorType(DOUBLE, half)
-
-    def mask(lanes: Sequence[int]) -> Any:
-        return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
-
-    # The largest blocks are swapped by loading halves: a load and an insertion take no shuffle of registers.
-    rows: list[Any] = [None] * count
-    for i in range(half):
-        for side in range(2):
-            halves = (
-                b.load(at(b, tile[k], integer(8 * half * side)), align=min(align, 8 * half), typ=half_vector)
-                for k in (i, i + half)
-            )
-            rows[i + half * side] = b.shuffle_vector(*halves, mask(range(count)))
-    step = 1
-    while step < half:
-        # Lanes 0 .. count - 1 are of the first vector, from count on of the second.
-        first = [lane if not lane & step else count + lane - step for lane in range(count)]
-        second = [lane + step if not lane & step else count + lane for lane in range(count)]
-        for i in range(count):
-            if not i & step:
-                pair = rows[i], rows[i + step]
-                rows[i], rows[i + step] = (b.shuffle_vector(*pair, mask(lanes)) for lanes in (first, second))
-        step *= 2
-    return rows
-
-
-def _vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
-    """Returns the address of an entry's vector in a block's buffer."""
-    return at(b, buffer, b.mul(entry, integer(8 * vector.count)))
-
-
-def _emit_loop(
-    module: ir.Module,
-    entry: str,
-    graph: Graph | Rolled | Staged,
-    vector: ir.VectorType,
-    body: ir.Function,
-    gather: ir.Function,
-    scatter: Scatter,
-) -> None:
-    """Adds loop(args, dims, steps, data): dims[0] states; steps: state strides of the operands, then core strides."""
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), entry)
-    function.attributes.add("nounwind")
-    args, dims, steps, data = function.args
-    b = ir.IRBuilder(function.append_basic_block())
-    inputs, outputs = graph.signature.inputs, graph.signature.outputs
-    operands = (*inputs, *outputs)
-    size = 8 * vector.count
-
-    def entry_of(table: Any, kind: Any, index: int) -> Any:
-        return b.load(at(b, table, integer(8 * index)), typ=kind)
-
-    source_bytes, target_bytes = (size * sum(operand.size for operand in side) for side in (inputs, outputs))
-    workspace_bytes = size * graph.workspace
-    # A vector of zeros precedes the results: the place -1.
-    scratch, source = _scratch(module, b, source_bytes + size + target_bytes + workspace_bytes, align=size)
-    if scratch is not None:
-        with b.if_then(b.icmp_unsigned("==", scratch, ir.Constant(POINTER, None)), likely=False):
-            _emit_failure(module, b)
-            b.ret_void()
-    target = at(b, source, integer(source_bytes + size))
-    workspace = at(b, target, integer(target_bytes))
-    clear = ir.Constant(vector, [0.0] * vector.count)
-    cleared_bytes = target_bytes + (size * graph.entered if isinstance(graph, Staged) else 0)
-    with loop_over(b, integer(cleared_bytes), start=integer(-size), step=size) as offset:
-        b.store(clear, at(b, target, offset), align=size)
-    count = entry_of(dims, I64, 0)
-    bases = [entry_of(args, POINTER, k) for k in range(len(operands))]
-    strides = [entry_of(steps, I64, k) for k in range(len(operands))]
-    core: list[list[Any]] = []
-    index = len(operands)
-    for operand in operands:
-        core.append([entry_of(steps, I64, index + axis) for axis in range(len(operand.shape))])
-        index += len(operand.shape)
-
-    table = rows_of_outputs = None
-    if scatter.selects:
-        # The data are null, or the number of chosen rows and the address of a table: the places of their entries.
-        chosen, selection = b.icmp_unsigned("!=", data, ir.Constant(POINTER, None)), b.alloca(I64, size=integer(2))
-        b.store(integer(outputs[0].shape[0]), selection)
-        b.store(b.ptrtoint(scatter.table, I64), at(b, selection, integer(8)))
-        given = b.select(chosen, data, selection)
-        rows_of_outputs, table = entry_of(given, I64, 0), entry_of(given, POINTER, 1)
-
-    with loop_over(b, count, step=vector.count) as start:
-        left = b.sub(count, start)
-        full = integer(vector.count)
-        states = b.select(b.icmp_signed("<", left, full), left, full)
-
-        def read(first: Any, base: Any, stride: Any, entries: Any, each: Any) -> None:
-            cell = _vector_address(b, source, vector, first)
-            b.call(gather, [cell, base, states, stride, entries, each])
-
-        def write(first: Any, base: Any, stride: Any, entries: Any, each: Any) -> None:
-            scatter.call(b, target, first, base, states, stride, entries, each, table)
-
-        def move(mover: Callable[..., None], first: Any, k: int, operand: Operand, count: Any) -> None:
-            """Emits the copying of an operand. first: its first entry in the buffer. count: size of its first axis."""
-            base = at(b, bases[k], b.mul(start, strides[k]))
-            *outer, width = operand.shape or (1,)
-            if not outer:
-                mover(first, base, strides[k], count, core[k][0] if core[k] else integer(8))
-                return
-            packed = ir.Constant(ir.IntType(1), 1)
-            for axis, stride in enumerate(core[k]):
-                expected = 8 * math.prod(operand.shape[axis + 1 :])
-                packed = b.and_(packed, b.icmp_signed("==", stride, integer(expected)))
-            with b.if_else(packed) as (at_once, row_by_row):
-                with at_once:
-                    rest = operand.size // operand.shape[0] if operand.shape[0] else 0
-                    mover(first, base, strides[k], b.mul(count, integer(rest)), integer(8))
-                with row_by_row:
-
-                    def rows(axis: int, start_of_row: Any, row: Any) -> None:
-                        if axis == len(outer):
-                            entry = b.add(first, b.mul(row, integer(width)))
-                            mover(entry, start_of_row, strides[k], integer(width), core[k][-1])
-                            return
-                        with loop_over(b, integer(outer[axis]) if axis else count) as position:
-                            place = at(b, start_of_row, b.mul(position, core[k][axis]))
-                            rows(axis + 1, place, b.add(b.mul(row, integer(outer[axis])), position))
-
-                    rows(0, base, integer(0))
-
-        for k, (first, operand) in enumerate(zip(_running(o.size for o in inputs), inputs, strict=False)):
-            move(read, integer(first), k, operand, integer(next(iter(operand.shape), 1)))
-        b.call(body, [source, target, workspace])
-        for k, (first, operand) in enumerate(zip(_running(o.size for o in outputs), outputs, strict=False)):
-            size_of_first = integer(next(iter(operand.shape), 1)) if rows_of_outputs is None else rows_of_outputs
-            if rows_of_outputs is None:
-                place = integer(first)
-            else:
-                place = b.mul(rows_of_outputs, integer(first // outputs[0].shape[0]))
-            move(write, place, len(inputs) + k, operand, size_of_first)
-    if scratch is not None:
-        b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [scratch])
-    b.ret_void()
-
-
-def _emit_block(
-    module: ir.Module, graph: Graph | Rolled | Staged, vector: ir.VectorType, body: ir.Function, scatter: Scatter
-) -> None:
-    """Adds block(in, out), the body, and bytes(), the size of its results and workspace; see `kernels/repeated.py`.
-
-    Here each entry of `out` gets its value; those that are 0 are never written.
-    """
-    block = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 2), BLOCK)
-    b = ir.IRBuilder(block.append_basic_block())
-    source, target = block.args
-    size, results = 8 * vector.count, sum(operand.size for operand in graph.signature.outputs)
-    b.call(body, [source, target, at(b, target, integer(size * results))])
-    if scatter.table is not None:
-        with loop_over(b, integer(results)) as entry:
-            place = b.sext(b.load(at(b, scatter.table, b.mul(entry, integer(4))), align=4, typ=I32), I64)
-            with b.if_then(b.icmp_signed(">=", place, integer(0))):
-                value = b.load(_vector_address(b, target, vector, place), align=size, typ=vector)
-                b.store(value, _vector_address(b, target, vector, entry), align=size)
-    b.ret_void()
-    sizes = ir.Function(module, ir.FunctionType(I64, []), BYTES)
-    ir.IRBuilder(sizes.append_basic_block()).ret(integer(size * (results + graph.workspace)))
-
-
-def _scratch(module: ir.Module, b: ir.IRBuilder, size: int, align: int) -> tuple[Any, Any]:
-    """Allocates memory for one call; returns the pointer to free (None on the stack) and the aligned buffer.
-
-    Large buffers are on the heap, since a thread's stack may be small and its end is not checked.
-    """
-    scratch = None
-    if size <= MOST_STACK_BYTES:
-        memory = b.alloca(ir.IntType(8), size=integer(size + align))
-    else:
-        memory = scratch = b.call(_library_function(module, "malloc", POINTER, [I64]), [integer(size + align)])
-    address = b.add(b.ptrtoint(memory, I64), integer(align - 1))
-    return scratch, b.inttoptr(b.and_(address, integer(-align)), POINTER)
-
-
-def _emit_failure(module: ir.Module, b: ir.IRBuilder) -> None:
-    """Emits what happens without memory: the count of failures rises, and a status flag of the processor is set, so
-    that direct calls drop the results.
-    """
-    count, nan = (ir.GlobalVariable(module, kind, name) for kind, name in ((I64, FAILURES), (DOUBLE, "nan")))
-    count.initializer, nan.initializer, nan.linkage = integer(0), ir.Constant(DOUBLE, 0.0), "internal"
-    failures = b.add(b.load(count, typ=I64), integer(1))
-    b.store(failures, count)
-    number = b.sitofp(failures, DOUBLE)
-    zero = b.fsub(number, number)
-    b.store(b.fdiv(zero, zero), nan)
-
-
-def _library_function(module: ir.Module, name: str, returns: Any, takes: list[Any]) -> ir.Function:
-    return ir.Function(module, ir.FunctionType(returns, takes), name)
 
 
 def _running(sizes: Any) -> list[int]:

@@ -20,10 +20,8 @@ import numpy as np
 from llvmlite import ir
 
 from dyn_service.api.arguments import Wrench
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import numpy_function
-
-I32 = ir.IntType(32)
 
 # Offsets of fields: the type in the head of any object, and NumPy's PyArrayObject_fields.
 TYPE = 8
@@ -42,7 +40,7 @@ def function(returns: Any, *takes: Any) -> ir.FunctionType:
 
 
 LOOP = function(ir.VoidType(), POINTER, POINTER, POINTER, POINTER)
-"""The type of a kernel's loop: its operands, the number of states, strides, unused data."""
+"""The type of a kernel's loop: its operands, the number of states, strides, its plan."""
 
 _PYTHON: Mapping[str, ir.FunctionType] = {
     "PyBytes_AsString": function(POINTER, POINTER),

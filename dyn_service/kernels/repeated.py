@@ -8,8 +8,8 @@
                 each kernel in turn; its results are inputs of others, and of the next step
             scatter the state
 
-Between the kernels the numbers stay in lanes, in the processor's cache. Each kernel runs its own machine code, `block`
-of `kernels/lower.py`, so that the bits are those of single calls. Status flags of the processor are not read, so
+Between the kernels the numbers stay in lanes, in the processor's cache. Each kernel runs its own machine code, so that
+the bits are those of single calls. Status flags of the processor are not read, so
 `numpy.errstate` has no effect.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
-from dyn_service.kernels.emitting import BLOCK, BYTES, DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.loop import Body, emit_gather, emit_scatter
 from dyn_service.kernels.outside import function
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.kernels.store import COMPILER, provenance
@@ -40,18 +41,13 @@ Array = NDArray[np.float64]
 class Block:
     """A kernel as a function of a vector of states."""
 
-    code: LoadedCode
+    body: Body
     signature: Signature
 
-    @cached_property
-    def address(self) -> int:
-        """The address of its function."""
-        return self.code.address(BLOCK)
-
-    @cached_property
+    @property
     def bytes(self) -> int:
         """The size of its outputs and workspace."""
-        return int(ctypes.CFUNCTYPE(ctypes.c_int64)(self.code.address(BYTES))())
+        return 8 * self.body.lanes * (self.body.results + self.body.workspace)
 
 
 class Stage(NamedTuple):
@@ -122,7 +118,9 @@ def repeat(stages: Sequence[Stage], state: Mapping[str, Array], records: Mapping
             places[name] = place
             copies += [[place, *to] for to in moved.get(name, ())]
             place += size * operand.size
-        calls.append([stage.block.address, source, target, *words(copies)])
+        body = stage.block.body
+        results = size * body.results
+        calls.append([body.address, source, target, target + results, body.places, results, *words(copies)])
     scatters = [[x.ctypes.data, x.strides[1], x.strides[0], x.shape[2], places[name]] for name, x in records.items()]
     tables = [word for rows in (constants, samples, calls, scatters) for word in words(rows)]
     run, _ = _function()
@@ -151,14 +149,12 @@ def _emit() -> str:
     """Returns the LLVM module with `repeat`: four tables and their numbers of rows, then states, records, every.
 
     The rows are, of moves from or to arrays: address, strides from state to state and from step to step (of records,
-    from record to record), number of entries, place of their vectors; of calls: function, in, out, copies, their
-    number; of copies: source, target, bytes.
+    from record to record), number of entries, place of their vectors; of calls: function, in, out, workspace, table of
+    places or 0, bytes of the results, copies, their number; of copies: source, target, bytes.
     """
-    from dyn_service.kernels.lower import Scatter, emit_gather  # imports the tracer
-
     module, lanes = ir.Module(name=_REPEAT), host().lanes
     vector = ir.VectorType(DOUBLE, lanes)
-    gather, scatter = emit_gather(module, vector), Scatter(module, vector, (), selects=False)
+    gather, scatter = emit_gather(module, vector), emit_scatter(module, vector)
     repeat = ir.Function(module, function(ir.VoidType(), *[I64] * 11), _REPEAT)
     *tables, states, records, every = repeat.args
     b = ir.IRBuilder(repeat.append_basic_block())
@@ -176,9 +172,20 @@ def _emit() -> str:
             offset = b.add(b.mul(first, to_state), b.mul(time, to_step))
             cells, start = b.inttoptr(place, POINTER), b.inttoptr(b.add(base, offset), POINTER)
             if out:
-                scatter.call(b, cells, integer(0), start, left, to_state, entries, integer(8), None)
+                b.call(scatter, [cells, start, left, to_state, entries, integer(8)])
             else:
                 b.call(gather, [cells, start, left, to_state, entries, integer(8)])
+
+    def spread(places: Any, target: Any, results: Any) -> None:
+        """Gives each entry of the results its value, by the table of places; those that are 0 are never written."""
+        by_places = b.icmp_signed("!=", places, integer(0))
+        with b.if_then(by_places), loop_over(b, results, step=8 * lanes) as offset:
+            entry = b.udiv(offset, integer(2 * lanes))  # bytes of its word in the table
+            place = b.sext(b.load(at(b, b.inttoptr(places, POINTER), entry), align=4, typ=I32), I64)
+            with b.if_then(b.icmp_signed(">=", place, integer(0))):
+                source = b.add(target, b.mul(place, integer(8 * lanes)))
+                cell, own = (b.inttoptr(each, POINTER) for each in (source, b.add(target, offset)))
+                b.store(b.load(cell, align=8 * lanes, typ=vector), own, align=8 * lanes)
 
     with loop_over(b, states, step=lanes) as first:
         left = b.sub(states, first)
@@ -188,9 +195,10 @@ def _emit() -> str:
             with loop_over(b, every) as step:
                 move(samples, first, left, b.add(b.mul(record, every), step))
                 with loop_over(b, calls[1]) as k:
-                    block, source, target, copies, count = row(calls[0], k, 5)
-                    kind = function(ir.VoidType(), POINTER, POINTER).as_pointer()
-                    b.call(b.inttoptr(block, kind), [b.inttoptr(each, POINTER) for each in (source, target)])
+                    body, *buffers, places, results, copies, count = row(calls[0], k, 8)
+                    kind = function(ir.VoidType(), *[POINTER] * 3).as_pointer()
+                    b.call(b.inttoptr(body, kind), [b.inttoptr(each, POINTER) for each in buffers])
+                    spread(places, buffers[1], results)
                     with loop_over(b, count) as n:
                         place, to, size = row(b.inttoptr(copies, POINTER), n, 3)
                         with loop_over(b, size, step=8 * lanes) as offset:

@@ -1,25 +1,20 @@
 """Selected rows of a kernel's outputs: only these are written.
 
 The outputs of such a kernel have one row per link, or one per joint. Its machine code contains a table with the place
-of each output's entry in a block's buffer (`kernels.lower`). A selection is another such table, for the entries of its
-rows, which the kernel's loop gets as its data.
+of each output's entry in the buffer of results (`kernels.lower`). A selection has a table of the entries of its rows.
 """
 
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from dyn_service.kernels.jit import LoadedCode
+from dyn_service.kernels.jit import LoadedCode, Loop
+from dyn_service.kernels.loop import Body, loop_of
 from dyn_service.kernels.signature import Signature
-
-PLACES = "places"
-"""Name of the function in the machine code that returns the address of the table."""
 
 _ROWS = ("nl", "nj")
 """Dimensions of which rows may be selected."""
@@ -33,10 +28,10 @@ def is_selectable(signature: Signature) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """Selected rows of a kernel. signature: with the shapes of the selection. data: what its loop gets."""
+    """Selected rows of a kernel. signature: with the shapes of the selection. loop: of these rows."""
 
     signature: Signature
-    data: Any
+    loop: Loop
 
 
 def selected(signature: Signature, code: LoadedCode, rows: Sequence[int]) -> Selected | None:
@@ -47,18 +42,14 @@ def selected(signature: Signature, code: LoadedCode, rows: Sequence[int]) -> Sel
         code: Its machine code.
         rows: The indices of the rows, in order.
     """
-    function = code.address(PLACES) if len(rows) and is_selectable(signature) else 0
-    if not function:
+    body = Body.of(code)
+    if not (len(rows) and is_selectable(signature) and body.places):
         return None
-    address = ctypes.CFUNCTYPE(ctypes.c_void_p)(function)()
-    total = sum(operand.size for operand in signature.outputs)
-    places = np.array((ctypes.c_int32 * total).from_address(address), dtype=np.int32)
+    places = np.array((ctypes.c_int32 * body.results).from_address(body.places), dtype=np.int32)
     chosen, first = [], 0
     for operand in signature.outputs:
         chosen.append(places[first : first + operand.size].reshape(operand.shape[0], -1)[list(rows)].reshape(-1))
         first += operand.size
-    table = np.concatenate(chosen).tobytes()
-    data = ctypes.create_string_buffer(16 + len(table))
-    data.raw = struct.pack("=2q", len(rows), ctypes.addressof(data) + 16) + table
     outputs = tuple(replace(operand, shape=(len(rows), *operand.shape[1:])) for operand in signature.outputs)
-    return Selected(replace(signature, outputs=outputs), data)
+    selection = replace(signature, outputs=outputs)
+    return Selected(selection, loop_of(selection, code, ctypes.create_string_buffer(np.concatenate(chosen).tobytes())))

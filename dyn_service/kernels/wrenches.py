@@ -11,6 +11,7 @@ overflow, `kernels.direct` returns `None`, and the caller takes the slow path.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +19,16 @@ from typing import Any
 
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.jit import LoadedCode
-from dyn_service.kernels.outside import DATA, I32, LOOP, STRIDES, Writer, function, short
+from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.jit import Loop
+from dyn_service.kernels.outside import DATA, LOOP, STRIDES, Writer, function, short
 
 _BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
 """The words of a link: its body, -1 if it does not move; whether its frame differs from the body's; R_BL and p_BL."""
 
-_POSES, _LINKS, _COUNT, _PLACES = range(4)
-"""The words of the plan: the loop of the poses' kernel, the dict of link indices, the number of links, then each link's
-words.
+_POSES, _POSES_PLAN, _LINKS, _COUNT, _PLACES = range(5)
+"""The words of the plan: the loop of the poses' kernel and its plan, the dict of link indices, the number of links,
+then each link's words.
 """
 
 MOST_LINKS = 1024
@@ -57,12 +58,10 @@ class Place:
 class WrenchConversion:
     """The data for the conversion of wrenches to bodies.
 
-    poses: the code of the kernel of `link_poses`; `entry` is the name of its loop. links: index by name; must not
-    change. places: by link.
+    poses: the loop of `link_poses`. links: index by name; must not change. places: by link.
     """
 
-    poses: LoadedCode
-    entry: str
+    poses: Loop
     links: dict[str, int]
     places: Sequence[Place]
 
@@ -74,7 +73,8 @@ class WrenchConversion:
     @property
     def plan(self) -> bytes:
         """Packed, with the addresses of what this holds."""
-        head = struct.pack("=3q", self.poses.address(self.entry), id(self.links), len(self.places))
+        poses = self.poses
+        head = struct.pack("=4q", poses.address, ctypes.addressof(poses.plan), id(self.links), len(self.places))
         return head + b"".join(place.words for place in self.places)
 
 
@@ -279,7 +279,7 @@ class _Conversion(Writer):
         states = b.alloca(I64)
         b.store(self.states, states)
         loop = self.word(self.plan, _POSES, LOOP.as_pointer())
-        b.call(loop, [self.bases, states, self.steps, ir.Constant(POINTER, None)])
+        b.call(loop, [self.bases, states, self.steps, self.word(self.plan, _POSES_PLAN, POINTER)])
 
     def rotation(self, state: Any, link: Any) -> Any:
         index = self.b.add(self.b.mul(state, self.links), link)

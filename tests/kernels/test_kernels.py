@@ -16,9 +16,11 @@ from dyn_service.api.spec import Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.kernels import store
+from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.frames import KernelTree, kernel_tree, simplest
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host, make_gufunc
+from dyn_service.kernels.loop import loop_of
 from dyn_service.kernels.lower import lower
 from dyn_service.kernels.trig import ERROR, LIMIT
 from tests.conftest import URDF
@@ -234,7 +236,7 @@ def test_every_vector_width_gives_the_same_answer(lanes: int) -> None:
         row = QUERIES[query]
         signature = robot.signature(row, next(iter(row.kernels)))
         graph = trace(model_of(robot, row), signature)
-        kernel = make_gufunc(signature, LoadedCode(compile_ir(lower(graph, lanes, "loop"))), "loop")
+        kernel = make_gufunc(signature, loop_of(signature, LoadedCode(compile_ir(lower(graph, lanes)))))
         found, expected = kernel(q, v, tau, [0, 0, -9.81]), robot.evaluate(query, {"q": q, "v": v, "tau": tau})
         found = found if isinstance(found, tuple) else (found,)
         for name, array in zip(row.outputs, found, strict=True):
@@ -249,7 +251,7 @@ def test_operands_of_any_layout() -> None:
     expected = robot.mass_matrix(q)
     signature = robot.signature(QUERIES["mass_matrix"], "")
     graph = trace(simplest(robot.tree), signature)
-    kernel = make_gufunc(signature, LoadedCode(compile_ir(lower(graph, host().lanes, "loop"))), "loop")
+    kernel = compiled(graph)[0]
     for out in (
         np.zeros((19, 10, 10)),
         np.zeros((19, 10, 10)).swapaxes(1, 2),

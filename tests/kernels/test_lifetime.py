@@ -27,8 +27,9 @@ from dyn_service.kernels import direct, jit, library
 from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.frames import simplest
 from dyn_service.kernels.graph import Graph, trace
-from dyn_service.kernels.jit import LoadedCode
+from dyn_service.kernels.jit import LoadedCode, Loop
 from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.loop import BODY
 from dyn_service.kernels.lower import lower
 from qa.soak import kernels as soak
 from tests.conftest import ROOT, URDF
@@ -44,9 +45,8 @@ def loaded(name: str = "scara") -> Robot:
     return robot
 
 
-def codes_of(robot: Robot) -> list[weakref.ref[LoadedCode]]:
-    found = [made.code for made in robot._library._made.values()]
-    return [weakref.ref(code) for code in found if code is not None]
+def codes_of(library: KernelLibrary) -> list[weakref.ref[LoadedCode]]:
+    return [weakref.ref(made.loop.code) for made in library._made.values() if made.loop is not None]
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_code_is_freed_with_its_robot() -> None:
     robot = loaded()
     robot.inverse_dynamics(*np.zeros((3, robot.nv)))  # the slow path, then the fast path
     robot.inverse_dynamics(*np.zeros((3, robot.nv)))
-    codes = codes_of(robot)
+    codes = codes_of(robot._library)
     assert len(codes) == 2
     gone = weakref.ref(robot)
     del robot
@@ -80,12 +80,13 @@ def test_memory_of_freed_code_is_unmapped() -> None:
         return any(int(begin, 16) <= address < int(end, 16) for begin, end in spans)
 
     robots = [loaded() for _ in range(20)]
-    (code, *_) = (made.code for made in robots[0]._library._made.values())
-    assert code is not None
-    address = code.address("loop")
+    (made, *_) = robots[0]._library._made.values()
+    assert made.loop is not None
+    code = made.loop.code
+    address = code.address(BODY)
     assert mapped(address)
     maps = soak.Held.now().maps
-    del robots, code
+    del robots, made, code
     assert soak.Held.now().maps <= maps - 20
 
 
@@ -98,7 +99,7 @@ def test_everything_that_can_call_code_keeps_it(holder: str) -> None:
     expected = robot.inverse_dynamics(*state[:3])
     held: Any = library.kernel(signature) if holder == "ufunc" else library.direct_call(signature, Arguments())
     arguments = state if holder == "ufunc" else (tuple(state), ())
-    code = weakref.ref(library._made[signature.name].code)
+    (code,) = codes_of(library)
     del robot, library
     gc.collect()
     assert code() is not None
@@ -128,7 +129,7 @@ def test_a_ufunc_owns_its_code_in_the_slot_of_frompyfunc() -> None:
     assert jit._slot_is_known()
     kernel = loaded()._kernel(loaded().signature(INVERSE_DYNAMICS, ""))
     (owned,) = [held for held in gc.get_referents(kernel) if isinstance(held, tuple)]
-    assert any(isinstance(part, LoadedCode) for part in owned)
+    assert any(isinstance(part, Loop) for part in owned)
     assert sys.getrefcount(owned) == 3  # references of the ufunc, this test and the argument
     assert not jit._KEPT
 
@@ -151,7 +152,7 @@ def test_running_code_is_not_freed() -> None:
         for _ in range(20):
             robot = loaded("panda")
             kernel = robot._kernel(robot.signature(INVERSE_DYNAMICS, ""))
-            (code, *_) = codes_of(robot)
+            (code, *_) = codes_of(robot._library)
             running = pool.submit(kernel, *batch, np.array([0.0, 0.0, -9.81]))
             del robot, kernel
             found = running.result()
@@ -165,7 +166,7 @@ def test_running_code_is_not_freed() -> None:
 def test_freeing_code_does_not_wait_for_the_compiler() -> None:
     """LLVM runs one call at a time: code dropped during a compilation is freed by the compiling thread afterwards."""
     robot = loaded()
-    (code, *_) = codes_of(robot)
+    (code, *_) = codes_of(robot._library)
     engine = code()._engine  # type: ignore[union-attr]
     compiles, done = threading.Event(), threading.Event()
 
@@ -201,7 +202,7 @@ def test_robots_with_a_payload_share_their_kernels() -> None:
     for k in range(3):
         carrying = robot.with_payload(Payload(link=robot.link_names[-1], mass=1.0 + k))
         carrying.prepare(["inverse_dynamics"])
-        codes.append(codes_of(carrying))
+        codes.append(codes_of(carrying._library))
     assert [code() for code in codes[0]] == [code() for code in codes[2]]
     del robot
     gc.collect()
@@ -270,7 +271,7 @@ def test_earlier_compilations_do_not_affect_the_code() -> None:
     """The passes are created once; earlier modules do not affect their output."""
     robot = Robot.from_urdf(URDF / "scara.urdf")
     rows = [QUERIES[name] for name in ("inverse_dynamics", "mass_matrix", "gravity_forces")]
-    texts = [lower(trace(simplest(robot.tree), robot.signature(row, "")), jit.host().lanes, "loop") for row in rows]
+    texts = [lower(trace(simplest(robot.tree), robot.signature(row, "")), jit.host().lanes) for row in rows]
     jit._passes.cache_clear()
     first = [jit.compile_ir(text) for text in texts]
     assert [jit.compile_ir(text) for text in reversed(texts)] == first[::-1]

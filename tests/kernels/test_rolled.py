@@ -23,8 +23,8 @@ from dyn_service.kernels import budget, certify, frames
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.direct import Arguments, direct_call
 from dyn_service.kernels.graph import Graph, trace
-from dyn_service.kernels.jit import ENTRY
 from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.loop import Body
 from dyn_service.kernels.repeated import Block, Stage, repeat
 from dyn_service.kernels.rolled import MOST_KINDS, Rolled, roll
 from dyn_service.kernels.signature import Signature
@@ -377,10 +377,10 @@ def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch
     """A petabyte of workspace, which the system's allocator refuses."""
     signature = mixed.signature(QUERIES["inverse_dynamics"], "", WITHOUT_WRENCHES)
     graph = (roll if form is Rolled else trace)(frames.kernel_tree(mixed.tree, signature.bodies), signature)
-    block = Block(compiled(graph)[1], signature)
+    block = Block(Body.of(compiled(graph)[1].code), signature)
     monkeypatch.setattr(form, "workspace", 1 << 47)
     monkeypatch.setattr(Block, "bytes", 1 << 50)
-    kernel, code, _ = compiled(graph)
+    kernel, loop, _ = compiled(graph)
     q, v, a, gravity = np.zeros((3, mixed.nv)), np.zeros(mixed.nv), np.zeros(mixed.nv), np.zeros(3)
     for treatment in ("ignore", "warn", "raise"):
         with (
@@ -388,7 +388,7 @@ def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch
             pytest.raises(ResourceExhaustedError, match="inverse_dynamics: there is not enough memory"),
         ):
             kernel(q, v, a, gravity)
-    direct = direct_call(signature, code, ENTRY, Arguments({"gravity": gravity}))
+    direct = direct_call(signature, loop, Arguments({"gravity": gravity}))
     assert direct is not None
     assert direct((q[0], v, a), (None,)) is None, "so that the caller calls the kernel above"
     inputs = {name: x[None, None] for name, x in (("q", q[0]), ("v", v), ("a", a), ("gravity", gravity))}

@@ -1,0 +1,381 @@
+"""The loop around the body of a kernel: one compiled function for all kernels and robots.
+
+The machine code of a kernel computes a vector of W states (`kernels.lower`). Copying states into vectors and back is
+the same for every kernel, so this code is compiled once and kept in the store; it takes four fifths of the time that a
+small kernel would need. It is NumPy's inner loop of a generalised ufunc:
+
+    loop(args, dims, steps, plan)      for each block of W states:
+        gather(...)                    copy the inputs, with NumPy's strides, to `in`
+        body(in, out, workspace)       each number a <W x double>
+        scatter(...)                   copy the results from `out`, with NumPy's strides
+
+The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written. So the
+result of a state is the same to the last bit at any position in a batch, and no lane computes on garbage.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+
+from dyn_service.kernels import store
+from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, internal, loop_over
+from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, host
+from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.store import provenance
+
+BODY, SIZES, PLACES = "body", "sizes", "places"
+"""Names in the code of a kernel: the function of a vector of states, W and the sizes of its buffers, and the table of
+the places of results, which not every kernel has.
+"""
+
+MOST_STACK_BYTES = 64 << 10
+"""Larger buffers of a call are on the heap, since a thread's stack may be small and its end is not checked."""
+
+MOST_AXES = 4
+
+(
+    _BODY,
+    _INPUTS,
+    _OPERANDS,
+    _SOURCE_BYTES,
+    _TARGET_BYTES,
+    _WORKSPACE_BYTES,
+    _CLEARED_BYTES,
+    _ON_HEAP,
+    _PLACES,
+    _FAILURES,
+    _FIRST_OPERAND,
+) = range(11)
+_AXES, _ROWS, _WIDTH, _SHAPE, _STRIDES, _OPERAND_WORDS = 0, 1, 2, 3, 3 + MOST_AXES, 3 + 2 * MOST_AXES
+"""The plan: 64-bit integers, first those of the kernel, then those of each operand, with its shape and packed strides.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """The body of a kernel in memory.
+
+    address: its function (in, out, workspace). lanes: W. results, workspace: scalars in its buffers. cleared: those of
+    the workspace that must be 0. places: the address of a table with the place in `out` of each entry of the results,
+    as 32-bit integers, -1 for a 0; 0 if each entry has its own place.
+    """
+
+    code: LoadedCode
+    address: int
+    lanes: int
+    results: int
+    workspace: int
+    cleared: int
+    places: int
+
+    @classmethod
+    def of(cls, code: LoadedCode) -> Body:
+        """Returns the body in the code of a kernel."""
+        sizes = (ctypes.c_int64 * 4).from_address(code.global_address(SIZES))
+        return cls(code, code.address(BODY), *sizes, places=code.global_address(PLACES))
+
+
+def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
+    """Returns the loop of a kernel.
+
+    Args:
+        signature: The operands of the loop.
+        code: The code of the kernel.
+        places: For selected rows of the results, a ctypes buffer with the places of their entries.
+    """
+    body = Body.of(code)
+    size = 8 * body.lanes
+    inputs = size * sum(operand.size for operand in signature.inputs)
+    results, workspace = size * body.results, size * body.workspace
+    on_heap = inputs + size + results + workspace > MOST_STACK_BYTES
+    operands = (*signature.inputs, *signature.outputs)
+    words = [body.address, len(signature.inputs), len(operands), inputs, results, workspace]
+    words += [results + size * body.cleared, on_heap, body.places if places is None else ctypes.addressof(places)]
+    words += [ctypes.addressof(code.failures)]
+    for operand in operands:
+        words += _words(operand)
+    plan = ctypes.create_string_buffer(struct.pack(f"={len(words)}q", *words))
+    function, driver = _function(body.lanes)
+    return Loop(function, plan, code, on_heap, (driver, places))
+
+
+def _words(operand: Operand) -> list[int]:
+    unused = (0,) * (MOST_AXES - len(operand.shape))
+    strides = (8 * math.prod(operand.shape[axis + 1 :]) for axis in range(len(operand.shape)))
+    rows, width = math.prod(operand.shape[:-1]), math.prod(operand.shape[-1:])
+    return [len(operand.shape), rows, width, *operand.shape, *unused, *strides, *unused]
+
+
+@cache
+def _function(lanes: int) -> tuple[int, LoadedCode]:
+    """Returns the address of the loop for this number of lanes, loaded into this process, and its code."""
+    machine = host()
+    key = store.key(f"loop {lanes}", provenance("kernels.loop"), machine.triple, machine.cpu, machine.features)
+    kept = store.load(key)
+    if kept is None:
+        kept = compile_ir(_emit(lanes))
+        store.save(key, kept)
+    code = LoadedCode(kept)
+    return code.address(_LOOP), code
+
+
+_LOOP = "loop"
+
+
+def _emit(lanes: int) -> str:
+    """Returns the module with loop(args, dims, steps, plan).
+
+    dims[0]: the number of states. steps: state strides of the operands, then their core strides.
+    """
+    module, vector = ir.Module(name=_LOOP), ir.VectorType(DOUBLE, lanes)
+    gather, scatter = emit_gather(module, vector), emit_scatter(module, vector)
+    scatter_by_places = emit_scatter(module, vector, by_places=True)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), _LOOP)
+    function.attributes.add("nounwind")
+    args, dims, steps, plan = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    size, full = 8 * lanes, integer(lanes)
+
+    def word(table: Any, index: Any, kind: Any = I64) -> Any:
+        offset = integer(8 * index) if isinstance(index, int) else b.mul(index, integer(8))
+        return b.load(at(b, table, offset), typ=kind)
+
+    def value(variable: Any, kind: Any = I64) -> Any:
+        return b.load(variable, typ=kind)
+
+    memory, core, address = (b.alloca(POINTER) for _ in range(3))
+    first, packed, rest = (b.alloca(I64) for _ in range(3))
+    inputs, operands, places = word(plan, _INPUTS), word(plan, _OPERANDS), word(plan, _PLACES, POINTER)
+    source_bytes, target_bytes = word(plan, _SOURCE_BYTES), word(plan, _TARGET_BYTES)
+    # A vector of zeros precedes the results: the place -1.
+    needed = b.add(b.add(b.add(source_bytes, target_bytes), word(plan, _WORKSPACE_BYTES)), integer(2 * size))
+    on_heap = b.icmp_signed("!=", word(plan, _ON_HEAP), integer(0))
+    with b.if_else(on_heap) as (heap, stack):
+        with heap:
+            found = b.call(_library_function(module, "malloc", POINTER, [I64]), [needed])
+            b.store(found, memory)
+            with b.if_then(b.icmp_unsigned("==", found, ir.Constant(POINTER, None)), likely=False):
+                _emit_failure(module, b, word(plan, _FAILURES, POINTER))
+                b.ret_void()
+        with stack:
+            b.store(b.alloca(ir.IntType(8), size=needed), memory)
+    begin = b.add(b.ptrtoint(value(memory, POINTER), I64), integer(size - 1))
+    source = b.inttoptr(b.and_(begin, integer(-size)), POINTER)
+    target = at(b, source, b.add(source_bytes, integer(size)))
+    workspace = at(b, target, target_bytes)
+    with loop_over(b, word(plan, _CLEARED_BYTES), start=integer(-size), step=size) as offset:
+        b.store(ir.Constant(vector, [0.0] * lanes), at(b, target, offset), align=size)
+    body = word(plan, _BODY, ir.FunctionType(ir.VoidType(), [POINTER] * 3).as_pointer())
+    count = word(dims, 0)
+    with loop_over(b, count, step=lanes) as start:
+        left = b.sub(count, start)
+        states = b.select(b.icmp_signed("<", left, full), left, full)
+
+        def move(k: Any, mover: Callable[..., None]) -> None:
+            """Emits the copying of operand k."""
+            offset = b.add(b.mul(k, integer(8 * _OPERAND_WORDS)), integer(8 * _FIRST_OPERAND))
+            words = at(b, plan, offset)
+            axes, rows, width = (word(words, n) for n in (_AXES, _ROWS, _WIDTH))
+            strides, stride = value(core, POINTER), word(steps, k)
+            base = at(b, word(args, k, POINTER), b.mul(start, stride))
+            b.store(integer(1), packed)
+            with loop_over(b, axes) as axis:
+                expected = word(words, b.add(axis, integer(_STRIDES)))
+                alike = b.icmp_signed("==", word(strides, axis), expected)
+                b.store(b.select(alike, value(packed), integer(0)), packed)
+            at_once = b.icmp_signed("!=", value(packed), integer(0))
+            last = b.sub(axes, integer(1))
+            each = b.select(at_once, integer(8), word(strides, last))  # without axes what precedes is read, not used
+            total = b.mul(rows, width)
+            rows, width = b.select(at_once, integer(1), rows), b.select(at_once, total, width)
+            with loop_over(b, rows) as row:
+                b.store(base, address)
+                b.store(row, rest)
+                with b.if_then(b.icmp_signed("!=", row, integer(0))), loop_over(b, last) as n:
+                    axis = b.sub(b.sub(last, integer(1)), n)
+                    length, index = word(words, b.add(axis, integer(_SHAPE))), value(rest)
+                    step = b.mul(b.urem(index, length), word(strides, axis))
+                    b.store(at(b, value(address, POINTER), step), address)
+                    b.store(b.udiv(index, length), rest)
+                entry = b.add(value(first), b.mul(row, width))
+                mover(entry, value(address, POINTER), states, stride, width, each)
+            b.store(b.add(value(first), total), first)
+            b.store(at(b, strides, b.mul(axes, integer(8))), core)
+
+        def read(entry: Any, *arguments: Any) -> None:
+            b.call(gather, [vector_address(b, source, vector, entry), *arguments])
+
+        def write(entry: Any, *arguments: Any) -> None:
+            base, *others = arguments
+            with b.if_else(b.icmp_unsigned("==", places, ir.Constant(POINTER, None))) as (own, shared):
+                with own:
+                    b.call(scatter, [vector_address(b, target, vector, entry), base, *others])
+                with shared:
+                    table = at(b, places, b.mul(entry, integer(4)))
+                    b.call(scatter_by_places, [target, base, *others, table])
+
+        b.store(integer(0), first)
+        b.store(at(b, steps, b.mul(operands, integer(8))), core)
+        with loop_over(b, inputs) as k:
+            move(k, read)
+        b.call(body, [source, target, workspace])
+        b.store(integer(0), first)
+        with loop_over(b, operands, start=inputs) as k:
+            move(k, write)
+    with b.if_then(on_heap):
+        b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [value(memory, POINTER)])
+    b.ret_void()
+    return str(module)
+
+
+def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
+    """Adds gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
+
+    Full blocks of contiguous entries are read by rows and transposed in registers, W entries at a time.
+    """
+    function = internal(module, "gather", ir.VoidType(), *[POINTER] * 2, *[I64] * 4)
+    target, base, states, state_stride, entries, entry_stride = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    last = b.sub(states, integer(1))
+    rows = []
+    for lane in range(vector.count):
+        state = b.select(b.icmp_signed("<", integer(lane), last), integer(lane), last)
+        rows.append(at(b, base, b.mul(state, state_stride)))
+    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
+    with loop_over(b, transposed, step=vector.count) as entry:
+        tile = [at(b, row, b.mul(entry, integer(8))) for row in rows]
+        for k, column in enumerate(_transposed(b, vector, tile, align=1)):
+            b.store(column, vector_address(b, target, vector, b.add(entry, integer(k))), align=8 * vector.count)
+    with loop_over(b, entries, start=transposed) as entry:
+        value = ir.Constant(vector, ir.Undefined)
+        for lane, row in enumerate(rows):
+            number = b.load(at(b, row, b.mul(entry, entry_stride)), align=1, typ=DOUBLE)
+            value = b.insert_element(value, number, integer(lane))
+        b.store(value, vector_address(b, target, vector, entry), align=8 * vector.count)
+    b.ret_void()
+    return function
+
+
+def emit_scatter(module: ir.Module, vector: ir.VectorType, *, by_places: bool = False) -> ir.Function:
+    """Adds scatter(out, base, states, state_stride, entries, entry_stride), which writes `states` lanes.
+
+    by_places: The function has one more argument, the table of the places of the entries in `out`.
+    """
+    lanes = vector.count
+    name = "scatter.places" if by_places else "scatter"
+    function = internal(module, name, ir.VoidType(), *[POINTER] * 2, *[I64] * 4, *[POINTER] * by_places)
+    source, base, states, state_stride, entries, entry_stride, *table = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
+    clear = ir.Constant(vector, [0.0] * lanes)
+
+    def place(entry: Any) -> Any:
+        return b.sext(b.load(at(b, table[0], b.mul(entry, integer(4))), align=4, typ=I32), I64) if table else entry
+
+    def write(rows: Sequence[Any], entry: Any) -> None:
+        for lane, row in enumerate(rows):
+            start = at(b, base, b.add(b.mul(integer(lane), state_stride), b.mul(entry, integer(8))))
+            b.store(row, start, align=1)
+
+    with loop_over(b, transposed, step=lanes) as entry:
+        found = [place(b.add(entry, integer(k))) for k in range(lanes)]
+
+        def write_tile() -> None:
+            cells = [vector_address(b, source, vector, each) for each in found]
+            write(_transposed(b, vector, cells, align=8 * lanes), entry)
+
+        if table:
+            every = functools.reduce(b.and_, found)
+            with b.if_else(b.icmp_signed("==", every, integer(-1))) as (zeros, others):
+                with zeros:
+                    write([clear] * lanes, entry)
+                with others:
+                    write_tile()
+        else:
+            write_tile()
+    with loop_over(b, states) as state:
+        row = at(b, base, b.mul(state, state_stride))
+        lane = at(b, source, b.mul(state, integer(8)))
+        with loop_over(b, entries, start=transposed) as entry:
+            number = b.load(vector_address(b, lane, vector, place(entry)), align=8, typ=DOUBLE)
+            b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
+    b.ret_void()
+    return function
+
+
+def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:
+    """Returns the number of entries copied in square tiles: a multiple of W if the block is full and packed, else 0."""
+    packed = b.icmp_signed("==", entry_stride, integer(8))
+    full = b.icmp_signed("==", states, integer(vector.count))
+    return b.select(b.and_(packed, full), b.and_(entries, integer(-vector.count)), integer(0))
+
+
+def _transposed(b: ir.IRBuilder, vector: ir.VectorType, tile: Sequence[Any], align: int) -> list[Any]:
+    """Returns the columns of a square tile of vectors, by swapping off-diagonal blocks at every power of two.
+
+    Args:
+        b: Where to emit.
+        vector: The type of a row.
+        tile: The address of each row.
+        align: Bytes by which the addresses are aligned.
+    """
+    count = len(tile)
+    if count == 1:
+        return [b.load(tile[0], align=min(align, 8), typ=vector)]
+    half = count // 2
+    half_vector = ir.VectorType(DOUBLE, half)
+
+    def mask(lanes: Sequence[int]) -> Any:
+        return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+
+    # The largest blocks are swapped by loading halves: a load and an insertion take no shuffle of registers.
+    rows: list[Any] = [None] * count
+    for i in range(half):
+        for side in range(2):
+            halves = (
+                b.load(at(b, tile[k], integer(8 * half * side)), align=min(align, 8 * half), typ=half_vector)
+                for k in (i, i + half)
+            )
+            rows[i + half * side] = b.shuffle_vector(*halves, mask(range(count)))
+    step = 1
+    while step < half:
+        # Lanes 0 .. count - 1 are of the first vector, from count on of the second.
+        first = [lane if not lane & step else count + lane - step for lane in range(count)]
+        second = [lane + step if not lane & step else count + lane for lane in range(count)]
+        for i in range(count):
+            if not i & step:
+                pair = rows[i], rows[i + step]
+                rows[i], rows[i + step] = (b.shuffle_vector(*pair, mask(lanes)) for lanes in (first, second))
+        step *= 2
+    return rows
+
+
+def vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
+    """Returns the address of an entry's vector in a block's buffer."""
+    return at(b, buffer, b.mul(entry, integer(8 * vector.count)))
+
+
+def _emit_failure(module: ir.Module, b: ir.IRBuilder, count: Any) -> None:
+    """Emits what happens without memory: the count of failures rises, and a status flag of the processor is set, so
+    that direct calls drop the results.
+    """
+    nan = ir.GlobalVariable(module, DOUBLE, "nan")
+    nan.initializer, nan.linkage = ir.Constant(DOUBLE, 0.0), "internal"
+    failures = b.add(b.load(count, typ=I64), integer(1))
+    b.store(failures, count)
+    number = b.sitofp(failures, DOUBLE)
+    zero = b.fsub(number, number)
+    b.store(b.fdiv(zero, zero), nan)
+
+
+def _library_function(module: ir.Module, name: str, returns: Any, takes: list[Any]) -> ir.Function:
+    return ir.Function(module, ir.FunctionType(returns, takes), name)
