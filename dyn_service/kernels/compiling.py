@@ -31,6 +31,6 @@ def compiled(graph: Graph | Rolled | Staged, *, optimised: bool = True) -> tuple
     text = lower(graph, lanes)
     if len(text) > _LONG_TEXT:
         gc.collect()
-    code = compile_ir(text, optimised=optimised)
+    code = compile_ir(text, level=int(optimised))
     loop = loop_of(graph.signature, LoadedCode(code))
     return make_gufunc(graph.signature, loop), loop, code

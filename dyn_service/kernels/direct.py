@@ -237,7 +237,7 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
     key = store.key("direct call", provenance("kernels.direct"), machine.triple, machine.cpu, machine.features)
     kept = store.load(key)
     if kept is None:
-        kept = compile_ir(_emit())
+        kept = compile_ir(_emit(), level=2)
         store.save(key, kept)
     code = LoadedCode(kept)
     outside = addresses()

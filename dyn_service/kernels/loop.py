@@ -27,7 +27,18 @@ from typing import Any
 from llvmlite import ir
 
 from dyn_service.kernels import store
-from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, internal, loop_over
+from dyn_service.kernels.emitting import (
+    DOUBLE,
+    I32,
+    I64,
+    POINTER,
+    at,
+    integer,
+    internal,
+    loop_over,
+    splat,
+    vector_address,
+)
 from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, host
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.kernels.store import provenance
@@ -55,7 +66,8 @@ MOST_AXES = 4
     _FAILURES,
     _FIRST_OPERAND,
 ) = range(11)
-_AXES, _ROWS, _WIDTH, _SHAPE, _STRIDES, _OPERAND_WORDS = 0, 1, 2, 3, 3 + MOST_AXES, 3 + 2 * MOST_AXES
+_AXES, _ROWS, _WIDTH, _FIRST, _FIRST_STRIDE, _SHAPE = range(6)
+_STRIDES, _OPERAND_WORDS = _SHAPE + MOST_AXES, _SHAPE + 2 * MOST_AXES
 """The plan: 64-bit integers, first those of the kernel, then those of each operand, with its shape and packed strides.
 """
 
@@ -101,18 +113,24 @@ def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
     words = [body.address, len(signature.inputs), len(operands), inputs, results, workspace]
     words += [results + size * body.cleared, on_heap, body.places if places is None else ctypes.addressof(places)]
     words += [ctypes.addressof(code.failures)]
-    for operand in operands:
-        words += _words(operand)
+    stride = len(operands)
+    for side in (signature.inputs, signature.outputs):
+        first = 0
+        for operand in side:
+            words += _words(operand, first, stride)
+            first += operand.size
+            stride += len(operand.shape)
     plan = ctypes.create_string_buffer(struct.pack(f"={len(words)}q", *words))
     function, driver = _function(body.lanes)
     return Loop(function, plan, code, on_heap, (driver, places))
 
 
-def _words(operand: Operand) -> list[int]:
+def _words(operand: Operand, first: int, stride: int) -> list[int]:
+    """Returns the words of an operand. first: its first entry in a buffer. stride: the index of its first stride."""
     unused = (0,) * (MOST_AXES - len(operand.shape))
     strides = (8 * math.prod(operand.shape[axis + 1 :]) for axis in range(len(operand.shape)))
     rows, width = math.prod(operand.shape[:-1]), math.prod(operand.shape[-1:])
-    return [len(operand.shape), rows, width, *operand.shape, *unused, *strides, *unused]
+    return [len(operand.shape), rows, width, first, stride, *operand.shape, *unused, *strides, *unused]
 
 
 @cache
@@ -122,7 +140,7 @@ def _function(lanes: int) -> tuple[int, LoadedCode]:
     key = store.key(f"loop {lanes}", provenance("kernels.loop"), machine.triple, machine.cpu, machine.features)
     kept = store.load(key)
     if kept is None:
-        kept = compile_ir(_emit(lanes))
+        kept = compile_ir(_emit(lanes), level=2)
         store.save(key, kept)
     code = LoadedCode(kept)
     return code.address(_LOOP), code
@@ -152,10 +170,10 @@ def _emit(lanes: int) -> str:
     def value(variable: Any, kind: Any = I64) -> Any:
         return b.load(variable, typ=kind)
 
-    memory, core, address = (b.alloca(POINTER) for _ in range(3))
-    first, packed, rest = (b.alloca(I64) for _ in range(3))
     inputs, operands, places = word(plan, _INPUTS), word(plan, _OPERANDS), word(plan, _PLACES, POINTER)
     source_bytes, target_bytes = word(plan, _SOURCE_BYTES), word(plan, _TARGET_BYTES)
+    memory, address, rest = b.alloca(POINTER), b.alloca(POINTER), b.alloca(I64)
+    copies = b.alloca(I64, size=b.mul(operands, integer(_COPY_WORDS)))
     # A vector of zeros precedes the results: the place -1.
     needed = b.add(b.add(b.add(source_bytes, target_bytes), word(plan, _WORKSPACE_BYTES)), integer(2 * size))
     on_heap = b.icmp_signed("!=", word(plan, _ON_HEAP), integer(0))
@@ -176,59 +194,49 @@ def _emit(lanes: int) -> str:
         b.store(ir.Constant(vector, [0.0] * lanes), at(b, target, offset), align=size)
     body = word(plan, _BODY, ir.FunctionType(ir.VoidType(), [POINTER] * 3).as_pointer())
     count = word(dims, 0)
+    _emit_copies(b, plan, inputs, operands, args, steps, copies)
+
     with loop_over(b, count, step=lanes) as start:
         left = b.sub(count, start)
         states = b.select(b.icmp_signed("<", left, full), left, full)
 
         def move(k: Any, mover: Callable[..., None]) -> None:
             """Emits the copying of operand k."""
-            offset = b.add(b.mul(k, integer(8 * _OPERAND_WORDS)), integer(8 * _FIRST_OPERAND))
-            words = at(b, plan, offset)
-            axes, rows, width = (word(words, n) for n in (_AXES, _ROWS, _WIDTH))
-            strides, stride = value(core, POINTER), word(steps, k)
-            base = at(b, word(args, k, POINTER), b.mul(start, stride))
-            b.store(integer(1), packed)
-            with loop_over(b, axes) as axis:
-                expected = word(words, b.add(axis, integer(_STRIDES)))
-                alike = b.icmp_signed("==", word(strides, axis), expected)
-                b.store(b.select(alike, value(packed), integer(0)), packed)
-            at_once = b.icmp_signed("!=", value(packed), integer(0))
-            last = b.sub(axes, integer(1))
-            each = b.select(at_once, integer(8), word(strides, last))  # without axes what precedes is read, not used
-            total = b.mul(rows, width)
-            rows, width = b.select(at_once, integer(1), rows), b.select(at_once, total, width)
-            with loop_over(b, rows) as row:
-                b.store(base, address)
-                b.store(row, rest)
-                with b.if_then(b.icmp_signed("!=", row, integer(0))), loop_over(b, last) as n:
-                    axis = b.sub(b.sub(last, integer(1)), n)
-                    length, index = word(words, b.add(axis, integer(_SHAPE))), value(rest)
-                    step = b.mul(b.urem(index, length), word(strides, axis))
-                    b.store(at(b, value(address, POINTER), step), address)
-                    b.store(b.udiv(index, length), rest)
-                entry = b.add(value(first), b.mul(row, width))
-                mover(entry, value(address, POINTER), states, stride, width, each)
-            b.store(b.add(value(first), total), first)
-            b.store(at(b, strides, b.mul(axes, integer(8))), core)
+            copy = at(b, copies, b.mul(k, integer(8 * _COPY_WORDS)))
+            base, stride, first, rows, width, each = (word(copy, n) for n in range(_COPY_WORDS))
+            base = at(b, b.inttoptr(base, POINTER), b.mul(start, stride))
+            with b.if_else(b.icmp_signed("==", rows, integer(1))) as (at_once, row_by_row):
+                with at_once:
+                    mover(first, base, states, stride, width, each)
+                with row_by_row, loop_over(b, rows) as row:
+                    offset = b.mul(k, integer(8 * _OPERAND_WORDS))
+                    words = at(b, plan, b.add(offset, integer(8 * _FIRST_OPERAND)))
+                    strides = at(b, steps, b.mul(word(words, _FIRST_STRIDE), integer(8)))
+                    outer = b.sub(word(words, _AXES), integer(1))
+                    b.store(base, address)
+                    b.store(row, rest)
+                    with loop_over(b, outer) as n:
+                        axis = b.sub(b.sub(outer, integer(1)), n)
+                        length, index = word(words, b.add(axis, integer(_SHAPE))), value(rest)
+                        step = b.mul(b.urem(index, length), word(strides, axis))
+                        b.store(at(b, value(address, POINTER), step), address)
+                        b.store(b.udiv(index, length), rest)
+                    entry = b.add(first, b.mul(row, width))
+                    mover(entry, value(address, POINTER), states, stride, width, each)
 
         def read(entry: Any, *arguments: Any) -> None:
             b.call(gather, [vector_address(b, source, vector, entry), *arguments])
 
         def write(entry: Any, *arguments: Any) -> None:
-            base, *others = arguments
             with b.if_else(b.icmp_unsigned("==", places, ir.Constant(POINTER, None))) as (own, shared):
                 with own:
-                    b.call(scatter, [vector_address(b, target, vector, entry), base, *others])
+                    b.call(scatter, [vector_address(b, target, vector, entry), *arguments])
                 with shared:
-                    table = at(b, places, b.mul(entry, integer(4)))
-                    b.call(scatter_by_places, [target, base, *others, table])
+                    b.call(scatter_by_places, [target, *arguments, at(b, places, b.mul(entry, integer(4)))])
 
-        b.store(integer(0), first)
-        b.store(at(b, steps, b.mul(operands, integer(8))), core)
         with loop_over(b, inputs) as k:
             move(k, read)
         b.call(body, [source, target, workspace])
-        b.store(integer(0), first)
         with loop_over(b, operands, start=inputs) as k:
             move(k, write)
     with b.if_then(on_heap):
@@ -237,12 +245,44 @@ def _emit(lanes: int) -> str:
     return str(module)
 
 
+_COPY_WORDS = 6
+"""Of an operand in one call: its address, bytes from state to state, its first entry in the buffer of inputs or
+results, the number of rows to copy, the entries of a row, bytes from entry to entry. A packed operand is one row.
+"""
+
+
+def _emit_copies(b: ir.IRBuilder, plan: Any, inputs: Any, operands: Any, args: Any, steps: Any, copies: Any) -> None:
+    """Emits the setting of `copies`, `_COPY_WORDS` for each operand."""
+
+    def word(table: Any, index: Any) -> Any:
+        offset = integer(8 * index) if isinstance(index, int) else b.mul(index, integer(8))
+        return b.load(at(b, table, offset), typ=I64)
+
+    packed = b.alloca(I64)
+    with loop_over(b, operands) as k:
+        words = at(b, plan, b.add(b.mul(k, integer(8 * _OPERAND_WORDS)), integer(8 * _FIRST_OPERAND)))
+        axes, rows, width, first = (word(words, n) for n in (_AXES, _ROWS, _WIDTH, _FIRST))
+        strides = at(b, steps, b.mul(word(words, _FIRST_STRIDE), integer(8)))
+        b.store(integer(1), packed)
+        with loop_over(b, axes) as axis:
+            alike = b.icmp_signed("==", word(strides, axis), word(words, b.add(axis, integer(_STRIDES))))
+            b.store(b.select(alike, b.load(packed, typ=I64), integer(0)), packed)
+        at_once = b.icmp_signed("!=", b.load(packed, typ=I64), integer(0))
+        last = word(strides, b.sub(axes, integer(1)))  # without axes what precedes is read, and not used
+        copy = [word(args, k), word(steps, k), first]
+        copy += [b.select(at_once, integer(1), rows), b.select(at_once, b.mul(rows, width), width)]
+        copy += [b.select(at_once, integer(8), last)]
+        place = at(b, copies, b.mul(k, integer(8 * _COPY_WORDS)))
+        for n, number in enumerate(copy):
+            b.store(number, at(b, place, integer(8 * n)))
+
+
 def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     """Adds gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
 
     Full blocks of contiguous entries are read by rows and transposed in registers, W entries at a time.
     """
-    function = internal(module, "gather", ir.VoidType(), *[POINTER] * 2, *[I64] * 4)
+    function = internal(module, "gather", ir.VoidType(), *[POINTER] * 2, *[I64] * 4, inline=True)
     target, base, states, state_stride, entries, entry_stride = function.args
     b = ir.IRBuilder(function.append_basic_block())
     last = b.sub(states, integer(1))
@@ -250,6 +290,12 @@ def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     for lane in range(vector.count):
         state = b.select(b.icmp_signed("<", integer(lane), last), integer(lane), last)
         rows.append(at(b, base, b.mul(state, state_stride)))
+    with b.if_then(b.icmp_signed("==", states, integer(1))):
+        with loop_over(b, entries) as entry:
+            number = b.load(at(b, base, b.mul(entry, entry_stride)), align=1, typ=DOUBLE)
+            cell = vector_address(b, target, vector, entry)
+            b.store(splat(b, number, vector), cell, align=8 * vector.count)
+        b.ret_void()
     transposed = _whole_tiles(b, vector, states, entries, entry_stride)
     with loop_over(b, transposed, step=vector.count) as entry:
         tile = [at(b, row, b.mul(entry, integer(8))) for row in rows]
@@ -272,7 +318,7 @@ def emit_scatter(module: ir.Module, vector: ir.VectorType, *, by_places: bool = 
     """
     lanes = vector.count
     name = "scatter.places" if by_places else "scatter"
-    function = internal(module, name, ir.VoidType(), *[POINTER] * 2, *[I64] * 4, *[POINTER] * by_places)
+    function = internal(module, name, ir.VoidType(), *[POINTER] * 2, *[I64] * 4, *[POINTER] * by_places, inline=True)
     source, base, states, state_stride, entries, entry_stride, *table = function.args
     b = ir.IRBuilder(function.append_basic_block())
     transposed = _whole_tiles(b, vector, states, entries, entry_stride)
@@ -357,11 +403,6 @@ def _transposed(b: ir.IRBuilder, vector: ir.VectorType, tile: Sequence[Any], ali
                 rows[i], rows[i + step] = (b.shuffle_vector(*pair, mask(lanes)) for lanes in (first, second))
         step *= 2
     return rows
-
-
-def vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
-    """Returns the address of an entry's vector in a block's buffer."""
-    return at(b, buffer, b.mul(entry, integer(8 * vector.count)))
 
 
 def _emit_failure(module: ir.Module, b: ir.IRBuilder, count: Any) -> None:

@@ -139,7 +139,7 @@ def _function() -> tuple[Callable[..., None], LoadedCode]:
     )
     kept = store.load(key)
     if kept is None:
-        kept = compile_ir(_emit())
+        kept = compile_ir(_emit(), level=2)
         store.save(key, kept)
     code = LoadedCode(kept)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(code.address(_REPEAT)), code
