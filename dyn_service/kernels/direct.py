@@ -14,9 +14,10 @@ them to the inputs of the kernel. A third tuple may contain the arrays of the re
 its shape, and without overlap with each other or with an input. An input is a `numpy.ndarray` itself, of native aligned
 doubles, with any strides, of the operand's core shape; one axis of states may precede it. All inputs with this axis
 have the same number of states; those without it are the same in all states. An operand that accepts one number for a
-vector of equal numbers (`Operand.scalar`) may also be a `float`. External wrenches are converted as `kernels.wrenches`
-describes. The result is the gufunc's to the last bit: a new array, or a NumPy number if the output has no axes, or a
-tuple of these. The call raises only genuine errors, such as a lack of memory.
+vector of equal numbers (`Operand.scalar`) may also be a `float`. A vector of one state may be a list or tuple of
+numbers, or an array of singles or 64-bit integers: these are converted. External wrenches are converted as
+`kernels.wrenches` describes. The result is the gufunc's to the last bit: a new array, or a NumPy number if the output
+has no axes, or a tuple of these. The call raises only genuine errors, such as a lack of memory.
 
 **Floating-point errors.** `numpy.errstate` determines whether the gufunc raises, warns or ignores. So if the status
 flags show overflow, underflow, division by zero or an invalid operation, this call drops its result and returns `None`;
@@ -55,9 +56,13 @@ from dyn_service.kernels import store
 from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, host
 from dyn_service.kernels.outside import (
+    ALIGNED,
     DATA,
+    DESCR,
+    DIMENSIONS,
     FLAGS,
     LOOP,
+    ND,
     STRIDES,
     Writer,
     address,
@@ -123,8 +128,9 @@ class Arguments:
     _FIXED,
     _LARGE_FROM,
     _LOOP_PLAN,
+    _CONVERTED,
     _OPERANDS,
-) = range(14)
+) = range(15)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
@@ -148,10 +154,10 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     The address of the kernel's loop, the numbers of inputs and outputs, and the number of states from which the GIL is
     released. With wrenches: the address of their plan, the number of states to convert at a time, and the indices of
     the wrenches and of the configuration among the inputs. The numbers of required, optional and fixed arguments, and
-    the number of states from which the result is large. The loop's plan. Then for each operand: the number of its axes,
-    whether it may be one number, the index of its core strides in the loop's `steps`, its shape. Last, for each
-    optional and each fixed argument: the index of its input, or `_ACCEPTED` or `_IGNORED`, and the address of its
-    default.
+    the number of states from which the result is large. The loop's plan. The number of entries that may be converted.
+    Then for each operand: the number of its axes, whether it may be one number, the index of its core strides in the
+    loop's `steps`, its shape. Last, for each optional and each fixed argument: the index of its input, or `_ACCEPTED`
+    or `_IGNORED`, and the address of its default.
     """
     operands = (*signature.inputs, *signature.outputs)
     plan_of_wrenches = ctypes.create_string_buffer(b"" if conversion is None else conversion.plan)
@@ -167,7 +173,7 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     named = {*arguments.others, *arguments.fixed}
     words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
     words += [-(-LARGE_BYTES // (8 * sum(operand.size for operand in signature.outputs)))]
-    words += [ctypes.addressof(loop.plan)]
+    words += [ctypes.addressof(loop.plan), sum(each.size for each in signature.inputs if len(each.shape) == 1)]
     first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
@@ -282,6 +288,8 @@ class _Direct(Writer):
         b = self.b
         self.plan = self.call("PyBytes_AsString", self.itself)
         self.inputs, self.outputs = self.word(self.plan, _INPUTS), self.word(self.plan, _OUTPUTS)
+        self.converted = b.alloca(POINTER)  # where the next numbers go that are converted to doubles
+        b.store(b.alloca(DOUBLE, size=self.word(self.plan, _CONVERTED)), self.converted)
         self.take_inputs()
         self.prepare_outputs()
         self.run()
@@ -309,12 +317,14 @@ class _Direct(Writer):
                     self.put(self.bases, k, given)  # converted when all arrays are known
                 with other, b.if_else(self.is_a(given, "ndarray")) as (array, number):
                     with array:
-                        self.take_array(given, k, operand)
-                    with number:
-                        self.go_on_if(self.is_a(given, "float"), otherwise=self.refused)
-                        may_be = b.icmp_signed("!=", self.word(operand, _SCALAR), integer(0))
-                        self.go_on_if(may_be, otherwise=self.refused)
-                        self.take_number(given, k, operand)
+                        self.take_array_or_convert(given, k, operand)
+                    with number, b.if_else(self.is_a(given, "float")) as (equal, items):
+                        with equal:
+                            may_be = b.icmp_signed("!=", self.word(operand, _SCALAR), integer(0))
+                            self.go_on_if(may_be, otherwise=self.refused)
+                            self.take_number(given, k, operand)
+                        with items:
+                            self.convert_items(given, k, operand)
 
     def unpack(self) -> Any:
         """Returns the address of the inputs in order, from the two tuples and the plan."""
@@ -356,6 +366,50 @@ class _Direct(Writer):
         lead = self.check_array(given, axes, lambda axis: self.word(shape, axis), self.states, otherwise=self.refused)
         self.place_array(given, k, operand, lead)
         return lead
+
+    def take_array_or_convert(self, given: Any, k: Any, operand: Any) -> None:
+        """Sets an array as operand k; a vector of one state with singles or integers is converted."""
+        b, kind = self.b, self.field(given, DESCR)
+        single = b.icmp_unsigned("==", kind, self.known("float32"))
+        whole = b.icmp_unsigned("==", kind, self.known("int64"))
+        with b.if_else(b.or_(single, whole)) as (other, doubles):
+            with doubles:
+                self.take_array(given, k, operand)
+            with other:
+                length, numbers = self.take_room(k, operand)
+                aligned = b.icmp_signed("!=", b.and_(self.field(given, FLAGS, I32), short(ALIGNED)), short(0))
+                alone = b.icmp_signed("==", self.field(given, ND, I32), short(1))
+                self.go_on_if(b.and_(aligned, alone), otherwise=self.refused)
+                as_long = b.icmp_signed("==", self.word(self.field(given, DIMENSIONS), 0), length)
+                self.go_on_if(as_long, otherwise=self.refused)
+                data, stride = self.field(given, DATA), self.word(self.field(given, STRIDES), 0)
+                with loop_over(b, length) as n:
+                    entry = at(b, data, b.mul(n, stride))
+                    with b.if_else(single) as (short_one, whole_one):
+                        with short_one:
+                            self.put(numbers, n, b.fpext(b.load(entry, typ=ir.FloatType()), DOUBLE))
+                        with whole_one:
+                            self.put(numbers, n, b.sitofp(b.load(entry, typ=I64), DOUBLE))
+
+    def convert_items(self, given: Any, k: Any, operand: Any) -> None:
+        """Sets the numbers of a list or tuple as operand k, a vector of one state."""
+        b, listed = self.b, self.is_a(given, "list")
+        self.go_on_if(b.or_(listed, self.is_a(given, "tuple")), otherwise=self.refused)
+        length, numbers = self.take_room(k, operand)
+        with b.if_else(listed) as (in_list, in_tuple):
+            with in_list:
+                self.take_items("list", given, length, numbers, otherwise=self.refused)
+            with in_tuple:
+                self.take_items("tuple", given, length, numbers, otherwise=self.refused)
+
+    def take_room(self, k: Any, operand: Any) -> tuple[Any, Any]:
+        """Sets memory for a vector of doubles as operand k; returns its length and address."""
+        b = self.b
+        self.go_on_if(b.icmp_signed("==", self.word(operand, _AXES), integer(1)), otherwise=self.refused)
+        length, numbers = self.word(operand, _SHAPE), b.load(self.converted, typ=POINTER)
+        b.store(self.word_at(numbers, length), self.converted)
+        self.place(k, numbers, operand, lambda _: integer(8))
+        return length, numbers
 
     def place_array(self, array: Any, k: Any, operand: Any, lead: Any) -> None:
         """Sets an array as operand k of the loop. lead: 1 if it has the axis of states, else 0."""

@@ -26,7 +26,7 @@ from dyn_service.kernels.jit import numpy_function
 # Offsets of fields: the type in the head of any object, and NumPy's PyArrayObject_fields.
 TYPE = 8
 DATA, ND, DIMENSIONS, STRIDES, DESCR, FLAGS = 16, 24, 32, 40, 56, 64
-_ALIGNED = 0x0100  # NPY_ARRAY_ALIGNED
+ALIGNED = 0x0100  # NPY_ARRAY_ALIGNED
 
 
 def short(value: int) -> Any:
@@ -84,6 +84,8 @@ _TYPES: Mapping[str, Any] = {
 _OBJECTS: Mapping[str, Any] = {
     **_TYPES,
     "float64": np.dtype(np.float64),
+    "float32": np.dtype(np.float32),
+    "int64": np.dtype(np.int64),
     "None": None,
     "world": "world",
 }
@@ -214,6 +216,27 @@ class Writer:
         self.b.cbranch(condition, following, otherwise)
         self.b.position_at_end(following)
 
+    def take_items(self, kind: str, items: Any, length: Any, numbers: Any, *, otherwise: ir.Block) -> None:
+        """Sets an array of doubles to the numbers of Python or NumPy in a sequence, or branches to `otherwise`.
+
+        kind: `list` or `tuple`, the type of the sequence.
+        """
+        b, name = self.b, f"Py{kind.capitalize()}"
+        self.go_on_if(b.icmp_signed("==", self.call(f"{name}_Size", items), length), otherwise=otherwise)
+        overflow = b.alloca(I32)
+        with loop_over(b, length) as k:
+            item = self.call(f"{name}_GetItem", items, k)
+            with b.if_else(self.is_a(item, "int")) as (whole, other):
+                with whole:  # NumPy converts integers of up to 64 bits
+                    number = self.call("PyLong_AsLongLongAndOverflow", item, overflow)
+                    fits = b.icmp_signed("==", b.load(overflow, typ=I32), short(0))
+                    self.go_on_if(fits, otherwise=otherwise)
+                    self.put(numbers, k, b.sitofp(number, DOUBLE))
+                with other:
+                    real = b.or_(self.is_a(item, "float"), self.is_a(item, "number"))
+                    self.go_on_if(real, otherwise=otherwise)
+                    self.put(numbers, k, self.call("PyFloat_AsDouble", item))
+
     def check_array(
         self, array: Any, axes: int | Any, size: Callable[[Any], Any], states: Any, *, otherwise: ir.Block
     ) -> Any:
@@ -231,7 +254,7 @@ class Writer:
             1 if the array has the axis of states, else 0.
         """
         b = self.b
-        aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(_ALIGNED)), short(0))
+        aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(ALIGNED)), short(0))
         lead = b.sub(b.sext(self.field(array, ND, I32), I64), axes)
         self.go_on_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), otherwise=otherwise)
         kind, double = self.field(array, DESCR), self.known("float64")

@@ -139,7 +139,7 @@ class _Vector(Writer):
         self.put(self.words, _STRIDE, integer(8))
         for kind in ("tuple", "list"):
             with b.if_then(self.is_a(self.value, kind)):
-                self.take_items(f"Py{kind.capitalize()}")
+                self.take_items(kind, self.value, integer(3), self.numbers, otherwise=self.refused)
                 b.ret(_TAKEN)
         b.branch(self.refused)
         b.position_at_end(self.refused)
@@ -152,24 +152,6 @@ class _Vector(Writer):
         self.put(self.words, _ADDRESS, self.field(self.value, DATA))
         self.put(self.words, _STEP, b.select(b.icmp_signed("==", lead, integer(0)), integer(0), self.word(strides, 0)))
         self.put(self.words, _STRIDE, self.word(strides, lead))
-
-    def take_items(self, kind: str) -> None:
-        b = self.b
-        size = self.call(f"{kind}_Size", self.value)
-        self.go_on_if(b.icmp_signed("==", size, integer(3)), otherwise=self.refused)
-        overflow = b.alloca(I32)
-        with loop_over(b, integer(3)) as k:
-            item = self.call(f"{kind}_GetItem", self.value, k)
-            with b.if_else(self.is_a(item, "int")) as (whole, other):
-                with whole:  # NumPy converts integers of up to 64 bits
-                    number = self.call("PyLong_AsLongLongAndOverflow", item, overflow)
-                    fits = b.icmp_signed("==", b.load(overflow, typ=I32), short(0))
-                    self.go_on_if(fits, otherwise=self.refused)
-                    self.put(self.numbers, k, b.sitofp(number, DOUBLE))
-                with other:
-                    real = b.or_(self.is_a(item, "float"), self.is_a(item, "number"))
-                    self.go_on_if(real, otherwise=self.refused)
-                    self.put(self.numbers, k, self.call("PyFloat_AsDouble", item))
 
 
 class _Conversion(Writer):

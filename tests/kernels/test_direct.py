@@ -251,8 +251,6 @@ def misaligned(array: np.ndarray) -> np.ndarray:
 
 
 OTHERS: dict[str, Callable[[np.ndarray], Any]] = {
-    "list": lambda x: x.tolist(),
-    "tuple": lambda x: tuple(x.tolist()),
     "None": lambda x: None,
     "int": lambda x: 1,
     "bool": lambda x: True,
@@ -270,10 +268,8 @@ OTHERS: dict[str, Callable[[np.ndarray], Any]] = {
     "shorter": lambda x: x[:-1],
     "empty": lambda x: x[:0],
     "column": lambda x: x[:, None],
-    "float32": lambda x: x.astype(np.float32),
     "float16": lambda x: x.astype(np.float16),
     "complex": lambda x: x.astype(np.complex128),
-    "int64": lambda x: x.astype(np.int64),
     "objects": lambda x: x.astype(object),
     "structured": lambda x: x.view([("x", np.float64)]),
     "longdouble": lambda x: x.astype(np.longdouble),
@@ -284,6 +280,37 @@ OTHERS: dict[str, Callable[[np.ndarray], Any]] = {
     "masked": lambda x: np.ma.masked_array(x),
 }
 """Functions that turn an accepted array into one that gives None."""
+
+CONVERTED: dict[str, Callable[[np.ndarray], Any]] = {
+    "list": lambda x: x.tolist(),
+    "tuple": lambda x: tuple(x.tolist()),
+    "NumPy numbers": lambda x: list(x),
+    "integers": lambda x: [round(e) for e in x],
+    "float32": lambda x: x.astype(np.float32),
+    "strided float32": lambda x: np.repeat(x.astype(np.float32), 3)[::-3][::-1],
+    "int64": lambda x: np.round(x).astype(np.int64),
+}
+"""Functions that turn the vector of one state into one that is converted."""
+
+UNCONVERTED: dict[str, Callable[[np.ndarray], Any]] = {
+    "empty list": lambda x: [],
+    "shorter list": lambda x: x.tolist()[:-1],
+    "list of a list": lambda x: [x.tolist()],
+    "list with a text": lambda x: [*x.tolist()[:-1], "1"],
+    "list with a bool": lambda x: [*x.tolist()[:-1], True],
+    "list with None": lambda x: [*x.tolist()[:-1], None],
+    "list with a huge number": lambda x: [*x.tolist()[:-1], 1 << 63],
+    "list with a single": lambda x: [*x.tolist()[:-1], np.float32(1.0)],
+    "subclass of list": lambda x: type("Listed", (list,), {})(x.tolist()),
+    "set": lambda x: set(x.tolist()),
+    "longer float32": lambda x: np.append(x, 1.0).astype(np.float32),
+    "float32 of two states": lambda x: np.stack([x, x]).astype(np.float32),
+    "misaligned float32": lambda x: np.zeros(4 * len(x) + 1, dtype=np.uint8)[1:].view(np.float32),
+    "0-d float32": lambda x: np.float32(1.0)[...],
+    "int32": lambda x: x.astype(np.int32),
+    "uint64": lambda x: x.astype(np.uint64),
+}
+OTHERS |= UNCONVERTED
 
 
 def contents(arguments: list[Any]) -> list[bytes]:
@@ -300,6 +327,20 @@ def test_other_arguments_give_none_and_are_not_changed(panda: Pair, other: Calla
         assert panda.call(*arguments) is None
         assert contents(arguments) == before
     assert_same(panda.call(*state), panda.ufunc(*state))
+
+
+@pytest.mark.parametrize("convert", CONVERTED.values(), ids=CONVERTED.keys())
+def test_vectors_of_numbers_are_converted(panda: Pair, convert: Callable[[np.ndarray], Any]) -> None:
+    state = panda.state()
+    for chosen in ([k] for k in range(len(state))):
+        arguments = [convert(x) if k in chosen else x for k, x in enumerate(state)]
+        before = contents(arguments)
+        assert_same(panda.call(*arguments), panda.ufunc(*arguments))
+        assert contents(arguments) == before
+    arguments = [*map(convert, state)]
+    assert_same(panda.call(*arguments), panda.ufunc(*arguments))
+    batch = [np.stack([state[0]] * 5), *arguments[1:]]
+    assert_same(panda.call(*batch), panda.ufunc(*batch))
 
 
 @pytest.mark.parametrize("value", [1, True, np.float64(1.0), np.array(1.0), None, "1.0", 1j, np.ones(8)], ids=repr)
