@@ -87,7 +87,7 @@ class BoundCall:
     signature: Signature
     size: int
 
-    def moves(self, given: tuple[Any, ...]) -> bool:
+    def _moves(self, given: tuple[Any, ...]) -> bool:
         """Returns whether a locked joint moves."""
         for k in self.still:
             x = kernel_input(given[k])
@@ -110,6 +110,8 @@ class BoundCall:
             out: The array of each output, or None for a new one; () if all are new.
             workers: The largest number of threads.
         """
+        if self.still and self._moves(given):
+            return None
         inputs, added = self._converted(given, others)
         direct = self.direct if wrenches < 0 else self.with_wrenches
         if direct is not None and workers == 1 and not out:
@@ -300,7 +302,7 @@ class RowCalls:
             if self._names:
                 given = tuple(self._names[k][x] if k in self._names else x for k, x in enumerate(given))
             chosen = self._bound.get(self._key(others))
-            if chosen is None or (chosen.still and chosen.moves(given)):
+            if chosen is None:
                 return None
             wrenches = self._wrenches if self._wrenches >= 0 and others[self._wrenches] is not None else -1
             if chosen.finish is not None and not chosen.in_place and any(array is not None for array in out):
@@ -311,8 +313,8 @@ class RowCalls:
                 answer = direct(given, others, out)
             if answer is None:
                 answer = chosen.answer(given, others, wrenches, out, workers)
-                if answer is None:
-                    return None
+            if answer is None:
+                return None
         except (LookupError, TypeError, ValueError):
             return None
         return answer if chosen.finish is None else chosen.finish(answer, given)
@@ -339,14 +341,14 @@ class RowCalls:
                         return None
                     return view.bound_calls[row](given, (*others[:overlay], None, *others[overlay + 1 :]))
                 chosen = bound.get(key(others))
-                if chosen is None or (chosen.still and chosen.moves(given)):
+                if chosen is None:
                     return None
                 first = chosen.with_wrenches if has_wrenches else chosen.direct
                 answer = None if first is None else first(given, others)
                 if answer is None:
                     answer = chosen.answer(given, others, wrenches if has_wrenches else -1)
-                    if answer is None:
-                        return None
+                if answer is None:
+                    return None
             except (LookupError, TypeError, ValueError):
                 return None
             return answer if chosen.finish is None else chosen.finish(answer, given)

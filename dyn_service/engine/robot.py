@@ -558,15 +558,17 @@ class Robot(RobotQueries):
             f"{name} by name" if name in row.by_name else name: x if name in row.by_name else left_out.get(name, x)
             for name, x in given.items()
         }
-        checked = Arguments(accepted, fixed)
+        still, locked = self._still(row)
+        standing = {row.required[k]: locked for k in still}
+        checked = Arguments(accepted, fixed, standing)
         options = {*row.options, *(f"{name} by name" for name in row.by_name)}
-        unread = Arguments({name: ANY if name in options else x for name, x in accepted.items()}, fixed)
-        kernel, (still, locked) = None, self._still(row)
+        unread = Arguments({name: ANY if name in options else x for name, x in accepted.items()}, fixed, standing)
+        kernel = None
         direct = with_wrenches = first = first_with_wrenches = None
         if WITHOUT_WRENCHES in loaded:
             chosen, kernel = (None, library.kernel(plain)) if some is None else some
             direct = library.direct_call(plain, unread, None, chosen)
-            first = None if still else library.direct_call(plain, checked, None, chosen)
+            first = library.direct_call(plain, checked, None, chosen)
         if WITH_WRENCHES in loaded:
             signature, poses = self._signatures_of(row, method, WITH_WRENCHES)
             wrenches = library.wrench_conversion(
@@ -575,7 +577,7 @@ class Robot(RobotQueries):
             if wrenches is not None:
                 chosen = None if some is None or some_pushed is None else some_pushed[0]
                 with_wrenches = library.direct_call(signature, unread, wrenches, chosen)
-                first_with_wrenches = None if still else library.direct_call(signature, checked, wrenches, chosen)
+                first_with_wrenches = library.direct_call(signature, checked, wrenches, chosen)
         place = {name: k for k, name in enumerate(row.others) if name not in row.by_name}
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)

@@ -33,6 +33,7 @@ from dyn_service.dynamics.topology import pairs
 from dyn_service.engine.wrenches import turn
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.kernels.signature import Signature
+from dyn_service.kernels.turning import turning
 from dyn_service.model import composite
 from dyn_service.model.composite import Weld, welding_notes
 from dyn_service.model.description import Description, Mimic
@@ -85,6 +86,7 @@ class Rows:
             ("nm", "row"): list(link),
             ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
         }
+        self._turnings: dict[str, np.ufunc] = {}
         self._moving, self._joints, self._movable, self._tree = moving, joints, link, links
 
     @cached_property
@@ -121,13 +123,21 @@ class Rows:
         found = {label: self._name(names.dimension, names.of) for label, names in row.labels.items()}
         return {label: names for label, names in found.items() if names is not None}
 
+    def _turning(self, dimension: str) -> np.ufunc:
+        """Returns the function that rotates vectors of rows from link axes to world axes."""
+        if dimension not in self._turnings:
+            self._turnings[dimension] = turning(self._link(dimension, "row"))
+        return self._turnings[dimension]
+
     def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
         """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
         for name, spec in row.outputs.items():
             core = len(spec.shape)
             whose = ("",) * (core - 2) + ("row",) if spec.turned is True else spec.turned or ()
             for axis, of in enumerate(whose, start=1 - core):
-                if of:
+                if of == "row" and core == 2:
+                    outputs[name] = self._turning(str(spec.shape[0]))(outputs[name], R)
+                elif of:
                     links = self._link(str(spec.shape[0]), of)
                     of_rows = R.take(links, -3)
                     if of == "parent":

@@ -10,6 +10,7 @@ lower        expression graph or passes -> LLVM IR, one state per SIMD lane
 trig, emitting, outside   parts of the IR: sine and cosine, tanh, types and loops, calls of Python's API
 jit, compiling   LLVM IR -> machine code; from a graph to a function
 loop        copies states into vectors and results back, for all kernels
+turning     results in world axes
 direct, wrenches   calls of kernels without NumPy's machinery, and their external wrenches
 repeated     kernels called in turn, many times, in compiled code
 certify, certificate   comparison of a kernel with its equations, and the result

@@ -44,7 +44,7 @@ import ctypes
 import math
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -106,11 +106,13 @@ class Arguments:
     """How the two tuples of a call become the inputs of a kernel. The first tuple has the inputs in neither mapping.
 
     others: the second tuple by name, in order. For an input of the kernel: the array that replaces None. For any other
-    argument: the only object accepted, or `ANY`. fixed: arrays of the inputs that no argument sets.
+    argument: the only object accepted, or `ANY`. fixed: arrays of the inputs that no argument sets. still: by name of
+    an input, a vector, its entries that must be 0.
     """
 
     others: Mapping[str, object] = field(default_factory=dict)
     fixed: Mapping[str, object] = field(default_factory=dict)
+    still: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 # The plan: 64-bit integers, first those of the kernel, then those of each operand, which end with its shape.
@@ -129,8 +131,9 @@ class Arguments:
     _LARGE_FROM,
     _LOOP_PLAN,
     _CONVERTED,
+    _STILL,
     _OPERANDS,
-) = range(15)
+) = range(16)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MOST_AXES
@@ -154,10 +157,11 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     The address of the kernel's loop, the numbers of inputs and outputs, and the number of states from which the GIL is
     released. With wrenches: the address of their plan, the number of states to convert at a time, and the indices of
     the wrenches and of the configuration among the inputs. The numbers of required, optional and fixed arguments, and
-    the number of states from which the result is large. The loop's plan. The number of entries that may be converted.
+    the number of states from which the result is large. The loop's plan. The numbers of entries that may be converted,
+    and of those that must be 0.
     Then for each operand: the number of its axes, whether it may be one number, the index of its core strides in the
-    loop's `steps`, its shape. Last, for each optional and each fixed argument: the index of its input, or `_ACCEPTED`
-    or `_IGNORED`, and the address of its default.
+    loop's `steps`, its shape. For each optional and each fixed argument: the index of its input, or `_ACCEPTED` or
+    `_IGNORED`, and the address of its default. Last, for each entry that must be 0: the indices of its input and in it.
     """
     operands = (*signature.inputs, *signature.outputs)
     plan_of_wrenches = ctypes.create_string_buffer(b"" if conversion is None else conversion.plan)
@@ -174,6 +178,8 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
     words += [-(-LARGE_BYTES // (8 * sum(operand.size for operand in signature.outputs)))]
     words += [ctypes.addressof(loop.plan), sum(each.size for each in signature.inputs if len(each.shape) == 1)]
+    still = [(names.index(name), entry) for name, entries in arguments.still.items() for entry in entries]
+    words += [len(still)]
     first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
@@ -182,6 +188,7 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     for name, default in (*arguments.others.items(), *arguments.fixed.items()):
         unread = _IGNORED if default is ANY else _ACCEPTED
         words += [names.index(name) if name in names else unread, id(default)]
+    words += [word for pair in still for word in pair]
     plan = _Plan(struct.pack(f"={len(words)}q", *words))
     plan.owned = (loop, arguments, conversion, plan_of_wrenches)
     return plan
@@ -291,6 +298,7 @@ class _Direct(Writer):
         self.converted = b.alloca(POINTER)  # where the next numbers go that are converted to doubles
         b.store(b.alloca(DOUBLE, size=self.word(self.plan, _CONVERTED)), self.converted)
         self.take_inputs()
+        self.check_still()
         self.prepare_outputs()
         self.run()
         self.give_outputs()
@@ -366,6 +374,21 @@ class _Direct(Writer):
         lead = self.check_array(given, axes, lambda axis: self.word(shape, axis), self.states, otherwise=self.refused)
         self.place_array(given, k, operand, lead)
         return lead
+
+    def check_still(self) -> None:
+        """Refuses inputs with another number where a joint is locked."""
+        b, number = self.b, self.word(self.states, 0)
+        states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)
+        counts = [self.word(self.plan, word) for word in (_OTHERS, _FIXED)]
+        entry = self.operand(b.add(self.inputs, self.outputs))
+        pairs = self.word_at(entry, b.mul(b.add(*counts), integer(2)))
+        with loop_over(b, self.word(self.plan, _STILL)) as n:
+            k, index = (self.word(pairs, b.add(b.mul(n, integer(2)), integer(side))) for side in range(2))
+            stride = self.word(self.steps, self.word(self.operand(k), _FIRST_STEP))
+            first = at(b, self.word(self.bases, k, POINTER), b.mul(index, stride))
+            with loop_over(b, states) as state:
+                value = b.load(at(b, first, b.mul(state, self.word(self.steps, k))), typ=DOUBLE)
+                self.go_on_if(b.fcmp_ordered("==", value, ir.Constant(DOUBLE, 0.0)), otherwise=self.refused)
 
     def take_array_or_convert(self, given: Any, k: Any, operand: Any) -> None:
         """Sets an array as operand k; a vector of one state with singles or integers is converted."""

@@ -268,30 +268,35 @@ _KEPT: list[object] = []
 """Objects of ufuncs whose slot is not at the expected offset, kept to the end of the process."""
 
 
-def make_gufunc(signature: Signature, loop: Loop) -> np.ufunc:
-    """Returns the generalised ufunc of a loop.
+def gufunc(name: str, shape: str, inputs: int, outputs: int, loop: Loop) -> np.ufunc:
+    """Returns the generalised ufunc of a loop over doubles; `shape` is its signature in NumPy's notation.
 
     It owns the code, and a caller holds a reference to it, so running code is never freed.
     """
     loops = (ctypes.c_void_p * 1)(loop.address)
     data = (ctypes.c_void_p * 1)(ctypes.addressof(loop.plan))
-    operands = len(signature.inputs) + len(signature.outputs)
-    types = bytes([np.dtype(np.float64).num]) * operands
-    name, shape = signature.name.encode(), signature.gufunc.encode()
+    types = bytes([np.dtype(np.float64).num]) * (inputs + outputs)
+    text, core = name.encode(), shape.encode()
     ufunc: np.ufunc = _constructor()(
         ctypes.addressof(loops),
         ctypes.addressof(data),
         types,
         1,
-        len(signature.inputs),
-        len(signature.outputs),
+        inputs,
+        outputs,
         -1,  # PyUFunc_None: no identity
-        name,
-        shape,
+        text,
+        core,
         0,
-        shape,
+        core,
     )
-    _own(ufunc, (loops, data, types, name, shape, loop))  # NumPy does not copy them
+    _own(ufunc, (loops, data, types, text, core, loop))  # NumPy does not copy them
+    return ufunc
+
+
+def make_gufunc(signature: Signature, loop: Loop) -> np.ufunc:
+    """Returns the generalised ufunc of a kernel; where calls allocate memory, one that raises if there is none."""
+    ufunc = gufunc(signature.name, signature.gufunc, len(signature.inputs), len(signature.outputs), loop)
     if not loop.allocates:
         return ufunc
 
