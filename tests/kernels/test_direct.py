@@ -383,6 +383,27 @@ def test_optional_and_fixed_arguments(panda: Pair) -> None:
     assert call((q, v, a), (None,)) is None
 
 
+def test_entries_that_must_be_zero(panda: Pair) -> None:
+    """Of a locked joint's velocity and acceleration, in every state."""
+    library, gravity, (q, v, a, _) = _LIBRARIES["panda"][1], np.array([0.0, 0.0, -9.81]), panda.state()
+    call = library.direct_call(panda.signature, Arguments({"gravity": gravity}, {}, {"v": [1, 4], "a": [2]}))
+    assert call is not None
+    v[[1, 4]] = a[2] = 0.0
+    v[4] = -0.0
+    assert_same(call((q, v, a), (None,)), panda.ufunc(q, v, a, gravity))
+    assert_same(call((q, v.tolist(), a), (None,)), panda.ufunc(q, v, a, gravity))
+    batch = np.stack([v] * 11)
+    assert_same(call((q, batch, a), (None,)), panda.ufunc(q, batch, a, gravity))
+    for value in (1e-300, -1.0, np.nan):
+        for k, entry in ((1, 1), (1, 4), (2, 2)):
+            moving = [q, v.copy(), a.copy()]
+            moving[k][entry] = value
+            assert call(tuple(moving), (None,)) is None
+        batch = np.stack([v] * 11)
+        batch[10, 4] = value
+        assert call((q, batch, a), (None,)) is None
+
+
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
