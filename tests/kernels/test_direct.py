@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import Variant
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels import direct, jit, outside
+from dyn_service.kernels import direct, jit, loop, outside
 from dyn_service.kernels.direct import ANY, Arguments
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
@@ -723,18 +723,25 @@ def test_a_forked_child_can_call(panda: Pair) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_function_is_compiled_once_and_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_are_compiled_once_and_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path / "kernels"))
     compiled = []
     plain = direct.compile_ir
-    monkeypatch.setattr(direct, "compile_ir", lambda text: compiled.append(text) or plain(text))
+
+    def counted(text: str, **options: Any) -> bytes:
+        compiled.append(text)
+        return plain(text, **options)
+
+    for module in (direct, loop):
+        monkeypatch.setattr(module, "compile_ir", counted)
     for _ in range(3):
         direct._method.cache_clear()
+        loop._function.cache_clear()
         robot = Robot.from_urdf(URDF / "pendulum.urdf")
         of = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
         assert_same(of.call(*of.state()), of.ufunc(*of.state()))
-    assert len(compiled) == 1
-    assert len(list((tmp_path / "kernels").iterdir())) == 2
+    assert len(compiled) == 2, "the direct call and the loop around a kernel"
+    assert len(list((tmp_path / "kernels").iterdir())) == 3
 
 
 def test_code_holds_no_address_of_its_process() -> None:
