@@ -26,9 +26,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces
 from dyn_service.dynamics.loops import RolledTree
@@ -90,8 +90,8 @@ class ArticulatedInertias:
 def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInertias:
     """The inward recursion for the branch inertias, a) and b) after (19b). No joint may follow another."""
     assert not tree.coupled
-    R_inverse: list[Mat] = [ca.DM(0, 0)] * len(tree)
-    K: list[Mat] = [ca.DM(6, 0)] * len(tree)
+    R_inverse: list[Mat] = [ex.zeros(0, 0)] * len(tree)
+    K: list[Mat] = [ex.zeros(6, 0)] * len(tree)
     A, free = passive.armatures(tree), _free(tree)
 
     def eliminate(i: int, J: Inertia) -> Inertia:
@@ -117,12 +117,12 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
 def _free(tree: Tree) -> list[Mat]:
     """Per body, whether its joint is not locked, a number for all its ways to move."""
     free = constant(np.ones(tree.nv) if tree.free is None else tree.free)
-    return [free[part.start] if part.stop > part.start else ca.DM(0) for part in tree.in_v]
+    return [free[part.start] if part.stop > part.start else ex.matrix(0.0) for part in tree.in_v]
 
 
 def _held(R: Mat, free: Mat) -> Mat:
     """R of a free joint; R + e of a locked one, which has an inverse and whose value is not used."""
-    return R + (1 - free) * ca.DM.eye(R.shape[0])
+    return R + (1 - free) * ex.eye(R.shape[0])
 
 
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
@@ -155,7 +155,7 @@ def articulated_solve(
     z = inward(tree, branch.beta, handed if load is None else load + handed)
     yielded = kept(tree, branch.R_inverse @ (effort - G.T @ z))
     motion = outward(tree, branch.beta, G @ yielded if A is None else G @ yielded + A, world=ground)
-    inherited = of_parent(tree, motion, ca.DM(6, 1) if ground is None else ground)
+    inherited = of_parent(tree, motion, ex.zeros(6, 1) if ground is None else ground)
     return joint_vector(tree, yielded - branch.K.T @ (D @ inherited))
 
 
@@ -168,15 +168,15 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_i (nm, 6, 6), R (nv, nv), K (nv, 6), beta_i (nm, 6, 6) of a tree of moving bodies, in their own axes."""
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     branch = branches(tree, D, G, M)
-    beta = [ca.DM(6, 6) if p < 0 else branch.beta[i] @ ca.DM.eye(6) for i, p in enumerate(tree.parent)]  # D_1 = 0
-    J = [ca.vertcat(ca.horzcat(b.I, b.H), ca.horzcat(b.H.T, b.m)) for b in branch.J]
+    beta = [ex.zeros(6, 6) if p < 0 else branch.beta[i] @ ex.eye(6) for i, p in enumerate(tree.parent)]  # D_1 = 0
+    J = [ex.vertcat(ex.horzcat(b.I, b.H), ex.horzcat(b.H.T, b.m)) for b in branch.J]
     A = passive.armatures(tree)
     R = [G[i].T @ (branch.J[i] @ G[i]) + A[i] for i in range(len(tree))]
     return {
-        "inertia": ca.vertcat(*map(row_by_row, J)),
+        "inertia": ex.vertcat(*map(row_by_row, J)),
         "resistance": walk(tree, lambda i: (R[i], None), _no_step, outward=True)
         if isinstance(tree, RolledTree)
-        else row_by_row(ca.diagcat(*R)),
-        "gain": ca.vertcat(*(row_by_row(K_i.T) for K_i in branch.K)),
-        "influence": ca.vertcat(*map(row_by_row, beta)),
+        else row_by_row(ex.diagcat(*R)),
+        "gain": ex.vertcat(*(row_by_row(K_i.T) for K_i in branch.K)),
+        "influence": ex.vertcat(*map(row_by_row, beta)),
     }

@@ -20,8 +20,7 @@ document.
 
 from __future__ import annotations
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import joint_vector, motion_subspaces, placements
 from dyn_service.dynamics.loops import RolledTree
@@ -38,8 +37,8 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
 
     def outward(i: int, inherited: Mat | None) -> Mat:
         """omega, omega_dot, v_dot and the gravity, (12,)."""
-        (R_PC, p), part, still = poses[i], tree.in_v[i], ca.DM(3, 1)
-        w, wd, vd, g = (still, still, still, gravity) if inherited is None else ca.vertsplit(inherited, 3)
+        (R_PC, p), part, still = poses[i], tree.in_v[i], ex.zeros(3, 1)
+        w, wd, vd, g = (still, still, still, gravity) if inherited is None else ex.vertsplit(inherited, 3)
         R = R_PC.T
         vd = vd + cross(wd, p) + cross(w, cross(w, p))
         w, wd, vd = R @ w, R @ wd, R @ vd
@@ -49,10 +48,10 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
             vd = vd + shifting @ a[part] + 2 * cross(w, shift) + cross(turn, shift)
             wd = wd + cross(w, turn) + turning @ a[part]
             w = w + turn
-        return ca.vertcat(w, wd, vd, R @ g)
+        return ex.vertcat(w, wd, vd, R @ g)
 
     moved = outward_recursion(tree, outward)
-    omega, omega_dot, v_dot, weight = map(list, zip(*(ca.vertsplit(x, 3) for x in moved), strict=True))
+    omega, omega_dot, v_dot, weight = map(list, zip(*(ex.vertsplit(x, 3) for x in moved), strict=True))
 
     at_centre: list[list[Mat]] = [[], [], []]  # v_dot_cm, F, N
     f: list[Mat] = []
@@ -80,7 +79,7 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
     efforts = joint_vector(tree, tau) + passive.armature(tree) * a + passive.efforts(tree, q, v)
     stacked = {"omega": omega, "omega_dot": omega_dot, "v_dot": v_dot, "force": f, "moment": eta}
     stacked |= zip(("centre_acceleration", "centre_force", "centre_moment"), at_centre, strict=True)
-    return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()} | {"tau": efforts}
+    return {name: ex.vertcat(*map(ex.densify, rows)) for name, rows in stacked.items()} | {"tau": efforts}
 
 
 def _loads(tree: Tree, poses: list[tuple[Mat, Mat]], f: list[Mat], eta: list[Mat]) -> tuple[list[Mat], list[Mat]]:
@@ -88,7 +87,7 @@ def _loads(tree: Tree, poses: list[tuple[Mat, Mat]], f: list[Mat], eta: list[Mat
 
     def carry(i: int, load: Mat) -> Mat:
         (R_PC, p), force = poses[i], poses[i][0] @ load[:3]
-        return ca.vertcat(force, R_PC @ load[3:] + cross(p, force))
+        return ex.vertcat(force, R_PC @ load[3:] + cross(p, force))
 
-    loads = inward_recursion(tree, [ca.vertcat(*pair) for pair in zip(f, eta, strict=True)], carry)
+    loads = inward_recursion(tree, [ex.vertcat(*pair) for pair in zip(f, eta, strict=True)], carry)
     return [load[:3] for load in loads], [load[3:] for load in loads]

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.newton_euler import joint_loads
 from dyn_service.dynamics.spatial import Mat
@@ -37,9 +37,9 @@ def constraint_forces(
     along = of_joints(tree, lambda joint: joint.alone.subspace).T @ F
     across = F - of_joints(tree, lambda joint: _of_subspace(joint.alone.subspace)) @ along
     return {
-        "wrench": ca.vertcat(*(ca.densify(F[i]) for i in rows)),
-        "actuation": ca.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),
-        "constraint": ca.vertcat(*(ca.densify(across[i]) for i in rows)),
+        "wrench": ex.vertcat(*(ex.densify(F[i]) for i in rows)),
+        "actuation": ex.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),
+        "constraint": ex.vertcat(*(ex.densify(across[i]) for i in rows)),
     }
 
 
@@ -83,4 +83,4 @@ def _of_subspace(G: Matrix) -> Matrix:
 
 
 def _length(x: Mat) -> Mat:
-    return ca.norm_2(x) if x.shape[0] else ca.DM.zeros(1)
+    return ex.norm_2(x) if x.shape[0] else ex.matrix(0.0)

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import influences, motion_subspaces, ways
 from dyn_service.dynamics.loops import NotRolledError, RolledTree
 from dyn_service.dynamics.newton_euler import inertias, velocities
@@ -56,7 +55,7 @@ class _VelocityLoad:
 
     def transposed_matmul(self, S: Mat) -> Mat:
         """B^T S."""
-        return join(self.b.T @ S[:3, :] + skew(self.f) @ S[3:, :], ca.SX(3, S.shape[1]))
+        return join(self.b.T @ S[:3, :] + skew(self.f) @ S[3:, :], ex.zeros(3, S.shape[1]))
 
     def as_parent_feels(self, D: RigidTransform) -> _VelocityLoad:
         """D^T B D."""
@@ -80,7 +79,7 @@ def _matrix(tree: Tree, q: Mat, v: Mat) -> Mat:
     composite = inward_recursion(tree, M, lambda i, C_i: D[i].congruence(C_i))
     loads = [_VelocityLoad.of(M_i, V_i) for M_i, V_i in zip(M, V, strict=True)]
     B = inward_recursion(tree, loads, lambda i, B_i: B_i.as_parent_feels(D[i]))
-    C = ca.SX(tree.nv, tree.nv)
+    C = ex.zeros(tree.nv, tree.nv)
     for k in range(len(tree)):
         if not tree.inboard[k].nv:
             continue
@@ -99,6 +98,6 @@ def _cross(V: Mat, S: Mat) -> Mat:
     """V x S, of each column."""
     columns = [
         join(cross(angular(V), angular(s)), cross(angular(V), linear(s)) + cross(linear(V), angular(s)))
-        for s in ca.horzsplit(S)
+        for s in ex.horzsplit(S)
     ]
-    return ca.horzcat(*columns) if columns else ca.SX(6, 0)
+    return ex.horzcat(*columns) if columns else ex.zeros(6, 0)

@@ -47,8 +47,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import factorial
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import (
     held,
@@ -69,7 +68,7 @@ from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recur
 from dyn_service.model.joints.rotations import SMALL, series
 from dyn_service.model.tree import Tree
 
-_NONE = ca.DM(3, 1)
+_NONE = ex.zeros(3, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +86,7 @@ def motion(
 ) -> Motion:
     """The outward sweep. relative: linear velocities are those relative to the origin of the tree's first body."""
     rates, driven = G @ joint_values(tree, v), G @ joint_values(tree, a)
-    ground = ca.DM(6, 1) if gravity is None else world_acceleration(gravity)
+    ground = ex.zeros(6, 1) if gravity is None else world_acceleration(gravity)
 
     def step(i: int, of_parent: Mat | None) -> Mat:
         w, u = angular(rates[i]), linear(rates[i])
@@ -99,7 +98,7 @@ def motion(
             A_p = A_p + join(_NONE, D[i].rotation @ cross(omega, cross(omega, D[i].offset)))
         omega = angular(V_p)
         own = join(cross(omega, w), 2 * cross(omega, u) + cross(w, u))
-        return ca.vertcat(V_p + rates[i], A_p + driven[i] + own, V_p, A_p)
+        return ex.vertcat(V_p + rates[i], A_p + driven[i] + own, V_p, A_p)
 
     found = outward_recursion(tree, step)
     return Motion(*(PerBody(x[k : k + 6] for x in found) for k in (0, 6, 12, 18)))
@@ -120,7 +119,7 @@ class Branch:
     def column(self) -> Mat:
         """All numbers; of symmetric matrices the upper triangle."""
         upper = (S[i, j] for S in (self.I, self.rate) for i, j in _UPPER)
-        return ca.vertcat(self.m, self.h, *upper, self.K, self.F)
+        return ex.vertcat(self.m, self.h, *upper, self.K, self.F)
 
     @classmethod
     def of(cls, x: Mat) -> Branch:
@@ -138,11 +137,11 @@ class Branch:
     def inertia(self, X: Mat) -> Mat:
         """C X, (6, k)."""
         turns, shifts, h = X[:3, :], X[3:, :], skew(self.h)
-        return ca.vertcat(self.I @ turns + h @ shifts, self.m * shifts - h @ turns)
+        return ex.vertcat(self.I @ turns + h @ shifts, self.m * shifts - h @ turns)
 
     def coriolis(self, w: Mat) -> Mat:
         """B w, (6, k)."""
-        return ca.vertcat(self.rate @ w - skew(angular(self.K)) @ w, -2 * (skew(linear(self.K)) @ w))
+        return ex.vertcat(self.rate @ w - skew(angular(self.K)) @ w, -2 * (skew(linear(self.K)) @ w))
 
     def coriolis_transposed(self, X: Mat) -> Mat:
         """B^T X, (3, k)."""
@@ -154,22 +153,22 @@ _UPPER = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
 
 
 def _symmetric(upper: Mat) -> Mat:
-    a, b, c, d, e, f = ca.vertsplit(upper)
-    return ca.blockcat([[a, b, c], [b, d, e], [c, e, f]])
+    a, b, c, d, e, f = ex.vertsplit(upper)
+    return ex.blockcat([[a, b, c], [b, d, e], [c, e, f]])
 
 
 def _twice(a: Mat, b: Mat) -> Mat:
     """2 (a . b) - a b^T - b a^T, the rate of the moment of inertia at a as it moves with b."""
     x, y, z = (a[k] * b[k] for k in range(3))
     xy, xz, yz = (-(a[i] * b[j] + a[j] * b[i]) for i, j in ((0, 1), (0, 2), (1, 2)))
-    return ca.blockcat([[2 * (y + z), xy, xz], [xy, 2 * (x + z), yz], [xz, yz, 2 * (x + y)]])
+    return ex.blockcat([[2 * (y + z), xy, xz], [xy, 2 * (x + z), yz], [xz, yz, 2 * (x + y)]])
 
 
 def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) -> list[Branch]:
     """The inward sweep."""
     own = []
     for i, (M, V, A) in enumerate(zip(inertias(tree), moved.V, moved.A, strict=True)):
-        omega, K, h = angular(V), M @ V, ca.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
+        omega, K, h = angular(V), M @ V, ex.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
         F = M @ A + join(cross(omega, M.I @ omega), cross(omega, cross(omega, h)))
         if wrenches is not None:
             F = F - wrenches[i]
@@ -201,16 +200,16 @@ def ground_of(G: Mat, V: Mat, V_p: Mat, A_p: Mat) -> Ground:
     w = skew(angular(both))
     return Ground(
         psi,
-        ca.vertcat(turned @ g + omega @ psi, shifted),
-        ca.vertcat(w @ g, w @ u + skew(linear(both)) @ g),
-        ca.vertcat(psi, omega @ u + skew(v) @ g),
+        ex.vertcat(turned @ g + omega @ psi, shifted),
+        ex.vertcat(w @ g, w @ u + skew(linear(both)) @ g),
+        ex.vertcat(psi, omega @ u + skew(v) @ g),
     )
 
 
 def loaded(G: Mat, F: Mat) -> Mat:
     """G x* F, (6, k)."""
     torque, force = skew(angular(F)), skew(linear(F))
-    return -ca.vertcat(torque @ G[:3, :] + force @ G[3:, :], force @ G[:3, :])
+    return -ex.vertcat(torque @ G[:3, :] + force @ G[3:, :], force @ G[:3, :])
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,30 +234,30 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
         Q = of.coriolis(on.psi) + of.inertia(on.Omega)
         W = of.coriolis(G[i][:3, :]) + of.inertia(on.Gamma)
         K, r = of.inertia(G[i]), of.coriolis_transposed(G[i])
-        block = ca.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + A[i])
+        block = ex.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + A[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
-        return block, _carried(D[i], ca.vertcat(Q + loaded(G[i], of.F), W, K, r))
+        return block, _carried(D[i], ex.vertcat(Q + loaded(G[i], of.F), W, K, r))
 
     def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
         K, r = state[12:18, :], state[18:, :]
         columns = [G[j].T @ state[k : k + 6, :] for k in (0, 6, 12)]
         rows = (ground[j].psi.T @ r + ground[j].Omega.T @ K, G[j][:3, :].T @ r + ground[j].Gamma.T @ K)
-        return ca.vertcat(*columns, *rows), None if tree.parent[j] < 0 else _carried(D[j], state)
+        return ex.vertcat(*columns, *rows), None if tree.parent[j] < 0 else _carried(D[j], state)
 
     dq, dv, da = assembled(tree, walk(tree, start, step, outward=False), 3)
     tau = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, branch, strict=True)))
     return Derivatives(
         tau + passive.armature(tree) * a + passive.efforts(tree, q, v),
-        dq + ca.diag(passive.stiffness(tree)),
-        dv + ca.diag(passive.resistance(tree, v)),
+        dq + ex.diag(passive.stiffness(tree)),
+        dv + ex.diag(passive.resistance(tree, v)),
         da,
     )
 
 
 def _square(tree: Tree) -> Mat:
     """Zeros, (nv, nv)."""
-    return ca.SX(tree.nv, tree.nv)
+    return ex.zeros(tree.nv, tree.nv)
 
 
 def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) -> list[Mat]:
@@ -274,18 +273,18 @@ def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) 
         if not block.numel():
             continue
         of_i, of_j = tree.in_v[i], tree.in_v[j]
-        parts = ca.vertsplit(block, tree.inboard[j].nv)
+        parts = ex.vertsplit(block, tree.inboard[j].nv)
         for to, part in zip(matrices, parts[:count], strict=True):
             to[of_j, of_i] += part
         if i != j:
             for to, part in zip(matrices, (*parts[count:], parts[count - 1]), strict=True):
                 to[of_i, of_j] += part.T
-    return matrices if tree.free is None else [ca.diag(constant(tree.free)) @ X for X in matrices]
+    return matrices if tree.free is None else [ex.diag(constant(tree.free)) @ X for X in matrices]
 
 
 def _carried(D: Mat, state: Mat) -> Mat:
     """Loads (18, k) and r (3, k), as the parent sees them."""
-    return ca.vertcat(*(D.T @ state[k : k + 6, :] for k in (0, 6, 12)), D.rotation.T @ state[18:, :])
+    return ex.vertcat(*(D.T @ state[k : k + 6, :] for k in (0, 6, 12)), D.rotation.T @ state[18:, :])
 
 
 def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> mass_matrix.Entries:
@@ -301,20 +300,19 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
 
     (M,) = assembled(tree, walk(tree, start, step, outward=False), 1)
     M = M if tree.free is None else M @ ways(tree) + held(tree)
-    there = M.sparsity()
-    return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or there.has_nz(i, j)}
+    return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or M[i, j].nnz()}
 
 
 def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """a, (19a), and its derivatives with respect to q, v and tau."""
     D, G = influences(tree, q), motion_subspaces(tree)
-    still = branches(tree, D, motion(tree, D, G, v, ca.DM(tree.nv, 1), gravity, relative=True), wrenches)
+    still = branches(tree, D, motion(tree, D, G, v, ex.zeros(tree.nv, 1), gravity, relative=True), wrenches)
     bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
     M = mass_entries(tree, D, G, still)
     a = mass_matrix.solve(tree, M, moving(tree, tau) - bias - passive.efforts(tree, q, v))
     of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
-    found = mass_matrix.solve(tree, M, ca.horzcat(-of_tau.q, -of_tau.v, ways(tree)))
-    parts: list[Mat] = ca.horzsplit(found, tree.nv) if tree.nv else [found] * 3
+    found = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, ways(tree)))
+    parts: list[Mat] = ex.horzsplit(found, tree.nv) if tree.nv else [found] * 3
     da_dq, da_dv, inverse = parts
     # Of the symmetric inverse, the half that the back substitution finds first.
     at = {entry: k for k, entry in enumerate(tree.entries_outward)}
@@ -346,7 +344,7 @@ def explicit_euler(
     of = of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
     v_next, changed = _accelerated(tree, v, dt, of)
     carried, moved = _moved(tree, dt * v)
-    return _state(integrate(tree, q, v, dt), v_next, ca.horzcat(carried, dt * moved, _square(tree)), changed)
+    return _state(integrate(tree, q, v, dt), v_next, ex.horzcat(carried, dt * moved, _square(tree)), changed)
 
 
 def semi_implicit_euler(
@@ -357,7 +355,7 @@ def semi_implicit_euler(
     v_next, changed = _accelerated(tree, v, dt, of)
     carried, moved = _moved(tree, dt * v_next)
     none = _square(tree)
-    of_q = ca.horzcat(carried, none, none) + dt * (moved @ changed)
+    of_q = ex.horzcat(carried, none, none) + dt * (moved @ changed)
     return _state(integrate(tree, q, v_next, dt), v_next, of_q, changed)
 
 
@@ -367,21 +365,21 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: P
     Changes of the stages are those of the entries of q, which need not be unit quaternions: N e of a small motion e.
     """
     n, flat = tree.nv, tree.configuration.flat
-    at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", n)
+    at_q, at_v = ex.sym("q", tree.nq), ex.sym("v", n)
     of = of_forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
     rate = position_rates(tree, at_q, at_v)
-    N, turned = ca.jacobian(rate, at_v), ca.jacobian(rate, at_q)
-    back = N.T if flat else ca.diag(1 / ca.sum1(N**2)) @ N.T
+    N, turned = ex.jacobian(rate, at_v), ex.jacobian(rate, at_q)
+    back = N.T if flat else ex.diag(1 / ex.sum1(N**2)) @ N.T
     written = [of.f, of.q @ back, of.v, of.x, rate, N, turned, back]
 
     def stage(q: Mat, v: Mat, dq: Mat, dv: Mat) -> tuple[Mat, Mat, Mat, Mat]:
         """a, q-dot and their changes."""
-        at = [ca.densify(q), ca.densify(v)]
-        a, a_q, a_v, a_tau, rate, N, turned, _ = ca.substitute(written, [at_q, at_v], at)
-        return a, rate, a_q @ dq + a_v @ dv + ca.horzcat(ca.SX(n, 2 * n), a_tau), turned @ dq + N @ dv
+        at = [ex.densify(q), ex.densify(v)]
+        a, a_q, a_v, a_tau, rate, N, turned, _ = ex.substitute(written, [at_q, at_v], at)
+        return a, rate, a_q @ dq + a_v @ dv + ex.horzcat(ex.zeros(n, 2 * n), a_tau), turned @ dq + N @ dv
 
-    start = ca.substitute([N], [at_q], [q])[0]
-    dq, dv = ca.horzcat(start, ca.SX(tree.nq, 2 * n)), ca.horzcat(ca.SX(n, n), ca.DM.eye(n), ca.SX(n, n))
+    start = ex.substitute([N], [at_q], [q])[0]
+    dq, dv = ex.horzcat(start, ex.zeros(tree.nq, 2 * n)), ex.horzcat(ex.zeros(n, n), ex.eye(n), ex.zeros(n, n))
     given = (q, v, dq, dv)
     a, rate, da, drate = stage(*given)
     sums = [rate, a, drate, da]
@@ -389,18 +387,18 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: P
         a, rate, da, drate = stage(*(x + part * by for x, by in zip(given, (rate, a, drate, da), strict=True)))
         sums = [x + weight * by for x, by in zip(sums, (rate, a, drate, da), strict=True)]
     q_next, v_next, dq, dv = (x + dt / 6 * by for x, by in zip(given, sums, strict=True))
-    of_q = ca.substitute([back], [at_q], [ca.densify(q_next)])[0] @ dq
+    of_q = ex.substitute([back], [at_q], [ex.densify(q_next)])[0] @ dq
     return _state(normalised(tree, q_next), v_next, of_q, dv)
 
 
 def _accelerated(tree: Tree, v: Mat, dt: Mat, of: Derivatives) -> tuple[Mat, Mat]:
     """v + dt a, and its changes with q, v and tau, (nv, 3 nv)."""
-    return v + dt * of.f, ca.horzcat(dt * of.q, ca.DM.eye(tree.nv) + dt * of.v, dt * of.x)
+    return v + dt * of.f, ex.horzcat(dt * of.q, ex.eye(tree.nv) + dt * of.v, dt * of.x)
 
 
 def _state(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:
     """Outputs of a step. of_q, of_v: changes with q, v and tau, (nv, 3 nv)."""
-    both: Mat = ca.vertcat(of_q, of_v)
+    both: Mat = ex.vertcat(of_q, of_v)
     n = v.shape[0]
     return {"q": q, "v": v, "dx_dx": row_by_row(both[:, : 2 * n]), "dx_dtau": row_by_row(both[:, 2 * n :])}
 
@@ -411,19 +409,19 @@ def _moved(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
     Of X = ad_step, [w x, 0; u x, w x] on the joint's own velocities: e^-X, and its mean from 0 to step,
     e - X / 2 + X^2 / 6 - ..., a polynomial in X, since X^5 = -2 w^2 X^3 - w^4 X.
     """
-    carried, moved = ca.SX.eye(tree.nv), ca.SX.eye(tree.nv)
+    carried, moved = ex.eye(tree.nv), ex.eye(tree.nv)
     for i in tree.leaders:
         joint, at = tree.inboard[i], tree.in_v[i]
         if joint.adds_up:
             continue
         G = constant(joint.subspace)
         w, u = skew((G @ step[at])[:3]), skew((G @ step[at])[3:])
-        square = ca.sumsqr((G @ step[at])[:3])
+        square = ex.sumsqr((G @ step[at])[:3])
 
         def turned(Y: Mat, w: Mat = w, u: Mat = u) -> Mat:
-            return ca.vertcat(w @ Y[:3, :], u @ Y[:3, :] + w @ Y[3:, :])
+            return ex.vertcat(w @ Y[:3, :], u @ Y[:3, :] + w @ Y[3:, :])
 
-        total = ca.SX(6, joint.nv)
+        total = ex.zeros(6, joint.nv)
         for factor in reversed(_means(square)):
             total = turned(factor * G + total)
         moved[at, at] = G.T @ (G - total)
@@ -437,15 +435,15 @@ def _means(square: Mat) -> list[Mat]:
     J. Sola, J. Deray, D. Atchuthan, 'A micro Lie theory', 2018; closed forms, and below `SMALL` their series.
     """
     small = square < SMALL
-    wide = ca.sqrt(ca.if_else(small, SMALL, square))
-    sin, cos = ca.sin(wide), ca.cos(wide)
+    wide = ex.sqrt(ex.if_else(small, SMALL, square))
+    sin, cos = ex.sin(wide), ex.cos(wide)
     closed = (
         (4 - wide * sin - 4 * cos) / (2 * wide**2),
         -(4 * wide - 5 * sin + wide * cos) / (2 * wide**3),
         (2 - wide * sin - 2 * cos) / (2 * wide**4),
         -(2 * wide - 3 * sin + wide * cos) / (2 * wide**5),
     )
-    return [ca.if_else(small, series(square, of), direct) for of, direct in zip(_SERIES, closed, strict=True)]
+    return [ex.if_else(small, series(square, of), direct) for of, direct in zip(_SERIES, closed, strict=True)]
 
 
 def _series(terms: int) -> tuple[tuple[float, ...], ...]:

@@ -9,8 +9,7 @@ e is the velocity that leads from q to q_ref in 1 s, for continuous joints the s
 
 from __future__ import annotations
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import error
 from dyn_service.dynamics.loops import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Mat
@@ -28,10 +27,10 @@ def state_feedback(
     """tau + Kq e + Kv e-dot. position_gain, velocity_gain: Kq and Kv, row by row."""
     if isinstance(tree, RolledTree):
         raise NotRolledError("the gains relate all joints")
-    Kq, Kv = (ca.reshape(K, tree.nv, tree.nv).T for K in (position_gain, velocity_gain))
+    Kq, Kv = (ex.reshape(K, tree.nv, tree.nv).T for K in (position_gain, velocity_gain))
     return tau + Kq @ error(tree, q, q_ref) + Kv @ (v_ref - v)
 
 
 def limited(tree: Tree, tau: Mat, added: Mat, limit: Mat, free: Mat) -> Mat:
     """tau + added, clipped to +-limit, and 0 where `free` is 0. NaN stays NaN: kernels keep the first operand then."""
-    return free * ca.fmin(ca.fmax(tau + added, -limit), limit)
+    return free * ex.fmin(ex.fmax(tau + added, -limit), limit)

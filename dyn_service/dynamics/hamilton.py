@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.articulated import articulated_solve, branches
 from dyn_service.dynamics.kinematics import (
@@ -49,9 +48,9 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     K = inward(tree, D, M @ velocities(tree, D, G, v))
     masses, centres = _centres(tree, D, M)
     return {
-        "momentum": ca.vertcat(*map(ca.densify, K)),
-        "mass": ca.vertcat(*masses),
-        "centre": ca.vertcat(*map(ca.densify, centres)),
+        "momentum": ex.vertcat(*map(ex.densify, K)),
+        "mass": ex.vertcat(*masses),
+        "centre": ex.vertcat(*map(ex.densify, centres)),
     }
 
 
@@ -59,22 +58,22 @@ def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[Any], list[Mat]]:
     """Mass and c_i of each branch, (P.1c); c_i is 0 where there is no mass."""
     composite = inward_recursion(tree, M, lambda i, C: D[i].congruence(C))
     if isinstance(tree, RolledTree):
-        masses = inward_recursion(tree, [ca.SX(body.mass) for body in tree.inertia], lambda _, mass: mass)
+        masses = inward_recursion(tree, [ex.matrix(body.mass) for body in tree.inertia], lambda _, mass: mass)
     else:
         masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
     # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
-    moments = [ca.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
+    moments = [ex.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
     return masses, [_where_mass(m, _per_mass(h, m)) for h, m in zip(moments, masses, strict=True)]
 
 
 def _per_mass(x: Mat, m: Any) -> Mat:
     """x / m of a branch; x itself where it has no mass."""
-    return x / (m + ca.logic_not(m)) if isinstance(m, ca.SX) else x / (m or 1.0)
+    return x / (m + ex.logic_not(m)) if isinstance(m, ex.Matrix) else x / (m or 1.0)
 
 
 def _where_mass(m: Any, x: Mat) -> Mat:
     """x of a branch of mass m, (3, 1); 0 where it has none."""
-    return ca.if_else(m, x, ca.DM(3, 1)) if isinstance(m, ca.SX) else x if m else ca.DM(3, 1)
+    return ex.if_else(m, x, ex.zeros(3, 1)) if isinstance(m, ex.Matrix) else x if m else ex.zeros(3, 1)
 
 
 def system_momentum_rate(
@@ -95,7 +94,7 @@ def system_momentum_rate(
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     E = inward(tree, D, _applied(tree, D, M, gravity, wrenches))
     masses, centres = _centres(tree, D, M)
-    none = ca.DM(3, 1)
+    none = ex.zeros(3, 1)
     found: dict[str, list[Mat]] = {name: [] for name in ("rate", "centre_rate", "central_momentum", "central_rate")}
     for V_i, K_i, W, m, c in zip(V, K, F + E, masses, centres, strict=True):
         eta_dot, P = linear(V_i), linear(K_i)
@@ -103,7 +102,7 @@ def system_momentum_rate(
         found["centre_rate"].append(_where_mass(m, _per_mass(P, m) - eta_dot))
         found["central_momentum"].append(angular(K_i) - cross(c, P))
         found["central_rate"].append(angular(W) - cross(c, linear(W)))
-    return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in {**found, "load": F, "external": E}.items()}
+    return {name: ex.vertcat(*map(ex.densify, rows)) for name, rows in {**found, "load": F, "external": E}.items()}
 
 
 def _applied(tree: Tree, D: PerBody, M: PerBody, gravity: Mat, wrenches: PerBody | None) -> PerBody:
@@ -168,17 +167,17 @@ def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: 
 def momentum_derivative(tree: Tree, q: Mat, v: Mat, a: Mat) -> Mat:
     """d/dt (M v) at q-dot = N v, v-dot = a, by differentiating the expression of p: independent of (P.3b)."""
     if isinstance(tree, RolledTree):
-        moves = ca.vertcat(position_rates(tree, q, v), a)
-        return tree.loops.rate(momentum(tree, q, v), ca.vertcat(q, v), moves)
-    position, velocity = ca.SX.sym("position", tree.nq), ca.SX.sym("velocity", tree.nv)
-    moved = ca.vertcat(position_rates(tree, q, v), a)
-    rate = ca.jtimes(momentum(tree, position, velocity), ca.vertcat(position, velocity), moved)
-    return ca.substitute(rate, ca.vertcat(position, velocity), ca.vertcat(q, v))
+        moves = ex.vertcat(position_rates(tree, q, v), a)
+        return tree.loops.rate(momentum(tree, q, v), ex.vertcat(q, v), moves)
+    position, velocity = ex.sym("position", tree.nq), ex.sym("velocity", tree.nv)
+    moved = ex.vertcat(position_rates(tree, q, v), a)
+    rate = ex.jtimes(momentum(tree, position, velocity), ex.vertcat(position, velocity), moved)
+    return ex.substitute([rate], [position, velocity], [q, v])[0]
 
 
 def _lift(tree: Tree, D: PerBody, gravity: Mat) -> PerBody:
     """The ground's upward acceleration in each body's axes: what weight is the reaction to."""
-    return outward(tree, D, [ca.DM(6, 1)] * len(tree), world=world_acceleration(gravity))
+    return outward(tree, D, [ex.zeros(6, 1)] * len(tree), world=world_acceleration(gravity))
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
@@ -187,7 +186,7 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
     """
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
-    kinetic = total(tree, [(ca.dot(V_i, M_i @ V_i) / 2,) for V_i, M_i in zip(V, M, strict=True)], ca.DM(0))
+    kinetic = total(tree, [(ex.dot(V_i, M_i @ V_i) / 2,) for V_i, M_i in zip(V, M, strict=True)], ex.matrix(0.0))
     kinetic = kinetic + passive.kinetic_energy(tree, v)
     potential = potential_energy(tree, q, gravity)
     return {
@@ -212,4 +211,4 @@ def potential_energy(tree: Tree, q: Mat, gravity: Mat) -> Mat:
         (body.mass * x, R @ dense(body.moment))
         for body, x, R in zip(tree.inertia, along(tree, steps), rotations, strict=True)
     ]
-    return passive.spring_energy(tree, q) - ca.dot(gravity, total(tree, moments, ca.DM(3, 1)))
+    return passive.spring_energy(tree, q) - ex.dot(gravity, total(tree, moments, ex.zeros(3, 1)))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.kinematics import integrate, normalised, position_rates
 from dyn_service.dynamics.loops import RolledTree
@@ -89,11 +88,11 @@ def _stepped(
         q_next, v_next = step(lambda q, v: forward_dynamics(tree, q, v, tau, gravity, wrenches), q, v, dt, on=_On(tree))
         return {"q": q_next, "v": v_next}
     # Written once and entered at each of the step's states: tracing it again for each took most of the compile time.
-    at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", tree.nv)
+    at_q, at_v = ex.sym("q", tree.nq), ex.sym("v", tree.nv)
     acceleration = forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
 
     def rate(q: Mat, v: Mat) -> Mat:
-        return ca.substitute(acceleration, ca.vertcat(at_q, at_v), ca.vertcat(q, v))
+        return ex.substitute([acceleration], [at_q, at_v], [q, v])[0]
 
     q_next, v_next = step(rate, q, v, dt, on=_On(tree))
     return {"q": q_next, "v": v_next}

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
 from dyn_service.dynamics.sweeps import PerBody, kept, of_joints, of_parent, outward_recursion, total
@@ -24,7 +23,7 @@ from dyn_service.model.tree import Tree
 
 def joint_values(tree: Tree, x: Mat) -> PerBody:
     """One column per body, (nv_i, 1), from a vector over the velocities; 0x1 at fixed joints."""
-    return PerBody(x[part] if part.stop > part.start else ca.DM(0, 1) for part in tree.in_v)
+    return PerBody(x[part] if part.stop > part.start else ex.zeros(0, 1) for part in tree.in_v)
 
 
 def joint_vector(tree: Tree, x: PerBody) -> Mat:
@@ -37,8 +36,8 @@ def joint_vector(tree: Tree, x: PerBody) -> Mat:
 def together(tree: Tree, x: Sequence[Mat]) -> Mat:
     """The sums over the bodies whose joints move together, (nv, k), from (nv_i, k) per body."""
     if isinstance(tree, RolledTree):
-        return ca.vertcat(*(tree.loops.shared(x) if tree.coupled else x))
-    return ca.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together))
+        return ex.vertcat(*(tree.loops.shared(x) if tree.coupled else x))
+    return ex.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together))
 
 
 def moving(tree: Tree, x: Mat) -> Mat:
@@ -48,12 +47,12 @@ def moving(tree: Tree, x: Mat) -> Mat:
 
 def ways(tree: Tree) -> Mat:
     """Selector of the free velocities, (nv, nv): a column for each, 0 where a joint is locked."""
-    return ca.DM.eye(tree.nv) if tree.free is None else ca.diag(constant(tree.free))
+    return ex.eye(tree.nv) if tree.free is None else ex.diag(constant(tree.free))
 
 
 def held(tree: Tree) -> Mat:
     """The diagonal entries of the mass matrix for locked joints, (nv, nv)."""
-    return ca.DM(tree.nv, tree.nv) if tree.free is None else ca.DM.eye(tree.nv) - ways(tree)
+    return ex.zeros(tree.nv, tree.nv) if tree.free is None else ex.eye(tree.nv) - ways(tree)
 
 
 def _sum(columns: list[Mat]) -> Mat:
@@ -71,10 +70,10 @@ def dot(tree: Tree, x: Mat, y: Mat, *, rates: bool = False) -> Mat:
         entries = joint_values(tree, x * y)
         return total(
             tree,
-            [(ca.sum1(of) * float(rates or not led),) for of, led in zip(entries, tree.follows, strict=True)],
-            ca.DM(0),
+            [(ex.sum1(of) * float(rates or not led),) for of, led in zip(entries, tree.follows, strict=True)],
+            ex.matrix(0.0),
         )
-    return ca.dot(x, y)
+    return ex.dot(x, y)
 
 
 def position_rates(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -117,16 +116,16 @@ def error(tree: Tree, q: Mat, q_to: Mat) -> Mat:
     wraps = tree.configuration.wraps
     if not wraps.size:
         return found
-    return ca.vertcat(*(shorter(x, SYMBOLS) if k in wraps else x for k, x in enumerate(ca.vertsplit(found))))
+    return ex.vertcat(*(shorter(x, SYMBOLS) if k in wraps else x for k, x in enumerate(ex.vertsplit(found))))
 
 
 def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tuple[Mat, tuple[slice, ...]]) -> Mat:
     """A function of each joint and its own entries, end to end; each vector with where the bodies' entries stand."""
-    return ca.vertcat(
+    return ex.vertcat(
         *(
             entry
             for i in tree.leaders
-            for entry in of_joint(tree.inboard[i], *(ca.vertsplit(x[at[i]]) for x, at in vectors))
+            for entry in of_joint(tree.inboard[i], *(ex.vertsplit(x[at[i]]) for x, at in vectors))
         )
     )
 
@@ -136,7 +135,7 @@ def placements(tree: Tree, q: Mat) -> list[tuple[Mat, Mat]]:
     poses = []
     for i, joint in enumerate(tree.inboard):
         R_PJ, p_PJ = constant(tree.rotation[i]), constant(tree.origin[i])
-        entries = ca.vertsplit(q[tree.in_q[i]]) if joint.nq else ()
+        entries = ex.vertsplit(q[tree.in_q[i]]) if joint.nq else ()
         turned, shifted = joint.rotation(entries, SYMBOLS), joint.translation(entries, SYMBOLS)
         p = p_PJ + summed(shifted, before=R_PJ) if shifted else p_PJ
         poses.append((R_PJ @ summed(turned) if turned else R_PJ, p))
@@ -152,8 +151,8 @@ def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
     """R_WB and p_WB of every body: `rotation` (N, 3, 3), row by row, and `position` (N, 3)."""
     rotations, steps = in_world(tree, q)
     return {
-        "rotation": ca.vertcat(*map(row_by_row, rotations)),
-        "position": ca.vertcat(*map(ca.densify, along(tree, steps))),
+        "rotation": ex.vertcat(*map(row_by_row, rotations)),
+        "position": ex.vertcat(*map(ex.densify, along(tree, steps))),
     }
 
 
@@ -167,7 +166,7 @@ def in_world(tree: Tree, q: Mat) -> tuple[list[Mat], list[Mat]]:
     ]
 
 
-_NO_TURN = ca.DM.eye(3)
+_NO_TURN = ex.eye(3)
 
 
 def along(tree: Tree, steps: list[Mat]) -> list[Mat]:

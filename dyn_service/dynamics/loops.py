@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.spatial import Inertia, Mat
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import Joint
@@ -88,7 +88,7 @@ class Walk:
 class Numbers:
     """The numbers that differ among the bodies of each kind. symbols, columns: per kind, in the same order."""
 
-    symbols: list[list[Mat]]
+    symbols: list[list[Any]]
     columns: list[list[Any]]
 
 
@@ -121,8 +121,8 @@ class Loops:
             return first
         found = np.asarray(first).astype(object)
         for place in np.flatnonzero(~same):
-            symbol = ca.SX.sym(f"number.{kind}.{len(self.numbers.symbols[kind])}")
-            self.numbers.symbols[kind].append(symbol)
+            symbol = ex.sym(f"number.{kind}.{len(self.numbers.symbols[kind])}")
+            self.numbers.symbols[kind] += symbol.data
             self.numbers.columns[kind].append(values.reshape(len(values), -1)[:, place])
             found.flat[place] = symbol
         return found
@@ -145,7 +145,7 @@ class Loops:
             self._keep(loop, k, flat(x[k]) + loop.children[k])
             found.append(shaped(x[0], loop.own[k]))
         for k, ground in enumerate(kinds):
-            loop.given.append(ca.SX(loop.size, 1) if ground else flat(carry(k, found[k])))
+            loop.given.append(ex.zeros(loop.size, 1) if ground else flat(carry(k, found[k])))
         return found
 
     def from_children(self, start: Sequence[Mat], given: Sequence[Mat | None]) -> list[Mat]:
@@ -153,7 +153,7 @@ class Loops:
         loop = self._begin("inward", start[0], len(given))
         for k, x in enumerate(given):
             self._keep(loop, k, flat(start[k]) + loop.children[k])
-            loop.given.append(ca.SX(loop.size, 1) if x is None else flat(x))
+            loop.given.append(ex.zeros(loop.size, 1) if x is None else flat(x))
         return [shaped(start[0], own) for own in loop.own]
 
     def from_parent(self, x: Sequence[Mat], kinds: Sequence[bool], ground: Mat) -> list[Mat]:
@@ -169,7 +169,7 @@ class Loops:
     def total(self, x: Sequence[Mat]) -> Mat:
         """Returns the sum over all bodies."""
         loop = Loop("total", int(flat(x[0]).numel()))
-        symbol = ca.SX.sym(f"total.{len(self.recorded)}", loop.size)
+        symbol = ex.sym(f"total.{len(self.recorded)}", loop.size)
         self.recorded.append(loop)
         loop.own, loop.given = [symbol], [flat(of) for of in x]
         return shaped(x[0], symbol)
@@ -185,9 +185,9 @@ class Loops:
         n = len(self.recorded)
         self.recorded.append(loop)
         for k, of in enumerate(x):
-            loop.own.append(ca.SX.sym(f"shared.{n}.{k}", int(of.numel())))
-            loop.given.append(flat(ca.densify(ca.SX(of))))
-        return [ca.reshape(own, *of.shape) for own, of in zip(loop.own, x, strict=True)]
+            loop.own.append(ex.sym(f"shared.{n}.{k}", int(of.numel())))
+            loop.given.append(flat(ex.densify(ex.matrix(of))))
+        return [ex.reshape(own, *of.shape) for own, of in zip(loop.own, x, strict=True)]
 
     def walk(
         self,
@@ -201,14 +201,14 @@ class Loops:
         walk = Walk(outward)
         for a in range(len(kinds)):
             block, state = start(a)
-            walk.first.append((block, flat(ca.SX(0, 1) if state is None else state)))
+            walk.first.append((block, flat(ex.zeros(0, 1) if state is None else state)))
             for b, ground in enumerate(kinds):
                 if state is None or (outward and ground):
                     continue
-                symbol = ca.SX.sym(f"state.{a}.{b}", *state.shape)
+                symbol = ex.sym(f"state.{a}.{b}", *state.shape)
                 walk.state[a, b] = flat(symbol)
                 found, following = step(b, symbol)
-                walk.others[a, b] = found, flat(ca.SX(0, 1) if following is None else following)
+                walk.others[a, b] = found, flat(ex.zeros(0, 1) if following is None else following)
         return walk
 
     def rate(self, x: Mat, of: Mat, moved: Mat) -> Mat:
@@ -216,25 +216,24 @@ class Loops:
 
         For each loop recorded so far, the loop of the rates of its values is recorded.
         """
-        symbols, rates = [ca.SX(of)], [ca.SX(moved)]
+        symbols, rates = [ex.matrix(of)], [ex.matrix(moved)]
 
         def know(entries: Mat, changes: Mat) -> None:
-            rows = entries.sparsity().row()
-            symbols.append(ca.vertcat(ca.SX(0, 1), *(entries.nz[n] for n in range(entries.nnz()))))
-            rates.append(ca.vertcat(ca.SX(0, 1), *(changes[row] for row in rows)))
+            symbols.append(ex.vertcat(*(entries[row] for row in entries.places)))
+            rates.append(ex.vertcat(*(changes[row] for row in entries.places)))
 
         def rate_of(expression: Mat) -> Mat:
-            return ca.sparsify(ca.jtimes(ca.SX(expression), ca.vertcat(*symbols), ca.vertcat(*rates)))
+            return ex.sparsify(ex.jtimes(ex.matrix(expression), ex.vertcat(*symbols), ex.vertcat(*rates)))
 
         for loop in tuple(self.recorded):
             if loop.direction == "total" or loop.matrix is not None:
                 raise NotRolledError("the rates of sums over all bodies, and of solutions, are not recorded")
             if loop.direction == "shared":
-                given = [ca.reshape(rate_of(x), -1, loop.size) for x in loop.given]
+                given = [ex.reshape(rate_of(x), -1, loop.size) for x in loop.given]
                 for own, changes in zip(loop.own, self.shared(given), strict=True):
                     know(own, flat(changes))
                 continue
-            changing = self._begin(loop.direction, ca.SX(loop.size, 1), len(loop.own))
+            changing = self._begin(loop.direction, ex.zeros(loop.size, 1), len(loop.own))
             for k, value in enumerate(loop.value):
                 know(loop.parent[k], changing.parent[k])
                 know(loop.children[k], changing.children[k])
@@ -248,14 +247,14 @@ class Loops:
         n = len(self.recorded)
         self.recorded.append(loop)
         for k in range(kinds):
-            loop.parent.append(ca.SX.sym(f"parent.{n}.{k}", loop.size))
-            loop.children.append(ca.SX.sym(f"children.{n}.{k}", loop.size))
+            loop.parent.append(ex.sym(f"parent.{n}.{k}", loop.size))
+            loop.children.append(ex.sym(f"children.{n}.{k}", loop.size))
         return loop
 
     def _keep(self, loop: Loop, k: int, value: Any) -> None:
         column = flat(value)
         loop.value.append(column)
-        loop.own.append(ca.SX.sym(f"own.{self.recorded.index(loop)}.{k}", column.sparsity()))
+        loop.own.append(ex.symbols_like(f"own.{self.recorded.index(loop)}.{k}", column))
 
     def _each(self, x: Sequence[Any], *, sparse: bool) -> Loop:
         loop = self._begin("each", x[0], len(x))
@@ -269,7 +268,7 @@ class Loops:
     def _loop_of(self, x: Sequence[Any]) -> Loop | None:
         """Returns the loop whose own values these are."""
         for loop in self.recorded:
-            if len(loop.own) == len(x) and all(_same(flat(a), own) for a, own in zip(x, loop.own, strict=True)):
+            if len(loop.own) == len(x) and all(ex.is_equal(flat(a), own) for a, own in zip(x, loop.own, strict=True)):
                 return loop
         return None
 
@@ -277,32 +276,28 @@ class Loops:
 def flat(x: Any) -> Mat:
     """Returns the entries of a value as one sparse column; of symmetric blocks the upper triangle."""
     if isinstance(x, Inertia):
-        return ca.vertcat(_upper(x.I), ca.vec(ca.SX(x.H)), _upper(x.m))
-    return ca.vec(ca.SX(x))
+        return ex.vertcat(_upper(x.I), ex.vec(ex.matrix(x.H)), _upper(x.m))
+    return ex.vec(ex.matrix(x))
 
 
 def shaped(like: T, column: Mat) -> T:
     """Returns the value of the shape of `like` with these entries: the inverse of `flat`."""
     if isinstance(like, Inertia):
-        return Inertia(_symmetric(column[:6]), ca.reshape(column[6:15], 3, 3), _symmetric(column[15:]))  # type: ignore[return-value]
+        return Inertia(_symmetric(column[:6]), ex.reshape(column[6:15], 3, 3), _symmetric(column[15:]))  # type: ignore[return-value]
     shape: tuple[int, int] = like.shape  # type: ignore[attr-defined]
-    found: Any = ca.reshape(column, *shape)
+    found: Any = ex.reshape(column, *shape)
     return found  # type: ignore[no-any-return]
-
-
-def _same(a: Mat, b: Mat) -> bool:
-    return bool(a.sparsity() == b.sparsity() and ca.is_equal(a, b, 1))
 
 
 _UPPER = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
 
 
 def _upper(S: Mat) -> Mat:
-    return ca.vertcat(*(ca.SX(S)[i, j] for i, j in _UPPER))
+    return ex.vertcat(*(ex.matrix(S)[i, j] for i, j in _UPPER))
 
 
 def _symmetric(entries: Mat) -> Mat:
-    S = ca.SX(3, 3)
+    S = ex.zeros(3, 3)
     for k, (i, j) in enumerate(_UPPER):
         if entries[k].nnz():
             S[i, j] = S[j, i] = entries[k]

@@ -13,8 +13,7 @@ Body Dynamics Algorithms, 2008, 6.5.
 
 from __future__ import annotations
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, moving
 from dyn_service.dynamics.loops import RolledTree, Walk
@@ -56,11 +55,11 @@ def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
 
     if not isinstance(tree, RolledTree) or tree.free is None:
         return walk(tree, start, step, outward=False)
-    free = [of[0] if of.shape[0] else ca.DM(0) for of in joint_values(tree, constant(tree.free))]
+    free = [of[0] if of.shape[0] else ex.matrix(0.0) for of in joint_values(tree, constant(tree.free))]
 
     def start_free(i: int) -> tuple[Mat, Mat | None]:
         (block, state), held = start(i), 0 if tree.follows[i] else 1 - free[i]
-        return free[i] * block + held * ca.DM.eye(block.shape[0]), None if state is None else free[i] * state
+        return free[i] * block + held * ex.eye(block.shape[0]), None if state is None else free[i] * state
 
     def step_free(j: int, F: Mat) -> tuple[Mat, Mat | None]:
         block, state = step(j, F)
@@ -93,7 +92,7 @@ def mass_matrix(tree: Tree, q: Mat) -> Mat:
     found = entries(tree, q)
     if isinstance(found, Walk):
         return found
-    M = ca.SX(tree.nv, tree.nv)
+    M = ex.zeros(tree.nv, tree.nv)
     for (i, j), value in found.items():
         M[i, j] = value
         M[j, i] = value
@@ -102,7 +101,7 @@ def mass_matrix(tree: Tree, q: Mat) -> Mat:
 
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19a)."""
-    C = inverse_dynamics(tree, q, v, ca.DM(tree.nv, 1), gravity, wrenches)
+    C = inverse_dynamics(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
     return solve(tree, entries(tree, q), moving(tree, tau) - C)
 
 
@@ -120,15 +119,15 @@ def solve(tree: Tree, M: Entries | Walk, x: Mat) -> Mat:
         for i in columns[k]:
             y[k] = y[k] - L[k, i] * y[i]
     found = dict(zip(tree.entries_outward, y, strict=True))
-    return ca.vertcat(*(found[k] for k in range(tree.nv)))
+    return ex.vertcat(*(found[k] for k in range(tree.nv)))
 
 
 def _solved(tree: Tree, M: Walk, x: Mat) -> Mat:
     """M^-1 x in a kernel as loops, x (nv, k)."""
     assert isinstance(tree, RolledTree)
     own = zip(tree.in_v, tree.follows, strict=True)
-    rows = [x[part, :] * float(not led) if part.stop > part.start else ca.SX(0, x.shape[1]) for part, led in own]
-    return ca.vertcat(*tree.loops.shared(rows, M))
+    rows = [x[part, :] * float(not led) if part.stop > part.start else ex.zeros(0, x.shape[1]) for part, led in own]
+    return ex.vertcat(*tree.loops.shared(rows, M))
 
 
 def mobility(tree: Tree, M: Entries | Walk, J: Mat) -> Mat:
@@ -137,10 +136,10 @@ def mobility(tree: Tree, M: Entries | Walk, J: Mat) -> Mat:
         assert isinstance(tree, RolledTree)
         moved, own = _solved(tree, M, J.T), zip(tree.in_v, tree.follows, strict=True)
         parts = [(J[:, part] @ moved[part, :] * float(not led),) for part, led in own]
-        return ca.triu2symm(ca.triu(total(tree, parts, ca.DM(J.shape[0], J.shape[0]))))
+        return ex.triu2symm(ex.triu(total(tree, parts, ex.zeros(J.shape[0], J.shape[0]))))
     L, inverse, columns = factored(tree, M)
-    halves: Mat = ca.horzcat(*(ca.vertcat(*_halfway(tree, L, columns, row.T)) for row in ca.vertsplit(J)))
-    return ca.triu2symm(ca.triu(halves.T @ (ca.vertcat(*inverse) * halves)))
+    halves: Mat = ex.horzcat(*(ex.vertcat(*_halfway(tree, L, columns, row.T)) for row in ex.vertsplit(J)))
+    return ex.triu2symm(ex.triu(halves.T @ (ex.vertcat(*inverse) * halves)))
 
 
 def _halfway(tree: Tree, L: Entries, columns: list[list[int]], x: Mat) -> list[Mat]:
@@ -163,7 +162,7 @@ def factored(tree: Tree, M: Entries) -> tuple[Entries, list[Mat], list[list[int]
     L: Entries = {}
     for (i, j), value in M.items():
         L[max(at[i], at[j]), min(at[i], at[j])] = value
-    inverse: list[Mat] = [ca.DM(1, 1)] * tree.nv
+    inverse: list[Mat] = [ex.zeros(1, 1)] * tree.nv
     columns: list[set[int]] = [set() for _ in range(tree.nv)]
     for row, column in L:
         if column < row:

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.derivatives import Branch, Ground, Motion, assembled, branches, ground_of, loaded, motion
 from dyn_service.dynamics.hamilton import energy, momentum
@@ -39,7 +38,7 @@ from dyn_service.dynamics.sweeps import PerBody, total, walk
 from dyn_service.dynamics.task_space import _aligned, _local, _Place, _Seen, _View, _world
 from dyn_service.model.tree import Tree
 
-_NONE = ca.DM(3, 1)
+_NONE = ex.zeros(3, 1)
 
 
 def _swept(tree: Tree, q: Mat, v: Mat, a: Mat) -> tuple[PerBody, PerBody, Motion, list[Branch], list[Ground]]:
@@ -52,20 +51,20 @@ def _swept(tree: Tree, q: Mat, v: Mat, a: Mat) -> tuple[PerBody, PerBody, Motion
 
 def momentum_derivatives(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """p, (P.3a), and its derivatives with respect to q and v."""
-    D, G, _, branch, ground = _swept(tree, q, v, ca.DM(tree.nv, 1))
+    D, G, _, branch, ground = _swept(tree, q, v, ex.zeros(tree.nv, 1))
     A = passive.armatures(tree)
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         Q, K = branch[i].inertia(ground[i].Psi), branch[i].inertia(G[i])
-        block = ca.vertcat(G[i].T @ Q, G[i].T @ K + A[i])
+        block = ex.vertcat(G[i].T @ Q, G[i].T @ K + A[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
-        return block, ca.vertcat(D[i].T @ (Q + loaded(G[i], branch[i].K)), D[i].T @ K)
+        return block, ex.vertcat(D[i].T @ (Q + loaded(G[i], branch[i].K)), D[i].T @ K)
 
     def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
         Q, K = state[:6, :], state[6:, :]
-        block = ca.vertcat(G[j].T @ Q, G[j].T @ K, ground[j].Psi.T @ K)
-        return block, None if tree.parent[j] < 0 else ca.vertcat(D[j].T @ Q, D[j].T @ K)
+        block = ex.vertcat(G[j].T @ Q, G[j].T @ K, ground[j].Psi.T @ K)
+        return block, None if tree.parent[j] < 0 else ex.vertcat(D[j].T @ Q, D[j].T @ K)
 
     dq, dv = assembled(tree, walk(tree, start, step, outward=False), 2)
     return {"p": momentum(tree, q, v), "dp_dq": row_by_row(dq), "dp_dv": row_by_row(dv)}
@@ -73,7 +72,7 @@ def momentum_derivatives(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
 
 def energy_derivatives(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
     """T and V, (6), (7), and their derivatives with respect to q and v."""
-    _, _, _, branch, ground = _swept(tree, q, v, ca.DM(tree.nv, 1))
+    _, _, _, branch, ground = _swept(tree, q, v, ex.zeros(tree.nv, 1))
     found = energy(tree, q, v, gravity)
     moved = joint_vector(tree, PerBody(on.Psi.T @ of.K for of, on in zip(branch, ground, strict=True)))
     return {
@@ -93,29 +92,29 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
     bodies = [
         (body.mass * p, R @ dense(body.moment)) for body, p, R in zip(tree.inertia, places, rotations, strict=True)
     ]
-    mass = total(tree, [(ca.DM(1) * body.mass,) for body in tree.inertia], ca.DM(1, 1))
-    there = ca.if_else(mass, 1, 0)  # a robot without mass has its centre at the origin
+    mass = total(tree, [(ex.matrix(1.0) * body.mass,) for body in tree.inertia], ex.zeros(1, 1))
+    there = ex.if_else(mass, 1, 0)  # a robot without mass has its centre at the origin
     share = there / (mass + 1 - there)
-    centre = share * total(tree, bodies, ca.DM(3, 1))
+    centre = share * total(tree, bodies, ex.zeros(3, 1))
 
     def about_centre(loads: list[Mat]) -> list[Mat]:
         """Loads or momenta, (6, k) of each body, in world axes about c."""
         found = []
         for R, p, X in zip(rotations, places, loads, strict=True):
             force = R @ X[3:, :]
-            found.append(ca.vertcat(R @ X[:3, :] + skew(p - centre) @ force, force))
+            found.append(ex.vertcat(R @ X[:3, :] + skew(p - centre) @ force, force))
         return found
 
     def summed(loads: list[Mat]) -> Mat:
         """Of all trees together: that of the bodies on the ground."""
         parts = zip(about_centre(loads), tree.parent, strict=True)
-        return total(tree, [(X * float(parent < 0),) for X, parent in parts], ca.DM(6, 1))
+        return total(tree, [(X * float(parent < 0),) for X, parent in parts], ex.zeros(6, 1))
 
     def columns(loads: list[Mat]) -> Mat:
         """(6, nv)."""
         chosen = ways(tree)
         parts = about_centre(loads)
-        return sum((parts[i] @ chosen[tree.in_v[i], :] for i in tree.movable), ca.SX(6, tree.nv))
+        return sum((parts[i] @ chosen[tree.in_v[i], :] for i in tree.movable), ex.zeros(6, tree.nv))
 
     K, F = summed([of.K for of in branch]), summed([of.F for of in branch])
     pairs = list(zip(branch, ground, G, strict=True))
@@ -127,7 +126,7 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
 
     def moved(of: Mat) -> Mat:
         """The change of a moment about c as c moves."""
-        return ca.vertcat(skew(linear(of)) @ jacobian, ca.SX(3, tree.nv))
+        return ex.vertcat(skew(linear(of)) @ jacobian, ex.zeros(3, tree.nv))
 
     outputs = {
         "centre": centre,
@@ -170,10 +169,10 @@ def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _Place, seen: _Seen) -> di
     omega, u, turns = skew(angular(V)), skew(linear(V)), J[:3, :]
     if view.carried:
         A = A + join(_NONE, cross(angular(V), linear(V)))
-        turned = [ca.vertcat(*(-skew(half) @ turns for half in (X[:3], X[3:]))) for X in (V, A)]
-        lost = [ca.vertcat(omega @ X[:3, :], 2 * u @ X[:3, :]) for X in (Psi, J)]
+        turned = [ex.vertcat(*(-skew(half) @ turns for half in (X[:3], X[3:]))) for X in (V, A)]
+        lost = [ex.vertcat(omega @ X[:3, :], 2 * u @ X[:3, :]) for X in (Psi, J)]
     else:
-        still = ca.SX(6, tree.nv)
+        still = ex.zeros(6, tree.nv)
         turned = [still, still] if seen is _local else [-_crossed(X, J) for X in (V, A)]
         lost = [_crossed(V, X) for X in (Psi, J)]
     return {
@@ -189,15 +188,15 @@ def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _Place, seen: _Seen) -> di
 def _crossed(V: Mat, X: Mat) -> Mat:
     """V x X of motions, X (6, k)."""
     omega, u = skew(angular(V)), skew(linear(V))
-    return ca.vertcat(omega @ X[:3, :], u @ X[:3, :] + omega @ X[3:, :])
+    return ex.vertcat(omega @ X[:3, :], u @ X[:3, :] + omega @ X[3:, :])
 
 
 def _columns(tree: Tree, at: _Place, view: _View, motions: Sequence[Mat]) -> Mat:
     """Motions (6, nv_i) of the bodies that carry the link, seen there, (6, nv)."""
-    on, chosen, found = at.carrying(tree), ways(tree), ca.SX(6, tree.nv)
+    on, chosen, found = at.carrying(tree), ways(tree), ex.zeros(6, tree.nv)
     for i in tree.movable:
         R = view.of_world @ at.rotations[i]
         turns = R @ motions[i][:3, :]
         shifts = R @ motions[i][3:, :] - skew(view.of_world @ view.levers[i]) @ turns
-        found = found + on[i] * ca.vertcat(turns, shifts) @ chosen[tree.in_v[i], :]
+        found = found + on[i] * ex.vertcat(turns, shifts) @ chosen[tree.in_v[i], :]
     return found

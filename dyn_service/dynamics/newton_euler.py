@@ -17,8 +17,7 @@ Body axes throughout; in them (5a) reads R_CP applied to its world form, with om
 
 from __future__ import annotations
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import (
     error,
@@ -32,7 +31,7 @@ from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, lin
 from dyn_service.dynamics.sweeps import PerBody, inward, kept, of_parent, outward
 from dyn_service.model.tree import Tree
 
-_STILL = ca.DM(6, 1)
+_STILL = ex.zeros(6, 1)
 
 
 def velocities(tree: Tree, D: PerBody, G: PerBody, v: Mat) -> PerBody:
@@ -46,7 +45,7 @@ def velocity_products(tree: Tree, D: PerBody, G: PerBody, V: PerBody, v: Mat) ->
     products = []
     for i, (parent, V_p) in enumerate(zip(tree.parent, of_parent(tree, V, _STILL), strict=True)):
         # v_JB is given in the body's axes, which turn against the joint frame with w.
-        own = join(ca.DM(3, 1), cross(angular(rates[i]), linear(rates[i])))
+        own = join(ex.zeros(3, 1), cross(angular(rates[i]), linear(rates[i])))
         if parent < 0:
             products.append(own)
             continue
@@ -74,7 +73,7 @@ def velocity_loads(M: PerBody, V: PerBody) -> PerBody:
 
 def world_acceleration(gravity: Mat) -> Mat:
     """The acceleration of the ground whose effect on every body is that of gravity."""
-    return join(ca.DM(3, 1), -gravity)
+    return join(ex.zeros(3, 1), -gravity)
 
 
 def joint_loads(
@@ -111,12 +110,12 @@ def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches:
 
 def bias_forces(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> Mat:
     """C, (18b): the efforts at zero acceleration."""
-    return inverse_dynamics(tree, q, v, ca.DM(tree.nv, 1), gravity)
+    return inverse_dynamics(tree, q, v, ex.zeros(tree.nv, 1), gravity)
 
 
 def gravity_forces(tree: Tree, q: Mat, gravity: Mat) -> Mat:
     """(18b) at rest."""
-    return bias_forces(tree, q, ca.DM(tree.nv, 1), gravity)
+    return bias_forces(tree, q, ex.zeros(tree.nv, 1), gravity)
 
 
 def computed_torque(
@@ -145,4 +144,4 @@ def link_motion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerB
     V, A = motion(tree, q, v, a)
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     stacked = {"velocity": V, "acceleration": A, "load": F}
-    return {name: ca.vertcat(*map(ca.densify, rows)) for name, rows in stacked.items()}
+    return {name: ex.vertcat(*map(ex.densify, rows)) for name, rows in stacked.items()}

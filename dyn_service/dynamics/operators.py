@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import held, influences, motion_subspaces, ways
@@ -32,7 +31,7 @@ from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, li
 from dyn_service.dynamics.sweeps import PerBody, outward, walk
 from dyn_service.model.tree import Tree
 
-_SIX = ca.DM.eye(6)
+_SIX = ex.eye(6)
 
 
 def influence_operators(tree: Tree, q: Mat) -> dict[str, Mat]:
@@ -47,14 +46,14 @@ def yielding_operators(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 
 def _operators(tree: Tree, A: Sequence[Any]) -> dict[str, Mat]:
-    phi = _stacked(ca.DM(6, 6) if parent < 0 else A[i] @ _SIX for i, parent in enumerate(tree.parent))
+    phi = _stacked(ex.zeros(6, 6) if parent < 0 else A[i] @ _SIX for i, parent in enumerate(tree.parent))
     if isinstance(tree, RolledTree):
         psi = walk(tree, lambda _: (_SIX, _SIX), lambda i, block: (A[i] @ block,) * 2, outward=True)
         return {"phi": phi, "psi": psi}
     rows: list[Mat] = []  # of Psi, each without its zeros: the blocks from the root's column to its own
     for i, parent in enumerate(tree.parent):
-        rows.append(_SIX if parent < 0 else ca.horzcat(A[i] @ rows[parent], _SIX))
-    return {"phi": phi, "psi": _stacked(block for row in rows for block in ca.horzsplit(row, 6))}
+        rows.append(_SIX if parent < 0 else ex.horzcat(A[i] @ rows[parent], _SIX))
+    return {"phi": phi, "psi": _stacked(block for row in rows for block in ex.horzsplit(row, 6))}
 
 
 def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
@@ -70,10 +69,10 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     ]  # rows of blocks, (6, nv)
     J = outward(tree, D, G)  # 1
     Q = M @ J  # 2
-    product = ca.SX(ca.diag(passive.armature(tree)) + held(tree))
+    product = ex.matrix(ex.diag(passive.armature(tree)) + held(tree))
     for J_i, Q_i in zip(J, Q, strict=True):  # 3
         product = product + J_i.T @ Q_i
-    return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ca.densify(product)}
+    return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ex.densify(product)}
 
 
 def _steps(tree: RolledTree, D: PerBody, M: PerBody, q: Mat) -> dict[str, Any]:
@@ -108,9 +107,9 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerB
     omega = [angular(V_i) for V_i in V]
     centre = [constant(body.com) for body in tree.inertia]
     about = [constant(body.about_com) for body in tree.inertia]
-    none = ca.DM(3, 1)
-    S = PerBody(ca.blockcat([[ca.DM.eye(3), ca.DM(3, 3)], [-skew(s), ca.DM.eye(3)]]) for s in centre)
-    lift = outward(tree, D, [ca.DM(6, 1)] * len(tree), world=world_acceleration(gravity))
+    none = ex.zeros(3, 1)
+    S = PerBody(ex.blockcat([[ex.eye(3), ex.zeros(3, 3)], [-skew(s), ex.eye(3)]]) for s in centre)
+    lift = outward(tree, D, [ex.zeros(6, 1)] * len(tree), world=world_acceleration(gravity))
     loads = PerBody(join(none, -body.mass * linear(up)) for body, up in zip(tree.inertia, lift, strict=True))
     if wrenches is not None:
         about_centre = [
@@ -118,7 +117,7 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerB
         ]
         loads = loads + about_centre
     blocks = {
-        "influence": PerBody(ca.DM(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
+        "influence": PerBody(ex.zeros(6, 6) if p < 0 else D[i] @ _SIX for i, p in enumerate(tree.parent)),
         "free_axis": [G_i.T for G_i in G],  # of a follower as v meets it, its multiplier times as long
         "centre_lever": S,
         "velocity_products": velocity_products(tree, D, G, V, v),
@@ -127,7 +126,7 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerB
         ),
         "inertia": PerBody(M_i @ _SIX for M_i in M),
         "centre_inertia": PerBody(
-            ca.diagcat(I, body.mass * ca.DM.eye(3)) for I, body in zip(about, tree.inertia, strict=True)
+            ex.diagcat(I, body.mass * ex.eye(3)) for I, body in zip(about, tree.inertia, strict=True)
         ),
         "velocity_loads": velocity_loads(M, V),
         "centre_velocity_loads": PerBody(join(cross(w, I @ w), none) for w, I in zip(omega, about, strict=True)),
@@ -138,4 +137,4 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerB
 
 
 def _stacked(blocks: Any) -> Mat:
-    return ca.vertcat(*map(ca.densify, blocks))
+    return ex.vertcat(*map(ex.densify, blocks))

@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import dot, joint_values, together
 from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, dense
@@ -43,7 +43,7 @@ def damping(tree: Tree, v: Mat) -> Mat:
 def friction(tree: Tree, v: Mat) -> Mat:
     """f tanh(v / w), (nv,)."""
     rates, back = _rates(tree, v)
-    return back(constant(tree.passive.friction) * ca.tanh(rates / dense(tree.passive.width)))
+    return back(constant(tree.passive.friction) * ex.tanh(rates / dense(tree.passive.width)))
 
 
 def springs(tree: Tree, q: Mat) -> Mat:
@@ -68,7 +68,7 @@ def resistance(tree: Tree, v: Mat) -> Mat:
     """The diagonal of dp/dv, (nv,): d + f / w / cosh^2(v / w)."""
     rates, width = _rates(tree, v)[0], dense(tree.passive.width)
     slope = constant(tree.passive.friction) / width
-    return _felt(tree, tree.passive.damping) + _felt(tree, ca.SX(slope * (1 - ca.tanh(rates / width) ** 2)))
+    return _felt(tree, tree.passive.damping) + _felt(tree, ex.matrix(slope * (1 - ex.tanh(rates / width) ** 2)))
 
 
 def armature(tree: Tree) -> Mat:
@@ -79,7 +79,7 @@ def armature(tree: Tree) -> Mat:
 def armatures(tree: Tree) -> PerBody:
     """A, one diagonal block (nv_i, nv_i) per body, as the entries of v meet it."""
     return PerBody(
-        ca.diag(constant(joint.ratio**2 * tree.passive.armature[part]))
+        ex.diag(constant(joint.ratio**2 * tree.passive.armature[part]))
         for joint, part in zip(tree.inboard, tree.in_rates, strict=True)
     )
 
@@ -111,24 +111,24 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
     """q - q_0 of each joint that moves, (nr,), where it has a spring; else 0."""
     stiffness, rest = tree.passive.stiffness, tree.passive.rest
     turned = [
-        joint.ratio * q[at] - rest[part] if constant(stiffness[part]).nnz() else ca.DM(joint.nv, 1)
+        joint.ratio * q[at] - rest[part] if constant(stiffness[part]).nnz() else ex.zeros(joint.nv, 1)
         for joint, at, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
     ]
-    return ca.vertcat(*turned) if turned else ca.DM(0, 1)
+    return ex.vertcat(*turned) if turned else ex.zeros(0, 1)
 
 
 def _felt(tree: Tree, x: Any) -> Mat:
     """Returns coefficients of joint rates, (nr,), as those of v, (nv,); see `Tree.reflected`."""
     if isinstance(tree, RolledTree):
         return _gathered(tree, 2, constant(x))
-    if isinstance(x, ca.SX):
+    if isinstance(x, ex.Matrix):
         return constant(tree.spread.T**2) @ x if tree.coupled else x
     return constant(tree.reflected(x))
 
 
 def _gathered(tree: RolledTree, power: int, x: Mat) -> Mat:
     """Returns S^T x of joint rates, (nr,), as entries of v, (nv,); with the squares of S if the power is 2."""
-    sizes = PerBody(ca.SX(joint.ratio**power) for joint in tree.inboard)
+    sizes = PerBody(ex.matrix(joint.ratio**power) for joint in tree.inboard)
     return together(tree, PerBody(size * of for size, of in zip(sizes, joint_values(tree, x), strict=True)))
 
 
@@ -137,7 +137,7 @@ def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
     if not tree.coupled:
         return v, lambda x: x
     if isinstance(tree, RolledTree):
-        sizes = ca.vertcat(*(ca.fabs(joint.ratio) * ca.DM.ones(joint.nv, 1) for joint in tree.inboard))
+        sizes = ex.vertcat(*(ex.fabs(joint.ratio) * ex.full(joint.nv, 1, 1.0) for joint in tree.inboard))
         return sizes * v, lambda x: together(tree, joint_values(tree, sizes * x))
     size = constant(np.abs(tree.spread))
     return size @ v, lambda x: size.T @ x

@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import (
     held,
@@ -53,7 +52,7 @@ def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
     motions: list[BodyMotion] = []
     columns, subspaces, poses = ways(tree), motion_subspaces(tree), placements(tree, q)
     for i, biases in enumerate(_biases(tree, q, v)):
-        J_O, J_R, R_WP = ca.DM(3, tree.nv), ca.DM(3, tree.nv), ca.DM.eye(3)
+        J_O, J_R, R_WP = ex.zeros(3, tree.nv), ex.zeros(3, tree.nv), ex.eye(3)
         if tree.parent[i] >= 0:
             parent = motions[tree.parent[i]]
             J_O, J_R, R_WP = parent.J_O, parent.J_R, parent.rotation
@@ -71,14 +70,14 @@ def _biases(tree: Tree, q: Mat, v: Mat) -> list[Mat]:
 
     def step(i: int, parent: Mat | None) -> Mat:
         (R_PC, p_PC), part = poses[i], tree.in_v[i]
-        sigma_O, sigma_R, omega = (ca.DM(3, 1),) * 3 if parent is None else (parent[:3], parent[3:6], parent[6:])
+        sigma_O, sigma_R, omega = (ex.zeros(3, 1),) * 3 if parent is None else (parent[:3], parent[3:6], parent[6:])
         carried = sigma_O + cross(sigma_R, p_PC) + cross(omega, cross(omega, p_PC))
         omega, sigma_R, sigma_O = R_PC.T @ omega, R_PC.T @ sigma_R, R_PC.T @ carried
         if tree.inboard[i].nv:
             w, u = subspaces[i][:3, :] @ v[part], subspaces[i][3:, :] @ v[part]
             sigma_R, sigma_O = sigma_R + cross(omega, w), sigma_O + 2 * cross(omega, u) + cross(w, u)
             omega = omega + w
-        return ca.vertcat(sigma_O, sigma_R, omega)
+        return ex.vertcat(sigma_O, sigma_R, omega)
 
     return outward_recursion(tree, step)
 
@@ -91,12 +90,12 @@ def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:
             "translation": _columns(tree, q, lambda i, J_O, J_R: J_O - skew(centres[i]) @ J_R),
             "rotation": _columns(tree, q, lambda i, J_O, J_R: J_R),
         }
-    motions = body_motions(tree, q, ca.DM(tree.nv, 1))
+    motions = body_motions(tree, q, ex.zeros(tree.nv, 1))
     return {
-        "translation": ca.vertcat(
+        "translation": ex.vertcat(
             *(row_by_row(m.J_O - skew(s) @ m.J_R) for m, s in zip(motions, centres, strict=True))
         ),
-        "rotation": ca.vertcat(*(row_by_row(m.J_R) for m in motions)),
+        "rotation": ex.vertcat(*(row_by_row(m.J_R) for m in motions)),
     }
 
 
@@ -106,11 +105,11 @@ def _columns(tree: RolledTree, q: Mat, f: Callable[[int, Mat, Mat], Mat]) -> Any
 
     def start(a: int) -> tuple[Mat, Mat | None]:
         G = subspaces[a] @ columns[tree.in_v[a], tree.in_v[a]]
-        return f(a, G[3:, :], G[:3, :]), ca.vertcat(G[3:, :], G[:3, :]) if tree.inboard[a].nv else None
+        return f(a, G[3:, :], G[:3, :]), ex.vertcat(G[3:, :], G[:3, :]) if tree.inboard[a].nv else None
 
     def step(b: int, J: Mat) -> tuple[Mat, Mat | None]:
         J_O, J_R = _carried(poses[b], J[:3, :], J[3:, :])
-        return f(b, J_O, J_R), ca.vertcat(J_O, J_R)
+        return f(b, J_O, J_R), ex.vertcat(J_O, J_R)
 
     return walk(tree, start, step, outward=True)
 
@@ -125,8 +124,8 @@ def bias_accelerations(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """sigma_S and sigma_R of every link, (N, 3) each, in link axes; sigma_S at the link's centre of mass."""
     biases, centres = _biases(tree, q, v), [dense(body.com) for body in tree.inertia]
     return {
-        "translation": ca.vertcat(*(ca.densify(_centre_bias(b, s)) for b, s in zip(biases, centres, strict=True))),
-        "rotation": ca.vertcat(*(ca.densify(b[3:6]) for b in biases)),
+        "translation": ex.vertcat(*(ex.densify(_centre_bias(b, s)) for b, s in zip(biases, centres, strict=True))),
+        "rotation": ex.vertcat(*(ex.densify(b[3:6]) for b in biases)),
     }
 
 
@@ -142,8 +141,8 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
     """
     if isinstance(tree, RolledTree):
         return _swept(tree, q, v, tau, gravity, wrenches)
-    M = ca.diag(passive.armature(tree)) + held(tree)
-    f = g = E = ca.DM(tree.nv, 1)
+    M = ex.diag(passive.armature(tree)) + held(tree)
+    f = g = E = ex.zeros(tree.nv, 1)
     for i, m in enumerate(body_motions(tree, q, v)):
         body = tree.inertia[i]
         # With h = m s the formulas hold for lumped inertia too, which has moments but no mass.
@@ -188,14 +187,14 @@ def _swept(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody
         "velocity_forces": projected(moved),
         "gravity_forces": projected(pulled),
         "efforts": moving(tree, tau),
-        "external_forces": ca.DM(tree.nv, 1) if wrenches is None else projected(wrenches),
+        "external_forces": ex.zeros(tree.nv, 1) if wrenches is None else projected(wrenches),
         "passive_forces": -passive.efforts(tree, q, v),
     }
 
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """tau = M a - f - g - E - P."""
-    found = terms(tree, q, v, ca.DM(tree.nv, 1), gravity, wrenches)
+    found = terms(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
     parts = ("velocity_forces", "gravity_forces", "external_forces", "passive_forces")
-    right = sum((found[part] for part in parts), ca.DM(tree.nv, 1))
+    right = sum((found[part] for part in parts), ex.zeros(tree.nv, 1))
     return found["mass_matrix"] @ a - right

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, ways
 from dyn_service.dynamics.loops import NotRolledError, RolledTree
 from dyn_service.dynamics.newton_euler import motion, velocities, world_acceleration
@@ -45,16 +45,16 @@ def parameters(tree: Tree) -> dict[str, np.ndarray]:
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
     """Y, (nv, nt)."""
     S, w = constant(tree.spread), constant(tree.spread) @ v
-    of_rates = (w, ca.tanh(w / dense(tree.passive.width)), S @ a, _from_rest(tree, q))
+    of_rates = (w, ex.tanh(w / dense(tree.passive.width)), S @ a, _from_rest(tree, q))
     of_links = _at_joints(tree, q, _loads(tree, q, v, a, gravity))
-    return ways(tree) @ ca.horzcat(of_links, *(S.T @ ca.diag(x) for x in of_rates))
+    return ways(tree) @ ex.horzcat(of_links, *(S.T @ ex.diag(x) for x in of_rates))
 
 
 def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
     """Y_p, (nv, nt)."""
-    S, none = constant(tree.spread), ca.SX(tree.nv, tree.nr)
+    S, none = constant(tree.spread), ex.zeros(tree.nv, tree.nr)
     momenta = [_momentum(V) for V in _velocities(tree, q, v)]
-    return ways(tree) @ ca.horzcat(_at_joints(tree, q, momenta), none, none, S.T @ ca.diag(S @ v), none)
+    return ways(tree) @ ex.horzcat(_at_joints(tree, q, momenta), none, none, S.T @ ex.diag(S @ v), none)
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
@@ -62,13 +62,13 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
     rotations, steps = in_world(tree, q)
     kinetic = [(V.T @ _momentum(V)).T / 2 for V in _velocities(tree, q, v)]
     potential = [
-        -ca.vertcat(gravity.T @ p, R.T @ gravity, ca.SX(6, 1))
+        -ex.vertcat(gravity.T @ p, R.T @ gravity, ex.zeros(6, 1))
         for R, p in zip(rotations, along(tree, steps), strict=True)
     ]
-    w, stretched, none = constant(tree.spread) @ v, _from_rest(tree, q), ca.SX(tree.nr, 1)
+    w, stretched, none = constant(tree.spread) @ v, _from_rest(tree, q), ex.zeros(tree.nr, 1)
     return {
-        "kinetic": ca.vertcat(*kinetic, none, none, w * w / 2, none),
-        "potential": ca.vertcat(*potential, none, none, none, stretched * stretched / 2),
+        "kinetic": ex.vertcat(*kinetic, none, none, w * w / 2, none),
+        "potential": ex.vertcat(*potential, none, none, none, stretched * stretched / 2),
     }
 
 
@@ -76,11 +76,11 @@ def joint_wrench(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
     """(6 nj, 10 nl): of every named joint the load F, (13), of the inertial parameters of the links."""
     found = _carried(tree, q, _loads(tree, q, v, a, gravity))
     rows = [
-        [found.get((i, j), ca.SX(6, len(INERTIAL))) for i in range(len(tree))]
+        [found.get((i, j), ex.zeros(6, len(INERTIAL))) for i in range(len(tree))]
         for j, joint in enumerate(tree.joints)
         if joint
     ]
-    return ca.blockcat(rows) if rows else ca.SX(0, len(INERTIAL) * len(tree))
+    return ex.blockcat(rows) if rows else ex.zeros(0, len(INERTIAL) * len(tree))
 
 
 def _carried(tree: Tree, q: Mat, loads: Sequence[Mat]) -> dict[tuple[int, int], Mat]:
@@ -98,7 +98,7 @@ def _carried(tree: Tree, q: Mat, loads: Sequence[Mat]) -> dict[tuple[int, int], 
 
 def _at_joints(tree: Tree, q: Mat, loads: Sequence[Mat]) -> Mat:
     """G^T Psi_D^T of the loads of the bodies, each in its own columns."""
-    G, Y = motion_subspaces(tree), ca.SX(tree.nv, len(INERTIAL) * len(tree))
+    G, Y = motion_subspaces(tree), ex.zeros(tree.nv, len(INERTIAL) * len(tree))
     for (i, j), load in _carried(tree, q, loads).items():
         columns = slice(len(INERTIAL) * i, len(INERTIAL) * (i + 1))
         if tree.inboard[j].nv:
@@ -109,10 +109,10 @@ def _at_joints(tree: Tree, q: Mat, loads: Sequence[Mat]) -> Mat:
 def _from_rest(tree: Tree, q: Mat) -> Mat:
     """q - q_0 of each rate, (nr,), whether it has a spring or not; 0 for joints with several degrees of freedom."""
     turned = [
-        joint.ratio * q[at] - dense(tree.passive.rest)[part] if joint.nv == 1 else ca.SX(joint.nv, 1)
+        joint.ratio * q[at] - dense(tree.passive.rest)[part] if joint.nv == 1 else ex.zeros(joint.nv, 1)
         for joint, at, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
     ]
-    return ca.vertcat(*turned) if turned else ca.SX(0, 1)
+    return ex.vertcat(*turned) if turned else ex.zeros(0, 1)
 
 
 def _loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> list[Mat]:
@@ -121,28 +121,28 @@ def _loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> list[Mat]:
     found = []
     for V_i, A_i in zip(V, A, strict=True):
         w, w_dot, v_dot = angular(V_i), angular(A_i), linear(A_i)
-        torque = ca.horzcat(ca.SX(3, 1), -skew(v_dot), _times_inertia(w_dot) + skew(w) @ _times_inertia(w))
-        force = ca.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ca.SX(3, 6))
-        found.append(ca.vertcat(torque, force))
+        torque = ex.horzcat(ex.zeros(3, 1), -skew(v_dot), _times_inertia(w_dot) + skew(w) @ _times_inertia(w))
+        force = ex.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ex.zeros(3, 6))
+        found.append(ex.vertcat(torque, force))
     return found
 
 
 def _momentum(V: Mat) -> Mat:
     """The columns (6, 10) of a body's momentum M V."""
     w, u = angular(V), linear(V)
-    return ca.vertcat(
-        ca.horzcat(ca.SX(3, 1), -skew(u), _times_inertia(w)),
-        ca.horzcat(u, skew(w), ca.SX(3, 6)),
+    return ex.vertcat(
+        ex.horzcat(ex.zeros(3, 1), -skew(u), _times_inertia(w)),
+        ex.horzcat(u, skew(w), ex.zeros(3, 6)),
     )
 
 
 def _times_inertia(x: Mat) -> Mat:
     """L(x), (3, 6)."""
-    none = ca.SX(1, 1)
-    return ca.vertcat(
-        ca.horzcat(x[0], x[1], x[2], none, none, none),
-        ca.horzcat(none, x[0], none, x[1], x[2], none),
-        ca.horzcat(none, none, x[0], none, x[1], x[2]),
+    none = ex.zeros(1, 1)
+    return ex.vertcat(
+        ex.horzcat(x[0], x[1], x[2], none, none, none),
+        ex.horzcat(none, x[0], none, x[1], x[2], none),
+        ex.horzcat(none, none, x[0], none, x[1], x[2]),
     )
 
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.newton_euler import joint_loads, motion, world_acceleration
 from dyn_service.dynamics.spatial import Mat, angular, cross, linear
 from dyn_service.dynamics.sweeps import PerBody
@@ -56,13 +55,13 @@ def imu(tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat) ->
 
 def rotation_of_rpy(rpy: Mat) -> Mat:
     """R = Rz(yaw) Ry(pitch) Rx(roll), as URDF means it; `urdf.quantities` has it in numbers."""
-    (cr, cp, cy), (sr, sp, sy) = ca.vertsplit(ca.cos(rpy)), ca.vertsplit(ca.sin(rpy))
-    return ca.vertcat(
-        ca.horzcat(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
-        ca.horzcat(sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
-        ca.horzcat(-sp, cp * sr, cp * cr),
+    (cr, cp, cy), (sr, sp, sy) = ex.vertsplit(ex.cos(rpy)), ex.vertsplit(ex.sin(rpy))
+    return ex.vertcat(
+        ex.horzcat(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
+        ex.horzcat(sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
+        ex.horzcat(-sp, cp * sr, cp * cr),
     )
 
 
 def _rows(vectors: Iterable[Mat]) -> Mat:
-    return ca.vertcat(*(ca.densify(x) for x in vectors))
+    return ex.vertcat(*(ex.densify(x) for x in vectors))

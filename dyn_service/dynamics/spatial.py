@@ -7,8 +7,8 @@ axes, the influence of a parent on its child, (4) of the Newton-Euler document i
     D = [ R        0 ]        D V = [ R omega                  ]       D^T F = [ R^T torque + d x R^T force ]
         [ -R d~    R ]              [ R (v + omega x d)        ]               [ R^T force                  ]
 
-Everything here works on CasADi matrices: SX where a kernel is traced, DM where numbers are wanted. Zeros are sparse, so
-a term that is known to vanish costs nothing.
+Everything here works on matrices of `expressions.py`, of symbols or numbers. Their zeros are structural, so a term that
+is known to vanish costs nothing.
 """
 
 from __future__ import annotations
@@ -18,43 +18,41 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.joints import Arithmetic, Terms
 
 Mat = Any
-"""A CasADi SX or DM; CasADi ships no types."""
+"""An `expressions.Matrix`; what NumPy arrays and numbers become in operations with one."""
 
 
 def constant(array: Any) -> Mat:
-    """A sparse DM: exact zeros become structural ones. Symbols in place of numbers stay as they are."""
-    if isinstance(array, ca.SX):
+    """Numbers with exact zeros as structural ones. Matrices with symbols stay as they are."""
+    if isinstance(array, ex.Matrix):
         return array
-    if _has_symbols(array):
-        return ca.sparsify(ca.SX(ca.blockcat(np.atleast_2d(array.T).T.tolist())))
-    return ca.sparsify(array if isinstance(array, ca.DM) else ca.DM(np.asarray(array, dtype=float)))
+    return ex.sparsify(array)
 
 
 def dense(array: Any) -> Mat:
-    """A DM with all its entries, zeros too; symbols stay as they are."""
-    return constant(array) if isinstance(array, ca.SX) or _has_symbols(array) else ca.DM(array)
+    """Numbers, zeros too; what has symbols as `constant`."""
+    return constant(array) if isinstance(array, ex.Matrix) or _has_symbols(array) else ex.matrix(array)
 
 
 def _has_symbols(array: Any) -> bool:
-    """Whether it is a NumPy array of objects: of numbers and 1 x 1 symbols."""
+    """Whether it is a NumPy array of objects: of numbers and 1 x 1 matrices."""
     return isinstance(array, np.ndarray) and array.dtype.kind == "O"
 
 
 def cross(a: Mat, b: Mat) -> Mat:
     """a x b."""
-    return ca.cross(a, b)
+    return ex.cross(a, b)
 
 
 def join(angular: Mat, linear: Mat) -> Mat:
     """[angular; linear]."""
-    return ca.vertcat(angular, linear)
+    return ex.vertcat(angular, linear)
 
 
 def angular(V: Mat) -> Mat:
@@ -69,17 +67,17 @@ def linear(V: Mat) -> Mat:
 
 def skew(a: Mat) -> Mat:
     """a~, with a~ b = a x b."""
-    return ca.skew(a)
+    return ex.skew(a)
 
 
 SYMBOLS = Arithmetic(
-    ca.sin,
-    ca.cos,
-    ca.sqrt,
-    ca.fabs,
-    ca.atan2,
-    ca.copysign,
-    lambda a, b, then, otherwise: ca.if_else(a < b, then, otherwise),
+    ex.sin,
+    ex.cos,
+    ex.sqrt,
+    ex.fabs,
+    ex.atan2,
+    ex.copysign,
+    lambda a, b, then, otherwise: ex.if_else(a < b, then, otherwise),
 )
 """How the functions of `model/joints/` are computed here."""
 
@@ -118,20 +116,20 @@ def inverse(S: Mat, kept: Callable[[int, Mat], Mat] | None = None) -> Mat:
     L, D = pivots(S, kept)
     columns = []
     for n in range(len(D)):
-        x: list[Mat] = [ca.DM(0) if i < n else ca.DM(1) for i in range(len(D))]
+        x: list[Mat] = [ex.matrix(0.0) if i < n else ex.matrix(1.0) for i in range(len(D))]
         for i in range(n + 1, len(D)):
             x[i] = -sum(L[i][k] * x[k] for k in range(n, i))
         x = [x_i / d for x_i, d in zip(x, D, strict=True)]
         for i in range(len(D) - 1, -1, -1):
             for k in range(i):
                 x[k] = x[k] - L[i][k] * x[i]
-        columns.append(ca.vertcat(*x))
-    return ca.triu2symm(ca.triu(ca.horzcat(*columns)))
+        columns.append(ex.vertcat(*x))
+    return ex.triu2symm(ex.triu(ex.horzcat(*columns)))
 
 
 def row_by_row(matrix: Mat) -> Mat:
     """The entries of a matrix as a column, row by row, as NumPy counts them."""
-    return ca.vec(ca.densify(matrix).T)
+    return ex.vec(ex.densify(matrix).T)
 
 
 _Product = Callable[[Any, Mat], Mat]
@@ -145,8 +143,8 @@ def column_by_column(product: _Product) -> _Product:
         if X.shape[1] == 1:
             return product(operator, X)
         if X.shape[1] == 0:
-            return ca.DM(6, 0)
-        return ca.horzcat(*(product(operator, column) for column in ca.horzsplit(X)))
+            return ex.zeros(6, 0)
+        return ex.horzcat(*(product(operator, column) for column in ex.horzsplit(X)))
 
     return of_columns
 
@@ -205,8 +203,8 @@ class Inertia:
         """M_i, (16)."""
         return cls(
             constant(body.about_origin),
-            constant(ca.skew(body.moment)),
-            constant(body.mass * ca.DM.eye(3)),
+            constant(ex.skew(body.moment)),
+            constant(body.mass * ex.eye(3)),
         )
 
     @column_by_column
@@ -247,7 +245,7 @@ def _symmetric(a: Mat, b: Mat) -> Mat:
 
 
 def _mirrored(full: Mat) -> Mat:
-    return ca.triu2symm(ca.triu(full))
+    return ex.triu2symm(ex.triu(full))
 
 
 def _symmetric_turn(rotation: Mat, S: Mat) -> Mat:

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.loops import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.model.joints import Joint
@@ -81,7 +80,7 @@ def from_children(tree: Tree, A: Sequence[Any], x: Sequence[Mat], start: Sequenc
 
     start: initial z_i of each body; None is 0, of the shape of x_i.
     """
-    z: list[Mat] = [ca.DM(*x_i.shape) for x_i in x] if start is None else list(start)
+    z: list[Mat] = [ex.zeros(*x_i.shape) for x_i in x] if start is None else list(start)
     if isinstance(tree, RolledTree):
         given = [None if ground else A[i].T @ x[i] for i, ground in enumerate(tree.grounded)]
         return PerBody(tree.loops.from_children(z, given))

@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import influences, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import loads_through
 from dyn_service.dynamics.passive import armature, efforts
@@ -103,23 +103,23 @@ def equations_of_motion(
         raise InvalidArgumentError(f"gravity must be 3 finite numbers, found {gravity!r}", path="gravity")
     strength = float(np.linalg.norm(direction))
     parameters = _Parameters()
-    pull = constant(direction / strength) * parameters.symbol("g", strength) if strength else ca.DM(3, 1)
+    pull = constant(direction / strength) * parameters.symbol("g", strength) if strength else ex.zeros(3, 1)
     M = PerBody(_inertia(parameters, i, body) for i, body in enumerate(tree.inertia, start=1))
-    q, v, a = (ca.SX.sym(name, tree.nv) for name in ("q", "v", "a"))
+    q, v, a = (ex.sym(name, tree.nv) for name in ("q", "v", "a"))
     D = PerBody(
         RigidTransform(D_i.rotation, D_i.offset - constant(origin) + parameters.vector(f"d_{i}", origin))
         for i, (D_i, origin) in enumerate(zip(influences(tree, q), tree.origin, strict=True), start=1)
     )
     G = motion_subspaces(tree)
     F = loads_through(tree, D, G, M, v, a, pull)
-    tau = ca.SX(joint_vector(tree, G.T @ F))
+    tau = ex.matrix(joint_vector(tree, G.T @ F))
     if passive:
         tau += efforts(tree, q, v) + armature(tree) * a
-    bias = ca.substitute(tau, a, ca.DM.zeros(tree.nv))
+    (bias,) = ex.substitute([tau], [a], [ex.zeros(tree.nv)])
     symbols = {name: [sympy.Symbol(f"{name}_{k + 1}", real=True) for k in range(tree.nv)] for name in "qva"}
     named = [*symbols["q"], *symbols["v"], *(sympy.Symbol(name, real=True) for name in parameters.names)]
-    given = ca.vertcat(q, v, *parameters.symbols)
-    entries = _to_sympy(ca.vertcat(ca.vec(ca.jacobian(tau, a)), bias), given, named)
+    given = ex.vertcat(q, v, *parameters.symbols)
+    entries = _to_sympy(ex.vertcat(ex.vec(ex.jacobian(tau, a)), bias), given, named)
     if simplify:
         entries = [sympy.trigsimp(sympy.expand(entry)) for entry in entries]
     square = tree.nv * tree.nv
@@ -146,21 +146,21 @@ class _Parameters:
     def symbol(self, name: str, value: float) -> Mat:
         """A symbol, or zero where the number is."""
         if value == 0.0:
-            return ca.SX(1, 1)
+            return ex.zeros(1, 1)
         self.names.append(name)
-        self.symbols.append(ca.SX.sym(name))
+        self.symbols.append(ex.sym(name))
         self.values.append(float(value))
         return self.symbols[-1]
 
     def vector(self, name: str, values: Vector) -> Mat:
         """(3, 1)."""
-        return ca.vertcat(*(self.symbol(name + axis, value) for axis, value in zip(_AXES, values, strict=True)))
+        return ex.vertcat(*(self.symbol(name + axis, value) for axis, value in zip(_AXES, values, strict=True)))
 
 
 def _inertia(parameters: _Parameters, i: int, body: Any) -> Inertia:
     """M_i, (16), in symbols."""
     mass, s = parameters.symbol(f"m_{i}", body.mass), parameters.vector(f"s_{i}", body.com)
-    about = ca.SX(3, 3)
+    about = ex.zeros(3, 3)
     as_typed = body.centre is not None and not np.any(body.centre[1] % 1.0)
     rounding = 0.0 if as_typed else 1e-14 * float(np.abs(body.about_com).max())
     for row in range(3):
@@ -169,28 +169,28 @@ def _inertia(parameters: _Parameters, i: int, body: Any) -> Inertia:
             value = float(body.about_com[row, column])
             value = value if abs(value) > rounding else 0.0
             about[row, column] = about[column, row] = parameters.symbol(f"I_{i}{_AXES[row]}{_AXES[column]}", value)
-    return Inertia(ca.sparsify(about) - mass * skew(s) @ skew(s), mass * skew(s), mass * ca.DM.eye(3))
+    return Inertia(ex.sparsify(about) - mass * skew(s) @ skew(s), mass * skew(s), mass * ex.eye(3))
 
 
 _OPERATIONS: dict[int, Callable[..., Any]] = {
-    ca.OP_ASSIGN: lambda x: x,
-    ca.OP_ADD: lambda x, y: x + y,
-    ca.OP_SUB: lambda x, y: x - y,
-    ca.OP_MUL: lambda x, y: x * y,
-    ca.OP_DIV: lambda x, y: x / y,
-    ca.OP_NEG: lambda x: -x,
-    ca.OP_SQ: lambda x: x**2,
-    ca.OP_TWICE: lambda x: 2 * x,
-    ca.OP_INV: lambda x: 1 / x,
-    ca.OP_SIN: sympy.sin,
-    ca.OP_COS: sympy.cos,
-    ca.OP_TANH: sympy.tanh,
+    ex.OP_ASSIGN: lambda x: x,
+    ex.OP_ADD: lambda x, y: x + y,
+    ex.OP_SUB: lambda x, y: x - y,
+    ex.OP_MUL: lambda x, y: x * y,
+    ex.OP_DIV: lambda x, y: x / y,
+    ex.OP_NEG: lambda x: -x,
+    ex.OP_SQ: lambda x: x**2,
+    ex.OP_TWICE: lambda x: 2 * x,
+    ex.OP_INV: lambda x: 1 / x,
+    ex.OP_SIN: sympy.sin,
+    ex.OP_COS: sympy.cos,
+    ex.OP_TANH: sympy.tanh,
 }
 
 
 def _to_sympy(expression: Mat, given: Mat, named: list[Any]) -> list[Any]:
     """The entries of a column, with `named` in place of the entries of `given`."""
-    function = ca.Function("expression", [given], [ca.densify(expression)])
+    function = ex.Function("expression", [given], [ex.densify(expression)])
     work: dict[int, Any] = {}
     entries: list[Any] = [sympy.Integer(0)] * expression.shape[0]
     for k in range(function.n_instructions()):
@@ -199,11 +199,11 @@ def _to_sympy(expression: Mat, given: Mat, named: list[Any]) -> list[Any]:
             function.instruction_input(k),
             function.instruction_output(k),
         )
-        if operation == ca.OP_CONST:
+        if operation == ex.OP_CONST:
             work[outputs[0]] = _number(function.instruction_constant(k))
-        elif operation == ca.OP_INPUT:
+        elif operation == ex.OP_INPUT:
             work[outputs[0]] = named[inputs[1]]
-        elif operation == ca.OP_OUTPUT:
+        elif operation == ex.OP_OUTPUT:
             entries[outputs[1]] = work[inputs[0]]
         else:
             work[outputs[0]] = _OPERATIONS[operation](*(work[n] for n in inputs))

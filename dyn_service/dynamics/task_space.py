@@ -27,11 +27,11 @@ Source: Newton-Euler document, (4)-(7), (19b). The recursion for Omega: G. Rodri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, together, ways
@@ -116,11 +116,11 @@ class _Place:
 
     @classmethod
     def of(cls, tree: Tree, q: Mat, link: Mat, point: Mat) -> _Place:
-        return cls(tree, ca.vertsplit(link), point, *in_world(tree, q))
+        return cls(tree, ex.vertsplit(link), point, *in_world(tree, q))
 
     def chosen(self, x: Sequence[Mat]) -> Mat:
         """Of what each body has, the link's."""
-        return total(self.tree, [(w * x_i,) for w, x_i in zip(self.link, x, strict=True)], ca.DM(*x[0].shape))
+        return total(self.tree, [(w * x_i,) for w, x_i in zip(self.link, x, strict=True)], ex.zeros(*x[0].shape))
 
     @property
     def rotation(self) -> Mat:
@@ -156,7 +156,7 @@ class _View:
 
 
 _Seen = Callable[[Tree, _Place], _View]
-_SAME, _NO_WAY = ca.DM.eye(3), ca.DM(3, 1)
+_SAME, _NO_WAY = ex.eye(3), ex.zeros(3, 1)
 
 
 def _aligned(tree: Tree, at: _Place) -> _View:
@@ -192,16 +192,16 @@ def _motion(tree: Tree, q: Mat, v: Mat, at: _Place, seen: _Seen) -> dict[str, Ma
 
 def _jacobian(tree: Tree, at: _Place, view: _View) -> Mat:
     """J, (6, nv)."""
-    on, columns, J, subspaces = at.carrying(tree), ways(tree), ca.SX(6, tree.nv), motion_subspaces(tree)
-    rows = [ca.SX(0, 6)] * len(tree)
+    on, columns, J, subspaces = at.carrying(tree), ways(tree), ex.zeros(6, tree.nv), motion_subspaces(tree)
+    rows = [ex.zeros(0, 6)] * len(tree)
     for i in tree.movable:
         G, R = subspaces[i], view.of_world @ at.rotations[i]
         turns, shifts = R @ G[:3, :], R @ G[3:, :]
         shifts = shifts - skew(view.of_world @ view.levers[i]) @ turns
         if tree.coupled and isinstance(tree, RolledTree):
-            rows[i] = (on[i] * ca.vertcat(turns, shifts)).T
+            rows[i] = (on[i] * ex.vertcat(turns, shifts)).T
         else:
-            J = J + on[i] * ca.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
+            J = J + on[i] * ex.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
     return (columns @ together(tree, rows)).T if tree.coupled and isinstance(tree, RolledTree) else J
 
 
@@ -213,7 +213,7 @@ def _inertia(tree: Tree, q: Mat, at: _Place, seen: _Seen, directions: Mat) -> di
         of_bodies = _mobilities(tree, q)
         parts = (at.chosen([getattr(S, part) for S in of_bodies]) for part in ("I", "H", "m"))
         S = _seen_through(view.of_link, Inertia(*parts))
-        Omega = ca.blockcat([[S.m, S.H.T], [S.H, S.I]])
+        Omega = ex.blockcat([[S.m, S.H.T], [S.H, S.I]])
     return {"mobility": row_by_row(Omega), "inertia": row_by_row(_inverse_in(Omega, directions))}
 
 
@@ -225,7 +225,7 @@ def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:
     """
     D, G = influences(tree, q), motion_subspaces(tree)
     branch = branches(tree, D, G, inertias(tree))
-    none = ca.DM(3, 3)
+    none = ex.zeros(3, 3)
 
     def step(i: int, inherited: Inertia | None) -> Inertia:
         S = Inertia(none, none, none) if inherited is None else _seen_through(D[i], inherited)
@@ -234,7 +234,7 @@ def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:
             # (e - G K^T) S (e - G K^T)^T + G R^-1 G^T = S - G Z^T - Z G^T
             Z = S @ K
             Z = Z - G_i @ (0.5 * (K.T @ Z + branch.R_inverse[i]))
-            S = S.minus_outer(ca.horzcat(G_i, Z), ca.horzcat(Z, G_i))
+            S = S.minus_outer(ex.horzcat(G_i, Z), ex.horzcat(Z, G_i))
         return S
 
     return outward_recursion(tree, step)
@@ -246,7 +246,7 @@ def _seen_through(D: RigidTransform, S: Inertia) -> Inertia:
 
 
 def _linear_first(X: Mat) -> Mat:
-    return ca.vertcat(X[3:, :], X[:3, :])
+    return ex.vertcat(X[3:, :], X[:3, :])
 
 
 def _inverse_in(Omega: Mat, directions: Mat) -> Mat:
@@ -254,20 +254,20 @@ def _inverse_in(Omega: Mat, directions: Mat) -> Mat:
     counts, lost = directions @ directions.T, []
 
     def kept(k: int, pivot: Mat) -> Mat:
-        there = ca.if_else(_positive(pivot), 1, 0)
+        there = ex.if_else(_positive(pivot), 1, 0)
         lost.append(directions[k] * (1 - there))
-        return ca.if_else(there, pivot, 1)
+        return ex.if_else(there, pivot, 1)
 
     part = counts * Omega
     for k in range(6):  # chosen, not added and taken away: sums are compiled in any order
-        part[k, k] = ca.if_else(directions[k], Omega[k, k], 1)
+        part[k, k] = ex.if_else(directions[k], Omega[k, k], 1)
     Lambda = inverse(part, kept)
-    for k, kind in enumerate([ca.trace(Omega[:3, :3])] * 3 + [ca.trace(Omega[3:, 3:])] * 3):
+    for k, kind in enumerate([ex.trace(Omega[:3, :3])] * 3 + [ex.trace(Omega[3:, 3:])] * 3):
         share = _positive(LOST * kind * Lambda[k, k])
-        lost.append(directions[k] * (1 - ca.if_else(share < 1, 1, 0)))
-    return ca.if_else(sum(lost, ca.DM(1, 1)), ca.DM.nan(6, 6), counts * Lambda)
+        lost.append(directions[k] * (1 - ex.if_else(share < 1, 1, 0)))
+    return ex.if_else(sum(lost, ex.zeros(1, 1)), ex.full(6, 6, math.nan), counts * Lambda)
 
 
 def _positive(x: Mat) -> Mat:
     """x, or 0 where it is negative: numbers that a compiled `<` takes for what they are."""
-    return ca.fabs(x + ca.fabs(x)) / 2
+    return ex.fabs(x + ex.fabs(x)) / 2

@@ -26,11 +26,11 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-import casadi as ca
 import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import DEFAULT_GRAVITY, QUERIES
+from dyn_service.dynamics import expressions as ex
 from dyn_service.kernels import frames
 from dyn_service.kernels.budget import fitting
 from dyn_service.kernels.certificate import Certificate
@@ -101,7 +101,7 @@ def certified(
         return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
     tree = frames.welded(links)
     kernel = build(trace(frames.simplest(links), signature))
-    given = trace(tree, signature, shared=False)
+    given = trace(tree, signature)
     chosen = difference(kernel, given, links)
     if chosen.error <= 1.0:
         return kernel, Certificate(signature.name, "chosen frames", *chosen), given
@@ -118,13 +118,13 @@ def _parametric(
     The kernel is compared for several sets of numbers, each with the function on a tree that has these numbers.
     """
     model = frames.kernel_tree(links, signature.bodies)
-    kernel, whole = build(trace(model, signature)), trace(model, signature, shared=False)
+    kernel, whole = build(trace(model, signature)), trace(model, signature)
     found: list[Difference] = []
     graphs: list[Any] = []
     massless = signature.inverts and massless_joint(frames.welded(links).tree) is not None
     for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
-        given = trace(model, signature.of_numbers, shared=False)
+        given = trace(model, signature.of_numbers)
         numbers = iter(parameters_of(model.tree).values())
         constant = {o.name: _padded(next(numbers), o) for o in signature.inputs if o.kind == "overlay"}
 
@@ -465,35 +465,8 @@ def _scale_of(own: Array, answer: Array) -> Callable[[slice], Array]:
     return lambda of: own[:, of] * size
 
 
-_OPERATIONS: Mapping[int, Callable[..., Any]] = {
-    ca.OP_ADD: np.add,
-    ca.OP_SUB: np.subtract,
-    ca.OP_MUL: np.multiply,
-    ca.OP_DIV: np.divide,
-    ca.OP_SQ: np.square,
-    ca.OP_INV: np.reciprocal,
-    ca.OP_SQRT: np.sqrt,
-    ca.OP_SIN: np.sin,
-    ca.OP_COS: np.cos,
-    ca.OP_ATAN2: np.arctan2,
-    ca.OP_TANH: np.tanh,
-}
-_EXACT: Mapping[int, Callable[..., Any]] = {
-    ca.OP_NEG: np.negative,
-    ca.OP_TWICE: lambda x: x + x,
-    ca.OP_ASSIGN: np.array,
-    ca.OP_FABS: np.fabs,
-    ca.OP_COPYSIGN: np.copysign,
-    ca.OP_LT: lambda x, y: (x < y) * 1.0,
-    ca.OP_NOT: lambda x: (x == 0.0) * 1.0,
-    ca.OP_IF_ELSE_ZERO: lambda x, y: np.where(x == 0.0, 0.0, y),
-    ca.OP_FMIN: lambda x, y: np.where(x > y, y, x),
-    ca.OP_FMAX: lambda x, y: np.where(x < y, y, x),
-}
-
-
 def _runs(given: Any, inputs: Sequence[Array]) -> list[Array]:
-    return rounded_in_code(given, inputs) if given.as_loops else rounded_at_random(given.function, inputs)
+    return rounded_in_code(given, inputs) if given.as_loops else rounded_at_random(given.program, inputs)
 
 
 def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Array]:
@@ -530,29 +503,22 @@ def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Arr
     return [into.swapaxes(1, 2) for into in found]
 
 
-def rounded_at_random(function: Any, inputs: Sequence[Array]) -> list[Array]:
-    """Returns a function's outputs, (states, entries, 1 + RUNS): rounded to nearest once, then RUNS times at random."""
+def rounded_at_random(program: ex.Program, inputs: Sequence[Array]) -> list[Array]:
+    """Returns a program's outputs, (states, entries, 1 + RUNS): rounded to nearest once, then RUNS times at random."""
     lanes = len(inputs[0]) * (1 + RUNS)
     flat = [np.repeat(x.reshape(len(x), -1), 1 + RUNS, axis=0).T for x in inputs]
     errors = 1.0 + np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (1021, lanes))
     errors[:, :: 1 + RUNS] = 1.0
-    outputs = [np.zeros((function.size1_out(k), lanes)) for k in range(function.n_out())]
-    work: dict[int, Any] = {}
-    for k in range(function.n_instructions()):
-        operation = function.instruction_id(k)
-        target = function.instruction_output(k)
-        if operation == ca.OP_CONST:
-            value = function.instruction_constant(k)
-            # Whole numbers are part of the equations, not of the robot; they are exact.
-            work[target[0]] = np.full(lanes, value) if value == np.rint(value) else value * errors[k % len(errors)]
-        elif operation == ca.OP_INPUT:
-            operand, entry = function.instruction_input(k)
-            work[target[0]] = flat[operand][entry]
-        elif operation == ca.OP_OUTPUT:
-            operand, entry = target
-            outputs[operand][entry] = work[function.instruction_input(k)[0]]
-        else:
-            values = [work[index] for index in function.instruction_input(k)]
-            exact = _EXACT.get(operation)
-            work[target[0]] = exact(*values) if exact else _OPERATIONS[operation](*values) * errors[k % len(errors)]
-    return [array.T.reshape(len(inputs[0]), 1 + RUNS, -1).swapaxes(1, 2) for array in outputs]
+
+    def rounded(k: int, value: Any) -> Any:
+        return value * errors[k % len(errors)]
+
+    def constant(k: int, value: float) -> Any:
+        # Whole numbers are part of the equations, not of the robot; they are exact.
+        return value if value == np.rint(value) else rounded(k, value)
+
+    found = []
+    for entries in program(flat, constant, rounded):
+        array = np.array([np.broadcast_to(x, lanes) for x in entries]).reshape(len(entries), lanes)
+        found.append(array.T.reshape(len(inputs[0]), 1 + RUNS, -1).swapaxes(1, 2))
+    return found

@@ -1,7 +1,8 @@
 """Traces a query on a tree into a scalar expression graph.
 
-The function of `dynamics/` named in the table runs once, on CasADi symbols, with the tree's numbers as constants. The
-graph is straight-line arithmetic with constants folded, known zeros removed and common subexpressions shared.
+The function of `dynamics/` named in the table runs once, on symbols (`dynamics/expressions.py`), with the tree's numbers
+as constants. The graph is straight-line arithmetic with constants folded, known zeros removed and common subexpressions
+shared.
 
 For kernels with overlays, `in_symbols` replaces inertias, passive joint properties and the set of locked joints by
 inputs (`model/parameters.py`); positions and axes of joints stay numbers. Structural zeros stay zeros: joints with
@@ -14,9 +15,9 @@ import importlib
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.spatial import constant
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.kernels.frames import KernelTree
@@ -28,9 +29,9 @@ from dyn_service.model.tree import Tree
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An expression graph. function: flat inputs to flat outputs, in the order of the signature's operands."""
+    """An expression graph. program: flat inputs to flat outputs, in the order of the signature's operands."""
 
-    function: Any
+    program: ex.Program
     signature: Signature
 
     as_loops = False
@@ -41,40 +42,38 @@ class Graph:
     @property
     def operations(self) -> int:
         """Number of instructions except inputs, outputs and constants."""
-        skipped = (ca.OP_INPUT, ca.OP_OUTPUT, ca.OP_CONST)
-        f = self.function
-        return sum(f.instruction_id(k) not in skipped for k in range(f.n_instructions()))
+        return self.program.operations
 
 
-def trace(model: KernelTree, signature: Signature, *, shared: bool = True) -> Graph:
+def trace(model: KernelTree, signature: Signature) -> Graph:
     """Returns the graph of one kernel.
 
     Args:
         model: The tree in the frames chosen for it: one body per link or per moving body, by `signature.bodies`.
         signature: The function to run, and the shapes of its operands.
-        shared: Whether to share common subexpressions; this takes longer than evaluating a small graph once.
     """
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
-    symbols = {operand.name: ca.SX.sym(operand.name, operand.size) for operand in signature.inputs}
-    given = {operand.name: entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
-    given |= {name: ca.DM(0, 1) for name in signature.padded}
-    numbers = [given.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
-    answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
-    outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
-    flat = [ca.densify(ca.vec(ca.SX(outputs[operand.name]).T)) for operand in signature.outputs]
-    return Graph(ca.Function("kernel", list(symbols.values()), ca.cse(flat) if shared else flat), signature)
+    with ex.graph():
+        symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in signature.inputs}
+        given = {operand.name: entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
+        given |= {name: ex.zeros(0, 1) for name in signature.padded}
+        numbers = [given.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
+        answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
+        outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
+        flat = [ex.densify(ex.vec(ex.matrix(outputs[operand.name]).T)) for operand in signature.outputs]
+        return Graph(ex.Program.of(list(symbols.values()), flat), signature)
 
 
 def entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:
     """Returns an input in the form that the equations take: wrenches per body, in the chosen frames."""
     if operand.kind == "wrenches":
-        return PerBody(model.wrench(i, W) for i, W in enumerate(ca.vertsplit(symbol, 6)))
+        return PerBody(model.wrench(i, W) for i, W in enumerate(ex.vertsplit(symbol, 6)))
     return symbol
 
 
 Symbols = Any
-"""A CasADi SX."""
+"""An `expressions.Matrix`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +93,8 @@ class SymbolicInertia:
     @property
     def about_origin(self) -> Symbols:
         """I - m s~ s~."""
-        s = ca.skew(self.com)
-        return ca.triu2symm(ca.triu(self.about_com - self.mass * s @ s))
+        s = ex.skew(self.com)
+        return ex.triu2symm(ex.triu(self.about_com - self.mass * s @ s))
 
 
 def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> Tree:
@@ -107,8 +106,8 @@ def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> T
         joints: (6 nr, 1).
         free: (nv, 1).
     """
-    of_body: Symbols = ca.reshape(bodies, OF_BODY, len(tree))
-    of_rate: Symbols = ca.reshape(joints, OF_RATE, tree.nr)
+    of_body: Symbols = ex.reshape(bodies, OF_BODY, len(tree))
+    of_rate: Symbols = ex.reshape(joints, OF_RATE, tree.nr)
     passive = {each.name: of_rate[k, :].T for k, each in enumerate(fields(Passive))}
     sprung = [float(joint.nv == 1) for joint in tree.inboard for _ in range(joint.nv)]
     passive["stiffness"] = constant(np.reshape(sprung, (-1, 1))) * passive["stiffness"]
@@ -122,7 +121,7 @@ def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> T
 
 
 def _inertia(numbers: Symbols) -> SymbolicInertia:
-    about = ca.SX(3, 3)
+    about = ex.zeros(3, 3)
     for k, (row, column) in enumerate(zip(ROWS, COLUMNS, strict=True)):
         about[row, column] = about[column, row] = numbers[4 + k]
     return SymbolicInertia(numbers[0], numbers[1:4], about)

@@ -190,12 +190,11 @@ class KernelLibrary:
             built.append((code, loop))
             return kernel
 
-        def traced(of: KernelTree, signature: Signature, *, shared: bool = True) -> Graph | Rolled | Staged:
+        def traced(of: KernelTree, signature: Signature) -> Graph | Rolled | Staged:
             def part(signature: Signature) -> Graph | Rolled:
                 if loops is None:
-                    return trace(of, signature, shared=shared)
-                kept = of is model and shared and signature == loops.signature
-                return loops if kept else roll(of, signature, shared=shared)
+                    return trace(of, signature)
+                return loops if of is model and signature == loops.signature else roll(of, signature)
 
             return part(signature) if inner is None else staged(signature, part)
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import casadi as ca
 import numpy as np
 from llvmlite import ir
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.kernels.emitting import (
     DOUBLE,
     I32,
@@ -47,15 +47,6 @@ BLOCK_INSTRUCTIONS = 2000
 """Instructions per basic block. The code generator's time grows faster than a block's length."""
 
 _FLAGS = ("nsz", "contract", "arcp")
-
-EXACT = frozenset(
-    (
-        *(ca.OP_NEG, ca.OP_TWICE, ca.OP_ASSIGN, ca.OP_FABS, ca.OP_COPYSIGN, ca.OP_LT, ca.OP_NOT, ca.OP_IF_ELSE_ZERO),
-        *(ca.OP_FMIN, ca.OP_FMAX),
-    )
-)
-"""Operations without rounding errors."""
-
 
 ERRORS = 256
 """Number of random factors of a state with which a kernel `with_errors` multiplies its rounded results."""
@@ -109,7 +100,7 @@ def _emit(
         return _emit_stages(module, graph, vector, name)
     if isinstance(graph, Rolled):
         return _emit_passes(module, graph, vector, name)
-    return _emit_body(module, graph.function, vector, name, places)
+    return _emit_body(module, graph.program, vector, name, places)
 
 
 def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> ir.Function:
@@ -153,7 +144,7 @@ def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: 
 
 
 def _emit_body(
-    module: ir.Module, function: Any, vector: ir.VectorType, name: str, places: list[int] | None
+    module: ir.Module, program: ex.Program, vector: ir.VectorType, name: str, places: list[int] | None
 ) -> ir.Function:
     """Adds a function with straight-line arithmetic.
 
@@ -165,14 +156,13 @@ def _emit_body(
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
     b = ir.IRBuilder(emitted.append_basic_block())
-    first_in = _running(function.size1_in(k) for k in range(function.n_in()))
-    first_out = _running(function.size1_out(k) for k in range(function.n_out()))
+    first_in, first_out = _running(program.inputs), _running(program.outputs)
 
     def read(operand: int, entry: int) -> Any:
         return _load(b, vector, source, first_in[operand] + entry)
 
     if places is not None:
-        places += [-1] * sum(function.size1_out(k) for k in range(function.n_out()))
+        places += [-1] * sum(program.outputs)
     stored: dict[Any, int] = {}
 
     def write(operand: int, entry: int, value: Any) -> None:
@@ -185,31 +175,31 @@ def _emit_body(
         if first == place:
             _store(b, vector, target, place, value)
 
-    emit_arithmetic(b, function, vector, read, write)
+    emit_arithmetic(b, program, vector, read, write)
     b.ret_void()
     return emitted
 
 
 def emit_arithmetic(
     b: ir.IRBuilder,
-    function: Any,
+    program: ex.Program,
     vector: ir.VectorType,
     read: Callable[[int, int], Any],
     write: Callable[[int, int, Any], None],
     rounded: Callable[[int, Any], Any] | None = None,
 ) -> None:
-    """Emits the instructions of a CasADi function.
+    """Emits the instructions of a program.
 
     Args:
-        b: Where to emit; it is in a later block afterwards if the function is long.
-        function: The function.
+        b: Where to emit; it is in a later block afterwards if the program is long.
+        program: The program.
         vector: The type of each scalar.
         read: Emits the reading of an input: its operand and entry.
         write: Emits the writing of an output: its operand, its entry and the value.
         rounded: Emits what is done to each rounded result: the number of the operation and the value. None is nothing.
     """
     module = b.module
-    work: dict[int, Any] = {}
+    work: list[Any] = []
     angles: dict[Any, tuple[Any, ...]] = {}
 
     def turned(x: Any) -> tuple[Any, ...]:
@@ -231,50 +221,45 @@ def emit_arithmetic(
     add, sub, mul, div, neg = map(flagged, ("fadd", "fsub", "fmul", "fdiv", "fneg"))
     sqrt = vector_intrinsic(module, "sqrt", vector, 1)
     emit: dict[int, Callable[..., Any]] = {
-        ca.OP_ADD: add,
-        ca.OP_SUB: sub,
-        ca.OP_MUL: mul,
-        ca.OP_DIV: div,
-        ca.OP_NEG: neg,
-        ca.OP_SQ: lambda x: mul(x, x),
-        ca.OP_TWICE: lambda x: add(x, x),
-        ca.OP_INV: lambda x: div(number(1.0), x),
-        ca.OP_SQRT: lambda x: b.call(sqrt, [x]),
-        ca.OP_SIN: lambda x: turned(x)[0],
-        ca.OP_COS: lambda x: turned(x)[1],
-        ca.OP_ASSIGN: lambda x: x,
-        ca.OP_FABS: lambda x: b.call(vector_intrinsic(module, "fabs", vector, 1), [x]),
-        ca.OP_COPYSIGN: lambda x, y: b.call(vector_intrinsic(module, "copysign", vector, 2), [x, y]),
-        ca.OP_TANH: lambda x: copied(b, tanh, x)[0],
-        ca.OP_ATAN2: lambda x, y: _lane_by_lane(b, "atan2", x, y),
-        ca.OP_LT: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
-        ca.OP_NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
-        ca.OP_IF_ELSE_ZERO: lambda x, y: b.select(_is_zero(b, x), zero, y),
+        ex.ADD: add,
+        ex.SUB: sub,
+        ex.MUL: mul,
+        ex.DIV: div,
+        ex.NEG: neg,
+        ex.SQUARE: lambda x: mul(x, x),
+        ex.TWICE: lambda x: add(x, x),
+        ex.INVERSE: lambda x: div(number(1.0), x),
+        ex.SQRT: lambda x: b.call(sqrt, [x]),
+        ex.SIN: lambda x: turned(x)[0],
+        ex.COS: lambda x: turned(x)[1],
+        ex.FABS: lambda x: b.call(vector_intrinsic(module, "fabs", vector, 1), [x]),
+        ex.COPYSIGN: lambda x, y: b.call(vector_intrinsic(module, "copysign", vector, 2), [x, y]),
+        ex.TANH: lambda x: copied(b, tanh, x)[0],
+        ex.ATAN2: lambda x, y: _lane_by_lane(b, "atan2", x, y),
+        ex.LESS: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
+        ex.NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
+        ex.IF_ELSE_ZERO: lambda x, y: b.select(_is_zero(b, x), zero, y),
         # A first operand that is NaN is the result.
-        ca.OP_FMIN: lambda x, y: b.select(b.fcmp_ordered(">", x, y), y, x),
-        ca.OP_FMAX: lambda x, y: b.select(b.fcmp_ordered("<", x, y), y, x),
+        ex.FMIN: lambda x, y: b.select(b.fcmp_ordered(">", x, y), y, x),
+        ex.FMAX: lambda x, y: b.select(b.fcmp_ordered("<", x, y), y, x),
     }
-    for k in range(function.n_instructions()):
+    for k, (operation, first, second) in enumerate(program.instructions):
         if k % BLOCK_INSTRUCTIONS == BLOCK_INSTRUCTIONS - 1:
             following = b.append_basic_block()
             b.branch(following)
             b.position_at_end(following)
-        operation = function.instruction_id(k)
-        if operation == ca.OP_CONST:
-            value = function.instruction_constant(k)
-            constant = number(value) if value else zero
-            work[function.instruction_output(k)[0]] = constant if not value % 1.0 else with_error(k, constant)
-        elif operation == ca.OP_INPUT:
-            work[function.instruction_output(k)[0]] = read(*function.instruction_input(k))
-        elif operation == ca.OP_OUTPUT:
-            operand, entry = function.instruction_output(k)
-            write(operand, entry, work[function.instruction_input(k)[0]])
-        elif operation in emit:
-            values = [work[index] for index in function.instruction_input(k)]
-            result = emit[operation](*values)
-            work[function.instruction_output(k)[0]] = result if operation in EXACT else with_error(k, result)
+        result = None
+        if operation == ex.CONSTANT:
+            result = number(first) if first else zero
+            result = result if not first % 1.0 else with_error(k, result)
+        elif operation == ex.INPUT:
+            result = read(first, second)
+        elif operation == ex.OUTPUT:
+            write(*first, work[second])
         else:
-            raise NotImplementedError(f"CasADi operation {operation} has no lowering")
+            result = emit[operation](work[first]) if second is None else emit[operation](work[first], work[second])
+            result = result if operation in ex.EXACT else with_error(k, result)
+        work.append(result)
 
 
 def _arithmetic(b: ir.IRBuilder, name: str, first: Any, *others: Any) -> Any:
@@ -335,7 +320,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
         access = _Access(inner, vector, rolled, tables, walks, *function.args)
         emit_arithmetic(
             inner,
-            of.function,
+            of.program,
             vector,
             lambda _, entry: access.read(of.sources[entry]),
             lambda _, entry, value: access.write(of.targets[entry], value),

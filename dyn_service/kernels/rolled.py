@@ -21,9 +21,9 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.loops import AnyParent, Loop, Loops, NotRolledError, RolledTree, Walk
 from dyn_service.dynamics.spatial import constant
 from dyn_service.kernels.frames import KernelTree
@@ -81,11 +81,11 @@ class Address(NamedTuple):
 class Step:
     """What a pass computes for one kind of body.
 
-    function: one column in, one column out. cleared: entries of the body's sums that are zero afterwards, since another
+    program: one column in, one column out. cleared: entries of the body's sums that are zero afterwards, since another
     body uses their row.
     """
 
-    function: Any
+    program: ex.Program
     sources: tuple[Address, ...]
     targets: tuple[Address, ...]
     cleared: tuple[int, ...] = ()
@@ -224,7 +224,7 @@ class Rolled:
     @property
     def operations(self) -> int:
         """Number of instructions that a call executes."""
-        counts = [[step.function.n_instructions() if step else 0 for step in each.steps] for each in self.passes]
+        counts = [[len(step.program.instructions) if step else 0 for step in each.steps] for each in self.passes]
         factored, solved = self.elimination.operations if self.equations else (0, 0)
         solutions = sum(factored + of.count * solved for of in self.equations)
         return sum(of[k] for of in counts for k in self.kind) + self._visits() + 2 * solutions
@@ -238,7 +238,7 @@ class Rolled:
                 above[i, self.kind[parent]] += 1
 
         def cost(step: Step | None) -> int:
-            return step.function.n_instructions() if step else 0
+            return len(step.program.instructions) if step else 0
 
         found = 0
         for walks in (*self.walks, *(of.matrix for of in self.equations)):
@@ -260,13 +260,12 @@ class _Inertia:
     centre: None = None
 
 
-def roll(model: KernelTree, signature: Signature, *, shared: bool = True) -> Rolled:
+def roll(model: KernelTree, signature: Signature) -> Rolled:
     """Returns a kernel as loops.
 
     Args:
         model: The tree of the kernel.
         signature: The signature of the kernel.
-        shared: Whether to share common subexpressions.
 
     Raises:
         NotRolledError: The function visits bodies in other ways than by sweeps.
@@ -274,8 +273,8 @@ def roll(model: KernelTree, signature: Signature, *, shared: bool = True) -> Rol
     if signature.padded:
         raise NotRolledError("the robot has no movable joint")
     kinds, kind = _kinds(model.tree)
-    rolled = _rolled_tree(model, kinds)
-    return _Passes(model.tree, rolled, kind, signature, shared=shared).ordered()
+    with ex.graph():
+        return _Passes(model.tree, _rolled_tree(model, kinds), kind, signature).ordered()
 
 
 MOST_KINDS = 12
@@ -394,10 +393,8 @@ class _Passes:
     sums over all bodies. sums: per loop its first entry among the sums from children.
     """
 
-    def __init__(
-        self, tree: Tree, model: KernelTree, kind: tuple[int, ...], signature: Signature, *, shared: bool
-    ) -> None:
-        self.tree, self.kind, self.signature, self.shared = tree, kind, signature, shared
+    def __init__(self, tree: Tree, model: KernelTree, kind: tuple[int, ...], signature: Signature) -> None:
+        self.tree, self.kind, self.signature = tree, kind, signature
         self.elimination = _elimination(tree)
         rolled = model.tree
         assert isinstance(rolled, RolledTree)
@@ -433,7 +430,7 @@ class _Passes:
         start = 0
         for operand in self.signature.inputs:
             places = self._placed(operand, "input", start)
-            symbol = ca.SX.sym(f"input.{operand.name}", len(places))
+            symbol = ex.sym(f"input.{operand.name}", len(places))
             for scalar, (place, owner) in zip(symbol.elements(), places, strict=True):
                 self._know(scalar, place, owner, 0)
             given[operand.name] = entered(model, operand, symbol)
@@ -443,7 +440,7 @@ class _Passes:
         return answer if isinstance(answer, dict) else {self.signature.outputs[0].name: answer}
 
     def _know(self, symbol: Any, place: Address, owner: int | None, when: int) -> None:
-        name = symbol.name()
+        name = symbol.name
         self.places[name], self.owner[name], self.when[name] = place, owner, when
 
     def _placed(self, operand: Operand, of: Any, start: int) -> list[tuple[Address, int | None]]:
@@ -522,7 +519,7 @@ class _Passes:
             self.base[n] = stored
             for part in (loop.own, loop.parent):
                 for symbol, entry in (pair for of in part for pair in _entries(of)):
-                    self.places[symbol.name()] = self.places[symbol.name()]._replace(first=stored + entry)
+                    self.places[symbol.name] = self.places[symbol.name]._replace(first=stored + entry)
             stored += loop.size
         return stored
 
@@ -543,12 +540,12 @@ class _Passes:
                 self.walks.append((answers[operand.name], operand, start))
                 start += operand.size
                 continue
-            answer, placed = ca.vec(_symbolic(answers[operand.name]).T), self._placed(operand, "output", start)
+            answer, placed = ex.vec(ex.matrix(answers[operand.name]).T), self._placed(operand, "output", start)
             if answer.numel() != len(placed):
                 raise NotRolledError("an output does not have one entry per kind")
             for expression, (place, owner) in zip(answer.elements(), placed, strict=True):
                 led = owner is not None and self.follows[owner] and place.family in ("nq", "nv")
-                if not led and not expression.is_zero():  # the loop over states has cleared the buffer
+                if not led and expression != 0.0:  # the loop over states has cleared the buffer
                     yield _Output(self._ready(expression, owner), owner, expression, place)
             start += operand.size
 
@@ -603,16 +600,14 @@ class _Passes:
 
     def _step(self, p: int, k: int) -> Step | None:
         """Returns what a pass computes for one kind of body."""
-        symbols: list[Any] = []
-        values: list[Any] = []
-        targets: list[tuple[Any, Address]] = []
+        symbols: list[ex.Scalar] = []
+        values: list[ex.Scalar] = []
+        targets: list[tuple[ex.Scalar, Address]] = []
         cleared: list[int] = []
 
-        def in_pass(expression: Any) -> Any:
+        def in_pass(expression: Any) -> ex.Matrix:
             """Returns the expression with the values of this pass in place of their symbols."""
-            if not symbols:
-                return expression
-            return ca.substitute([expression], [ca.vertcat(*symbols)], [ca.vertcat(*values)])[0]
+            return ex.substitute([ex.matrix(expression)], [ex.column(symbols)], [ex.column(values)])[0]
 
         later = self._read_later(p, k)
         for n, loop in enumerate(self.loops.recorded):
@@ -621,21 +616,24 @@ class _Passes:
             if loop.value:
                 value = in_pass(loop.value[k])
                 symbols += _scalars(loop.own[k])
-                values += [value.nz[e] for e in range(value.nnz())]
+                values += value.nonzeros()
                 if n in self._read_by_children:
-                    value = ca.densify(value)
+                    value = ex.densify(value)
                 if n in self._read_by_children or n in later:
                     targets += [(x, Address("own", self.base[n] + entry)) for x, entry in _entries(value)]
             if loop.direction == "inward":
                 cleared += range(self.sums[n], self.sums[n] + loop.size)
             if loop.direction == "shared":
                 places = self._shared(k, loop, self.base[n])
-                targets += [(x, places[entry]) for x, entry in _entries(in_pass(loop.given[k])) if not x.is_zero()]
+                targets += [(x, places[entry]) for x, entry in _entries(in_pass(loop.given[k])) if x != 0.0]
                 continue
             for x, entry in _entries(in_pass(loop.given[k])) if loop.given else ():
                 of, first = ("total", self.base[n]) if loop.direction == "total" else ("gives", self.sums[n])
                 targets.append((x, Address(of, first + entry)))  # type: ignore[arg-type]
-        targets += [(in_pass(one.expression), one.place) for one in self.outputs if one.owner == k and one.when == p]
+        at = [one for one in self.outputs if one.owner == k and one.when == p]
+        targets += zip(
+            in_pass(ex.column([one.expression for one in at])).elements(), (one.place for one in at), strict=True
+        )
         return replace(self._compiled(targets), cleared=tuple(cleared)) if targets or cleared else None
 
     @cached_property
@@ -654,10 +652,10 @@ class _Passes:
         """Returns the code of a walk whose blocks are an output."""
 
         def targets(block: Any, state: Any, b: int, *, same: bool) -> Step | None:
-            found = [(x, Address("state", entry)) for x, entry in _entries(ca.densify(state))]
+            found = [(x, Address("state", entry)) for x, entry in _entries(ex.densify(state))]
             for x, places in self._pair_places(operand, start, block, same=same):
                 found += [(x, place) for place in places]
-            self._ready(ca.vertcat(ca.SX(0, 1), *(x for x, _ in found)), b)
+            self._ready(ex.column([x for x, _ in found]), b)
             return self._compiled(found) if found else None
 
         self._know_states(walk)
@@ -689,12 +687,11 @@ class _Passes:
         Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, k, nv), a block (k, nv_a).
         """
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
-        entries = ca.SX(block)
         of: Any = "added" if self.tree.coupled else "output"
-        for row in range(entries.shape[0]):
-            for column in range(entries.shape[1]):
-                x = entries[row, column]
-                if x.is_zero():
+        for column in range(block.shape[1]):
+            for row in range(block.shape[0]):
+                (x,) = block[row, column].data
+                if x is None or x == 0.0:
                     continue
                 if operand.name == "matrix":
                     width = self.elimination.width
@@ -727,7 +724,7 @@ class _Passes:
     def _symbols_of(self, expression: Any) -> _Symbols:
         """Returns the symbols of an expression; each expression is searched once."""
         if id(expression) not in self._found:
-            names = [symbol.name() for symbol in ca.symvar(_symbolic(expression))]
+            names = [symbol.name for symbol in ex.symvar(ex.matrix(expression))]
             own, parents = (
                 {int(name.split(".")[1]) for name in names if name.startswith(of)} for of in ("own.", "parent.")
             )
@@ -735,11 +732,10 @@ class _Passes:
         return self._found[id(expression)]
 
     def _compiled(self, targets: list[tuple[Any, Address]]) -> Step:
-        column = ca.densify(ca.vertcat(ca.SX(0, 1), *(x for x, _ in targets)))
-        column = ca.cse(column) if self.shared else column
-        symbols = ca.symvar(column)
-        function = ca.Function("step", [ca.vertcat(ca.SX(0, 1), *symbols)], [column])
-        return Step(function, tuple(self.places[s.name()] for s in symbols), tuple(place for _, place in targets))
+        column = ex.column([x for x, _ in targets])
+        symbols = ex.symvar(column)
+        program = ex.Program.of([ex.column(symbols)], [column])
+        return Step(program, tuple(self.places[s.name] for s in symbols), tuple(place for _, place in targets))
 
 
 def _elimination(tree: Tree) -> Elimination:
@@ -795,7 +791,7 @@ class _Symbols(NamedTuple):
 
 def _entries(column: Any) -> list[tuple[Any, int]]:
     """Returns the nonzeros of a column and their rows."""
-    return list(zip(_scalars(column), column.sparsity().row(), strict=True))
+    return [(x, row) for row, x in enumerate(column.data) if x is not None]
 
 
 def _indexed(parts: Sequence[slice]) -> list[tuple[int, int]]:
@@ -803,12 +799,6 @@ def _indexed(parts: Sequence[slice]) -> list[tuple[int, int]]:
     return [(k, n) for k, part in enumerate(parts) for n in range(part.stop - part.start)]
 
 
-def _scalars(column: Any) -> list[Any]:
+def _scalars(column: ex.Matrix) -> list[ex.Scalar]:
     """Returns the nonzero entries of a column."""
-    found: list[Any] = _symbolic(column).nonzeros()
-    return found
-
-
-def _symbolic(x: Any) -> Any:
-    """Returns x as symbols; converting symbols to symbols takes long."""
-    return x if isinstance(x, ca.SX) else ca.SX(x)
+    return column.nonzeros()

@@ -14,8 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import casadi as ca
-
+from dyn_service.dynamics import expressions as ex
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.rolled import Rolled
 from dyn_service.kernels.signature import Operand, Signature
@@ -68,19 +67,20 @@ class Staged:
         return sum(operand.size for part in (self.states[0], self.inner) for operand in part.signature.inputs)
 
     @cached_property
-    def function(self) -> Any:
-        """The same as one function, of straight-line parts."""
-        symbols = {operand.name: ca.SX.sym(operand.name, operand.size) for operand in self.signature.inputs}
-        known = {operand.name: ca.SX(operand.size, 1) for operand in self.states[0].signature.inputs} | symbols
+    def program(self) -> ex.Program:
+        """The same as one program, of straight-line parts."""
+        with ex.graph():
+            symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in self.signature.inputs}
+            known = {operand.name: ex.zeros(operand.size) for operand in self.states[0].signature.inputs} | symbols
 
-        def call(part: Any, known: Mapping[str, Any]) -> list[Any]:
-            found: list[Any] = part.function.call([known[operand.name] for operand in part.signature.inputs])
-            return found
+            def call(part: Any, known: Mapping[str, Any]) -> list[ex.Matrix]:
+                found: list[ex.Matrix] = part.program.on([known[operand.name] for operand in part.signature.inputs])
+                return found
 
-        for k, part in enumerate(self.states[:-1], 1):
-            q, v = call(part, known)
-            (known[f"a{k}"],) = call(self.inner, {**known, "q": q, "v": v})
-        return ca.Function("kernel", list(symbols.values()), call(self.states[-1], known))
+            for k, part in enumerate(self.states[:-1], 1):
+                q, v = call(part, known)
+                (known[f"a{k}"],) = call(self.inner, {**known, "q": q, "v": v})
+            return ex.Program.of(list(symbols.values()), call(self.states[-1], known))
 
 
 def inner_of(signature: Signature) -> Signature | None:
