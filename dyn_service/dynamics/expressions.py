@@ -881,10 +881,11 @@ def diag(x: Any) -> Matrix:
     """The diagonal matrix of a vector, or the diagonal of a matrix."""
     given = matrix(x)
     rows, columns = given.shape
-    if columns == 1:
-        data: list[Entry] = [None] * (rows * rows)
-        data[:: rows + 1] = given.data
-        return Matrix(rows, rows, data)
+    if 1 in given.shape:
+        size = len(given.data)
+        data: list[Entry] = [None] * (size * size)
+        data[:: size + 1] = given.data
+        return Matrix(size, size, data)
     return Matrix(rows, 1, given.data[:: rows + 1])
 
 
@@ -1033,6 +1034,10 @@ def _slopes(node: Node) -> tuple[Any, Any]:
     if op == ATAN2:
         t = _add(_mul(x, x), _mul(y, y))
         return _div(y, t), _div(_neg(x), t)
+    if op == FABS:
+        return _copysign(1.0, x), 0.0
+    if op == COPYSIGN:
+        return _mul(_copysign(1.0, y), _copysign(1.0, x)), 0.0
     if op == IF_ELSE_ZERO:
         return 0.0, x
     if op in (LESS, NOT):

@@ -147,7 +147,7 @@ MATRICES: dict[str, Callable[..., Any]] = {
     "length": lambda m, A, B, v, w, s: m.norm_2(v),
     "trace": lambda m, A, B, v, w, s: m.trace(A),
     "symmetric": lambda m, A, B, v, w, s: m.triu2symm(m.triu(A)),
-    "diagonal": lambda m, A, B, v, w, s: m.diag(v) @ m.diag(m.diag(A)),
+    "diagonal": lambda m, A, B, v, w, s: m.diag(v) @ m.diag(m.diag(A)) @ m.diag(w.T),
     "stacked": lambda m, A, B, v, w, s: m.vertcat(A, w.T, m.horzcat(v, B)[:, :3]),
     "blocks": lambda m, A, B, v, w, s: m.blockcat([[A, v], [w.T, s]]),
     "along the diagonal": lambda m, A, B, v, w, s: m.diagcat(A, s, v),

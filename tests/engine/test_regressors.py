@@ -109,9 +109,9 @@ def test_coriolis_matrix_gives_the_bias_and_half_the_rate_of_the_mass_matrix(tre
     found = coriolis.coriolis_matrix(tree, q, v)
     C = _number(found["matrix"])
     bias = newton_euler.bias_forces(tree, q, v, ex.zeros(3, 1)) - passive.efforts(tree, q, v)
-    _close(C @ np.array(v), bias)
+    _close(C @ v.array(), bias)
     _close(found["forces"], bias)
-    _close(found["transposed_forces"], C.T @ np.array(v))
+    _close(found["transposed_forces"], C.T @ v.array())
     step = 1e-5  # the error of the difference is step^2 and eps / step, 1e-10 each
     after, before = (_number(mass_matrix.mass_matrix(tree, integrate(tree, q, v, h))) for h in (step, -step))
     _close(C + C.T, (after - before) / (2 * step), 1e-8)
@@ -123,8 +123,8 @@ def test_operations_of_the_panda() -> None:
     q, v, a = (ex.sym(name, n) for name, n in (("q", tree.nq), ("v", tree.nv), ("a", tree.nv)))
     C = coriolis.coriolis_matrix(tree, q, v)["matrix"]
     Y = regressors.inverse_dynamics(tree, q, v, a, ex.matrix([0.0, 0.0, -9.81]))
-    assert len(ex.Program.of([q, v], [C]).instructions) < 5000
-    assert len(ex.Program.of([q, v, a], [Y]).instructions) < 5000
+    assert ex.Program.of([q, v], [C]).operations < 4000
+    assert ex.Program.of([q, v, a], [Y]).operations < 4000
 
 
 @pytest.mark.parametrize(("name", "rank"), [("pendulum", 6), ("scara", 23), ("panda", 78)])
