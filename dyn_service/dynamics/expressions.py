@@ -480,6 +480,11 @@ class Matrix:
         """The numbers of a matrix without nodes."""
         return np.array(self.elements(), dtype=float).reshape(self.shape[::-1]).T
 
+    def __float__(self) -> float:
+        (x,) = self.elements()
+        assert not isinstance(x, Node), "a symbol has no number"
+        return x
+
     @property
     def T(self) -> Matrix:
         """The transposed matrix."""
@@ -656,6 +661,9 @@ def _elementwise(op: int, left: Any, right: Any) -> Matrix:
         if op not in _ZERO_LEFT and None in x.data:
             at_zero = _or_none(f(0.0, b))
         return Matrix(*x.shape, [at_zero if a is None else f(a, b) for a in x.data])
+    if x.shape != y.shape and x.shape[0] == y.shape[0] and 1 in (x.shape[1], y.shape[1]):  # each column with a vector
+        columns = max(x.shape[1], y.shape[1])
+        x, y = (Matrix(of.shape[0], columns, of.data * (columns // of.shape[1])) for of in (x, y))
     if x.shape != y.shape:
         raise ValueError(f"{NAMES[op]} of matrices of shapes {x.shape} and {y.shape}")
     data: list[Entry] = []
@@ -693,9 +701,7 @@ def _power(x: Scalar, n: int) -> Scalar:
 
 def _is_eye(x: Matrix) -> bool:
     n = x.shape[0]
-    if x.shape != (n, n):
-        return False
-    return all(a == 1.0 if k % (n + 1) == 0 else a is None for k, a in enumerate(x.data))
+    return x.shape == (n, n) and n > 0 and x.data[0] == 1.0 == x.data[-1] and x.data == eye(n).data
 
 
 def _product(x: Matrix, y: Matrix) -> Matrix:
@@ -875,10 +881,11 @@ def diag(x: Any) -> Matrix:
     """The diagonal matrix of a vector, or the diagonal of a matrix."""
     given = matrix(x)
     rows, columns = given.shape
-    if columns == 1:
-        data: list[Entry] = [None] * (rows * rows)
-        data[:: rows + 1] = given.data
-        return Matrix(rows, rows, data)
+    if 1 in given.shape:
+        size = len(given.data)
+        data: list[Entry] = [None] * (size * size)
+        data[:: size + 1] = given.data
+        return Matrix(size, size, data)
     return Matrix(rows, 1, given.data[:: rows + 1])
 
 
@@ -1027,6 +1034,10 @@ def _slopes(node: Node) -> tuple[Any, Any]:
     if op == ATAN2:
         t = _add(_mul(x, x), _mul(y, y))
         return _div(y, t), _div(_neg(x), t)
+    if op == FABS:
+        return _copysign(1.0, x), 0.0
+    if op == COPYSIGN:
+        return _mul(_copysign(1.0, y), _copysign(1.0, x)), 0.0
     if op == IF_ELSE_ZERO:
         return 0.0, x
     if op in (LESS, NOT):
@@ -1180,20 +1191,21 @@ class Program:
         Args:
             inputs: The entries of each operand, arrays or numbers.
             constant: Returns a constant, from the index of its instruction and its value.
-            rounded: Returns what is used in place of a rounded result, from the index of its instruction and the result.
+            rounded: Returns the value used in place of a rounded result, from the index of its instruction and it.
         """
         work: list[Any] = [None] * len(self.instructions)
         outputs: list[list[Any]] = [[0.0] * size for size in self.outputs]
-        for k, (op, a, b) in enumerate(self.instructions):
-            if op == CONSTANT:
-                work[k] = constant(k, a)
-            elif op == INPUT:
-                work[k] = inputs[a][b]
-            elif op == OUTPUT:
-                outputs[a[0]][a[1]] = work[b]
-            else:
-                result = _NUMERIC[op](work[a]) if b is None else _NUMERIC[op](work[a], work[b])
-                work[k] = result if op in EXACT else rounded(k, result)
+        with np.errstate(all="ignore"):
+            for k, (op, a, b) in enumerate(self.instructions):
+                if op == CONSTANT:
+                    work[k] = constant(k, a)
+                elif op == INPUT:
+                    work[k] = inputs[a][b]
+                elif op == OUTPUT:
+                    outputs[a[0]][a[1]] = work[b]
+                else:
+                    result = _NUMERIC[op](work[a]) if b is None else _NUMERIC[op](work[a], work[b])
+                    work[k] = result if op in EXACT else rounded(k, result)
         return outputs
 
     def on(self, inputs: Sequence[Matrix]) -> list[Matrix]:

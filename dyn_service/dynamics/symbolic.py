@@ -112,7 +112,7 @@ def equations_of_motion(
     )
     G = motion_subspaces(tree)
     F = loads_through(tree, D, G, M, v, a, pull)
-    tau = ex.matrix(joint_vector(tree, G.T @ F))
+    tau = joint_vector(tree, G.T @ F)
     if passive:
         tau += efforts(tree, q, v) + armature(tree) * a
     (bias,) = ex.substitute([tau], [a], [ex.zeros(tree.nv)])
@@ -146,7 +146,7 @@ class _Parameters:
     def symbol(self, name: str, value: float) -> Mat:
         """A symbol, or zero where the number is."""
         if value == 0.0:
-            return ex.zeros(1, 1)
+            return ex.zeros(1)
         self.names.append(name)
         self.symbols.append(ex.sym(name))
         self.values.append(float(value))
@@ -173,40 +173,34 @@ def _inertia(parameters: _Parameters, i: int, body: Any) -> Inertia:
 
 
 _OPERATIONS: dict[int, Callable[..., Any]] = {
-    ex.OP_ASSIGN: lambda x: x,
-    ex.OP_ADD: lambda x, y: x + y,
-    ex.OP_SUB: lambda x, y: x - y,
-    ex.OP_MUL: lambda x, y: x * y,
-    ex.OP_DIV: lambda x, y: x / y,
-    ex.OP_NEG: lambda x: -x,
-    ex.OP_SQ: lambda x: x**2,
-    ex.OP_TWICE: lambda x: 2 * x,
-    ex.OP_INV: lambda x: 1 / x,
-    ex.OP_SIN: sympy.sin,
-    ex.OP_COS: sympy.cos,
-    ex.OP_TANH: sympy.tanh,
+    ex.ADD: lambda x, y: x + y,
+    ex.SUB: lambda x, y: x - y,
+    ex.MUL: lambda x, y: x * y,
+    ex.DIV: lambda x, y: x / y,
+    ex.NEG: lambda x: -x,
+    ex.SQUARE: lambda x: x**2,
+    ex.TWICE: lambda x: 2 * x,
+    ex.INVERSE: lambda x: 1 / x,
+    ex.SIN: sympy.sin,
+    ex.COS: sympy.cos,
+    ex.TANH: sympy.tanh,
 }
 
 
 def _to_sympy(expression: Mat, given: Mat, named: list[Any]) -> list[Any]:
     """The entries of a column, with `named` in place of the entries of `given`."""
-    function = ex.Function("expression", [given], [ex.densify(expression)])
-    work: dict[int, Any] = {}
-    entries: list[Any] = [sympy.Integer(0)] * expression.shape[0]
-    for k in range(function.n_instructions()):
-        operation, inputs, outputs = (
-            function.instruction_id(k),
-            function.instruction_input(k),
-            function.instruction_output(k),
-        )
-        if operation == ex.OP_CONST:
-            work[outputs[0]] = _number(function.instruction_constant(k))
-        elif operation == ex.OP_INPUT:
-            work[outputs[0]] = named[inputs[1]]
-        elif operation == ex.OP_OUTPUT:
-            entries[outputs[1]] = work[inputs[0]]
+    work: list[Any] = []
+    entries: list[Any] = []
+    for operation, a, b in ex.Program.of([given], [expression]).instructions:
+        if operation == ex.CONSTANT:
+            work.append(_number(a))
+        elif operation == ex.INPUT:
+            work.append(named[b])
+        elif operation == ex.OUTPUT:
+            entries.append(work[b])
+            work.append(None)
         else:
-            work[outputs[0]] = _OPERATIONS[operation](*(work[n] for n in inputs))
+            work.append(_OPERATIONS[operation](*(work[k] for k in (a, b) if k is not None)))
     return entries
 
 

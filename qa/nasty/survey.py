@@ -118,7 +118,7 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
         names = [operand.name for operand in signature.outputs]
         answers = kernel(*inputs)
         answers = answers if isinstance(answers, tuple) else (answers,)
-        runs = rounded_at_random(as_given.function, inputs)
+        runs = rounded_at_random(as_given.program, inputs)
         error = _worst(expected, query, method, names, answers)
         ways = [_worst(expected, query, method, names, [r[..., k] for r in runs]) for k in range(runs[0].shape[-1])]
         yield Finding(query, method, error, max(ways), refused, wrenches)

@@ -200,7 +200,7 @@ def operations(query: str, bodies: int) -> int:
     """Returns the operations of a query on a random chain."""
     robot = Robot.from_urdf(random_urdf(5, movable=bodies, bushy=0.0, types=("revolute",)))
     signature = robot.signature(QUERIES[query], "world_aligned")
-    return trace(kernel_tree(robot.tree, "links"), signature, shared=False).operations
+    return trace(kernel_tree(robot.tree, "links"), signature).operations
 
 
 @pytest.mark.parametrize("query", ["point_motion", "operational_space"])

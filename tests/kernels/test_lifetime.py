@@ -16,12 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import casadi
 import numpy as np
 import pytest
 
 from dyn_service import Payload
 from dyn_service.api.queries import QUERIES
+from dyn_service.dynamics import expressions as ex
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import direct, jit, library
 from dyn_service.kernels.direct import Arguments
@@ -259,7 +259,7 @@ def test_compiling_keeps_no_graph_and_returns_its_memory(tmp_path: Path, monkeyp
 
 def graphs() -> list[Any]:
     """Traced graphs, and expressions of CasADi, that exist."""
-    return [each for each in gc.get_objects() if isinstance(each, Graph | casadi.SX | casadi.Function)]
+    return [each for each in gc.get_objects() if isinstance(each, Graph | ex.Node | ex.Program)]
 
 
 def test_memory_is_returned_where_the_system_can() -> None:

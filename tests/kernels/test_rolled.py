@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import casadi as ca
 import numpy as np
 import pinocchio as pin
 import pytest
 
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import newton_euler, sweeps
 from dyn_service.dynamics.kinematics import joint_values, joint_vector
 from dyn_service.dynamics.loops import NotRolledError
@@ -247,7 +247,7 @@ def test_a_step_has_the_code_of_one_forward_dynamics(mixed: Robot) -> None:
 def test_code_does_not_grow_with_the_robot(long_chain: Robot) -> None:
     def count(robot: Robot) -> int:
         loops, _ = kernel_of(robot, "forward_dynamics", "articulated", WITHOUT_WRENCHES)
-        return sum(step.function.n_instructions() for each in loops.passes for step in each.steps if step is not None)
+        return sum(len(step.program.instructions) for each in loops.passes for step in each.steps if step is not None)
 
     # Not equal: the numbers of a kind with one body are constants in the code.
     assert count(Robot.from_text(chain(150))) <= 1.1 * count(long_chain)
@@ -324,13 +324,13 @@ def test_numbers_that_differ_in_the_last_digits_stay_apart() -> None:
 def test_values_of_inward_passes_and_totals_reach_later_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parent's sum over its branch, and the sum over all bodies: no query of the table reads these in a pass."""
 
-    def branch_shares(tree: Tree, q: ca.SX, v: ca.SX, gravity: ca.SX) -> ca.SX:
-        rates = sweeps.kept(tree, [ca.sum1(of) for of in joint_values(tree, v)])
+    def branch_shares(tree: Tree, q: ex.Matrix, v: ex.Matrix, gravity: ex.Matrix) -> ex.Matrix:
+        rates = sweeps.kept(tree, [ex.sum1(of) for of in joint_values(tree, v)])
         branch = sweeps.inward_recursion(tree, list(rates), lambda _, x: x)
-        above = sweeps.of_parent(tree, branch, ca.DM(1, 1))
-        whole = sweeps.total(tree, [(of,) for of in rates], ca.DM(0))
+        above = sweeps.of_parent(tree, branch, ex.zeros(1, 1))
+        whole = sweeps.total(tree, [(of,) for of in rates], ex.matrix(0.0))
         carried = sweeps.outward_recursion(tree, lambda i, x: branch[i] if x is None else 2 * x + whole * branch[i])
-        moves = sweeps.PerBody(ca.DM.ones(joint.nv, 1) for joint in tree.inboard)
+        moves = sweeps.PerBody(ex.full(joint.nv, 1, 1.0) for joint in tree.inboard)
         return joint_vector(tree, moves @ sweeps.PerBody(a + 3 * b for a, b in zip(above, carried, strict=True)))
 
     monkeypatch.setattr(newton_euler, "bias_forces", branch_shares)

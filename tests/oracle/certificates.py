@@ -147,10 +147,10 @@ def _against_fifty_digits(kernel: Callable[..., Any], given: Graph, tree: Tree) 
         inputs, M = certify.drawn_states(given.signature, tree)
         answers = kernel(*inputs)
         answers = answers if isinstance(answers, tuple) else (answers,)
-        runs = certify.rounded_at_random(given.function, inputs)
+        runs = certify.rounded_at_random(given.program, inputs)
         worst: Record = {"kernel": 0.0, "reference": 0.0}
         for operand, answer, run, true in zip(
-            given.signature.outputs, answers, runs, exactly(given.function, inputs), strict=True
+            given.signature.outputs, answers, runs, exactly(given.program, inputs), strict=True
         ):
             around = np.concatenate([true[..., None], run], axis=-1)
             of_kernel = certify._share(operand, answer, around, M)

@@ -36,7 +36,7 @@ def test_the_judge_finds_who_is_wrong() -> None:
     given = trace(frames.welded(robot.tree), signature)
     kernel = interpreted(given)
     inputs, _ = certify.drawn_states(signature, robot.tree)
-    for exact, answer in zip(exactly(given.function, inputs), kernel(*inputs), strict=True):
+    for exact, answer in zip(exactly(given.program, inputs), kernel(*inputs), strict=True):
         np.testing.assert_allclose(answer.reshape(exact.shape), exact, rtol=0, atol=1e-13 * np.abs(exact).max())
     right = _against_fifty_digits(kernel, given, robot.tree)
     assert right["kernel"] < 1.0

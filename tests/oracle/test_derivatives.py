@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import casadi as ca
 import numpy as np
 import pinocchio as pin
 import pytest
@@ -23,6 +22,7 @@ from dyn_service.dynamics import (
     newton_euler,
     task_space,
 )
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import integrate, position_rates
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.engine.robot import Robot
@@ -40,7 +40,7 @@ from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 from tests.wide import one_in, wide
 
-GRAVITY = ca.DM([0.7, -1.3, -9.81])
+GRAVITY = ex.matrix([0.7, -1.3, -9.81])
 
 
 def assert_agrees(robot: Robot) -> None:
@@ -86,19 +86,19 @@ TREES: dict[str, Callable[[], Tree]] = {
 }
 
 
-def jacobians(f: ca.SX, tangent: ca.SX, *others: ca.SX) -> list[ca.SX]:
+def jacobians(f: ex.Matrix, tangent: ex.Matrix, *others: ex.Matrix) -> list[ex.Matrix]:
     """Derivatives of f at tangent = 0."""
-    found = [f, *(ca.jacobian(f, x) for x in (tangent, *others))]
-    return list(ca.substitute(found, [tangent], [ca.DM.zeros(*tangent.shape)]))
+    found = [f, *(ex.jacobian(f, x) for x in (tangent, *others))]
+    return ex.substitute(found, [tangent], [ex.zeros(*tangent.shape)])
 
 
 @pytest.mark.parametrize("name", TREES)
 def test_automatic_differentiation(name: str) -> None:
     """With external wrenches and oblique gravity; of steps, the changes of the entries of q."""
     tree, rng = TREES[name](), np.random.default_rng(0)
-    symbols = q, v, x, h, e = [ca.SX.sym("x", n) for n in (tree.nq, tree.nv, tree.nv, 1, tree.nv)]
-    W = PerBody(ca.DM(w) for w in rng.uniform(-5.0, 5.0, (len(tree), 6)))
-    near, on = integrate(tree, q, e, ca.DM(1)), (GRAVITY, W)
+    symbols = q, v, x, h, e = [ex.sym("x", n) for n in (tree.nq, tree.nv, tree.nv, 1, tree.nv)]
+    W = PerBody(ex.matrix(w) for w in rng.uniform(-5.0, 5.0, (len(tree), 6)))
+    near, on = integrate(tree, q, e, ex.matrix(1.0)), (GRAVITY, W)
     pairs: dict[str, tuple[list[Any], list[Any]]] = {}
     for inverse, made in ((newton_euler.inverse_dynamics, "inverse"), (articulated.forward_dynamics, "forward")):
         of = getattr(derivatives, f"of_{made}_dynamics")(tree, q, v, x, *on)
@@ -107,27 +107,27 @@ def test_automatic_differentiation(name: str) -> None:
     for step in steps if name == next(iter(TREES)) else steps[1:2]:
         found = getattr(derivatives, step)(tree, q, v, x, h, *on)
         reached = getattr(integration, step)(tree, near, v, x, h, *on)
-        N = ca.substitute(ca.jacobian(position_rates(tree, q, v), v), q, ca.densify(found["q"]))
+        (N,) = ex.substitute([ex.jacobian(position_rates(tree, q, v), v)], [q], [found["q"]])
         n = tree.nv
-        ours = [ca.reshape(found["dx_dx"], 2 * n, 2 * n).T, ca.reshape(found["dx_dtau"], n, 2 * n).T]
-        both = ca.diagcat(N, ca.DM.eye(n)) @ ca.horzcat(*ours)
-        state, *theirs = jacobians(ca.vertcat(reached["q"], reached["v"]), e, v, x)
-        pairs[step] = [ca.vertcat(found["q"], found["v"]), both], [state, ca.horzcat(*theirs)]
+        ours = [ex.reshape(found["dx_dx"], 2 * n, 2 * n).T, ex.reshape(found["dx_dtau"], n, 2 * n).T]
+        both = ex.diagcat(N, ex.eye(n)) @ ex.horzcat(*ours)
+        state, *theirs = jacobians(ex.vertcat(reached["q"], reached["v"]), e, v, x)
+        pairs[step] = [ex.vertcat(found["q"], found["v"]), both], [state, ex.horzcat(*theirs)]
     at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(2, tree.nv)), [0.01]]
     assert_equal(pairs, symbols[:4], at)
 
 
 def assert_equal(pairs: dict[str, tuple[list[Any], list[Any]]], symbols: list[Any], at: list[Any]) -> None:
     for made, sides in pairs.items():
-        ours, theirs = (ca.Function("side", symbols, side)(*at) for side in sides)
+        ours, theirs = ([x.array() for x in ex.substitute(side, symbols, at)] for side in sides)
         for one, other in zip(ours, theirs, strict=True):
-            error = float(ca.norm_inf(ca.vec(one - other)) / (1 + ca.norm_inf(ca.vec(other))))
+            error = np.abs(one - other).max() / (1 + np.abs(other).max())
             assert error < 1e-10, (made, error)
 
 
-def differentiated(outputs: dict[str, ca.SX], e: ca.SX, v: ca.SX) -> list[ca.SX]:
+def differentiated(outputs: dict[str, ex.Matrix], e: ex.Matrix, v: ex.Matrix) -> list[ex.Matrix]:
     """Values, then derivatives with respect to e and v."""
-    return jacobians(ca.vertcat(*outputs.values()), e, v)
+    return jacobians(ex.vertcat(*outputs.values()), e, v)
 
 
 @pytest.mark.parametrize("name", list(TREES)[:2])
@@ -135,12 +135,12 @@ def test_motions_by_automatic_differentiation(name: str) -> None:
     """Points in all axes, momenta, energies, and the momentum about the centre of mass and its rate."""
     tree, rng = TREES[name](), np.random.default_rng(0)
     n, nl = tree.nv, len(tree)
-    symbols = q, v, a, e = [ca.SX.sym("x", k) for k in (tree.nq, n, n, n)]
-    near = integrate(tree, q, e, ca.DM(1))
+    symbols = q, v, a, e = [ex.sym("x", k) for k in (tree.nq, n, n, n)]
+    near = integrate(tree, q, e, ex.matrix(1.0))
     pairs: dict[str, tuple[list[Any], list[Any]]] = {}
 
-    def shaped(x: ca.SX) -> ca.SX:
-        return ca.reshape(x, n, -1).T
+    def shaped(x: ex.Matrix) -> ex.Matrix:
+        return ex.reshape(x, n, -1).T
 
     of = motion_derivatives.momentum_derivatives(tree, q, v)
     pairs["momentum"] = (
@@ -148,30 +148,30 @@ def test_motions_by_automatic_differentiation(name: str) -> None:
         differentiated({"p": hamilton.momentum(tree, near, v)}, e, v),
     )
     of = motion_derivatives.energy_derivatives(tree, q, v, GRAVITY)
-    rows = ca.horzcat(of["dkinetic_dq"], of["dpotential_dq"]).T, ca.horzcat(of["dkinetic_dv"], ca.SX(n, 1)).T
+    rows = ex.horzcat(of["dkinetic_dq"], of["dpotential_dq"]).T, ex.horzcat(of["dkinetic_dv"], ex.zeros(n, 1)).T
     both = {part: hamilton.energy(tree, near, v, GRAVITY)[part] for part in ("kinetic", "potential")}
-    pairs["energy"] = [ca.vertcat(of["kinetic"], of["potential"]), *rows], differentiated(both, e, v)
+    pairs["energy"] = [ex.vertcat(of["kinetic"], of["potential"]), *rows], differentiated(both, e, v)
     # Of the whole robot: body 0 of these trees is the world.
-    at_q, at_v = ca.SX.sym("q", tree.nq), ca.SX.sym("v", n)
+    at_q, at_v = ex.sym("q", tree.nq), ex.sym("v", n)
     whole = hamilton.system_momentum(tree, at_q, at_v)
     H, P, centre = whole["momentum"][:3], whole["momentum"][3:6], whole["centre"][:3]
-    about = ca.vertcat(H - ca.cross(centre, P), P)
-    rate = ca.jtimes(about, ca.vertcat(at_q, at_v), ca.vertcat(position_rates(tree, at_q, at_v), a))
-    seen = ca.substitute([centre, about, rate], [at_q, at_v], [near, v])
+    about = ex.vertcat(H - ex.cross(centre, P), P)
+    rate = ex.jtimes(about, ex.vertcat(at_q, at_v), ex.vertcat(position_rates(tree, at_q, at_v), a))
+    seen = ex.substitute([centre, about, rate], [at_q, at_v], [near, v])
     of = motion_derivatives.centroidal_derivatives(tree, q, v, a)
-    values = ca.vertcat(of["centre"], of["momentum"], of["rate"])
-    by_q = ca.vertcat(*(shaped(of[part]) for part in ("jacobian", "dmomentum_dq", "drate_dq")))
-    by_v = ca.vertcat(ca.SX(3, n), *(shaped(of[part]) for part in ("dmomentum_dv", "drate_dv")))
+    values = ex.vertcat(of["centre"], of["momentum"], of["rate"])
+    by_q = ex.vertcat(*(shaped(of[part]) for part in ("jacobian", "dmomentum_dq", "drate_dq")))
+    by_v = ex.vertcat(ex.zeros(3, n), *(shaped(of[part]) for part in ("dmomentum_dv", "drate_dv")))
     pairs["centroidal"] = [values, by_q, by_v], differentiated(dict(zip("cKF", seen, strict=True)), e, v)
-    link, point = np.eye(nl)[nl - 1], ca.DM([0.1, -0.2, 0.3])
+    link, point = np.eye(nl)[nl - 1], ex.matrix([0.1, -0.2, 0.3])
     for frame in ("", "_local", "_world"):
-        of = getattr(motion_derivatives, f"point_motion{frame}")(tree, q, v, a, ca.DM(link), point)
-        there = getattr(task_space, f"point_motion{frame}")(tree, near, v, ca.DM(link), point)
+        of = getattr(motion_derivatives, f"point_motion{frame}")(tree, q, v, a, ex.matrix(link), point)
+        there = getattr(task_space, f"point_motion{frame}")(tree, near, v, ex.matrix(link), point)
         moved = {"V": there["velocity"], "A": shaped(there["jacobian"]) @ a + there["bias"]}
-        by_q = ca.vertcat(shaped(of["dvelocity_dq"]), shaped(of["dacceleration_dq"]))
-        by_v = ca.vertcat(shaped(of["jacobian"]), shaped(of["dacceleration_dv"]))
+        by_q = ex.vertcat(shaped(of["dvelocity_dq"]), shaped(of["dacceleration_dq"]))
+        by_v = ex.vertcat(shaped(of["jacobian"]), shaped(of["dacceleration_dv"]))
         pairs[f"point{frame}"] = (
-            [ca.vertcat(of["velocity"], of["acceleration"]), by_q, by_v],
+            [ex.vertcat(of["velocity"], of["acceleration"]), by_q, by_v],
             differentiated(moved, e, v),
         )
     at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(2, n))]
@@ -184,7 +184,7 @@ def test_small_and_large_turns_of_a_step(turn: float) -> None:
     robot = Robot.from_urdf(URDF / "solo12.urdf", root="floating")
     tree, rng = robot.tree.without_passive, np.random.default_rng(0)
     step = np.concatenate([rng.normal(size=3), turn * np.array([0.6, 0.0, 0.8]), np.zeros(tree.nv - 6)])
-    carried, moved = (np.array(ca.DM(x))[:6, :6] for x in derivatives._moved(tree, ca.DM(step)))
+    carried, moved = (x.array()[:6, :6] for x in derivatives._moved(tree, ex.matrix(step)))
     u, w = pin.skew(step[:3]), pin.skew(step[3:6])
     X = np.block([[w, u], [np.zeros((3, 3)), w]])
     parts = 64  # the mean over the whole is that over its 64th, carried on
@@ -201,19 +201,19 @@ def test_small_and_large_turns_of_a_step(turn: float) -> None:
 
 def operations(*outputs: Any) -> int:
     """Of a graph whose common terms are shared."""
-    shared = ca.cse([ca.densify(x) for x in outputs])
-    f = ca.Function("f", ca.symvar(ca.veccat(*shared)), shared)
-    return f.n_instructions() - f.nnz_in() - f.nnz_out()
+    symbols = ex.column(ex.symvar(ex.column([x for of in outputs for x in of.elements()])))
+    program = ex.Program.of([symbols], outputs)
+    return len(program.instructions) - len(symbols.data) - sum(program.outputs)
 
 
 @pytest.mark.parametrize(("name", "share"), [("panda", 0.5)])
 def test_cost_is_some_sweeps(name: str, share: float) -> None:
     """Value and all derivatives of inverse dynamics in some times the operations of its value, and of what AD takes."""
     tree = frames.simplest(Robot.from_urdf(URDF / f"{name}.urdf").tree).tree
-    q, v, a, g = (ca.SX.sym("x", n) for n in (tree.nq, tree.nv, tree.nv, 3))
+    q, v, a, g = (ex.sym("x", n) for n in (tree.nq, tree.nv, tree.nv, 3))
     of = derivatives.of_inverse_dynamics(tree, q, v, a, g, None)
     tau = newton_euler.inverse_dynamics(tree, q, v, a, g)
     ours, value = operations(of.f, of.q, of.v, of.x), operations(tau)
-    automatic = operations(tau, *(ca.jacobian(tau, x) for x in (q, v, a)))
+    automatic = operations(tau, *(ex.jacobian(tau, x) for x in (q, v, a)))
     assert ours < 5.2 * value
     assert ours < share * automatic

@@ -5,11 +5,11 @@ Numbers, not symbols: the sweeps work on CasADi matrices, and DM is one of them.
 
 from __future__ import annotations
 
-import casadi as ca
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias
@@ -33,7 +33,7 @@ def stack(rng: np.random.Generator, rows: list[int], columns: int) -> list[np.nd
 
 
 def swept(z: PerBody) -> np.ndarray:
-    return np.vstack([np.array(ca.DM(z_i)) for z_i in z])
+    return np.vstack([ex.matrix(z_i).array() for z_i in z])
 
 
 def close(found: np.ndarray, expected: np.ndarray, scale: float = 0.0) -> None:
@@ -42,11 +42,11 @@ def close(found: np.ndarray, expected: np.ndarray, scale: float = 0.0) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING * max(1.0, largest))
 
 
-def from_parent(tree: Tree, A: list[ca.DM], x: list[ca.DM]) -> list[ca.DM]:
+def from_parent(tree: Tree, A: list[ex.Matrix], x: list[ex.Matrix]) -> list[ex.Matrix]:
     """z = Phi_A x, (P1): A_i times what the parent of body i has, of the shape of x_i."""
-    inherited = of_parent(tree, x, ca.DM(0, 0))
+    inherited = of_parent(tree, x, ex.zeros(0, 0))
     return [
-        ca.DM(*x_i.shape) if parent < 0 else A_i @ x_p
+        ex.zeros(*x_i.shape) if parent < 0 else A_i @ x_p
         for parent, A_i, x_i, x_p in zip(tree.parent, A, x, inherited, strict=True)
     ]
 
@@ -58,7 +58,7 @@ def test_sweeps_are_the_explicit_operators(seed: int, width: int, columns: int) 
     tree, rng = random_tree(seed), np.random.default_rng(seed)
     A = stack(rng, [width] * len(tree), width)
     x = stack(rng, [width] * len(tree), columns)
-    given_A, given_x = [ca.DM(block) for block in A], [ca.DM(block) for block in x]
+    given_A, given_x = [ex.matrix(block) for block in A], [ex.matrix(block) for block in x]
     whole = np.vstack(x)
     close(swept(outward(tree, given_A, given_x)), psi(tree, A) @ whole)  # (P3)
     close(swept(inward(tree, given_A, given_x)), psi(tree, A).T @ whole)  # (P4): the transpose, not another operator
@@ -73,10 +73,10 @@ def test_adjointness_where_each_body_has_its_own_width(seed: int, columns: int) 
     tree, rng = random_tree(seed), np.random.default_rng(seed)
     width = [int(k) for k in rng.integers(1, 7, len(tree))]
     A = [
-        ca.DM(rng.normal(size=(k, width[parent] if parent >= 0 else k)))
+        ex.matrix(rng.normal(size=(k, width[parent] if parent >= 0 else k)))
         for k, parent in zip(width, tree.parent, strict=True)
     ]
-    x, y = ([ca.DM(block) for block in stack(rng, width, columns)] for _ in range(2))
+    x, y = ([ex.matrix(block) for block in stack(rng, width, columns)] for _ in range(2))
     for forward, backward in ((outward, inward), (from_parent, from_children)):
         there, back = swept(forward(tree, A, x)), swept(backward(tree, A, y))
         size = float(np.linalg.norm(there) * np.linalg.norm(swept(PerBody(y))) + 1.0)
@@ -88,8 +88,8 @@ def test_adjointness_where_each_body_has_its_own_width(seed: int, columns: int) 
 def test_influence_inertia_and_yielding_act_on_columns(seed: int, columns: int) -> None:
     """The robot's own operators on (6, k) are their action on each column, and transposed they are adjoint."""
     tree, rng = random_tree(seed), np.random.default_rng(seed)
-    D, G, M = influences(tree, ca.DM(rng.normal(size=tree.nv))), motion_subspaces(tree), inertias(tree)
-    x, y = ([ca.DM(block) for block in stack(rng, [6] * len(tree), columns)] for _ in range(2))
+    D, G, M = influences(tree, ex.matrix(rng.normal(size=tree.nv))), motion_subspaces(tree), inertias(tree)
+    x, y = ([ex.matrix(block) for block in stack(rng, [6] * len(tree), columns)] for _ in range(2))
     for A in (D, branches(tree, D, G, M).beta):
         there, back = swept(outward(tree, A, x)), swept(inward(tree, A, y))
         one_by_one = [swept(outward(tree, A, [x_i[:, k] for x_i in x])) for k in range(columns)]

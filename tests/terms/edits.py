@@ -18,6 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import dyn_service
+from dyn_service.dynamics import expressions
 
 PACKAGE = Path(dyn_service.__file__).parent
 MODULES = (
@@ -126,6 +127,7 @@ def edited(edit: Edit | None = None) -> Iterator[dict[str, ModuleType]]:
     made: dict[str, ModuleType] = {}
     try:
         sys.modules["edited"] = ModuleType("edited")
+        sys.modules["edited"].expressions = expressions  # type: ignore[attr-defined]
         for module in MODULES:
             name = _last(module)
             made[name] = sys.modules[f"edited.{name}"] = ModuleType(f"edited.{name}")

@@ -34,11 +34,10 @@ def interpreted(graph: Graph) -> Callable[..., Any]:
         pairs = list(zip(given, operands, strict=True))
         lead = np.broadcast_shapes(*(x.shape[: x.ndim - len(operand.shape)] for x, operand in pairs))
         flat = [np.broadcast_to(x, lead + operand.shape).reshape(-1, operand.size).T for x, operand in pairs]
-        found = graph.function(*flat)
-        outputs = found if isinstance(found, tuple | list) else [found]
+        states = flat[0].shape[1] if flat else 1
         shaped = [
-            np.array(x).T.reshape(lead + operand.shape)
-            for x, operand in zip(outputs, graph.signature.outputs, strict=True)
+            np.array([np.broadcast_to(x, states) for x in entries]).T.reshape(lead + operand.shape)
+            for entries, operand in zip(graph.program(flat), graph.signature.outputs, strict=True)
         ]
         return shaped[0] if len(shaped) == 1 else tuple(shaped)
 
@@ -64,8 +63,7 @@ class _Library(KernelLibrary):
         if self.certifying:
             kernel, certificate, _ = certified(self.links, signature, interpreted)
             return Made(kernel, certificate, None)
-        # Common terms are not looked for: that takes longer than to walk the graph once or twice.
-        graph = trace(kernel_tree(self.links, signature.bodies), signature, shared=False)
+        graph = trace(kernel_tree(self.links, signature.bodies), signature)
         return Made(interpreted(graph), Certificate(signature.name, "chosen frames", 0.0, 0), None)
 
 

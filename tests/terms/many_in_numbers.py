@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import casadi as ca
 import numpy as np
 import pinocchio as pin
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.model.building import tree_of
 from dyn_service.model.description import rooted
 from dyn_service.model.tree import Tree
@@ -88,17 +88,19 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
     `simulation/integrators/implicit_midpoint.py`, by name."""
     s = _state()
     tree = s.tree
-    q, v, a, tau, p, g = (ca.DM(x) for x in (s.q, s.v, s.a, s.tau, s.p, GRAVITY))
+    q, v, a, tau, p, g = (ex.matrix(x) for x in (s.q, s.v, s.a, s.tau, s.p, GRAVITY))
     H, constraint = made["hamilton"], made["constraint"].constraint_forces
     loads = cache(lambda: constraint(tree, q, v, tau, g))
 
     def row(name: str) -> np.ndarray:
-        return np.array(loads()[name]).reshape(-1, 1 if name == "actuation" else 6)[s.rows]
+        return loads()[name].array().reshape(-1, 1 if name == "actuation" else 6)[s.rows]
 
     def of_stretched() -> np.ndarray:
         other, of_q, of_v = s.stretched()
-        found = constraint(other, ca.DM(s.q / of_q), ca.DM(s.v / of_v), ca.DM(s.tau * of_v), g)["constraint"]
-        return np.array(found).reshape(-1, 6)[s.rows]
+        found = constraint(other, ex.matrix(s.q / of_q), ex.matrix(s.v / of_v), ex.matrix(s.tau * of_v), g)[
+            "constraint"
+        ]
+        return found.array().reshape(-1, 6)[s.rows]
 
     def kept() -> np.ndarray:
         at = tree.configuration
@@ -109,7 +111,7 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
         "inverse_dynamics": (lambda: made["newton_euler"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
         "projected": (lambda: made["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
         "body_recursion": (lambda: made["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: s.tau),
-        "mass_matrix": (lambda: ca.DM(made["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
+        "mass_matrix": (lambda: ex.matrix(made["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
         "momentum": (lambda: H.momentum(tree, q, v), lambda: s.p),
         "velocity_from_momentum": (lambda: H.velocity_from_momentum(tree, q, p), lambda: s.v),
         "velocity_through_mass_matrix": (lambda: H.velocity_through_mass_matrix(tree, q, p), lambda: s.v),

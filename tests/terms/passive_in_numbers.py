@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
+from dyn_service.dynamics import expressions as ex
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.urdf.reader import read_text
 from tests.mimics import Pair, drawn, pair
@@ -114,27 +114,29 @@ def led_cases(made: Mapping[str, Any]) -> dict[str, Case]:
 
 def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
     tree: Tree = s.tree
-    q, v, a, tau, p, g = (ca.DM(x) for x in (s.q, s.v, s.a, s.tau + s.idle, s.p + s.idle, GRAVITY))
+    q, v, a, tau, p, g = (ex.matrix(x) for x in (s.q, s.v, s.a, s.tau + s.idle, s.p + s.idle, GRAVITY))
     NE, H, A = made["newton_euler"], made["hamilton"], made["articulated"]
     kp, kd = 3.0, 0.5
-    gains = (ca.DM([kp] * tree.nv), ca.DM([kd] * tree.nv))
-    asked = a - kd * (ca.DM([0.1] * tree.nv) - v) + ca.DM(s.idle)  # with these as reference, a itself is asked for
+    gains = (ex.matrix([kp] * tree.nv), ex.matrix([kd] * tree.nv))
+    asked = (
+        a - kd * (ex.matrix([0.1] * tree.nv) - v) + ex.matrix(s.idle)
+    )  # with these as reference, a itself is asked for
     terms = cache(lambda: made["projected"].terms(tree, q, v, tau, g))
     own = cache(lambda: made["passive"].passive_forces(tree, q, v))
     energy = cache(lambda: H.energy(tree, q, v, g))
     # What weight alone stores, from the same functions on the bare tree: others hold these to Pinocchio.
-    weight = cache(lambda: float(H.potential_energy(s.free.without_passive, ca.DM(s.q_all), g)))
+    weight = cache(lambda: float(H.potential_energy(s.free.without_passive, ex.matrix(s.q_all), g)))
     loads = cache(lambda: made["constraint"].constraint_forces(tree, q, v, tau, g))
     moving = [k for k, name in enumerate(n for n in tree.joints if n) if name in tree.moving_joints]
 
     def branches() -> Any:
         """R of (19b) again as M: its determinant is the product of what is left."""
-        R = np.array(A.branch_inertias(tree, q)["resistance"]).reshape(tree.nv, tree.nv)
+        R = A.branch_inertias(tree, q)["resistance"].array().reshape(tree.nv, tree.nv)
         return np.array([np.linalg.slogdet(R)[1]])
 
     def actuation() -> Any:
         """Of each joint with one way to move."""
-        found = np.array(loads()["actuation"]).ravel()[moving]
+        found = loads()["actuation"].array().ravel()[moving]
         return found[[tree.inboard[i].nv == 1 for i in tree.movable]]
 
     at = [s.free.in_v[i].start for i in s.free.movable if s.free.inboard[i].nv == 1]
@@ -143,10 +145,10 @@ def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
         "bias_forces": (lambda: NE.bias_forces(tree, q, v, g), lambda: s.bias),
         "gravity_forces": (lambda: NE.gravity_forces(tree, q, g), lambda: s.rest),
         "computed_torque": (
-            lambda: NE.computed_torque(tree, q, v, q, ca.DM([0.1] * tree.nv), asked, *gains, g),
+            lambda: NE.computed_torque(tree, q, v, q, ex.matrix([0.1] * tree.nv), asked, *gains, g),
             lambda: s.tau,
         ),
-        "mass_matrix": (lambda: ca.DM(made["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
+        "mass_matrix": (lambda: ex.matrix(made["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
         "body_recursion": (lambda: made["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: s.tau),
         "projected": (lambda: made["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
         "equation_terms, M": (lambda: terms()["mass_matrix"], lambda: s.M),

@@ -133,7 +133,7 @@ TERMS: Terms = {
         "NE (18c): composite inertia": (
             "_blocks",
             "D[i].congruence(C_i)",
-            "D[i].congruence(C_i).turned(ca.DM.eye(3)).moved(D[i].offset)",
+            "D[i].congruence(C_i).turned(ex.eye(3)).moved(D[i].offset)",
         ),
         "NE (18c): load carried to ancestors": ("_blocks", "D[j].T @ F", "F"),
         "NE (19a): C": ("forward_dynamics", "moving(tree, tau) - C", "moving(tree, tau)"),
@@ -148,13 +148,13 @@ TERMS: Terms = {
             "self.D.T @ (F - self.K @ (self.G.T @ F))",
             "self.D.T @ F",
         ),
-        "NE (19b): beta, shown": ("branch_inertias", "branch.beta[i] @ ca.DM.eye(6)", "D[i] @ ca.DM.eye(6)"),
+        "NE (19b): beta, shown": ("branch_inertias", "branch.beta[i] @ ex.eye(6)", "D[i] @ ex.eye(6)"),
         "NE (19b): D_1 = 0, shown": (
             "branch_inertias",
-            "ca.DM(6, 6) if p < 0 else branch.beta[i] @ ca.DM.eye(6)",
-            "branch.beta[i] @ ca.DM.eye(6)",
+            "ex.zeros(6, 6) if p < 0 else branch.beta[i] @ ex.eye(6)",
+            "branch.beta[i] @ ex.eye(6)",
         ),
-        "NE (19b): J, shown, coupling": ("branch_inertias", "ca.horzcat(b.H.T, b.m)", "ca.horzcat(b.H, b.m)"),
+        "NE (19b): J, shown, coupling": ("branch_inertias", "ex.horzcat(b.H.T, b.m)", "ex.horzcat(b.H, b.m)"),
         "NE (19b): R, shown": ("branch_inertias", "G[i].T @ (branch.J[i] @ G[i])", "G[i].T @ (M[i] @ G[i])"),
         "NE (19b): K, shown": ("branch_inertias", "row_by_row(K_i.T)", "row_by_row(2 * K_i.T)"),
         "NE (19b): Phi_D^T K tau": (
@@ -186,7 +186,7 @@ TERMS: Terms = {
             "inward_recursion(tree, from_children(tree, on, self.steps, start=ways_on), lambda _, way: way)",
             "from_children(tree, on, self.steps, start=ways_on)",
         ),
-        "levers: to the point on the link": ("_Place.levers", "w * (R @ self.point)", "ca.DM(3, 1)"),
+        "levers: to the point on the link": ("_Place.levers", "w * (R @ self.point)", "ex.zeros(3, 1)"),
         "world: at its origin": ("_world", "-(R.T @ at.origin(tree))", "at.point"),
         "bias: velocity products": (
             "_motion",
@@ -252,8 +252,8 @@ TERMS: Terms = {
     "dynamics.regressors": {
         "m v-dot": (
             "_loads",
-            "ca.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ca.SX(3, 6))",
-            "ca.horzcat(0 * v_dot, skew(w_dot) + skew(w) @ skew(w), ca.SX(3, 6))",
+            "ex.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ex.zeros(3, 6))",
+            "ex.horzcat(0 * v_dot, skew(w_dot) + skew(w) @ skew(w), ex.zeros(3, 6))",
         ),
         "h x v-dot": ("_loads", "-skew(v_dot)", "0 * skew(v_dot)"),
         "omega-dot x h": ("_loads", "skew(w_dot) + skew(w) @ skew(w)", "skew(w) @ skew(w)"),
@@ -263,13 +263,13 @@ TERMS: Terms = {
         "momentum: h x v": ("_momentum", "-skew(u)", "0 * skew(u)"),
         "momentum: omega x h": (
             "_momentum",
-            "ca.horzcat(u, skew(w), ca.SX(3, 6))",
-            "ca.horzcat(u, 0 * skew(w), ca.SX(3, 6))",
+            "ex.horzcat(u, skew(w), ex.zeros(3, 6))",
+            "ex.horzcat(u, 0 * skew(w), ex.zeros(3, 6))",
         ),
     },
     "dynamics.derivatives": {
         "omega x (omega x d)": ("motion", "cross(omega, cross(omega, D[i].offset))", "0 * D[i].offset"),
-        "v of the ground": ("motion", "D[i] @ of_parent[:6]", "ca.vertcat((D[i] @ of_parent[:6])[:3], 0, 0, 0)"),
+        "v of the ground": ("motion", "D[i] @ of_parent[:6]", "ex.vertcat((D[i] @ of_parent[:6])[:3], 0, 0, 0)"),
         "psi": ("ground_of", "omega @ g", "0 * g"),
         "Omega: omega-dot x g": ("ground_of", "turned @ g + omega @ psi", "omega @ psi"),
         "Omega: omega x psi": ("ground_of", "turned @ g + omega @ psi", "turned @ g"),
@@ -319,7 +319,7 @@ TERMS: Terms = {
         "H (4): L = T - V": ("energy", "kinetic - potential", "kinetic + potential"),
         "H (4): T of L": ("energy", "kinetic - potential", "-potential"),
         "H (4): V of L": ("energy", "kinetic - potential", "kinetic"),
-        "H (6): half": ("energy", "ca.dot(V_i, M_i @ V_i) / 2", "ca.dot(V_i, M_i @ V_i)"),
+        "H (6): half": ("energy", "ex.dot(V_i, M_i @ V_i) / 2", "ex.dot(V_i, M_i @ V_i)"),
     },
     "dynamics.projected": {
         "PNE 5.6: J_S of the origin": (
@@ -381,16 +381,16 @@ TERMS: Terms = {
     },
     "dynamics.operators": {
         "NE Def. 1: D": ("newton_euler_blocks", "D[i] @ _SIX", "_SIX"),
-        "NE (1), (11): s~ of S, y~ of Y": ("newton_euler_blocks", "-skew(s)", "ca.DM(3, 3)"),
+        "NE (1), (11): s~ of S, y~ of Y": ("newton_euler_blocks", "-skew(s)", "ex.zeros(3, 3)"),
         "NE (2): A-bar": ("newton_euler_blocks", "cross(w, cross(w, s))", "0 * s"),
         "NE (5a): A, shown": (
             "newton_euler_blocks",
             "velocity_products(tree, D, G, V, v)",
-            "[ca.DM(6, 1)] * len(tree)",
+            "[ex.zeros(6, 1)] * len(tree)",
         ),
-        "NE (11): m of M-bar": ("newton_euler_blocks", "body.mass * ca.DM.eye(3)", "ca.DM.eye(3)"),
+        "NE (11): m of M-bar": ("newton_euler_blocks", "body.mass * ex.eye(3)", "ex.eye(3)"),
         "NE (11): B-bar": ("newton_euler_blocks", "cross(w, I @ w)", "0 * w"),
-        "NE (17): B, shown": ("newton_euler_blocks", "velocity_loads(M, V)", "[ca.DM(6, 1)] * len(tree)"),
+        "NE (17): B, shown": ("newton_euler_blocks", "velocity_loads(M, V)", "[ex.zeros(6, 1)] * len(tree)"),
         "NE (11): F-bar, weight": ("newton_euler_blocks", "-body.mass * linear(up)", "body.mass * linear(up)"),
         "NE (11): F-bar, wrenches": ("newton_euler_blocks", "loads + about_centre", "loads"),
         "NE (11): F-bar, about the centre": (
@@ -415,7 +415,7 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
         "k x k inverse: forward substitution": (
             "inverse",
             "-sum(L[i][k] * x[k] for k in range(n, i))",
-            "ca.DM(0)",
+            "ex.matrix(0.0)",
         ),
         "k x k inverse: back substitution": ("inverse", "x[k] - L[i][k] * x[i]", "x[k]"),
     },
@@ -452,7 +452,7 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
             "_of_subspace(joint.alone.subspace)",
             "0 * _of_subspace(joint.alone.subspace)",
         ),
-        "(18a): the length of G^T F": ("_length", "ca.norm_2(x)", "ca.norm_1(x)"),
+        "(18a): the length of G^T F": ("_length", "ex.norm_2(x)", "ex.sumsqr(x)"),
     },
     "simulation.integrators.implicit_midpoint": {
         "momenta in the frames of the parents": ("_flow_on_parents", "p_dot + at.turning(v, p)", "p_dot"),
@@ -462,8 +462,8 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
 
 PASSIVE_TERMS: Terms = {
     "dynamics.passive": {
-        "damping": ("damping", "_felt(tree, tree.passive.damping) * v", "ca.DM(tree.nv, 1)"),
-        "friction": ("friction", "constant(tree.passive.friction)", "ca.DM(tree.nv, 1)"),
+        "damping": ("damping", "_felt(tree, tree.passive.damping) * v", "ex.zeros(tree.nv, 1)"),
+        "friction": ("friction", "constant(tree.passive.friction)", "ex.zeros(tree.nv, 1)"),
         "friction: its width": ("friction", "rates / dense(tree.passive.width)", "rates"),
         "springs: their rest": ("_from_rest", "joint.ratio * q[at] - rest[part]", "joint.ratio * q[at]"),
         "p: damping": ("efforts", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
@@ -476,7 +476,7 @@ PASSIVE_TERMS: Terms = {
         "dissipated: damping": ("passive_forces", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
         "dissipated: friction": ("passive_forces", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
         "armature, by bodies": ("armatures", "tree.passive.armature[part]", "0 * tree.passive.armature[part]"),
-        "armature, by velocities": ("armature", "_felt(tree, tree.passive.armature)", "ca.DM(tree.nv, 1)"),
+        "armature, by velocities": ("armature", "_felt(tree, tree.passive.armature)", "ex.zeros(tree.nv, 1)"),
         "half A v^2": ("kinetic_energy", "dot(tree, v, armature(tree) * v) / 2", "dot(tree, v, armature(tree) * v)"),
         "half k x^2": (
             "spring_energy",
@@ -512,12 +512,12 @@ PASSIVE_TERMS: Terms = {
         "T: the rotors'": ("energy", "kinetic + passive.kinetic_energy(tree, v)", "kinetic"),
         "V: the springs'": (
             "potential_energy",
-            "passive.spring_energy(tree, q) - ca.dot(gravity, total(tree, moments, ca.DM(3, 1)))",
-            "-ca.dot(gravity, total(tree, moments, ca.DM(3, 1)))",
+            "passive.spring_energy(tree, q) - ex.dot(gravity, total(tree, moments, ex.zeros(3, 1)))",
+            "-ex.dot(gravity, total(tree, moments, ex.zeros(3, 1)))",
         ),
     },
     "dynamics.projected": {
-        "M: A": ("terms", "ca.diag(passive.armature(tree))", "ca.DM(tree.nv, tree.nv)"),
+        "M: A": ("terms", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
         "P": ("terms", "-passive.efforts(tree, q, v)", "passive.efforts(tree, q, v)"),
     },
     "dynamics.body_frame": {
@@ -525,7 +525,7 @@ PASSIVE_TERMS: Terms = {
         "tau: p": ("recursion", "passive.efforts(tree, q, v)", "0"),
     },
     "dynamics.operators": {
-        "step 3: A": ("mass_matrix_steps", "ca.diag(passive.armature(tree))", "ca.SX(tree.nv, tree.nv)"),
+        "step 3: A": ("mass_matrix_steps", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
     },
 }
 
@@ -572,8 +572,8 @@ TERMS_OF_FOLLOWERS: Terms = {
 TERMS_OF_LOCKS: Terms = {
     "dynamics.kinematics": {
         "tau of what is locked": ("moving", "constant(tree.free) * x", "x"),
-        "columns of what is locked": ("ways", "ca.diag(constant(tree.free))", "ca.DM.eye(tree.nv)"),
-        "M of what is locked": ("held", "ca.DM.eye(tree.nv) - ways(tree)", "ca.DM(tree.nv, tree.nv)"),
+        "columns of what is locked": ("ways", "ex.diag(constant(tree.free))", "ex.eye(tree.nv)"),
+        "M of what is locked": ("held", "ex.eye(tree.nv) - ways(tree)", "ex.zeros(tree.nv, tree.nv)"),
     },
     "dynamics.mass_matrix": {
         "M: the diagonal of what is locked": ("_of_free", "free[i] * value + (1 - free[i])", "free[i] * value"),
@@ -598,13 +598,13 @@ TERMS_OF_LOCKS: Terms = {
         "p-dot": ("_flow", "moving(tree, tau - passive.efforts(tree, q, v))", "tau - passive.efforts(tree, q, v)"),
     },
     "dynamics.projected": {
-        "Jacobians": ("body_motions", "ways(tree)", "ca.DM.eye(tree.nv)"),
-        "M": ("terms", "held(tree)", "ca.DM(tree.nv, tree.nv)"),
+        "Jacobians": ("body_motions", "ways(tree)", "ex.eye(tree.nv)"),
+        "M": ("terms", "held(tree)", "ex.zeros(tree.nv, tree.nv)"),
         "Q": ("terms", "moving(tree, tau)", "tau"),
     },
     "dynamics.operators": {
-        "J = Psi G": ("mass_matrix_steps", "ways(tree)", "ca.DM.eye(tree.nv)"),
-        "step 3": ("mass_matrix_steps", "held(tree)", "ca.DM(tree.nv, tree.nv)"),
+        "J = Psi G": ("mass_matrix_steps", "ways(tree)", "ex.eye(tree.nv)"),
+        "step 3": ("mass_matrix_steps", "held(tree)", "ex.zeros(tree.nv, tree.nv)"),
     },
 }
 

@@ -7,11 +7,11 @@ joints and from outside. The document states them for revolute joints; the robot
 
 from __future__ import annotations
 
-import casadi as ca
 import numpy as np
 import pytest
 
 from dyn_service.api.queries import Wrench
+from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import hamilton, kinematics
 from dyn_service.engine.robot import Robot
 from dyn_service.formulations.verification import WorldEquations
@@ -40,16 +40,16 @@ def differentiated(
     tree: Tree, q: np.ndarray, v: np.ndarray, a: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """d/dt of K (N, 6), of c (N, 3) and of H^c (N, 3), all in world axes, along q-dot = v, v-dot = a."""
-    q_, v_ = ca.SX.sym("q", tree.nv), ca.SX.sym("v", tree.nv)
+    q_, v_ = ex.sym("q", tree.nv), ex.sym("v", tree.nv)
     found, poses = hamilton.system_momentum(tree, q_, v_), kinematics.link_poses(tree, q_)
     rows = []
-    for i, (K, c) in enumerate(zip(ca.vertsplit(found["momentum"], 6), ca.vertsplit(found["centre"], 3), strict=True)):
-        R = ca.reshape(poses["rotation"][9 * i : 9 * i + 9], 3, 3).T
+    for i, (K, c) in enumerate(zip(ex.vertsplit(found["momentum"], 6), ex.vertsplit(found["centre"], 3), strict=True)):
+        R = ex.reshape(poses["rotation"][9 * i : 9 * i + 9], 3, 3).T
         H, P, c = R @ K[:3], R @ K[3:], R @ c
-        rows.append(ca.vertcat(H, P, c, H - ca.cross(c, P)))
-    world = ca.horzcat(*rows)
-    rate = ca.jtimes(ca.vec(world), ca.vertcat(q_, v_), ca.vertcat(ca.DM(v), ca.DM(a)))
-    values = np.array(ca.Function("rate", [q_, v_], [rate])(q, v)).reshape(len(tree), 12)
+        rows.append(ex.vertcat(H, P, c, H - ex.cross(c, P)))
+    world = ex.horzcat(*rows)
+    rate = ex.jtimes(ex.vec(world), ex.vertcat(q_, v_), ex.vertcat(ex.matrix(v), ex.matrix(a)))
+    values = ex.substitute([rate], [q_, v_], [q, v])[0].array().reshape(len(tree), 12)
     return values[:, :6], values[:, 6:9], values[:, 9:]
 
 
