@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,11 @@ import zmq
 
 from dyn_service import QUERIES, Robot, Server, Wrench
 from dyn_service.api.spec import DIRECTIONS
+from dyn_service.parsing.urdf.reader import read
 from dyn_service.service.protocol.messages import ADMINISTRATION
+from tests.conftest import URDF
+from tests.mimics import drawn
+from tests.passive import restless
 
 TRANSPORTS = ("tcp", "ipc", "inproc")
 WAIT_MS = 240_000
@@ -80,6 +85,14 @@ def bare() -> Iterator[Callable[..., Bare]]:
     yield make
     for each in made:
         each.close()
+
+
+@functools.cache
+def following() -> Robot:
+    """Four joints that do all a joint can do by themselves, of which the first two follow the others."""
+    made = restless(drawn(read(URDF / "scara.urdf"), 3, share=0.5), 1)
+    assert (made.nv, made.tree.nr) == (2, 4)
+    return made
 
 
 def array(value: Any) -> dict[str, Any]:
