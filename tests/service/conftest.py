@@ -95,6 +95,14 @@ def following() -> Robot:
     return made
 
 
+@functools.cache
+def floating() -> Robot:
+    """The pendulum on a cart, on a base that floats."""
+    base = '<inertial><mass value="3"/><inertia ixx="1" iyy="2" izz="2" ixy="0" ixz="0" iyz="0"/></inertial>'
+    text = (URDF / "cart_pendulum.urdf").read_text().replace('<link name="base">', f'<link name="base">{base}')
+    return Robot.from_urdf(text, root="floating")
+
+
 def array(value: Any) -> dict[str, Any]:
     """An array as a stranger's client would write it."""
     data = np.asarray(value, dtype="<f8")

@@ -23,7 +23,7 @@ from dyn_service.service.client import flows
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
 from tests.counting import calls_of
-from tests.service.conftest import array, following, sample, variants
+from tests.service.conftest import array, floating, following, sample, variants
 from tests.wide import wide
 
 ORDERED = [name for name, row in QUERIES.items() if row.ordered]
@@ -33,14 +33,8 @@ _ROBOTS: dict[str, Robot] = {}
 def robot_of(root: Any) -> Robot:
     """The SCARA robot; "floating": the pendulum on a cart on a base that floats; "following": some joints follow."""
     if root not in _ROBOTS:
-        if root == "following":
-            _ROBOTS[root] = following()
-        elif root == "floating":
-            base = '<inertial><mass value="3"/><inertia ixx="1" iyy="2" izz="2" ixy="0" ixz="0" iyz="0"/></inertial>'
-            text = (URDF / "cart_pendulum.urdf").read_text().replace('<link name="base">', f'<link name="base">{base}')
-            _ROBOTS[root] = Robot.from_urdf(text, root="floating")
-        else:
-            _ROBOTS[root] = Robot.from_urdf(URDF / "scara.urdf")
+        made = {"following": following, "floating": floating}.get(root)
+        _ROBOTS[root] = Robot.from_urdf(URDF / "scara.urdf") if made is None else made()
     return _ROBOTS[root]
 
 
